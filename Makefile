@@ -1,0 +1,33 @@
+# Two commands: `make demo` and `make test`. Each sets up its own .venv from nothing.
+PYTHON ?= python3
+BIN := .venv/bin
+.PHONY: demo test lint benchmark clean
+.DELETE_ON_ERROR:
+
+demo: .venv/installed
+	$(BIN)/sparseoco demo
+
+test: .venv/installed-test lint
+	$(BIN)/pytest
+
+lint: .venv/installed-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+benchmark: .venv/installed-test
+	$(BIN)/pytest -m benchmark -s tests/benchmarks
+
+.venv/bin/pip:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/pip pyproject.toml deploy/constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint deploy/constraints.txt --editable .
+	touch $@
+
+.venv/installed-test: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint deploy/constraints.txt --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -1,0 +1,379 @@
+"""The store of bags of words: immutable Parquet shards under one manifest.
+
+A store is a folder::
+
+    manifest-00000001.json     what there is: schema version, options, sources, shards with rows, nonzeros and SHA-256
+    shard-<digest>.parquet     id, label, indices, counts: a document a row, in document order
+    vocabulary-<digest>.parquet  term, count, documents: row i is feature i
+    names-<digest>.parquet     (hashed features) feature, term, count, documents
+
+Data files are named after their content and become visible only when a manifest lists them. Manifests are numbered
+and put if absent; the highest number counts, so two writers never mix.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+from scipy.sparse import csr_matrix
+
+from sparseoco.commit import commit_bytes, commit_json, digest_file, digest_value, storage_error
+from sparseoco.errors import InputError, StorageError
+
+SCHEMA_VERSION = 1
+MAX_INT32 = 2**31 - 1
+
+
+class Rows(NamedTuple):
+    """A run of documents as CSR, in document order; feature ids strictly increase within a row.
+
+    ids      (rows,) string, or None when not asked for
+    labels   (rows,) int32 class indices, or float64 numbers
+    indptr   (rows + 1,) int64
+    indices  (nonzeros,) int32, or int64 when the store has more than 2^31 features
+    counts   (nonzeros,) uint16, uint32 or float64
+    """
+
+    ids: pa.StringArray | None
+    labels: NDArray[Any]
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    counts: NDArray[Any]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FileEntry(_Record):
+    """A committed data file: its name in the store, its size and the SHA-256 of its bytes."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+class ShardEntry(FileEntry):
+    """A shard: its file, how many documents and nonzeros it holds, and which source it came from."""
+
+    rows: int
+    nonzeros: int
+    source: int = 0
+
+
+class ClassEntry(_Record):
+    """A class frozen at the first ingest, with the documents seen of it."""
+
+    name: str
+    rows: int
+
+
+class LabelTable(_Record):
+    """What the labels are: class indices into `classes`, or numbers."""
+
+    kind: Literal["classes", "numbers"]
+    classes: tuple[ClassEntry, ...] = ()
+
+
+class FeatureTable(_Record):
+    """What a feature id means: a row of the vocabulary file, or a hash named by side tables."""
+
+    kind: Literal["vocabulary", "hashed"]
+    count: int
+    files: tuple[FileEntry, ...]
+    hash_bits: int | None = None
+    hash_seed: int | None = None
+
+
+class SourceEntry(_Record):
+    """A raw input: where it was, and enough to tell whether it has changed."""
+
+    path: str
+    bytes: int
+    modified_ns: int | None
+    sha256: str
+    rows: int
+
+
+class Manifest(_Record):
+    """All that a reader needs to trust the store."""
+
+    schema_version: int
+    version: int
+    sparseoco: str
+    options: dict[str, Any]
+    options_digest: str
+    features: FeatureTable
+    labels: LabelTable
+    rows: int
+    nonzeros: int
+    empty_rows: int = 0
+    dropped_terms: int = 0
+    quarantined_rows: int = 0
+    quarantine: tuple[FileEntry, ...] = ()
+    sources: tuple[SourceEntry, ...]
+    shards: tuple[ShardEntry, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for the content: equal for equal manifests."""
+        return digest_value(self.model_dump(mode="json"))
+
+
+def write_shard(folder: Path, rows: Rows, *, n_features: int, source: int = 0) -> ShardEntry:
+    """Write documents as one shard and give its entry.
+
+    Raises `InputError` if the shard would hold 2^31 nonzeros or more (ask for smaller shards).
+    """
+    if rows.indices.size > MAX_INT32:
+        raise InputError(f"A shard of {rows.indices.size:,} nonzeros is too large: lower the shard size.")
+    index_type = pa.int32() if n_features <= MAX_INT32 + 1 else pa.int64()
+    offsets = pa.array(rows.indptr.astype(np.int32))
+    ids = rows.ids if rows.ids is not None else pa.array([""] * len(rows.labels), pa.string())
+    columns = {
+        "id": ids,
+        "label": pa.array(rows.labels),
+        "indices": _lists(offsets, pa.array(rows.indices, index_type)),
+        "counts": _lists(offsets, pa.array(rows.counts)),
+    }
+    schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
+    table = pa.Table.from_arrays(list(columns.values()), schema=schema)
+    # Ids in order of frequency have mostly zero high bytes, which byte streams hand to zstd as long runs.
+    entry = _write_table(
+        folder,
+        "shard",
+        table,
+        use_dictionary=["label", "counts.list.element"],
+        column_encoding={"indices.list.element": "BYTE_STREAM_SPLIT", "id": "PLAIN"},
+    )
+    return ShardEntry(**entry.model_dump(), rows=len(rows.labels), nonzeros=int(rows.indices.size), source=source)
+
+
+def write_vocabulary(
+    folder: Path, terms: pa.Array, counts: NDArray[np.int64], documents: NDArray[np.int64]
+) -> FileEntry:
+    """Write the vocabulary: row i names feature i, with its total count and the documents that contain it."""
+    table = pa.table({"term": terms, "count": counts, "documents": documents})
+    return _write_table(folder, "vocabulary", table, use_dictionary=False)
+
+
+def write_names(
+    folder: Path,
+    features: NDArray[np.int64],
+    terms: pa.Array,
+    counts: NDArray[np.int64],
+    documents: NDArray[np.int64],
+) -> FileEntry:
+    """Write a part of the side table that names hashed features; a feature may have several terms."""
+    table = pa.table({"feature": features, "term": terms, "count": counts, "documents": documents})
+    return _write_table(folder, "names", table, use_dictionary=False)
+
+
+def commit_manifest(folder: Path, manifest: Manifest) -> None:
+    """Make a new version of the store visible.
+
+    Raises `StorageError` if another writer has committed this version first.
+    """
+    path = folder / f"manifest-{manifest.version:08d}.json"
+    try:
+        commit_json(path, manifest.model_dump(mode="json"), replace=False)
+    except FileExistsError as error:
+        raise StorageError(f"{folder}: another run committed version {manifest.version} first; run again.") from error
+
+
+def latest_manifest(folder: Path) -> Manifest | None:
+    """The newest manifest of a store, or None where there is none.
+
+    Raises `StorageError` for a manifest that cannot be understood.
+    """
+    paths = sorted(folder.glob("manifest-*.json"))
+    if not paths:
+        return None
+    try:
+        manifest = Manifest.model_validate_json(paths[-1].read_bytes())
+    except OSError as error:
+        raise storage_error(error, paths[-1]) from error
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
+        raise StorageError(f"{paths[-1]} is damaged or of another version (at {where}); ingest again.") from error
+    if manifest.schema_version != SCHEMA_VERSION:
+        raise StorageError(
+            f"{paths[-1]} has schema version {manifest.schema_version}; this sparseoco reads {SCHEMA_VERSION}."
+        )
+    return manifest
+
+
+class Store:
+    """A store opened for reading at the version that was newest when it was opened."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "Store":
+        """Open a folder made by ingest. Raises `InputError` if it is not one."""
+        path = Path(folder)
+        manifest = latest_manifest(path)
+        if manifest is None:
+            raise InputError(f"{path} holds no shards (no manifest): make them with `sparseoco ingest`.")
+        return cls(path, manifest)
+
+    @property
+    def n_features(self) -> int:
+        """Width of the matrix: one more than the largest feature id there can be."""
+        return self.manifest.features.count
+
+    @property
+    def n_rows(self) -> int:
+        """Documents in all shards."""
+        return self.manifest.rows
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, in the order of the label indices; empty where labels are numbers."""
+        return [entry.name for entry in self.manifest.labels.classes]
+
+    def read(self, shard: int, *, ids: bool = False) -> Rows:
+        """Read a shard, its SHA-256 verified.
+
+        Raises `StorageError` if the file is missing or is not the one that was committed.
+        """
+        entry = self.manifest.shards[shard]
+        columns = (["id"] if ids else []) + ["label", "indices", "counts"]
+        table = pq.read_table(self._verified(entry), columns=columns, use_threads=False).combine_chunks()
+        indices, counts = (_only_chunk(table[name]) for name in ("indices", "counts"))
+        return Rows(
+            ids=_only_chunk(table["id"]) if ids else None,
+            labels=_only_chunk(table["label"]).to_numpy(zero_copy_only=False),
+            indptr=indices.offsets.to_numpy().astype(np.int64),
+            indices=indices.values.to_numpy(),
+            counts=counts.values.to_numpy(),
+        )
+
+    def vocabulary(self) -> pa.Table:
+        """Columns term, count, documents; row i is feature i. Raises `InputError` for hashed features."""
+        if self.manifest.features.kind != "vocabulary":
+            raise InputError(f"{self.folder} has hashed features: they are named by `names`, not by a vocabulary.")
+        return pq.read_table(self._verified(self.manifest.features.files[0]))
+
+    def describe(self, features: NDArray[np.int64]) -> pa.Table:
+        """Columns feature, term, count, documents for the feature ids given, in their order.
+
+        A hashed feature that several terms share is named by the most frequent and the number of the others,
+        its counts summed.
+        """
+        if self.manifest.features.kind == "vocabulary":
+            table = self.vocabulary().take(pa.array(features))
+            return table.add_column(0, "feature", pa.array(features))
+        parts = [
+            pq.read_table(self._verified(entry), filters=pc.field("feature").isin(pa.array(np.unique(features))))
+            for entry in self.manifest.features.files
+        ]
+        return _name_hashed(pa.concat_tables(parts), features)
+
+    def document_frequencies(self) -> NDArray[np.int64]:
+        """(n_features,) int64: in how many documents each feature occurs."""
+        if self.manifest.features.kind == "vocabulary":
+            return np.asarray(self.vocabulary()["documents"].to_numpy(), dtype=np.int64)
+        frequencies = np.zeros(self.n_features, dtype=np.int64)
+        for entry in self.manifest.features.files:
+            part = pq.read_table(self._verified(entry), columns=["feature", "documents"])
+            np.add.at(frequencies, part["feature"].to_numpy(), part["documents"].to_numpy())
+        return frequencies
+
+    def _verified(self, entry: FileEntry) -> pa.BufferReader:
+        path = self.folder / entry.file
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise StorageError(f"{path} is missing: the manifest lists it. Ingest again into a new folder.") from error
+        except OSError as error:
+            raise storage_error(error, path) from error
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise StorageError(
+                f"{path} is damaged: its SHA-256 is not the one committed. Ingest again into a new folder."
+            )
+        return pa.BufferReader(data)
+
+
+def read_shards(folder: str | Path) -> tuple[csr_matrix, list[str]]:
+    """All counts as one SciPy CSR in document order, and the list of terms (term i names column i).
+
+    Hashed columns that no document uses are named "". Raises `InputError` if the folder is no store, `StorageError`
+    if a shard is missing or damaged.
+    """
+    store = Store.open(folder)
+    parts = [store.read(i) for i in range(len(store.manifest.shards))]
+    indptr = np.zeros(store.n_rows + 1, dtype=np.int64)
+    if parts:
+        np.cumsum(np.concatenate([np.diff(part.indptr) for part in parts]), out=indptr[1:])
+    indices = _concatenate([part.indices for part in parts], np.int32)
+    counts = _concatenate([part.counts for part in parts], np.uint16)
+    data = counts if counts.dtype == np.float64 else counts.astype(np.int64)
+    matrix = csr_matrix((data, indices, indptr), shape=(store.n_rows, store.n_features), copy=False)
+    if store.manifest.features.kind == "vocabulary":
+        return matrix, store.vocabulary()["term"].to_pylist()
+    terms = [""] * store.n_features
+    used = np.unique(indices).astype(np.int64)
+    for feature, term in zip(used.tolist(), store.describe(used)["term"].to_pylist(), strict=True):
+        terms[feature] = term
+    return matrix, terms
+
+
+def _lists(offsets: pa.Array, values: pa.Array) -> pa.ListArray:
+    element = pa.field("element", values.type, nullable=False)
+    return pa.ListArray.from_arrays(offsets, values, type=pa.list_(element))
+
+
+def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _concatenate(arrays: Sequence[NDArray[Any]], empty: Any) -> NDArray[Any]:
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype=empty)
+
+
+def _write_table(folder: Path, kind: str, table: pa.Table, **encoding: Any) -> FileEntry:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", compression_level=1, **encoding)
+    data = sink.getvalue()
+    digest = hashlib.sha256(data).hexdigest()
+    name = f"{kind}-{digest[:24]}.parquet"
+    path = folder / name
+    if not (path.exists() and path.stat().st_size == len(data) and digest_file(path) == digest):
+        commit_bytes(path, data)
+    return FileEntry(file=name, bytes=len(data), sha256=digest)
+
+
+def _name_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
+    by_term = names.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
+    ordered = by_term.sort_by([("feature", "ascending"), ("count_sum", "descending"), ("term", "ascending")])
+    grouped = ordered.group_by("feature", use_threads=False).aggregate(
+        [("term", "first"), ("term", "count"), ("count_sum", "sum"), ("documents_sum", "sum")]
+    )
+    rows = {row["feature"]: row for row in grouped.to_pylist()}
+    named = []
+    for feature in features.tolist():
+        row = rows.get(feature)
+        others = "" if row is None or row["term_count"] == 1 else f" (+{row['term_count'] - 1} more)"
+        named.append(
+            {
+                "feature": feature,
+                "term": "" if row is None else row["term_first"] + others,
+                "count": 0 if row is None else row["count_sum_sum"],
+                "documents": 0 if row is None else row["documents_sum_sum"],
+            }
+        )
+    schema = pa.schema(
+        [("feature", pa.int64()), ("term", pa.string()), ("count", pa.int64()), ("documents", pa.int64())]
+    )
+    return pa.Table.from_pylist(named, schema=schema)
