@@ -12,7 +12,6 @@ and put if absent; the highest number counts, so two writers never mix.
 """
 
 import hashlib
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -62,10 +61,11 @@ class FileEntry(_Record):
 
 
 class ShardEntry(FileEntry):
-    """A shard: its file, how many documents and nonzeros it holds, and which source it came from."""
+    """A shard: its file, documents, nonzeros, the type of its counts, and which source it came from."""
 
     rows: int
     nonzeros: int
+    counts: Literal["uint16", "uint32", "float64"]
     source: int = 0
 
 
@@ -135,7 +135,7 @@ def write_shard(folder: Path, rows: Rows, *, n_features: int, source: int = 0) -
     """
     if rows.indices.size > MAX_INT32:
         raise InputError(f"A shard of {rows.indices.size:,} nonzeros is too large: lower the shard size.")
-    index_type = pa.int32() if n_features <= MAX_INT32 + 1 else pa.int64()
+    index_type = pa.int32() if n_features <= MAX_INT32 + 1 else pa.int64()  # as Store.indices_dtype
     offsets = pa.array(rows.indptr.astype(np.int32))
     ids = rows.ids if rows.ids is not None else pa.array([""] * len(rows.labels), pa.string())
     columns = {
@@ -154,7 +154,13 @@ def write_shard(folder: Path, rows: Rows, *, n_features: int, source: int = 0) -
         use_dictionary=["label", "counts.list.element"],
         column_encoding={"indices.list.element": "BYTE_STREAM_SPLIT", "id": "PLAIN"},
     )
-    return ShardEntry(**entry.model_dump(), rows=len(rows.labels), nonzeros=int(rows.indices.size), source=source)
+    return ShardEntry(
+        **entry.model_dump(),
+        rows=len(rows.labels),
+        nonzeros=int(rows.indices.size),
+        counts=rows.counts.dtype.name,
+        source=source,
+    )
 
 
 def write_vocabulary(
@@ -238,6 +244,21 @@ class Store:
         return self.manifest.rows
 
     @property
+    def indices_dtype(self) -> np.dtype[Any]:
+        """Type of feature ids in every shard: int32 while it can hold them, then int64."""
+        return np.dtype(np.int32 if self.n_features <= MAX_INT32 + 1 else np.int64)
+
+    @property
+    def counts_dtype(self) -> np.dtype[Any]:
+        """The narrowest type that holds the counts of every shard."""
+        return np.result_type(np.uint16, *{entry.counts for entry in self.manifest.shards})
+
+    @property
+    def labels_dtype(self) -> np.dtype[Any]:
+        """int32 class indices or float64 numbers."""
+        return np.dtype(np.int32 if self.manifest.labels.kind == "classes" else np.float64)
+
+    @property
     def classes(self) -> list[str]:
         """Names of the classes, in the order of the label indices; empty where labels are numbers."""
         return [entry.name for entry in self.manifest.labels.classes]
@@ -312,13 +333,17 @@ def read_shards(folder: str | Path) -> tuple[csr_matrix, list[str]]:
     if a shard is missing or damaged.
     """
     store = Store.open(folder)
-    parts = [store.read(i) for i in range(len(store.manifest.shards))]
     indptr = np.zeros(store.n_rows + 1, dtype=np.int64)
-    if parts:
-        np.cumsum(np.concatenate([np.diff(part.indptr) for part in parts]), out=indptr[1:])
-    indices = _concatenate([part.indices for part in parts], np.int32)
-    counts = _concatenate([part.counts for part in parts], np.uint16)
-    data = counts if counts.dtype == np.float64 else counts.astype(np.int64)
+    indices = np.empty(store.manifest.nonzeros, dtype=store.indices_dtype)
+    data = np.empty(store.manifest.nonzeros, dtype=np.int64 if store.counts_dtype.kind == "u" else np.float64)
+    row = nonzero = 0
+    for shard in range(len(store.manifest.shards)):
+        part = store.read(shard)
+        next_row, next_nonzero = row + part.labels.size, nonzero + part.indices.size
+        indptr[row + 1 : next_row + 1] = part.indptr[1:] + nonzero
+        indices[nonzero:next_nonzero] = part.indices
+        data[nonzero:next_nonzero] = part.counts
+        row, nonzero = next_row, next_nonzero
     matrix = csr_matrix((data, indices, indptr), shape=(store.n_rows, store.n_features), copy=False)
     if store.manifest.features.kind == "vocabulary":
         return matrix, store.vocabulary()["term"].to_pylist()
@@ -336,10 +361,6 @@ def _lists(offsets: pa.Array, values: pa.Array) -> pa.ListArray:
 
 def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-def _concatenate(arrays: Sequence[NDArray[Any]], empty: Any) -> NDArray[Any]:
-    return np.concatenate(arrays) if arrays else np.empty(0, dtype=empty)
 
 
 def _write_table(folder: Path, kind: str, table: pa.Table, **encoding: Any) -> FileEntry:
