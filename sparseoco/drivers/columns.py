@@ -1,0 +1,129 @@
+"""A block of columns: configurations of one learner that run through one compiled loop, and their arrays."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparseoco.drivers.kernels import Kernels, kernels_for
+from sparseoco.drivers.tally import tally
+from sparseoco.learners.definition import START, Rule
+from sparseoco.losses import Loss
+from sparseoco.penalties import Penalty
+
+LANE_BYTES = 64
+"""Columns are padded to a multiple of this many bytes a slot, one cache line, so that the loop over them vectorises."""
+SWEEP_BYTES = 1 << 24
+"""Weights a sweep holds at once."""
+
+
+class Rows(NamedTuple):
+    """Rows as kernels take them: CSR, counts in the columns' dtype, all read-only; `indptr` may start anywhere."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    counts: np.ndarray
+
+
+def padded(columns: int, dtype: np.dtype) -> int:
+    """Columns with padding; one column alone has none, for its loop is scalar."""
+    lanes = LANE_BYTES // dtype.itemsize
+    return columns if columns == 1 else -(-columns // lanes) * lanes
+
+
+class Columns:
+    """State of `len(hyper)` configurations with `outputs` adjacent columns each.
+
+    Arrays: ``state`` (n_features, slots, width); ``stamp`` (n_features,) float64, empty for learners that keep none;
+    ``clock`` (3,) float64; a configuration: ``loss_sum`` float64, ``error_count`` and ``diverged`` int64.
+    """
+
+    ARRAYS = ("state", "stamp", "clock", "loss_sum", "error_count", "diverged")
+
+    def __init__(
+        self,
+        rule: Rule,
+        penalty: Penalty,
+        loss: Loss,
+        response: str,
+        configurations: list[dict[str, Any]],
+        outputs: int,
+        n_features: int,
+        dtype: np.dtype,
+    ) -> None:
+        self.outputs = outputs
+        self.dtype = dtype
+        self.columns = len(configurations) * outputs
+        self.width = padded(self.columns, dtype)
+        self.kernels: Kernels = kernels_for(rule, penalty, loss, response, dtype.name)
+        values = [[float(entry[name]) for name in rule.hyper] for entry in configurations for _ in range(outputs)]
+        values += [values[-1]] * (self.width - self.columns)
+        self.hyper = np.ascontiguousarray(np.array(values, dtype=np.float64).T)
+        self.ticks = rule.ticks
+        self.state = np.zeros((n_features, len(rule.slots), self.width), dtype)
+        self.stamp = np.zeros(n_features if rule.stamped else 0, np.float64)
+        self.clock = np.array(START, np.float64)
+        self.loss_sum = np.zeros(len(configurations), np.float64)
+        self.error_count = np.zeros(len(configurations), np.int64)
+        self.diverged = np.zeros(len(configurations), np.int64)
+
+    def learn(self, rows: Rows, labels: np.ndarray) -> None:
+        """Play the rows in turn; `labels` is read-only float64."""
+        self.kernels.learn(
+            *rows,
+            labels,
+            self.outputs,
+            self.state,
+            self.stamp,
+            self.hyper,
+            self.clock,
+            self.diverged,
+            self.loss_sum,
+            self.error_count,
+            self._now(),
+            np.zeros(self.width, self.dtype),
+            np.zeros(self.width, self.dtype),
+        )
+
+    def margins(self, rows: Rows) -> np.ndarray:
+        """(rows, width), padding included."""
+        out = np.empty((len(rows.indptr) - 1, self.width), self.dtype)
+        self.kernels.margins(*rows, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
+        return out
+
+    def evaluate(self, rows: Rows, labels: np.ndarray, loss_sum: np.ndarray, error_count: np.ndarray) -> None:
+        """Add each row's loss and error to the sums, in the order of the rows."""
+        self.kernels.evaluate(
+            self.margins(rows), labels, self.outputs, loss_sum, error_count, np.zeros(self.width, self.dtype)
+        )
+
+    def weights(self, first: int, stop: int) -> np.ndarray:
+        """(stop − first, columns): the weights of a run of features."""
+        out = np.empty((stop - first, self.width), self.dtype)
+        self.kernels.sweep(first, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
+        return out[:, : self.columns]
+
+    def sweep(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Runs of features in order, with their weights (stop − first, columns), in bounded memory."""
+        n_features = len(self.state)
+        block = max(1, SWEEP_BYTES // (self.width * self.dtype.itemsize))
+        for first in range(0, n_features, block):
+            stop = min(first + block, n_features)
+            yield first, stop, self.weights(first, stop)
+
+    def nonzeros(self, bins: np.ndarray, n_bins: int) -> np.ndarray:
+        """(n_bins, columns) int64: weights that are not zero, by the bin of their feature."""
+        out = np.zeros((n_bins, self.columns), np.int64)
+        for first, stop, weights in self.sweep():
+            tally(weights, bins[first:stop], out)
+        return out
+
+    def restore(self, name: str, value: np.ndarray) -> None:
+        """Put back a saved array; `ValueError` where it does not fit."""
+        current = getattr(self, name)
+        if value.shape != current.shape or value.dtype != current.dtype:
+            raise ValueError(f"{name} has shape {value.shape} of {value.dtype}, not {current.shape} of {current.dtype}")
+        current[...] = value
+
+    def _now(self) -> np.ndarray:
+        return np.zeros((self.ticks, self.width), self.dtype)

@@ -1,0 +1,57 @@
+"""Numbers of a coordinate or of a column, loaded into a tuple and stored from one.
+
+Arrays are ``[…, kind, column]``: a tuple has one number of each kind. One pair of functions a length, because compiled
+code needs the length of a tuple when it is compiled.
+"""
+
+from numba.extending import register_jitable
+
+
+@register_jitable
+def load_1(a, c):
+    return (a[0, c],)
+
+
+@register_jitable
+def load_2(a, c):
+    return (a[0, c], a[1, c])
+
+
+@register_jitable
+def load_3(a, c):
+    return (a[0, c], a[1, c], a[2, c])
+
+
+@register_jitable
+def load_4(a, c):
+    return (a[0, c], a[1, c], a[2, c], a[3, c])
+
+
+@register_jitable
+def store_1(a, c, v):
+    a[0, c] = v[0]
+
+
+@register_jitable
+def store_2(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+
+
+@register_jitable
+def store_3(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+    a[2, c] = v[2]
+
+
+@register_jitable
+def store_4(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+    a[2, c] = v[2]
+    a[3, c] = v[3]
+
+
+LOAD = {1: load_1, 2: load_2, 3: load_3, 4: load_4}
+STORE = {1: store_1, 2: store_2, 3: store_3, 4: store_4}

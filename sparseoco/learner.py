@@ -1,0 +1,300 @@
+"""The one stateful face of the learners: a grid of configurations trained together on one stream of sparse rows."""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparseoco.commit import committed
+from sparseoco.drivers.columns import Columns, Rows
+from sparseoco.errors import InputError, StorageError
+from sparseoco.examples import checked_labels, checked_rows
+from sparseoco.grid import Grid, expand
+from sparseoco.learners import find_algorithm
+from sparseoco.losses import Loss, find_loss
+from sparseoco.penalties import find_penalty
+
+FORMAT = 1
+_CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
+_DTYPES = ("float32", "float64")
+
+
+class Progress(NamedTuple):
+    """What was suffered so far, every row predicted before it was learned; arrays have an entry a configuration."""
+
+    rows: int
+    loss_sum: np.ndarray
+    error_count: np.ndarray
+
+
+class Learner:
+    """Many configurations of one learner, trained in one pass over the rows.
+
+    Parameters
+    ----------
+    algorithm : name of a learner, see `sparseoco.learners.ALGORITHMS`.
+    loss, penalty : names, see `sparseoco.losses.LOSSES` and `sparseoco.penalties.PENALTIES`.
+    grid : a mapping of parameters to values (the product is trained, in a fixed order), or a list of configurations.
+    n_features : features have indices 0 … n_features − 1.
+    n_classes : 2 for binary problems (one column a configuration, labels 0 and 1 meaning y = −1 and +1); K > 2 for
+        one-vs-rest (K adjacent columns a configuration, the loss being the sum of the K binary losses); None for
+        regression.
+    dtype : float64 or float32, of the weights; clocks and sums of losses are float64 always.
+
+    A configuration whose margin stops being finite, or passes the loss's bound, has diverged: from that row on its
+    slopes are 0 and its sums stand still. Weights do not depend, in any bit, on how the stream is cut into calls, on
+    which configurations are trained together, or on saving and loading; reading never changes anything.
+
+    Raises `InputError` for a name, parameter or combination that is unknown or has no meaning.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        *,
+        loss: str = "logistic",
+        penalty: str = "l1",
+        grid: Grid | None = None,
+        n_features: int,
+        n_classes: int | None = 2,
+        dtype: Any = "float64",
+    ) -> None:
+        definition, loss_, penalty_ = find_algorithm(algorithm), find_loss(loss), find_penalty(penalty)
+        if penalty not in definition.penalties:
+            raise InputError(
+                f"{algorithm} is not defined for penalty={penalty!r}; it takes {', '.join(definition.penalties)}."
+            )
+        if isinstance(n_features, bool) or int(n_features) != n_features or n_features < 1:
+            raise InputError(f"n_features={n_features!r} must be a whole number of at least 1.")
+        self.algorithm, self.loss, self.penalty = algorithm, loss, penalty
+        self.n_features, self.n_classes = int(n_features), n_classes
+        self.n_outputs, response = _outputs(loss_, n_classes)
+        self.dtype = _dtype(dtype)
+        self._configurations = expand(definition, grid)
+        static = [parameter.name for parameter in definition.parameters if parameter.static]
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for i, configuration in enumerate(self._configurations):
+            groups.setdefault(tuple(configuration[name] for name in static), []).append(i)
+        self._blocks: list[tuple[np.ndarray, Columns]] = []
+        for members in groups.values():
+            entries = [self._configurations[i] for i in members]
+            rule = definition.rule(loss_, penalty_, entries[0])
+            block = Columns(rule, penalty_, loss_, response, entries, self.n_outputs, self.n_features, self.dtype)
+            self._blocks.append((np.array(members), block))
+
+    @property
+    def configurations(self) -> list[dict[str, Any]]:
+        """Every configuration with all its parameters; the place in the list is its number everywhere."""
+        return [dict(configuration) for configuration in self._configurations]
+
+    @property
+    def n_columns(self) -> int:
+        """Configurations × outputs."""
+        return len(self._configurations) * self.n_outputs
+
+    def partial_fit(self, X: Any, y: Any) -> "Learner":
+        """Learn the rows of a SciPy sparse matrix, in order.
+
+        X : (rows, n_features), integer or float, 32- or 64-bit indices; duplicate entries are summed, indices sorted
+        and explicit zeros dropped, in a copy. y : class indices 0 … n_classes − 1, or −1 and +1 for two classes;
+        numbers for regression. Raises `InputError` naming the first row that has NaN, an infinity or an unknown label; nothing is
+        learned then.
+        """
+        matrix = checked_rows(X, self.n_features, self.dtype)
+        labels = checked_labels(y, matrix.shape[0], self.n_classes)
+        self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels)
+        return self
+
+    def learn_rows(self, indptr: Any, indices: Any, counts: Any, labels: Any) -> None:
+        """`partial_fit` without checks, on CSR arrays as shards hold them.
+
+        indptr : int32 or int64; indices : int32 or int64, unique within a row and below n_features; counts : any number
+        type, no zeros; labels : class indices, or float64 for regression.
+        """
+        for start, stop, rows in self._chunks(indptr, indices, counts):
+            part = _frozen(np.asarray(labels[start:stop], np.float64))
+            for _, block in self._blocks:
+                block.learn(rows, part)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Margins (rows, configurations, outputs) of a SciPy sparse matrix; `InputError` as `partial_fit`."""
+        matrix = checked_rows(X, self.n_features, self.dtype)
+        return self.margins(matrix.indptr, matrix.indices, matrix.data)
+
+    def margins(self, indptr: Any, indices: Any, counts: Any) -> np.ndarray:
+        """Margins (rows, configurations, outputs) under the weights of this moment, unchecked as `learn_rows`."""
+        out = np.empty((len(indptr) - 1, len(self._configurations), self.n_outputs), self.dtype)
+        for start, stop, rows in self._chunks(indptr, indices, counts):
+            for members, block in self._blocks:
+                z = block.margins(rows)[:, : block.columns]
+                out[start:stop, members] = z.reshape(stop - start, len(members), self.n_outputs)
+        return out
+
+    def evaluate(
+        self,
+        indptr: Any,
+        indices: Any,
+        counts: Any,
+        labels: Any,
+        loss_sum: np.ndarray | None = None,
+        error_count: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Summed loss (float64) and error count (int64) a configuration, nothing learned; unchecked as `learn_rows`.
+
+        Given `loss_sum` and `error_count`, adds to them in place, row by row, so that the sums of a stream do not
+        depend on how it is cut.
+        """
+        size = len(self._configurations)
+        loss_sum = np.zeros(size, np.float64) if loss_sum is None else loss_sum
+        error_count = np.zeros(size, np.int64) if error_count is None else error_count
+        for start, stop, rows in self._chunks(indptr, indices, counts):
+            part = _frozen(np.asarray(labels[start:stop], np.float64))
+            for members, block in self._blocks:
+                losses, errors = loss_sum[members], error_count[members]
+                block.evaluate(rows, part, losses, errors)
+                loss_sum[members], error_count[members] = losses, errors
+        return loss_sum, error_count
+
+    @property
+    def progress(self) -> Progress:
+        """Rows learned, and the loss and errors suffered on them before learning each."""
+        return Progress(
+            int(self._blocks[0][1].clock[0]),
+            self._gather([block.loss_sum for _, block in self._blocks]),
+            self._gather([block.error_count for _, block in self._blocks]),
+        )
+
+    @property
+    def diverged(self) -> np.ndarray:
+        """A configuration's row (from 1) at which it diverged and was frozen, or 0."""
+        return self._gather([block.diverged for _, block in self._blocks])
+
+    def nonzeros(self, bins: Any = None) -> np.ndarray:
+        """Weights that are not zero, over all outputs: (configurations,), or (n_bins, configurations) given each
+        feature's bin, int64 (n_features,)."""
+        feature_bins = np.zeros(self.n_features, np.int64) if bins is None else np.asarray(bins, np.int64)
+        n_bins = int(feature_bins.max()) + 1
+        out = np.zeros((n_bins, len(self._configurations)), np.int64)
+        for members, block in self._blocks:
+            counted = block.nonzeros(feature_bins, n_bins)
+            out[:, members] = counted.reshape(n_bins, len(members), self.n_outputs).sum(axis=2)
+        return out[0] if bins is None else out
+
+    def weights(self, columns: Any = None) -> np.ndarray:
+        """(n_features, n_columns), a configuration's outputs adjacent; or of the chosen columns only."""
+        wanted = np.arange(self.n_columns) if columns is None else np.atleast_1d(np.asarray(columns, np.int64))
+        out = np.empty((self.n_features, len(wanted)), self.dtype)
+        for members, block in self._blocks:
+            own = (members[:, None] * self.n_outputs + np.arange(self.n_outputs)).ravel()
+            place = {int(column): i for i, column in enumerate(own)}
+            here = [(to, place[int(column)]) for to, column in enumerate(wanted) if int(column) in place]
+            if here:
+                targets, sources = map(list, zip(*here, strict=True))
+                for first, stop, part in block.sweep():
+                    out[first:stop, targets] = part[:, sources]
+        return out
+
+    def weights_of(self, configuration: int) -> np.ndarray:
+        """(n_features, outputs) of one configuration."""
+        return self.weights(configuration * self.n_outputs + np.arange(self.n_outputs))
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one file (npz, no pickle), whole or not at all; equal learners give equal bytes."""
+        description = {
+            "format": FORMAT,
+            "algorithm": self.algorithm,
+            "loss": self.loss,
+            "penalty": self.penalty,
+            "grid": self._configurations,
+            "n_features": self.n_features,
+            "n_classes": self.n_classes,
+            "dtype": self.dtype.name,
+        }
+        with committed(Path(path)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            archive.writestr(zipfile.ZipInfo("learner.json"), json.dumps(description, sort_keys=True, allow_nan=False))
+            for i, (_, block) in enumerate(self._blocks):
+                for name in Columns.ARRAYS:
+                    entry = zipfile.ZipInfo(f"{i}.{name}.npy")
+                    with archive.open(entry, "w", force_zip64=True) as file:
+                        np.lib.format.write_array(file, getattr(block, name), allow_pickle=False)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Learner":
+        """A learner as it was saved, which goes on bit for bit. Raises `StorageError` for a file that is not one."""
+        try:
+            with zipfile.ZipFile(path) as archive:
+                description = json.loads(archive.read("learner.json"))
+                if description.pop("format") != FORMAT:
+                    raise StorageError(f"{path} was saved by another version of sparseoco; train it again.")
+                learner = cls(description.pop("algorithm"), **description)
+                for i, (_, block) in enumerate(learner._blocks):
+                    for name in Columns.ARRAYS:
+                        with archive.open(f"{i}.{name}.npy") as file:
+                            value = np.lib.format.read_array(file, allow_pickle=False)
+                        block.restore(name, value)
+        except FileNotFoundError:
+            raise StorageError(f"{path} does not exist.") from None
+        except (OSError, EOFError, KeyError, TypeError, ValueError, InputError, zipfile.BadZipFile) as error:
+            raise StorageError(f"{path} is not a learner that can be trusted: {error}.") from error
+        return learner
+
+    def _chunks(self, indptr: Any, indices: Any, counts: Any) -> Iterator[tuple[int, int, Rows]]:
+        """Runs of rows of a bounded number of nonzeros, with counts in the columns' dtype."""
+        indptr = np.asarray(indptr, np.int64)
+        start, last = 0, len(indptr) - 1
+        while start < last:
+            stop = int(np.searchsorted(indptr, indptr[start] + _CHUNK, side="right")) - 1
+            stop = min(max(stop, start + 1), last)
+            entries = slice(int(indptr[start]), int(indptr[stop]))
+            values = np.ascontiguousarray(counts[entries], self.dtype)
+            own = np.ascontiguousarray(indices[entries])
+            yield start, stop, Rows(_frozen(indptr[start : stop + 1]), _frozen(own), _frozen(values))
+            start = stop
+
+    def _gather(self, parts: list[np.ndarray]) -> np.ndarray:
+        out = np.empty(len(self._configurations), parts[0].dtype)
+        for (members, _), part in zip(self._blocks, parts, strict=True):
+            out[members] = part
+        return out
+
+
+def bytes_per_column(
+    algorithm: str, n_features: int, dtype: Any, *, loss: str = "logistic", penalty: str = "l1"
+) -> int:
+    """Bytes of state a column, for sizing blocks: slots a coordinate, and its share of the stamps of 16 columns."""
+    definition, loss_, penalty_ = find_algorithm(algorithm), find_loss(loss), find_penalty(penalty)
+    rule = definition.rule(loss_, penalty_, definition.configuration({}))
+    return n_features * (len(rule.slots) * _dtype(dtype).itemsize + rule.stamped)
+
+
+def _outputs(loss: Loss, n_classes: int | None) -> tuple[int, str]:
+    """Columns a configuration, and the response of its margins."""
+    if n_classes is None:
+        if not loss.regression:
+            raise InputError(
+                f"loss={loss.name!r} needs classes: set n_classes, or choose loss='squared' for regression."
+            )
+        return 1, "regression"
+    if isinstance(n_classes, bool) or int(n_classes) != n_classes or n_classes < 1:
+        raise InputError(f"n_classes={n_classes!r} must be a whole number of at least 1, or None for regression.")
+    return (int(n_classes), "one_vs_rest") if n_classes > 2 else (1, "binary")
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        result: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        result = np.dtype(object)
+    if result.name not in _DTYPES:
+        raise InputError(f"dtype={dtype!r} must be float32 or float64.")
+    return result
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    """A read-only view: kernels take shards' read-only buffers, and one type of array is one compiled kernel."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,146 @@
+"""What a learner is: a few scalar functions, its parameters, and where it comes from.
+
+A learner is written as pure scalar functions registered for compiled code; `drivers` holds the only loops. With n the
+rounds done so far (round t = n + 1 is being played), a driver calls
+
+- ``time(clock) -> float64`` — the clock a sleeping feature is charged by; the driver stamps it on every feature of a
+  row, one stamp a feature for all columns, and hands back ``slept`` = time now − time stamped;
+- ``tick(clock, hyper) -> now`` — a column's scalars of this round: step size, rate of charge;
+- ``weight(slots, slept, now, prox, static) -> w`` — the weight now, brought up to date, nothing written;
+- ``observe(slots, slept, now, g, x, prox, static) -> slots`` — a gradient g = slope·x was seen.
+
+`clock` is a `Clock`; `hyper`, `now` and `slots` are tuples, unpacked by each function under the paper's symbols.
+Slots and `now` have the columns' dtype, clocks are float64.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from numba.extending import register_jitable
+
+from sparseoco.errors import InputError
+from sparseoco.losses import Loss
+from sparseoco.penalties import Penalty
+
+
+class Clock(NamedTuple):
+    """The time shared by all columns of a block, as float64 scalars."""
+
+    n: float
+    """Rounds done."""
+    s: float
+    """Shape of the coming round's step, 1/√(n + 1)."""
+    S: float
+    """Sum of the shapes of the rounds done."""
+
+
+@register_jitable
+def advance(clock):
+    """The clock one round later."""
+    return Clock(clock.n + 1.0, 1.0 / math.sqrt(clock.n + 2.0), clock.S + clock.s)
+
+
+START = Clock(0.0, 1.0, 0.0)
+
+
+@register_jitable
+def no_time(clock):
+    """For learners whose sleeping coordinates need no clock of their own."""
+    return 0.0
+
+
+class Rule(NamedTuple):
+    """The functions a driver compiles, and the shapes of what they work on."""
+
+    time: Callable[..., Any]
+    tick: Callable[..., Any]
+    weight: Callable[..., Any]
+    observe: Callable[..., Any]
+    slots: tuple[str, ...]
+    """Names of the numbers kept a coordinate."""
+    hyper: tuple[str, ...]
+    """Parameters that `tick` reads, in its order."""
+    ticks: int
+    """Length of `now`."""
+    stamped: bool
+    """Whether sleeping features are charged, so that a stamp a feature is kept."""
+    static: tuple[float, ...] = (0.0,)
+    """Constants compiled into `weight` and `observe`, in the columns' dtype there."""
+
+
+class Parameter(NamedTuple):
+    """A parameter of a learner: `check` gives the value in its canonical (JSON) form or raises `ValueError`."""
+
+    name: str
+    default: Any
+    meaning: str
+    check: Callable[[Any], Any]
+    static: bool = False
+    """Compiled in: configurations that differ in it are kept in blocks of their own."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A learner as users see it: name, formula, source, parameters; `rule` gives the functions."""
+
+    name: str
+    formula: str
+    source: str
+    parameters: tuple[Parameter, ...]
+    penalties: tuple[str, ...]
+    rule: Callable[[Loss, Penalty, Mapping[str, Any]], Rule]
+    module: str
+
+    def configuration(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """All parameters, checked, defaults filled in, in the order of the definition.
+
+        Raises `InputError` naming the parameter that is unknown or out of range, and why.
+        """
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name in values:
+            if name not in known:
+                raise InputError(f"{self.name} has no parameter {name!r}; it has {', '.join(known)}.")
+        checked = {}
+        for name, parameter in known.items():
+            value = values.get(name, parameter.default)
+            try:
+                checked[name] = parameter.check(value)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise InputError(f"{self.name}: {name}={value!r} {error}.") from None
+        return checked
+
+
+def number(value: Any) -> float:
+    """A finite float."""
+    if isinstance(value, (bool, str, bytes)):
+        raise ValueError("is not a number")
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise ValueError("is not a number") from None
+    if not math.isfinite(result):
+        raise ValueError("is not finite")
+    return result
+
+
+def positive(value: Any) -> float:
+    """A finite float > 0."""
+    result = number(value)
+    if result <= 0.0:
+        raise ValueError("must be greater than 0")
+    return result
+
+
+def not_negative(value: Any) -> float:
+    """A finite float ≥ 0."""
+    result = number(value)
+    if result < 0.0:
+        raise ValueError("must not be negative")
+    return result + 0.0  # −0 is 0
+
+
+ETA0 = Parameter("eta0", 0.5, "step size of the first round; round t steps eta0/√t", positive)
+GAMMA = Parameter("gamma", 1.0, "weight of the proximal term, β_t = gamma·√t; steps are 1/(gamma·√t)", positive)
+LAM = Parameter("lam", 1e-5, "weight λ of the penalty", not_negative)

@@ -1,0 +1,58 @@
+"""RDA: regularized dual averaging.
+
+    w_{t+1} = argmin_w ⟨ḡ_t, w⟩ + ψ(w) + (β_t/t)·½‖w‖²  = −(√t/γ)·soft(ḡ_t, λ) for ψ = λ‖w‖₁,    β_t = γ√t
+
+Source: Xiao (2010), as Oiwa et al. (2012), (3), with h = ½‖w‖².
+
+Symbols: `G` = g_1 + … + g_t = t·ḡ_t; `scale` = −1/β_t; `amount` = tλ/β_t.
+
+Why lazy is exact: a coordinate out of the support of g_t adds 0 to its sum, and the weight is a function of the sum and
+of t alone, so nothing is ever due.
+
+One slot a coordinate, no stamp.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from numba.extending import register_jitable
+
+from sparseoco.learners.definition import GAMMA, LAM, Algorithm, Rule, no_time
+from sparseoco.losses import Loss
+from sparseoco.penalties import Penalty
+
+
+@register_jitable
+def tick(clock, hyper):
+    gamma, lam = hyper
+    inverse = 1.0 / (gamma * math.sqrt(clock.n)) if clock.n > 0.0 else 0.0
+    return (-inverse, clock.n * lam * inverse)
+
+
+@register_jitable
+def weight(slots, slept, now, prox, static):
+    (G,) = slots
+    scale, amount = now
+    return prox(scale * G, amount)
+
+
+@register_jitable
+def observe(slots, slept, now, g, x, prox, static):
+    (G,) = slots
+    return (G + g,)
+
+
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    return Rule(no_time, tick, weight, observe, slots=("G",), hyper=("gamma", "lam"), ticks=2, stamped=False)
+
+
+RDA = Algorithm(
+    name="rda",
+    formula="w_{t+1} = −(√t/γ)·soft(ḡ_t, λ), ḡ_t the mean of g_1 … g_t",
+    source="Xiao 2010; Oiwa, Matsushima and Nakagawa 2012, (3)",
+    parameters=(GAMMA, LAM),
+    penalties=("l1",),
+    rule=rule,
+    module=__name__,
+)

@@ -1,0 +1,61 @@
+"""Hard streams of sparse rows, and parameters, for the battery."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from hypothesis import strategies as st
+
+from sparseoco.learners.definition import Algorithm
+
+LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
+
+# Values without round numbers: at a kink of a loss the last bit decides, and there two right answers differ.
+PARAMETERS = {
+    "eta0": st.floats(0.0371, 2.93),
+    "gamma": st.floats(0.271, 6.37),
+    "lam": st.sampled_from([0.0, 1.03e-6, 1.37e-3, 0.0517, 0.319, 11.3]),
+    "p": st.sampled_from([1, 2, 3, 1.5, "inf"]),
+    "by": st.sampled_from(["subgradient", "feature"]),
+    "V": st.sampled_from([0.61, 500.0, 1e8]),
+}
+
+
+@dataclass
+class Stream:
+    """Rows of one pass, repeated `epochs` times."""
+
+    X: np.ndarray
+    y: np.ndarray
+    epochs: int
+
+    @property
+    def csr(self) -> sp.csr_matrix:
+        return sp.csr_matrix(np.tile(self.X, (self.epochs, 1)))
+
+    @property
+    def dense(self) -> np.ndarray:
+        return np.tile(self.X, (self.epochs, 1))
+
+    @property
+    def labels(self) -> np.ndarray:
+        return np.tile(self.y, self.epochs)
+
+
+@st.composite
+def streams(draw: st.DrawFn, classes: int = 2) -> Stream:
+    """Features asleep for long, woken again and again, empty rows, one feature in every row, several epochs."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows, features = draw(st.integers(1, 40)), draw(st.integers(1, 7))
+    rates = rng.choice([0.02, 0.1, 0.5, 1.0], features)
+    X = rng.normal(0, 1, (rows, features)) * (rng.random((rows, features)) < rates)
+    if draw(st.booleans()):
+        X = np.abs(X).round(1) * 1.0173  # counts, nearly
+    X[rng.random(rows) < draw(st.sampled_from([0.0, 0.3, 0.9]))] = 0.0
+    return Stream(X, rng.integers(0, classes, rows), draw(st.integers(1, 3)))
+
+
+@st.composite
+def configurations(draw: st.DrawFn, algorithm: Algorithm) -> dict[str, object]:
+    """A value for every parameter the learner has; one that is not named above fails here."""
+    return {parameter.name: draw(PARAMETERS[parameter.name]) for parameter in algorithm.parameters}

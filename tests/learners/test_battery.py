@@ -1,0 +1,76 @@
+"""Every learner of the registry against its paper's dense pseudo-code."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparseoco.learner import Learner
+from sparseoco.learners import ALGORITHMS
+from tests.learners.streams import LOSSES, Stream, configurations, streams
+from tests.oracles import ORACLES, VALUES
+
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def test_every_learner_has_an_oracle() -> None:
+    assert set(ORACLES) == set(ALGORITHMS)
+
+
+def check_every_row(learner: Learner, stream: Stream, oracles: list) -> None:
+    """After each row, every column equals its oracle's iterate."""
+    X, y = stream.csr, stream.labels
+    for t, iterates in enumerate(zip(*oracles, strict=True)):
+        learner.partial_fit(X[t], y[t : t + 1])
+        np.testing.assert_allclose(learner.weights(), np.column_stack(iterates), **TOLERANCE)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ALGORITHMS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_lazy_equals_dense_after_every_row(name: str, loss: str, data: st.DataObject) -> None:
+    stream = data.draw(streams())
+    grid = data.draw(st.lists(configurations(ALGORITHMS[name]), min_size=1, max_size=3))
+    learner = Learner(name, loss=loss, grid=grid, n_features=stream.X.shape[1])
+    signs = 2.0 * stream.labels - 1
+    with np.errstate(over="ignore", invalid="ignore"):  # a diverging oracle stops at the learner's bound, below
+        oracles = [list(ORACLES[name](stream.dense, signs, loss, **entry)) for entry in grid]
+    margins = [np.abs(np.einsum("tj,tj->t", stream.dense[1:], np.array(w)[:-1])).max(initial=0.0) for w in oracles]
+    if not max(margins) < 1e5:  # NaN included
+        return
+    check_every_row(learner, stream, oracles)
+    assert not learner.diverged.any()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_one_against_the_rest(name: str, data: st.DataObject) -> None:
+    stream = data.draw(streams(classes=4))
+    grid = data.draw(st.lists(configurations(ALGORITHMS[name]), min_size=1, max_size=2))
+    learner = Learner(name, loss="logistic", grid=grid, n_features=stream.X.shape[1], n_classes=4)
+    oracles = [
+        list(ORACLES[name](stream.dense, np.where(stream.labels == k, 1.0, -1.0), "logistic", **entry))
+        for entry in grid
+        for k in range(4)
+    ]
+    check_every_row(learner, stream, oracles)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_progress_counts_what_was_predicted_before_it_was_learned(name: str, loss: str) -> None:
+    rng = np.random.default_rng(3)
+    stream = Stream(rng.normal(0, 0.3, (60, 5)) * (rng.random((60, 5)) < 0.5), rng.integers(0, 2, 60), 2)
+    learner = Learner(name, loss=loss, n_features=5)
+    learner.partial_fit(stream.csr, stream.labels)
+    signs = 2.0 * stream.labels - 1
+    parameters = learner.configurations[0]
+    iterates = [np.zeros(5), *ORACLES[name](stream.dense, signs, loss, **parameters)]
+    margins = [float(x @ w) for x, w in zip(stream.dense, iterates, strict=False)]
+    losses = [VALUES[loss](z, y) for z, y in zip(margins, signs, strict=True)]
+    rows, loss_sum, error_count = learner.progress
+    assert rows == 120
+    assert loss_sum[0] == pytest.approx(sum(losses), rel=1e-10)
+    assert error_count[0] == sum((z > 0) != (y > 0) for z, y in zip(margins, signs, strict=True))

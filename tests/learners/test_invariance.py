@@ -1,0 +1,122 @@
+"""The same bits however the stream is cut, whichever columns lie side by side, wherever it is saved."""
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sparseoco.learner import Learner
+from sparseoco.learners import ALGORITHMS
+
+ROWS, FEATURES = 300, 40
+CASES = [
+    (name, loss, dtype) for name in ALGORITHMS for loss in ("logistic", "hinge") for dtype in ("float32", "float64")
+]
+LAMS = [0.0, 1e-4, 1e-3, 1e-2, 0.1]
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[sp.csr_matrix, np.ndarray]:
+    rng = np.random.default_rng(11)
+    frequent = rng.random((ROWS, FEATURES)) < 1.0 / np.arange(1, FEATURES + 1)
+    X = sp.csr_matrix(rng.integers(1, 5, (ROWS, FEATURES)) * frequent)
+    return X, rng.integers(0, 2, ROWS)
+
+
+def new(name: str, loss: str, dtype: str, lams: list[float] = LAMS, classes: int = 2) -> Learner:
+    return Learner(name, loss=loss, grid={"lam": lams}, n_features=FEATURES, n_classes=classes, dtype=dtype)
+
+
+def bits(learner: Learner) -> bytes:
+    return learner.weights().tobytes() + b"".join(np.asarray(part).tobytes() for part in learner.progress)
+
+
+@pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
+def test_any_cut_of_the_stream(name: str, loss: str, dtype: str, data: tuple) -> None:
+    X, y = data
+    whole = new(name, loss, dtype).partial_fit(X, y)
+    for cuts in ([1], [150], [3, 4, 5, 299], range(1, ROWS)):
+        pieces = new(name, loss, dtype)
+        edges = [0, *cuts, ROWS]
+        for a, b in itertools.pairwise(edges):
+            pieces.partial_fit(X[a:b], y[a:b])
+        assert bits(pieces) == bits(whole)
+
+
+@pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
+def test_columns_alone_or_with_others(name: str, loss: str, dtype: str, data: tuple) -> None:
+    X, y = data
+    many = new(name, loss, dtype, LAMS * 8).partial_fit(X, y)
+    for i, lam in enumerate(LAMS):
+        alone = new(name, loss, dtype, [lam]).partial_fit(X, y)
+        assert alone.weights().tobytes() == many.weights_of(i).tobytes() == many.weights_of(35 + i).tobytes()
+        assert alone.progress.loss_sum[0] == many.progress.loss_sum[i]
+
+
+@pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
+def test_reading_never_writes(name: str, loss: str, dtype: str, data: tuple, tmp_path: Path) -> None:
+    X, y = data
+    quiet, watched = new(name, loss, dtype), new(name, loss, dtype)
+    for a in range(0, ROWS, 50):
+        quiet.partial_fit(X[a : a + 50], y[a : a + 50])
+        watched.partial_fit(X[a : a + 50], y[a : a + 50])
+        watched.weights()
+        watched.decision_function(X)
+        watched.evaluate(X.indptr, X.indices, X.data, y)
+        watched.nonzeros()
+        watched.save(tmp_path / "state")
+    assert bits(quiet) == bits(watched)
+
+
+@pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_save_and_load_anywhere(name: str, loss: str, dtype: str, classes: int, data: tuple, tmp_path: Path) -> None:
+    X, y = data
+    y = np.arange(ROWS) % classes if classes > 2 else y
+    whole = new(name, loss, dtype, classes=classes).partial_fit(X, y)
+    moved = new(name, loss, dtype, classes=classes)
+    for a in range(0, ROWS, 97):
+        moved.save(tmp_path / "state")
+        moved = Learner.load(tmp_path / "state").partial_fit(X[a : a + 97], y[a : a + 97])
+    assert bits(moved) == bits(whole)
+    moved.save(tmp_path / "moved")
+    whole.save(tmp_path / "whole")
+    assert (tmp_path / "moved").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_many_threads(data: tuple) -> None:
+    X, y = data
+    expected = bits(new("stda", "logistic", "float32").partial_fit(X, y))
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: bits(new("stda", "logistic", "float32").partial_fit(X, y)), range(8)))
+    assert set(results) == {expected}
+
+
+def test_evaluation_does_not_depend_on_the_cut(data: tuple) -> None:
+    X, y = data
+    learner = new("fobos", "logistic", "float32").partial_fit(X, y)
+    losses, errors = learner.evaluate(X.indptr, X.indices, X.data, y)
+    parts = np.zeros(len(LAMS)), np.zeros(len(LAMS), np.int64)
+    for a in range(0, ROWS, 7):
+        rows = X[a : a + 7]
+        learner.evaluate(rows.indptr, rows.indices, rows.data, y[a : a + 7], *parts)
+    assert parts[0].tobytes() == losses.tobytes()
+    assert parts[1].tolist() == errors.tolist()
+    z = learner.decision_function(X)[:, :, 0]
+    assert errors.tolist() == ((z > 0) != (y[:, None] > 0)).sum(axis=0).tolist()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_diverging_neighbour_changes_no_bit(name: str, data: tuple) -> None:
+    X, y = data
+    step, wild = ("eta0", 1e9) if "eta0" in Learner(name, n_features=1).configurations[0] else ("gamma", 1e-9)
+    grid = [{"lam": lam} for lam in LAMS]
+    alone = Learner(name, grid=grid, n_features=FEATURES).partial_fit(X, y)
+    beside = Learner(name, grid=[*grid, {step: wild, "lam": 0.0}], n_features=FEATURES).partial_fit(X, y)
+    assert beside.diverged[:-1].tolist() == [0] * len(LAMS)
+    assert 2 <= beside.diverged[-1] <= 10
+    assert beside.weights(range(len(LAMS))).tobytes() == alone.weights().tobytes()
+    assert np.isfinite(beside.progress.loss_sum).all()

@@ -1,0 +1,96 @@
+"""Each paper's own pseudo-code in dense NumPy: no laziness, no columns, nothing of the package.
+
+An oracle takes ``X`` (T, n) and labels ``y`` (T,) — ±1 for classification — with a loss name and the learner's
+parameters, and gives the iterates w_2 … w_{T+1}, one after every row. Slow on purpose.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+# Losses: slope dℓ/dz at margin z.
+SLOPES: dict[str, Callable[[float, float], float]] = {
+    "logistic": lambda z, y: -y * np.exp(-np.logaddexp(0.0, y * z)),
+    "hinge": lambda z, y: -y if y * z < 1 else 0.0,
+    "squared_hinge": lambda z, y: -2 * y * max(0.0, 1 - y * z),
+    "squared": lambda z, y: z - y,
+}
+VALUES: dict[str, Callable[[float, float], float]] = {
+    "logistic": lambda z, y: np.logaddexp(0.0, -y * z),
+    "hinge": lambda z, y: max(0.0, 1 - y * z),
+    "squared_hinge": lambda z, y: max(0.0, 1 - y * z) ** 2,
+    "squared": lambda z, y: (z - y) ** 2 / 2,
+}
+
+
+def soft(v: np.ndarray, a: np.ndarray | float) -> np.ndarray:
+    return np.sign(v) * np.maximum(np.abs(v) - a, 0.0)
+
+
+def fobos(X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float) -> Iterator[np.ndarray]:
+    """Togari and Yamashita 2016, Algorithm 2 with r = λ‖·‖₁."""
+    x_t = np.zeros(X.shape[1])
+    for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
+        alpha = eta0 / np.sqrt(t)
+        x_hat = x_t - alpha * SLOPES[loss](a @ x_t, b) * a  # (5)
+        x_t = soft(x_hat, lam * alpha)  # (6)
+        yield x_t
+
+
+def cl_fobos(X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float) -> Iterator[np.ndarray]:
+    """Togari and Yamashita 2016, Algorithm 4, its Step 2 one prox at a time.
+
+    I_t is the support of the gradient: empty where the slope is zero. The logistic slope is never zero.
+    """
+    x_t = np.zeros(X.shape[1])
+    updated = np.zeros(X.shape[1], int)  # the round of the most recent update, 0 for none
+    for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
+        slope = SLOPES[loss](a @ x_t, b)
+        x_t = x_t.copy()
+        if slope != 0 or loss == "logistic":
+            for i in np.flatnonzero(a):
+                v = x_t[i] - eta0 / np.sqrt(t) * slope * a[i]  # (8)
+                for j in range(updated[i] + 1, t + 1):
+                    v = soft(v, lam * eta0 / np.sqrt(j))
+                x_t[i] = v
+                updated[i] = t
+        yield x_t
+
+
+def rda(X: np.ndarray, y: np.ndarray, loss: str, gamma: float, lam: float) -> Iterator[np.ndarray]:
+    """Oiwa et al. 2012, (3) with Ψ = λ‖·‖₁, h = ½‖·‖², β_t = γ√t."""
+    w = np.zeros(X.shape[1])
+    g_bar = np.zeros(X.shape[1])
+    for t, (x, b) in enumerate(zip(X, y, strict=True), start=1):
+        g = SLOPES[loss](x @ w, b) * x
+        g_bar = (t - 1) / t * g_bar + g / t
+        w = -np.sqrt(t) / gamma * soft(g_bar, lam)
+        yield w
+
+
+def stda(
+    X: np.ndarray, y: np.ndarray, loss: str, gamma: float, lam: float, p: float | str, by: str, V: float
+) -> Iterator[np.ndarray]:
+    """Oiwa et al. 2012, Algorithm 1 with (12)–(15), (18), (21); by = "feature": (24)."""
+    w = np.zeros(X.shape[1])
+    g_bar, r_bar = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    history: list[np.ndarray] = []
+    for t, (x, b) in enumerate(zip(X, y, strict=True), start=1):
+        g = SLOPES[loss](x @ w, b) * x
+        g_bar = (t - 1) * g_bar / t + g / t
+        history.append(np.abs(x if by == "feature" else g))
+        past = np.array(history)
+        r = past.max(axis=0) if p == "inf" else (past ** float(p)).sum(axis=0) ** (1 / float(p))
+        r = np.minimum(V, r)  # (21)
+        r_bar = (t - 1) / t * r_bar + r / t  # (15)
+        epsilon = g_bar - np.sign(g_bar) * lam * r_bar
+        w = np.where(np.abs(g_bar) <= lam * r_bar, 0.0, -t / (gamma * np.sqrt(t)) * epsilon)  # (18)
+        yield w
+
+
+ORACLES: dict[str, Callable[..., Iterator[np.ndarray]]] = {
+    "fobos": fobos,
+    "cl-fobos": cl_fobos,
+    "rda": rda,
+    "stda": stda,
+}
