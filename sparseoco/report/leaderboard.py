@@ -1,0 +1,153 @@
+"""One row per configuration: the folds' metrics put together, ranked."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparseoco.commit import committed
+from sparseoco.report.results import Results
+from sparseoco.selection import Candidate, candidates
+
+_SEVERITY: Final = {"ok": 0, "diverged": 1, "failed": 2}
+
+
+class Standing(NamedTuple):
+    """A configuration's means over folds at its best epoch (the chosen one's: at the chosen epoch).
+
+    `error` and `standard_error` are those of `sparseoco.selection`. `online_error` and `online_loss` are the first
+    epoch's progressive ones: later epochs predict documents that were learned before. `seconds` is the sum over folds
+    and epochs. Ranks count from 1, by error, then fewer nonzeros; what did not finish has none.
+    """
+
+    rank: int | None
+    configuration: int
+    algorithm: str
+    parameters: dict[str, Any]
+    loss: str
+    penalty: str
+    status: str
+    reason: str
+    chosen: bool
+    folds: int
+    epochs: int
+    epoch: int | None
+    error: float | None
+    standard_error: float | None
+    held_out_loss: float | None
+    online_error: float | None
+    online_loss: float | None
+    nonzeros: float | None
+    seconds: float | None
+
+
+def standings(results: Results) -> list[Standing]:
+    """All configurations, the ranked ones first, then the others in order of their numbers."""
+    metrics = results.metrics.to_pylist()
+    of: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in metrics:
+        of[row["configuration"]].append(row)
+    seconds: dict[int, float] = defaultdict(float)
+    for row in results.timings.to_pylist():
+        seconds[row["configuration"]] += row["seconds"]
+    best = results.best
+    ranked: dict[int, Candidate] = {}
+    for candidate in candidates(metrics):  # best first
+        ranked.setdefault(candidate.configuration, candidate)
+        if best and (candidate.configuration, candidate.epoch) == (best.configuration, best.epochs):
+            ranked[candidate.configuration] = candidate
+    # A configuration that broke in a later epoch did not finish, however good it was before, unless it was chosen.
+    chosen = best.configuration if best else None
+    ranked = {n: c for n, c in ranked.items() if n == chosen or all(row["status"] == "ok" for row in of[n])}
+    table = [
+        _standing(rows, ranked.get(number), seconds.get(number))._replace(chosen=number == chosen)
+        for number, rows in sorted(of.items())
+    ]
+    ordered = sorted((s for s in table if s.configuration in ranked), key=lambda s: ranked[s.configuration])
+    others = [s for s in table if s.configuration not in ranked]
+    return [s._replace(rank=rank) for rank, s in enumerate(ordered, start=1)] + others
+
+
+def best_of_each(table: Iterable[Standing]) -> list[Standing]:
+    """The first ranked standing of each algorithm, best algorithm first."""
+    best: dict[str, Standing] = {}
+    for standing in table:
+        if standing.rank is not None:
+            best.setdefault(standing.algorithm, standing)
+    return list(best.values())
+
+
+def chosen_of(table: Iterable[Standing]) -> Standing | None:
+    """The configuration that the model was refitted with."""
+    return next((standing for standing in table if standing.chosen), None)
+
+
+def pareto_front(table: Iterable[Standing]) -> list[Standing]:
+    """Ranked standings that no other beats in both error and nonzeros, sparsest first."""
+    front: list[Standing] = []
+    ranked = [s for s in table if s.rank is not None]
+    for standing in sorted(ranked, key=lambda s: (s.nonzeros, s.error)):
+        if not front or (standing.error or 0.0) < (front[-1].error or 0.0):
+            front.append(standing)
+    return front
+
+
+def write_leaderboard(path: Path, table: Sequence[Standing]) -> None:
+    """Write the standings as Parquet, `parameters` as canonical JSON."""
+    rows = [s._asdict() | {"parameters": json.dumps(s.parameters, sort_keys=True)} for s in table]
+    integers = {"rank", "configuration", "folds", "epochs", "epoch"}
+    strings = {"algorithm", "parameters", "loss", "penalty", "status", "reason"}
+    schema = pa.schema(
+        {
+            name: pa.int32()
+            if name in integers
+            else pa.string()
+            if name in strings
+            else pa.bool_()
+            if name == "chosen"
+            else pa.float64()
+            for name in Standing._fields
+        }
+    )
+    with committed(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
+
+
+def _standing(rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None) -> Standing:
+    worst = max(rows, key=lambda row: _SEVERITY.get(row["status"], 2))
+    here = [row for row in rows if at and row["epoch"] == at.epoch]
+    first = [row for row in rows if at and row["epoch"] == 1]
+    return Standing(
+        rank=None,
+        configuration=rows[0]["configuration"],
+        algorithm=rows[0]["algorithm"],
+        parameters=json.loads(rows[0]["parameters"]),
+        loss=rows[0]["loss"],
+        penalty=rows[0]["penalty"],
+        status=worst["status"],
+        reason=worst["reason"] or "",
+        chosen=False,
+        folds=len({row["fold"] for row in rows}),
+        epochs=max(row["epoch"] for row in rows),
+        epoch=at.epoch if at else None,
+        error=at.error if at else None,
+        standard_error=at.standard_error if at else None,
+        held_out_loss=_mean(row["held_out_loss"] for row in here),
+        online_error=_mean(row["progressive_error"] for row in first),
+        online_loss=_mean(row["progressive_loss"] for row in first),
+        nonzeros=at.nonzeros if at else None,
+        seconds=seconds,
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """The mean; None when there is nothing to average or one of the values is not a number."""
+    numbers = list(values)
+    if not numbers or any(v is None or not math.isfinite(v) for v in numbers):
+        return None
+    return math.fsum(v for v in numbers if v is not None) / len(numbers)

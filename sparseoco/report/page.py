@@ -1,0 +1,154 @@
+"""The page: standings, figures and words → one HTML file that needs nothing else."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import plotly.graph_objects as go
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from sparseoco.commit import commit_bytes
+from sparseoco.report import wording
+from sparseoco.report.features import MAX_CLASSES, strongest
+from sparseoco.report.figures import curves_figure, kept_figure, sparsity_figure, styles
+from sparseoco.report.leaderboard import Standing, best_of_each, chosen_of, standings, write_leaderboard
+from sparseoco.report.results import Results, read_results
+from sparseoco.report.story import baseline_error, tell
+
+STRONGEST: Final = 15
+"""Features shown of each class, unless the run file says otherwise; ten where there are many classes."""
+
+
+SOURCES: Final = 10
+"""Digests of raw files shown; a corpus may have thousands of files."""
+
+
+CONFUSIONS: Final = 8
+
+
+class Confusion(NamedTuple):
+    """So many documents of the class `truth` were taken for `answer`."""
+
+    truth: str
+    answer: str
+    rows: int
+
+
+class Plot(NamedTuple):
+    """A figure on the page: the id of its place, and its JSON, safe inside a script element."""
+
+    id: str
+    title: str
+    spec: Markup
+
+
+def write_report(run: Path) -> Path:
+    """Write RUN/report/leaderboard.parquet and RUN/report/report.html; returns the page's path.
+
+    Reads only RUN's files; the same files give the same bytes. Raises `InputError` when RUN holds no results and
+    `StorageError` when a file cannot be read or written.
+    """
+    run = Path(run)
+    results = read_results(run)
+    table = standings(results)
+    write_leaderboard(run / "report" / "leaderboard.parquet", table)
+    page = run / "report" / "report.html"
+    commit_bytes(page, render(results, table).encode())
+    return page
+
+
+def render(results: Results, table: list[Standing]) -> str:
+    """The page as text."""
+    best, chosen = best_of_each(table), chosen_of(table)
+    shown = [*best, *([chosen] if chosen and chosen not in best else [])]
+    style = styles(s.algorithm for s in table)
+    baseline = baseline_error(results)
+    classes = results.run.corpus.classes
+    plots = {
+        "curves": _plot("curves", "Mistakes made so far against documents seen", curves_figure(results, shown, style)),
+        "sparsity": _plot(
+            "sparsity", "Error against nonzero weights", sparsity_figure(table, style, baseline, results.held_out)
+        ),
+        "kept": _plot("kept", "Weights kept by document frequency", kept_figure(results, shown, style)),
+    }
+    context = {
+        "run": results.run,
+        "story": tell(results, table),
+        "classes": classes,
+        "largest": max((of.rows for of in classes), default=0),
+        "table": table,
+        "shown": shown,
+        "held_out": results.held_out,
+        "unfinished": [s for s in table if s.rank is None],
+        "style": style,
+        "weights_total": results.run.corpus.features * (1 if len(classes) == 2 else len(classes)),
+        "plots": plots if any(s.rank is not None for s in table) else {},
+        "has_curves": results.curves.num_rows > 0,
+        "has_kept": results.kept.num_rows > 0,
+        "evaluation": results.evaluation,
+        "confusions": _confusions(results),
+        "panels": strongest(results, STRONGEST if len(classes) <= 4 else 10),
+        "max_classes": MAX_CLASSES,
+        "facts": _facts(results),
+        "digests": results.digests,
+        "run_json": json.dumps(results.run.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False),
+        "plotly": Markup(_plotly()),  # the library's own script, not data
+    }
+    return _environment().get_template("page.html.j2").render(context)
+
+
+def _confusions(results: Results) -> list[Confusion]:
+    """The most frequent wrong answers, at most `CONFUSIONS`."""
+    if results.evaluation is None:
+        return []
+    names = [of.name for of in results.evaluation.classes]
+    wrong = [
+        Confusion(truth, answer, rows)
+        for truth, row in zip(names, results.evaluation.confusion, strict=True)
+        for answer, rows in zip(names, row, strict=True)
+        if truth != answer and rows
+    ]
+    return sorted(wrong, key=lambda of: -of.rows)[:CONFUSIONS]
+
+
+def _facts(results: Results) -> dict[str, str]:
+    """How the run was made, as far as its files say."""
+    facts = {"sparseoco": results.run.version, "seed": str(results.run.seed)}
+    facts["SHA-256 of the shards' manifest"] = results.run.corpus.store
+    provenance = (results.model or {}).get("provenance", {})
+    sources = [str(digest) for digest in provenance.get("sources", ())]
+    for number, digest in enumerate(sources[:SOURCES], start=1):
+        facts[f"SHA-256 of raw file {number}"] = digest
+    if len(sources) > SOURCES:
+        facts["more raw files"] = f"{len(sources) - SOURCES}, listed in the shards' manifest"
+    return facts
+
+
+def _plot(name: str, title: str, figure: go.Figure) -> Plot:
+    # Plotly's own encoder writes <, > and / as \u003c, \u003e and \u002f: no text in it can end the script element.
+    return Plot(f"figure-{name}", title, Markup(figure.to_json(engine="json")))
+
+
+@cache
+def _plotly() -> str:
+    return str(get_plotlyjs())
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("sparseoco.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names: dict[str, Any] = {
+        name: getattr(wording, name)
+        for name in ("percent", "percent_with_error", "integer", "plural", "duration", "parameters", "signed")
+    }
+    environment.filters.update(names)
+    return environment

@@ -1,0 +1,160 @@
+"""What a RUN folder holds, read and checked once for everything that reports on it."""
+
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sparseoco.commit import digest_file, read_json
+from sparseoco.errors import InputError, StorageError
+from sparseoco.metrics import CURVES, KEPT, METRICS, TIMINGS
+
+WEIGHTS: Final = pa.schema(
+    {
+        "feature_id": pa.int64(),
+        "feature": pa.string(),
+        "class": pa.string(),
+        "weight": pa.float64(),
+        "count": pa.int64(),
+        "documents": pa.int64(),
+    }
+)
+"""The weights of the model that are not zero, as `sparseoco.model` writes them."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+_R = TypeVar("_R", bound=_Record)
+
+
+class ClassRecord(_Record):
+    """A class and the documents of it."""
+
+    name: str
+    rows: int
+
+
+class CorpusRecord(_Record):
+    """What was learned from: the digest of the shards' manifest, sizes, classes in the order of their indices."""
+
+    store: str
+    rows: int
+    features: int
+    classes: tuple[ClassRecord, ...]
+
+
+class RunRecord(_Record):
+    """RUN/run.json: the resolved run file."""
+
+    name: str
+    seed: int
+    version: str
+    corpus: CorpusRecord
+    search: dict[str, Any] = {}
+
+
+class BestRecord(_Record):
+    """RUN/search/best.json: the configuration that was chosen, after how many epochs, and by which rule."""
+
+    configuration: int
+    epochs: int
+    rule: Literal["error", "one-standard-error"]
+
+
+class ClassScore(_Record):
+    """How well one class of the evaluated text was told."""
+
+    name: str
+    rows: int
+    precision: float
+    recall: float
+    f1: float
+
+
+class EvaluationRecord(_Record):
+    """RUN/evaluation.json: the model on text it was not learned from; `confusion` is [truth][answer]."""
+
+    rows: int
+    error: float
+    majority_error: float
+    classes: tuple[ClassScore, ...]
+    confusion: tuple[tuple[int, ...], ...]
+
+
+class Results(NamedTuple):
+    """The files of a run; those that a run may lack are None."""
+
+    run: RunRecord
+    best: BestRecord | None
+    model: dict[str, Any] | None
+    evaluation: EvaluationRecord | None
+    metrics: pa.Table
+    curves: pa.Table
+    kept: pa.Table
+    timings: pa.Table
+    weights: pa.Table | None
+    digests: dict[str, str]  # of the files that are equal between equal runs
+
+    @property
+    def held_out(self) -> bool:
+        """Whether errors are those of documents kept aside; else of documents predicted before they were learned."""
+        rows = self.metrics["held_out_rows"]
+        return len(rows) > 0 and (rows[0].as_py() or 0) > 0
+
+
+def read_results(run: Path) -> Results:
+    """Read RUN.
+
+    Raises `InputError` for a folder that is not a run, `StorageError` for a file that cannot be read or trusted.
+    """
+    if not (run / "run.json").is_file() or not (run / "search" / "metrics.parquet").is_file():
+        raise InputError(f"{run} holds no results to report on: run.json or search/metrics.parquet is missing.")
+    best, model, evaluation = (run / name for name in ("search/best.json", "model/model.json", "evaluation.json"))
+    weights = run / "model" / "weights.parquet"
+    named = ("search/metrics.parquet", "search/curves.parquet", "search/kept.parquet", "model/weights.parquet")
+    return Results(
+        run=_record(run / "run.json", RunRecord),
+        best=_record(best, BestRecord) if best.is_file() else None,
+        model=_json(model) if model.is_file() else None,
+        evaluation=_record(evaluation, EvaluationRecord) if evaluation.is_file() else None,
+        metrics=_table(run / "search" / "metrics.parquet", METRICS),
+        curves=_optional(run / "search" / "curves.parquet", CURVES),
+        kept=_optional(run / "search" / "kept.parquet", KEPT),
+        timings=_optional(run / "search" / "timings.parquet", TIMINGS),
+        weights=_table(weights, WEIGHTS) if weights.is_file() else None,
+        digests={name: digest_file(run / name) for name in named if (run / name).is_file()},
+    )
+
+
+def _optional(path: Path, schema: pa.Schema) -> pa.Table:
+    return _table(path, schema) if path.is_file() else schema.empty_table()
+
+
+def _table(path: Path, schema: pa.Schema) -> pa.Table:
+    try:
+        table = pq.read_table(path)
+        return table.select(schema.names).cast(schema)
+    except KeyError as error:
+        raise StorageError(f"{path} is not what this version writes: {error.args[0]}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(f"{path} cannot be read as the table it should be; run the search again.") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise StorageError(f"{path} is damaged: it is not a JSON object.")
+    return value
+
+
+def _record(path: Path, kind: type[_R]) -> _R:
+    try:
+        return kind.model_validate(_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise StorageError(f"{path}: {key}: {first['msg']}.") from error

@@ -1,0 +1,74 @@
+"""The run in words: what was learned, on what, how good, how sparse, compared with knowing nothing."""
+
+from typing import NamedTuple
+
+from sparseoco.report.features import used_features
+from sparseoco.report.leaderboard import Standing, chosen_of
+from sparseoco.report.results import Results
+from sparseoco.report.wording import duration, integer, parameters, percent, percent_with_error, plural
+
+
+class Tile(NamedTuple):
+    """A figure with what it is."""
+
+    value: str
+    label: str
+
+
+class Story(NamedTuple):
+    """Two paragraphs and the figures to remember."""
+
+    headline: str
+    detail: str
+    tiles: list[Tile]
+
+
+def baseline_error(results: Results) -> float | None:
+    """Error of always answering the largest class: 1 − max_k n_k / Σ_k n_k; None without documents."""
+    rows = [of.rows for of in results.run.corpus.classes]
+    return 1 - max(rows) / sum(rows) if sum(rows) else None
+
+
+def tell(results: Results, table: list[Standing]) -> Story:
+    """Words and tiles for a run, also for one in which nothing could be chosen."""
+    corpus, chosen = results.run.corpus, chosen_of(table)
+    names = [of.name for of in corpus.classes]
+    task = f"tell {names[0]} from {names[1]}" if len(names) == 2 else f"tell {len(names)} classes apart"
+    seconds = sum(s.seconds or 0.0 for s in table)
+    algorithms = len({s.algorithm for s in table})
+    tried = f"{plural(len(table), 'configuration')} of {plural(algorithms, 'algorithm')}"
+    effort = [Tile(integer(len(table)), "configurations tried"), Tile(duration(seconds), "of learning, all told")]
+    if chosen is None or chosen.error is None:
+        finished = sum(s.rank is not None for s in table)
+        headline = f"No model was learned: of {tried}, {finished or 'none'} finished, and none was chosen."
+        detail = f"The task was to {task}, on {plural(corpus.rows, 'document')}. The reasons are listed below."
+        return Story(headline, detail, effort)
+
+    baseline, error = baseline_error(results), chosen.error
+    headline = f"A linear classifier learned to {task} from {plural(corpus.rows, 'document')}"
+    unseen = "those kept aside" if results.held_out else "them before learning them"
+    headline += f", and is wrong on {percent_with_error(error, chosen.standard_error)} of {unseen}."
+    sentences = []
+    tiles = [Tile(percent_with_error(error, chosen.standard_error), "wrong on unseen documents")]
+    if baseline is not None:
+        compared = "would be wrong on" if error < baseline else "would do no worse, being wrong on"
+        sentences.append(f"Always answering {_largest(results)} {compared} {percent(baseline)}.")
+        tiles.append(Tile(percent(baseline), "wrong if always the largest class"))
+    if results.weights is not None:
+        used = used_features(results.weights)
+        share = percent(used / corpus.features if corpus.features else None)
+        sentences.append(f"The model looks at {integer(used)} of {plural(corpus.features, 'feature')} ({share}).")
+        tiles.append(Tile(f"{integer(used)} ({share})", "of the features used"))
+    rule = {
+        "error": "the one with the lowest error",
+        "one-standard-error": "the sparsest within one standard error of the lowest error",
+    }[results.best.rule if results.best else "error"]
+    sentences.append(f"It was learned by {chosen.algorithm} ({parameters(chosen.parameters)}), {rule} among {tried}.")
+    return Story(headline, " ".join(sentences), tiles + effort)
+
+
+def _largest(results: Results) -> str:
+    classes = results.run.corpus.classes
+    largest = max(of.rows for of in classes)
+    names = [of.name for of in classes if of.rows == largest]
+    return f"{names[0]}, the largest class," if len(names) == 1 else "the same class, be it one of the largest,"

@@ -1,0 +1,55 @@
+"""The report in a few lines of Markdown and a table, for places that show no HTML page."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from sparseoco.report.features import strongest
+from sparseoco.report.leaderboard import best_of_each, standings
+from sparseoco.report.results import read_results
+from sparseoco.report.story import tell
+from sparseoco.report.wording import duration, integer, parameters, percent_with_error
+
+
+def leaderboard_table(run: Path, *, limit: int = 100) -> list[dict[str, Any]]:
+    """The first `limit` standings as rows of text, ready for a Prefect table artifact."""
+    return [
+        {
+            "rank": "" if s.rank is None else s.rank,
+            "algorithm": s.algorithm + (" (chosen)" if s.chosen else ""),
+            "parameters": parameters(s.parameters),
+            "held-out error": percent_with_error(s.error, s.standard_error),
+            "nonzero weights": integer(s.nonzeros),
+            "time": duration(s.seconds),
+            "status": s.status,
+            "reason": s.reason,
+        }
+        for s in standings(read_results(run))[:limit]
+    ]
+
+
+def summary_markdown(run: Path) -> str:
+    """Headline, the best of each algorithm and the strongest features of each class."""
+    results = read_results(run)
+    table = standings(results)
+    story = tell(results, table)
+    lines = [f"# {_plain(results.run.name)}", "", _plain(story.headline), "", _plain(story.detail), ""]
+    lines += ["| rank | algorithm | parameters | held-out error | nonzero weights |", "|--:|---|---|--:|--:|"]
+    for s in best_of_each(table):
+        error = percent_with_error(s.error, s.standard_error)
+        cells = (s.rank, _plain(s.algorithm), _plain(parameters(s.parameters)), error, integer(s.nonzeros))
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    panels = strongest(results, 8)
+    if panels:
+        lines += ["", "| class | strongest features |", "|---|---|"]
+        lines += [f"| {_plain(p.name)} | {', '.join(_plain(f.name) for f in p.features) or '–'} |" for p in panels]
+    failed = [s for s in table if s.rank is None]
+    if failed:
+        lines += ["", f"{integer(len(failed))} of {integer(len(table))} configurations did not finish."]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Text from data, so that neither Markdown nor HTML finds anything to act on."""
+    text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]()#+!|~$-])", r"\\\1", text)

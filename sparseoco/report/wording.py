@@ -1,0 +1,89 @@
+"""Numbers and names written for people."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+NONE: Final = "–"
+
+
+def percent(share: float | None) -> str:
+    """A share in per cent with about three digits.
+
+    >>> percent(0.21576), percent(0.00123), percent(0.0), percent(None)
+    ('21.6 %', '0.12 %', '0 %', '–')
+    """
+    if share is None:
+        return NONE
+    if share == 0:
+        return "0 %"
+    return f"{100 * share:.{1 if share >= 0.01 else 2}f} %" if share >= 0.0001 else "< 0.01 %"
+
+
+def percent_with_error(share: float | None, error: float | None) -> str:
+    """A share and its standard error.
+
+    >>> percent_with_error(0.21576, 0.0034), percent_with_error(0.21576, None)
+    ('21.6 ± 0.3 %', '21.6 %')
+    """
+    if share is None or error is None:
+        return percent(share)
+    digits = 1 if error >= 0.0005 else 2
+    return f"{100 * share:.{digits}f} ± {100 * error:.{digits}f} %"
+
+
+def integer(number: float | None) -> str:
+    """A count with separated thousands.
+
+    >>> integer(116178), integer(1234.6), integer(None)
+    ('116,178', '1,235', '–')
+    """
+    return NONE if number is None else f"{round(number):,}"
+
+
+def plural(number: int, noun: str, nouns: str = "") -> str:
+    """A count and its noun.
+
+    >>> plural(1, "fold"), plural(10660, "document"), plural(2, "class", "classes")
+    ('1 fold', '10,660 documents', '2 classes')
+    """
+    return f"{integer(number)} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time with two figures.
+
+    >>> duration(0.042), duration(8.23), duration(75), duration(7265)
+    ('0.04 s', '8.2 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds is None:
+        return NONE
+    if seconds < 59.95:
+        return f"{seconds:.{2 if seconds < 1 else 1}f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def signed(weight: float) -> str:
+    """A weight with its sign and two figures.
+
+    >>> signed(-1.834), signed(0.5)
+    ('−1.8', '+0.50')
+    """
+    return f"{weight:+#.2g}".replace("-", "−").rstrip(".")
+
+
+def parameters(values: Mapping[str, Any]) -> str:
+    """The parameters of a configuration on one line.
+
+    >>> parameters({"lam": 1e-05, "eta0": 0.5, "by": "feature"})
+    'by feature, eta0 0.5, lam 1e-5'
+    """
+    return ", ".join(f"{name} {_value(value)}" for name, value in sorted(values.items())) or "no parameters"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool | str) or value is None:
+        return str(value)
+    return f"{value:g}".replace("e-0", "e-") if isinstance(value, int | float) else json.dumps(value)

@@ -1,0 +1,229 @@
+"""A RUN folder with believable numbers, for reports to be made from."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparseoco.commit import commit_json
+from sparseoco.metrics import CURVES, KEPT, METRICS, TIMINGS, write_table
+from sparseoco.report.results import WEIGHTS
+
+ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
+WORDS = [
+    "array_like",
+    "shape",
+    "axis",
+    "returns",
+    "kernel",
+    "session",
+    "query",
+    "table",
+    "flow",
+    "task",
+    "dtype",
+    "ndarray",
+    "chunk",
+    "graph",
+    "schema",
+    "field",
+    "estimator",
+    "n_samples",
+    "sparse",
+    "compile",
+    "typing",
+    "block",
+    "url",
+    "async",
+    "engine",
+    "column",
+    "matrix",
+    "optimize",
+    "float",
+    "none",
+]
+
+
+def grid(per_algorithm: int) -> list[tuple[str, dict]]:
+    """As many configurations of each algorithm."""
+    side = math.ceil(per_algorithm / 4)
+    return [
+        (
+            algorithm,
+            {step: [0.1, 0.3, 1.0, 3.0][k // side % 4], "lam": 10.0 ** (-6 + 3 * (k % side) / max(side - 1, 1))},
+        )
+        for algorithm, step in ALGORITHMS.items()
+        for k in range(per_algorithm)
+    ]
+
+
+def write_run(
+    folder: Path,
+    *,
+    classes=(("neg", 12500), ("pos", 12500)),
+    per_algorithm=1,
+    folds=5,
+    epochs=3,
+    features=116_178,
+    broken=0,
+    all_broken=False,
+    words=WORDS,
+    name="reviews",
+    empty_model=False,
+    evaluated=False,
+    rule="one-standard-error",
+) -> Path:
+    """Write run.json, search/* and model/* of a run that never was; equal arguments give equal files."""
+    random = np.random.default_rng(7)
+    configurations = grid(per_algorithm)
+    documents = sum(rows for _, rows in classes)
+    columns = 1 if len(classes) == 2 else len(classes)
+    baseline = 1 - max(rows for _, rows in classes) / documents
+    training = documents * (folds - 1) // folds if folds > 1 else documents
+    metrics, curves, kept, timings = [], [], [], []
+    results = []
+    for number, (algorithm, parameters) in enumerate(configurations):
+        step = next(v for k, v in parameters.items() if k != "lam")
+        status, reason = ("ok", "")
+        if all_broken or number >= len(configurations) - broken:
+            status, reason = [
+                ("diverged", "weights are not finite at t = 1,204"),
+                ("failed", "worker died 4 times <b>"),
+            ][number % 2]
+        sparsity = min(1.0, 1.2e-5 / parameters["lam"]) ** 0.7 * (0.5 if "da" in algorithm else 1.0) * 0.3
+        error = baseline * (0.14 + 0.05 * abs(math.log(step)) + 0.8 * math.exp(-60 * sparsity))
+        error, nonzeros = min(error, baseline), int(sparsity * features * columns) if error < 0.9 * baseline else 0
+        error += {"cl-fobos": -0.01, "stda": -0.005}.get(algorithm, 0) * baseline
+        results.append((number, algorithm, parameters, status, error, nonzeros))
+        for fold in range(folds):
+            noise = random.normal(0, 0.01 * baseline)
+            for epoch in range(1, (1 if status != "ok" else epochs) + 1):
+                bad = status != "ok"
+                held_out = None if bad else float(np.clip(error + noise + 0.02 * baseline / epoch, 0, 1))
+                metrics.append(
+                    {
+                        "configuration": number,
+                        "algorithm": algorithm,
+                        "parameters": json.dumps(parameters, sort_keys=True),
+                        "loss": "logistic",
+                        "penalty": "l1",
+                        "fold": fold,
+                        "epoch": epoch,
+                        "rows": epoch * training + (fold == 0),
+                        "progressive_loss": math.nan if bad else error * 2,
+                        "progressive_error": math.nan if bad else error * 1.2 / epoch,
+                        "held_out_rows": documents - training,
+                        "held_out_loss": held_out,
+                        "held_out_error": held_out if folds > 1 else None,
+                        "nonzeros": nonzeros + 13 * fold if nonzeros else 0,
+                        "status": status,
+                        "reason": reason,
+                    }
+                )
+                timings.append({"configuration": number, "fold": fold, "epoch": epoch, "seconds": 0.21 + 0.01 * number})
+            if status == "ok":
+                marks = [
+                    *np.unique(np.geomspace(1, epochs * training, 40).astype(int))[:-1],
+                    epochs * training + (fold == 0),
+                ]
+                for rows in marks:
+                    so_far = (
+                        error * 1.1 + (baseline - error) * (1 + rows / 30) ** -0.45 + random.normal(0, 0.3 / (5 + rows))
+                    )
+                    curves.append(
+                        {
+                            "configuration": number,
+                            "fold": fold,
+                            "rows": int(rows),
+                            "progressive_loss": so_far,
+                            "progressive_error": float(np.clip(so_far, 0, 1)),
+                        }
+                    )
+                for power in range(2, 15):
+                    size = int(features * 0.6 * 2.0 ** -(power - 2)) + 1
+                    share = 1 / (1 + math.exp(-(power - 8 + 3 * (algorithm == "fobos")) * 0.7)) * min(1, sparsity * 8)
+                    kept.append(
+                        {
+                            "configuration": number,
+                            "fold": fold,
+                            "documents_from": 2 ** (power - 1),
+                            "documents_to": 2**power - 1,
+                            "features": size,
+                            "kept": int(share * size * columns),
+                        }
+                    )
+    for table, rows, schema in (
+        ("metrics", metrics, METRICS),
+        ("curves", curves, CURVES),
+        ("kept", kept, KEPT),
+        ("timings", timings, TIMINGS),
+    ):
+        write_table(folder / "search" / f"{table}.parquet", rows, schema)
+    commit_json(
+        folder / "run.json",
+        {
+            "name": name,
+            "seed": 1,
+            "version": "0.1.0",
+            "search": {"loss": "logistic", "folds": folds, "epochs": epochs},
+            "corpus": {
+                "store": "9f2c" * 16,
+                "rows": documents,
+                "features": features,
+                "classes": [{"name": of, "rows": rows} for of, rows in classes],
+            },
+        },
+    )
+    if evaluated:
+        _write_evaluation(folder, classes)
+    fine = [r for r in results if r[3] == "ok"]
+    if fine:
+        _write_best_and_model(folder, min(fine, key=lambda r: r[4]), classes, words, random, epochs, rule, empty_model)
+    return folder
+
+
+def _write_best_and_model(folder, best, classes, words, random, epochs, rule, empty_model):
+    number, algorithm, parameters, _, error, nonzeros = best
+    described = {"configuration": number, "epochs": epochs, "algorithm": algorithm, "parameters": parameters}
+    commit_json(
+        folder / "search" / "best.json",
+        described | {"rule": rule, "error": error, "standard_error": 0.004, "nonzeros": nonzeros},
+    )
+    provenance = {"sparseoco": "0.1.0", "store": "9f2c" * 16, "rows": 25000, "sources": ["ab" * 32]}
+    commit_json(
+        folder / "model" / "model.json",
+        {"algorithm": algorithm, "classes": [of for of, _ in classes], "provenance": provenance},
+    )
+    rows = []
+    for feature in range(0 if empty_model else 400):
+        for of, _ in classes[1:] if len(classes) == 2 else classes:
+            word = words[feature % len(words)] + (
+                "" if feature < len(words) else f" {words[feature // len(words) % len(words)]}"
+            )
+            weight = float(random.normal()) / (1 + feature / 40)
+            rows.append(
+                {
+                    "feature_id": feature * 3,
+                    "feature": word,
+                    "class": of,
+                    "weight": weight,
+                    "count": 90_000 // (feature + 1),
+                    "documents": 20_000 // (feature + 1),
+                }
+            )
+    table = pa.Table.from_pylist(rows, schema=WEIGHTS)
+    pq.write_table(table, folder / "model" / "weights.parquet")
+
+
+def _write_evaluation(folder, classes):
+    confusion = [
+        [rows // 2 if truth == answer else k + 1 for k, (answer, _) in enumerate(classes)] for truth, rows in classes
+    ]
+    scores = [{"name": of, "rows": rows, "precision": 0.9, "recall": 0.8, "f1": 0.847} for of, rows in classes]
+    commit_json(
+        folder / "evaluation.json",
+        {"rows": 7532, "error": 0.1234, "majority_error": 0.9, "classes": scores, "confusion": confusion},
+    )

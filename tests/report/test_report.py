@@ -1,0 +1,151 @@
+import json
+import re
+
+import pyarrow.parquet as pq
+import pytest
+
+from sparseoco.errors import InputError, StorageError
+from sparseoco.report import leaderboard_table, read_results, standings, summary_markdown, write_report
+from sparseoco.report.leaderboard import best_of_each, pareto_front
+from tests.report.synthetic import write_run
+
+TEN = tuple((f"class {k}", 1500 - 140 * k) for k in range(10))
+HOSTILE = ["<script>alert(2)</script>", "=cmd()", "</style>", "&amp;", "a" * 300, "$x$", "%{y}", "| `code` |"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("run"), per_algorithm=4, broken=3)
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return write_report(run).read_text()
+
+
+def _without_plotly(page: str) -> str:
+    return re.sub(r"<script>/\*\*.*?</script>", "", page, flags=re.S)
+
+
+def test_equal_inputs_give_equal_bytes(run, page, tmp_path):
+    twin = write_run(tmp_path / "elsewhere", per_algorithm=4, broken=3)
+    assert write_report(twin).read_text() == page
+    assert (twin / "report/leaderboard.parquet").read_bytes() == (run / "report/leaderboard.parquet").read_bytes()
+
+
+def test_the_page_needs_no_network(page):
+    own = _without_plotly(page)
+    assert "default-src 'none'" in own
+    assert not re.search(r"(src|href)\s*=|@import|url\(", own)
+    assert len(own) < 200_000 < len(page)
+
+
+def test_the_headline_says_what_how_good_and_how_sparse(page):
+    assert "tell neg from pos" in page
+    assert re.search(r"is wrong on [\d.]+ ± [\d.]+ % of those kept aside", page)
+    assert "50.0 %" in page
+    assert "of 116,178 features" in page
+    assert "16 configurations of 4 algorithms" in page
+
+
+def test_the_leaderboard_agrees_with_the_metrics(run, page):
+    table = pq.read_table(run / "report/leaderboard.parquet").to_pylist()
+    metrics = pq.read_table(run / "search/metrics.parquet").to_pylist()
+    assert [row["rank"] for row in table] == [*range(1, 14), None, None, None]
+    assert {row["status"] for row in table[-3:]} == {"diverged", "failed"}
+    for row in table[:13]:
+        of = [m for m in metrics if (m["configuration"], m["epoch"]) == (row["configuration"], row["epoch"])]
+        errors = [m["held_out_error"] for m in of]
+        mean = sum(errors) / 5
+        assert row["error"] == pytest.approx(mean)
+        assert row["standard_error"] == pytest.approx((sum((e - mean) ** 2 for e in errors) / 4 / 5) ** 0.5)
+        assert row["nonzeros"] == pytest.approx(sum(m["nonzeros"] for m in of) / 5)
+    assert [row["error"] for row in table[:13]] == sorted(row["error"] for row in table[:13])
+    assert sum(row["chosen"] for row in table) == 1
+
+
+def test_best_of_each_and_front(run):
+    table = standings(read_results(run))
+    best = best_of_each(table)
+    assert len({s.algorithm for s in best}) == len(best) == 4
+    assert best[0].rank == 1
+    front = pareto_front(table)
+    for on in front:
+        assert not any(s.error < on.error and s.nonzeros <= on.nonzeros for s in table if s.rank)
+    assert best[0].error == front[-1].error
+
+
+def test_configurations_that_did_not_finish_are_listed_with_reasons(page):
+    assert "weights are not finite at t = 1,204" in page
+    assert "worker died 4 times &lt;b&gt;" in page
+
+
+def test_text_from_data_is_only_ever_text(tmp_path):
+    classes = ((HOSTILE[0], 10), (HOSTILE[1], 30))
+    run = write_run(tmp_path, classes=classes, words=HOSTILE, name="</title><script>alert(1)</script>", broken=1)
+    own = _without_plotly(write_report(run).read_text())
+    assert "alert(2)" in own
+    assert not re.search(r"<script>alert|</style> |<b>", own)
+    assert own.count("<script") == own.count("</script>") == 4  # three specifications and the page's own
+    markdown = summary_markdown(run)
+    assert "<script" not in markdown
+    assert r"\| \`code\` \|" in markdown
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ({"classes": TEN, "per_algorithm": 16}, "tell 10 classes apart"),
+        ({"classes": tuple((f"c{k}", k + 1) for k in range(40))}, "The 30 largest of 40 classes"),
+        ({"folds": 1, "epochs": 1}, "of them before learning them"),
+        ({"empty_model": True}, "No feature speaks for this class"),
+        ({"all_broken": True}, "No model was learned"),
+        ({"evaluated": True, "classes": TEN}, "it is wrong on 12.3 % (always the largest class: 90.0 %)"),
+        ({"classes": (("only", 10),)}, "1 class"),
+    ],
+)
+def test_other_shapes_of_run(tmp_path, shape, expected):
+    assert expected in " ".join(write_report(write_run(tmp_path, **shape)).read_text().split())
+    assert leaderboard_table(tmp_path)
+    assert summary_markdown(tmp_path)
+
+
+def test_a_run_with_results_only_is_reported_too(tmp_path):
+    run = write_run(tmp_path)
+    for name in ("search/curves", "search/kept", "search/timings", "model/weights"):
+        (run / f"{name}.parquet").unlink()
+    own = _without_plotly(write_report(run).read_text())
+    assert "Learning curves" not in own
+    assert "Strongest features" not in own
+
+
+def test_figures_show_every_configuration_once(run, page):
+    spec = re.search(r'id="figure-sparsity-spec">(.*?)</script>', page, flags=re.S)
+    traces = json.loads(spec[1])["data"]
+    algorithms = {t["name"]: len(t["x"]) for t in traces if t["name"] not in ("best for its size", "chosen")}
+    assert sum(algorithms.values()) == 13
+    assert next(t for t in traces if t["name"] == "chosen")["x"]
+
+
+def test_errors_are_sentences(tmp_path):
+    with pytest.raises(InputError, match="holds no results"):
+        write_report(tmp_path)
+    run = write_run(tmp_path)
+    (run / "search/curves.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(StorageError, match=r"curves\.parquet"):
+        write_report(run)
+    write_run(tmp_path)
+    pq.write_table(pq.read_table(run / "search/metrics.parquet").drop(["fold"]), run / "search/metrics.parquet")
+    with pytest.raises(StorageError, match="fold"):
+        write_report(run)
+    write_run(tmp_path)
+    (run / "run.json").write_text('{"name": "x"}')
+    with pytest.raises(StorageError, match="seed"):
+        write_report(run)
+
+
+def test_table_for_artifacts(run):
+    rows = leaderboard_table(run, limit=5)
+    assert len(rows) == 5
+    assert rows[0]["rank"] == 1
+    assert set(rows[0]) >= {"algorithm", "parameters", "held-out error", "nonzero weights", "status"}
