@@ -6,9 +6,11 @@ content is a no-op.
 """
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
+import platform
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -63,6 +65,43 @@ def commit_json(path: Path, value: Any, *, replace: bool = True) -> None:
         (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(),
         replace=replace,
     )
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file's value. Raises `StorageError` if it is missing or damaged."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise storage_error(error, path) from error
+    except ValueError as error:
+        raise StorageError(f"{path} is damaged: it is not JSON.") from error
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Hold a folder for one writer; the hold ends with the process, however it ends.
+
+    Raises `StorageError` if another process holds it.
+    """
+    lock = folder / ".lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            raise StorageError(
+                f"{folder} is in use by {owner or 'another run'}: wait for it, or choose another folder."
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def digest_file(path: Path) -> str:

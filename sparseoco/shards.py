@@ -65,7 +65,7 @@ class ShardEntry(FileEntry):
 
     rows: int
     nonzeros: int
-    counts: Literal["uint16", "uint32", "float64"]
+    counts: str
     source: int = 0
 
 

@@ -4,6 +4,7 @@ Parquet is for keeping; an epoch in a shuffled order wants rows at random. The o
 what stays in memory, so a worker's own memory is bounded by features × columns, never by the corpus.
 """
 
+import shutil
 import tempfile
 import threading
 from pathlib import Path
@@ -13,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.commit import storage_error
+from sparseoco.drivers.order import gather
 from sparseoco.shards import Store
 
+KEPT = 2  # corpora a process keeps laid out; older ones are laid out again if asked for
 _opened: dict[tuple[str, str], "Corpus"] = {}
 _lock = threading.Lock()
 
@@ -26,6 +29,11 @@ class Corpus(NamedTuple):
     indices: NDArray[Any]
     counts: NDArray[Any]
     labels: NDArray[Any]
+    folder: Path
+
+    def gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """The rows named, as a CSR of their own with their labels."""
+        return gather(rows, self.indptr, self.indices, self.counts, self.labels)  # type: ignore[no-any-return]
 
     @property
     def n_rows(self) -> int:
@@ -43,16 +51,12 @@ def open_corpus(store: Store, scratch: Path) -> Corpus:
         if identity not in _opened:
             try:
                 scratch.mkdir(parents=True, exist_ok=True)
+                while len(_opened) >= KEPT:
+                    shutil.rmtree(_opened.pop(next(iter(_opened))).folder, ignore_errors=True)
                 _opened[identity] = _lay_out(store, Path(tempfile.mkdtemp(prefix="corpus-", dir=scratch)))
             except OSError as error:
                 raise storage_error(error, scratch) from error
         return _opened[identity]
-
-
-def forget_corpora() -> None:
-    """Let go of every corpus opened in this process; the files belong to the scratch folder's owner."""
-    with _lock:
-        _opened.clear()
 
 
 def _lay_out(store: Store, folder: Path) -> Corpus:
@@ -69,8 +73,8 @@ def _lay_out(store: Store, folder: Path) -> Corpus:
             part.counts.astype(store.counts_dtype, copy=False).tofile(counts_file)
             row, nonzero = next_row, nonzero + part.indices.size
     indices = _map(folder / "indices", store.indices_dtype, nonzero)
-    return Corpus(indptr, indices, _map(folder / "counts", store.counts_dtype, nonzero), labels)
+    return Corpus(indptr, indices, _map(folder / "counts", store.counts_dtype, nonzero), labels, folder)
 
 
 def _map(path: Path, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
-    return np.memmap(path, dtype, mode="r", shape=(size,)) if size else np.empty(0, dtype)
+    return np.asarray(np.memmap(path, dtype, mode="r", shape=(size,))) if size else np.empty(0, dtype)

@@ -79,6 +79,8 @@ class Parameter(NamedTuple):
     check: Callable[[Any], Any]
     static: bool = False
     """Compiled in: configurations that differ in it are kept in blocks of their own."""
+    grid: tuple[Any, ...] = ()
+    """Values a search tries where it is told none; empty for the default alone."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ class Algorithm:
     penalties: tuple[str, ...]
     rule: Callable[[Loss, Penalty, Mapping[str, Any]], Rule]
     module: str
+
+    @property
+    def grid(self) -> dict[str, list[Any]]:
+        """The grid a search tries where it is told none."""
+        return {parameter.name: list(parameter.grid) for parameter in self.parameters if parameter.grid}
 
     def configuration(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters, checked, defaults filled in, in the order of the definition.
@@ -141,6 +148,6 @@ def not_negative(value: Any) -> float:
     return result + 0.0  # −0 is 0
 
 
-ETA0 = Parameter("eta0", 0.5, "step size of the first round; round t steps eta0/√t", positive)
-GAMMA = Parameter("gamma", 1.0, "weight of the proximal term, β_t = gamma·√t; steps are 1/(gamma·√t)", positive)
-LAM = Parameter("lam", 1e-5, "weight λ of the penalty", not_negative)
+ETA0 = Parameter("eta0", 0.5, "step size of the first round; round t steps eta0/√t", positive, grid=(0.03, 0.1, 0.3, 1.0))
+GAMMA = Parameter("gamma", 1.0, "weight of the proximal term, β_t = gamma·√t; steps are 1/(gamma·√t)", positive, grid=(1.0, 3.0, 10.0, 30.0))
+LAM = Parameter("lam", 1e-5, "weight λ of the penalty", not_negative, grid=(1e-7, 1e-6, 1e-5, 1e-4))

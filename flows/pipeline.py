@@ -1,0 +1,27 @@
+"""The whole run: ingest, search, train, evaluate, report.
+
+    python -m flows.pipeline RUN_FILE
+
+`sparseoco run RUN_FILE` takes the same steps without Prefect.
+"""
+
+from prefect import flow
+
+from flows.command import main
+from flows.steps import evaluate_step, ingest_step, report_step, search_step, train_step
+from sparseoco.config import load_run_file
+
+
+@flow(name="sparseoco-pipeline")
+def pipeline(run_file: str) -> str:
+    """Raw text to a report; gives the path of the page."""
+    run = load_run_file(run_file)
+    ingest_step(run)
+    search_step(run)
+    train_step(run)
+    evaluate_step(run)
+    return str(report_step(run))
+
+
+if __name__ == "__main__":
+    main(pipeline)

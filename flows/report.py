@@ -1,0 +1,20 @@
+"""Tables to a page and Prefect artifacts: one step of a run file as a flow of its own.
+
+python -m flows.report RUN_FILE
+"""
+
+from prefect import flow
+
+from flows.command import main
+from flows.steps import report_step
+from sparseoco.config import load_run_file
+
+
+@flow(name="sparseoco-report")
+def report(run_file: str) -> None:
+    """Tables to a page and Prefect artifacts."""
+    report_step(load_run_file(run_file))
+
+
+if __name__ == "__main__":
+    main(report)

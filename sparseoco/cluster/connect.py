@@ -1,0 +1,108 @@
+"""Where Dask is: in this process, in worker processes of our own, or at an address."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster, Security
+from distributed.comm import connect as knock
+from distributed.system import MEMORY_LIMIT
+from pydantic import BaseModel, ConfigDict, Field
+
+from sparseoco.errors import InputError, SparseocoError
+
+CONNECT_SECONDS = 15
+# Kernels are one thread each: what runs at once is decided by the cluster, not by OpenMP or BLAS pools.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class ClusterOptions(BaseModel):
+    """The `[cluster]` table of a run file; empty means: this process, a thread a core."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scheduler: str | None = Field(None, description="Address of a running Dask scheduler, such as tcp://10.0.0.1:8786.")
+    workers: int | None = Field(None, ge=1, description="Start this many worker processes on this machine.")
+    threads: int | None = Field(None, ge=1, description="Threads a worker; without workers, threads of this process.")
+    memory: str | None = Field(
+        None, description="Memory a worker may use, such as 4GB; by default its share of the machine."
+    )
+
+
+@contextmanager
+def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
+    """A Dask client, and a cluster behind it that is closed with it unless it is somebody else's.
+
+    Raises `InputError` for an address where no scheduler answers.
+    """
+    if options.scheduler is not None:
+        with _client_at(options.scheduler) as client:
+            yield client
+        return
+    if options.workers is None:
+        shape: dict[str, Any] = {
+            "processes": False,
+            "n_workers": 1,
+            "threads_per_worker": options.threads or len(os.sched_getaffinity(0)),
+            # Blocks of columns are sized by it beforehand; the process itself is never paused.
+            "memory_limit": options.memory or 0,
+        }
+    else:
+        shape = {
+            "processes": True,
+            "n_workers": options.workers,
+            "threads_per_worker": options.threads or 1,
+            "memory_limit": options.memory or "auto",
+            "host": "127.0.0.1",
+        }
+    settings = {
+        "distributed.worker.use-file-locking": False,
+        "distributed.scheduler.work-stealing": True,
+        "distributed.nanny.pre-spawn-environ": ONE_THREAD,
+        "distributed.comm.retry.count": 3,
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(dashboard_address=None, local_directory=str(scratch), silence_logs=50, **shape) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def _client_at(address: str) -> Client:
+    try:
+        asyncio.run(_knock(address))  # a client that fails to connect takes 30 s more to let go
+        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise InputError(f"No Dask scheduler answers at {address} within {CONNECT_SECONDS} s.") from error
+    except ValueError as error:
+        raise InputError(
+            f"{address} is not a Dask scheduler's address (tcp://HOST:PORT or tls://HOST:PORT)."
+        ) from error
+
+
+async def _knock(address: str) -> None:
+    secrets = Security().get_connection_args("client") if address.startswith("tls") else {}
+    comm = await knock(address, timeout=CONNECT_SECONDS, **secrets)
+    await comm.close()
+
+
+def worker_shape(client: Client) -> tuple[int, int]:
+    """(tasks that run at once on the whole cluster, bytes of memory for each of them).
+
+    A worker without a limit has its share of the machine's memory. Raises `SparseocoError` if the cluster has no worker
+    within `CONNECT_SECONDS`.
+    """
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+    except TimeoutError as error:
+        raise SparseocoError(
+            f"The Dask cluster has no worker after {CONNECT_SECONDS} s: start some and run again."
+        ) from error
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [(worker["memory_limit"] or MEMORY_LIMIT) // worker["nthreads"] for worker in workers]
+    return sum(worker["nthreads"] for worker in workers), min(limits)

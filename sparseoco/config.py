@@ -1,0 +1,268 @@
+"""The run file: one TOML or YAML file that describes a run, every error naming its key.
+
+Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate]`, `[cluster]`.
+"""
+
+import json
+import math
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from sparseoco.cluster.connect import ClusterOptions
+from sparseoco.errors import InputError, SparseocoError
+from sparseoco.grid import Grid, expand
+from sparseoco.learners import find_algorithm
+from sparseoco.losses import find_loss
+from sparseoco.penalties import find_penalty
+from sparseoco.text.options import SHARD_BYTES, TextOptions
+
+MAX_RUN_FILE_BYTES = 1 << 20
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Configuration(_Table):
+    """An algorithm and all its parameters, numbered within a search."""
+
+    number: int
+    algorithm: str
+    parameters: dict[str, Any]
+
+    @property
+    def parameters_json(self) -> str:
+        """The parameters as canonical JSON."""
+        return json.dumps(self.parameters, sort_keys=True)
+
+
+class IngestOptions(TextOptions):
+    """`[ingest]`: the raw files and how they are read."""
+
+    inputs: tuple[str, ...] = Field(min_length=1, description="Files, folders or fsspec addresses.")
+    store: str | None = Field(None, description="Where the shards go; by default `shards` in the run's folder.")
+    shard_bytes: int = Field(SHARD_BYTES, ge=1 << 16, description="Bytes of raw text a shard.")
+
+    @property
+    def text(self) -> TextOptions:
+        """The options that decide the content of shards."""
+        return TextOptions(**{name: getattr(self, name) for name in TextOptions.model_fields})
+
+
+class Range(_Table):
+    """Values to draw from at random: `{ low = 1e-7, high = 1e-3 }`, evenly in the logarithm unless `scale = "linear"`."""
+
+    low: float
+    high: float
+    scale: Literal["log", "linear"] = "log"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Range":
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            raise ValueError("low and high must be finite, low ≤ high")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError('a range in the logarithm starts above 0 (or set scale = "linear")')
+        return self
+
+    def at(self, share: float) -> float:
+        """The value this share of the way up, 0 ≤ share ≤ 1."""
+        if self.scale == "linear":
+            return self.low + share * (self.high - self.low)
+        return math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+
+
+Values = list[float | str] | Range
+_SINGLE = (int, float, str)
+
+
+class SearchOptions(_Table):
+    """`[search]`: what is tried, how it is judged."""
+
+    algorithms: dict[str, dict[str, Values]] = Field(
+        min_length=1, description="A table an algorithm: parameter = values."
+    )
+    samples: int | None = Field(
+        None, ge=1, description="Draw this many configurations an algorithm; else the whole grid."
+    )
+    loss: str = "logistic"
+    penalty: str = "l1"
+    folds: int = Field(5, ge=1, description="Folds of cross-validation; 1 judges by progressive error.")
+    epochs: int = Field(1, ge=1)
+    select: Literal["error", "one-standard-error"] = Field(
+        "error", description="The smallest error, or the sparsest within one standard error of it."
+    )
+    shuffle: bool = Field(True, description="Stream in an order shuffled by the seed; else in document order.")
+    dtype: Literal["float32", "float64"] = "float32"
+    seed: int = Field(0, ge=0, lt=2**63)
+
+    @field_validator("algorithms", mode="before")
+    @classmethod
+    def _lists(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {
+            name: {key: [v] if isinstance(v, _SINGLE) else v for key, v in grid.items()}
+            if isinstance(grid, dict)
+            else grid
+            for name, grid in value.items()
+        }
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> "SearchOptions":
+        try:
+            find_loss(self.loss)
+            find_penalty(self.penalty)
+            self.configurations()
+        except SparseocoError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def configurations(self) -> list[Configuration]:
+        """Every configuration, numbered from 0: algorithms as listed, then the grid's product or the random draw.
+
+        Raises `InputError` for an algorithm or parameter that does not exist or a value out of its range.
+        """
+        found = []
+        for name, grid in self.algorithms.items():
+            algorithm = find_algorithm(name)
+            found += [(name, chosen) for chosen in expand(algorithm, self._grid(name, grid))]
+        return [
+            Configuration(number=number, algorithm=name, parameters=parameters)
+            for number, (name, parameters) in enumerate(found)
+        ]
+
+    def _grid(self, name: str, grid: dict[str, Values]) -> Grid:
+        if self.samples is not None:
+            return _draw(grid, self.samples, self.seed)
+        for key, values in grid.items():
+            if isinstance(values, Range):
+                raise InputError(f"{name}.{key} is a range: say how many to draw with `samples`, or list the values.")
+        return grid
+
+
+class EvaluateOptions(_Table):
+    """`[evaluate]`: text the model has not seen, read with the options of `[ingest]` but for what is set here."""
+
+    inputs: tuple[str, ...] | None = Field(None, description="By default those of [ingest].")
+    where: dict[str, str] = Field({}, description="Rows to take, by field.")
+
+
+class RunFile(_Table):
+    """A run: raw text to shards to search to model to report."""
+
+    name: str = Field("run", min_length=1)
+    out: Path = Field(description="The run's folder.")
+    ingest: IngestOptions
+    search: SearchOptions
+    evaluate: EvaluateOptions | None = None
+    cluster: ClusterOptions = ClusterOptions()
+
+    @property
+    def store(self) -> Path:
+        """The folder of shards."""
+        return Path(self.ingest.store) if self.ingest.store else self.out / "shards"
+
+
+def load_run_file(path: str | Path) -> RunFile:
+    """Read and check a run file (.toml, .yaml, .yml).
+
+    Raises `InputError` naming the file and the key, or the line where it is not TOML or YAML at all.
+    """
+    file = Path(path)
+    return parse_run_file(_read(file), source=str(file), folder=file.parent)
+
+
+def parse_run_file(values: Any, *, source: str, folder: Path) -> RunFile:
+    """Check the values of a run file; paths are relative to `folder`. Raises `InputError` naming the key."""
+    try:
+        run = RunFile.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{source}: {describe_invalid(error)}") from None
+    ingest = run.ingest.model_copy(
+        update={
+            "inputs": tuple(_beside(folder, item) for item in run.ingest.inputs),
+            "store": None if run.ingest.store is None else _beside(folder, run.ingest.store),
+        }
+    )
+    evaluate = run.evaluate
+    if evaluate is not None and evaluate.inputs is not None:
+        inputs = tuple(_beside(folder, item) for item in evaluate.inputs)
+        evaluate = evaluate.model_copy(update={"inputs": inputs})
+    return run.model_copy(update={"out": folder / run.out, "ingest": ingest, "evaluate": evaluate})
+
+
+def describe_invalid(error: ValidationError) -> str:
+    """The first things wrong, each with its key; values are not repeated."""
+    sentences = []
+    for problem in error.errors()[:5]:
+        key = ".".join(
+            str(part) for part in problem["loc"] if not str(part).startswith(("list[", "function-", "Range"))
+        )
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = "there is no such key"
+        elif problem["type"] == "missing":
+            message = "this key is required"
+        sentence = f"{key}: {message}" if key else message
+        if sentence not in sentences:
+            sentences.append(sentence)
+    return "; ".join(sentences)
+
+
+def _read(file: Path) -> Any:
+    try:
+        if file.stat().st_size > MAX_RUN_FILE_BYTES:
+            raise InputError(f"{file} is larger than a run file can be (1 MB).")
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text.") from error
+    try:
+        if file.suffix.lower() == ".toml":
+            return tomllib.loads(text)
+        if file.suffix.lower() in (".yaml", ".yml"):
+            return _StrictLoader(text).get_single_data()
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file} is not TOML: {error}.") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise InputError(f"{file}{where} is not YAML: {getattr(error, 'problem', None) or error}.") from error
+    raise InputError(f"{file}: a run file ends in .toml, .yaml or .yml.")
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Plain values only: no aliases (they can explode), no key twice (one would be lost silently)."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for i, (key, _) in enumerate(node.value):
+            if keys[i] in keys[:i]:
+                raise yaml.MarkedYAMLError(problem=f"the key {keys[i]!r} stands twice", problem_mark=key.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _beside(folder: Path, item: str) -> str:
+    return item if "://" in item else str(folder / item)
+
+
+def _draw(grid: dict[str, Values], samples: int, seed: int) -> list[dict[str, Any]]:
+    random = np.random.Generator(np.random.Philox(key=seed))
+    return [
+        {
+            key: values.at(random.random()) if isinstance(values, Range) else values[int(random.random() * len(values))]
+            for key, values in grid.items()
+        }
+        for _ in range(samples)
+    ]

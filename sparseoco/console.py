@@ -1,0 +1,61 @@
+"""What a person sees while a command runs: progress on a terminal, plain lines elsewhere, errors as sentences."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from sparseoco.commit import storage_error
+from sparseoco.errors import SparseocoError
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+output = Console(highlight=False, soft_wrap=True)
+
+Report = Callable[[str, int, int], None]
+
+
+@contextmanager
+def progress_bars() -> Iterator[Report]:
+    """A function (step, done, total) that moves a bar a step on a terminal, and does nothing when piped."""
+    if not errors.is_terminal:
+        yield lambda step, done, total: None
+        return
+    columns = (TextColumn("{task.description:<12}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(*columns, MofNCompleteColumn(), TimeRemainingColumn(), console=errors, transient=True) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def report(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = progress.add_task(step, total=total)
+            progress.update(tasks[step], completed=done, total=total)
+
+        yield report
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Turn what the user can act on into one sentence on standard error and an exit code."""
+    try:
+        yield
+    except SparseocoError as error:
+        _end(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _end("Stopped. What is committed is kept: run the same command again to go on.", 130)
+    except BrokenPipeError:
+        # The reader of our output has gone; the interpreter must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None
+    except MemoryError:
+        _end("Out of memory: ask for narrower blocks (--memory), fewer features or smaller shards.", 1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _end(str(storage_error(error, error.filename)), 1)
+
+
+def _end(sentence: str, code: int) -> None:
+    errors.print("sparseoco:", sentence, markup=False)
+    raise SystemExit(code) from None

@@ -1,0 +1,190 @@
+"""The steps of a run, each a function from paths to paths: ingest, search, train, evaluate, report.
+
+A step can be run alone, killed and run again; what is committed is found and not done twice. Flows and the command
+line call these and nothing below them.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sparseoco import __version__
+from sparseoco.cluster.connect import ClusterOptions, connect
+from sparseoco.cluster.search import run_search as run_search_on
+from sparseoco.cluster.search import train_model
+from sparseoco.commit import commit_json, owned, read_json
+from sparseoco.config import Configuration, RunFile, SearchOptions
+from sparseoco.errors import InputError
+from sparseoco.evaluation import evaluate_model
+from sparseoco.ingest import ingest
+from sparseoco.metrics import SEARCH_TABLES, write_table
+from sparseoco.model import Model
+from sparseoco.report import write_report
+from sparseoco.selection import choose
+from sparseoco.shards import Manifest, Store
+from sparseoco.text.options import TextOptions
+
+Progress = Callable[[str, int, int], None]
+
+
+def silent(step: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+def ingest_texts(
+    inputs: list[str],
+    out: Path,
+    options: TextOptions,
+    cluster: ClusterOptions,
+    *,
+    shard_bytes: int,
+    progress: Progress = silent,
+) -> Manifest:
+    """Raw text to a store of shards at `out`; what is there already is kept, new inputs add shards."""
+    with owned(out), connect(cluster, out / ".scratch") as client:
+        return ingest(inputs, out, options, client=client, shard_bytes=shard_bytes, progress=progress)
+
+
+def search(
+    store_folder: Path,
+    out: Path,
+    options: SearchOptions,
+    cluster: ClusterOptions,
+    *,
+    name: str = "search",
+    progress: Progress = silent,
+) -> Path:
+    """Every configuration over every fold; tables and the choice go to `out`/search. Gives that folder.
+
+    Raises `SparseocoError` if no configuration came through.
+    """
+    folder = out / "search"
+    store = Store.open(store_folder)
+    _check_labels(store)
+    configurations = options.configurations()
+    with owned(out), connect(cluster, out / ".scratch") as client:
+        commit_json(out / "run.json", _describe_run(name, store, options))
+        tables = run_search_on(client, configurations, options, store, folder / "cells", progress)
+    for table, schema in SEARCH_TABLES.items():
+        write_table(folder / f"{table}.parquet", tables[table], schema)
+    best = choose(tables["metrics"], options.select)
+    commit_json(
+        folder / "best.json",
+        {
+            "configuration": best.configuration,
+            "algorithm": best.algorithm,
+            "parameters": json.loads(best.parameters),
+            "epochs": best.epoch,
+            "rule": options.select,
+            "held_out_error" if options.folds > 1 else "progressive_error": best.error,
+            "standard_error": best.standard_error,
+            "nonzeros": best.nonzeros,
+        },
+    )
+    return folder
+
+
+def train(
+    store_folder: Path,
+    model: Path,
+    configuration: Configuration,
+    options: SearchOptions,
+    cluster: ClusterOptions,
+    *,
+    epochs: int,
+    progress: Progress = silent,
+) -> Path:
+    """Learn one configuration on all the data; gives the folder of the model.
+
+    Raises `SparseocoError` if it diverges or cannot be trained.
+    """
+    store = Store.open(store_folder)
+    _check_labels(store)
+    with owned(model), connect(cluster, model / ".scratch") as client:
+        train_model(client, configuration, options, epochs, store, model, progress)
+    return model
+
+
+def train_best(store_folder: Path, out: Path, cluster: ClusterOptions, *, progress: Progress = silent) -> Path:
+    """Learn the configuration that the search in `out` chose on all the data, into `out`/model."""
+    best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
+    options = SearchOptions.model_validate(run["search"])
+    chosen = Configuration(number=best["configuration"], algorithm=best["algorithm"], parameters=best["parameters"])
+    return train(store_folder, out / "model", chosen, options, cluster, epochs=best["epochs"], progress=progress)
+
+
+def run_ingest(run: RunFile, progress: Progress = silent) -> Path:
+    """The ingest step of a run file; gives the store."""
+    ingest_texts(
+        list(run.ingest.inputs),
+        run.store,
+        run.ingest.text,
+        run.cluster,
+        shard_bytes=run.ingest.shard_bytes,
+        progress=progress,
+    )
+    return run.store
+
+
+def run_search(run: RunFile, progress: Progress = silent) -> Path:
+    """The search step of a run file; gives the folder of its tables."""
+    return search(run.store, run.out, run.search, run.cluster, name=run.name, progress=progress)
+
+
+def run_train(run: RunFile, progress: Progress = silent) -> Path:
+    """The train step of a run file: the best configuration on all data; gives the model."""
+    return train_best(run.store, run.out, run.cluster, progress=progress)
+
+
+def run_evaluate(run: RunFile, progress: Progress = silent) -> Path | None:
+    """The evaluate step of a run file: the model on text it has not seen; gives the result, if it was asked for."""
+    if run.evaluate is None:
+        return None
+    inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
+    result = evaluate_model(Model(run.out / "model"), list(inputs), where=run.evaluate.where, progress=progress)
+    commit_json(run.out / "evaluation.json", result)
+    return run.out / "evaluation.json"
+
+
+def run_report(run: RunFile, progress: Progress = silent) -> Path:
+    """The report step of a run file; gives the page."""
+    return write_report(run.out)
+
+
+STEPS = {"ingest": run_ingest, "search": run_search, "train": run_train, "evaluate": run_evaluate, "report": run_report}
+
+
+def run_all(run: RunFile, progress: Progress = silent) -> Path:
+    """Every step in order; gives the page of the report."""
+    for step in STEPS.values():
+        result = step(run, progress)
+    assert result is not None
+    return result
+
+
+def _check_labels(store: Store) -> None:
+    if store.n_rows == 0:
+        raise InputError(f"{store.folder} holds no documents: there is nothing to learn from.")
+    if store.manifest.labels.kind != "classes":
+        raise InputError(f"{store.folder} has numbers for labels: a search for classes needs classes.")
+    if len(store.classes) < 2:
+        raise InputError(f"{store.folder} has one class only ({store.classes[0]}): there is nothing to tell apart.")
+
+
+def _describe_run(name: str, store: Store, options: SearchOptions) -> dict[str, Any]:
+    labels = store.manifest.labels
+    return {
+        "name": name,
+        "seed": options.seed,
+        "version": __version__,
+        "corpus": {
+            "store": store.manifest.digest,
+            "rows": store.n_rows,
+            "nonzeros": store.manifest.nonzeros,
+            "features": store.n_features,
+            "classes": [entry.model_dump(mode="json") for entry in labels.classes],
+            "text": store.manifest.options,
+        },
+        "search": options.model_dump(mode="json"),
+    }
