@@ -6,6 +6,7 @@ gives a folder that is there whole or not at all, and does nothing where that fo
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -25,7 +26,7 @@ from sparseoco.commit import commit_json, digest_value, read_json, storage_error
 from sparseoco.conversions import convert
 from sparseoco.errors import InputError, StorageError
 
-Progress = Callable[[int, int | None], None]
+Progress = Callable[[str, int, int], None]
 RUN_FILES: Final = frozenset({"demo"})
 """Files in `data/` that are no cards."""
 
@@ -81,6 +82,11 @@ class Fetched(NamedTuple):
     inputs: list[Path]
     options: dict[str, Any]
 
+    def ingest_table(self) -> str:
+        """The `[ingest]` table for a run file."""
+        values = {"inputs": [str(path) for path in self.inputs]} | self.options
+        return "\n".join(["[ingest]", *(f"{key} = {_toml(value)}" for key, value in values.items())])
+
 
 def data_folder() -> Path:
     """Where the cards are: inside an installed package, or at the top of the repository it is run from."""
@@ -110,15 +116,17 @@ def fetch(
     url: str | None = None,
     progress: Progress | None = None,
 ) -> Fetched:
-    """Get a corpus into the folder `out`, from its own address, another one, or a copy on this machine.
+    """Get a corpus into the folder `out`/`name`, from its own address, another one, or a copy on this machine.
 
     `local` is the file of the card (or a folder that holds its files by their names); `url` is another address of the
     file (or of a folder of them), local or any fsspec address. Known digests are verified. `progress` is called with
-    the bytes so far and their number where it is known. Raises `InputError` when the corpus cannot be had, is not what
-    the card says or is refused, `StorageError` when `out` cannot be written or holds something else.
+    what is done, the bytes so far and their number (0 where it is unknown).
+
+    Raises `InputError` when the corpus cannot be had, is not what the card says or is refused, `StorageError` when the
+    folder cannot be written or holds something else.
     """
     described = card(name)
-    out = Path(out)
+    out = Path(out) / name
     if not _is_there(described, out):
         with _new_folder(out) as folder, tempfile.TemporaryDirectory(dir=out.parent, prefix=".download.") as downloads:
             for file in described.files:
@@ -131,6 +139,13 @@ def fetch(
             commit_json(folder / MARKER, {"card": described.model_dump(mode="json"), "digest": described.digest})
     options = dict(described.ingest)
     return Fetched(out, [out / item for item in options.pop("inputs")], options)
+
+
+def _toml(value: Any) -> str:
+    """A string, number, truth value, list or table of these in TOML, whose first four are written as in JSON."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(of)}" for key, of in value.items()) + " }"
+    return json.dumps(value)
 
 
 def _read_card(path: Path) -> Card:
@@ -201,7 +216,7 @@ def _download(described: Card, file: CardFile, url: str, target: Path, progress:
                 except OSError as error:
                     raise storage_error(error, target) from error
                 if progress:
-                    progress(done, file.size or total)
+                    progress(f"fetch {file.name}", done, file.size or total)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ImportError) as error:
         raise InputError(
             f"{described.name} could not be downloaded from {url} ({_why(error)}). "
@@ -209,7 +224,7 @@ def _download(described: Card, file: CardFile, url: str, target: Path, progress:
         ) from error
 
 
-def _blocks(url: str) -> Iterator[tuple[bytes, int | None]]:
+def _blocks(url: str) -> Iterator[tuple[bytes, int]]:
     if urlsplit(url).scheme in ("http", "https"):
         # Unencoded, for the digest is that of the file itself.
         headers = {"Accept-Encoding": "identity"}
@@ -217,11 +232,11 @@ def _blocks(url: str) -> Iterator[tuple[bytes, int | None]]:
             response.raise_for_status()
             length = response.headers.get("content-length", "")
             for block in response.iter_raw(_BLOCK):
-                yield block, int(length) if length.isdigit() else None
+                yield block, int(length) if length.isdigit() else 0
         return
     with fsspec.open(url, "rb") as source:
         while block := source.read(_BLOCK):
-            yield block, getattr(source, "size", None)
+            yield block, getattr(source, "size", None) or 0
 
 
 def _why(error: Exception) -> str:

@@ -16,15 +16,21 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import re
+import tomllib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
-from sparseoco.commit import committed
+from sparseoco.commit import commit_bytes
+from sparseoco.corpora import data_folder
 from sparseoco.errors import InputError
+
+if TYPE_CHECKING:
+    from sparseoco.config import RunFile
+    from sparseoco.steps import Progress
 
 MIN_WORDS: Final = 10
 MAX_DOCUMENTS: Final = 1500
@@ -89,11 +95,29 @@ def write_corpus(path: Path) -> DemoCorpus:
     classes = {label: count for label, count in classes.items() if count}
     if len(classes) < 2:
         raise InputError("The demo corpus needs the docstrings of at least two of: " + ", ".join(LIBRARIES) + ".")
-    with committed(path) as temporary, temporary.open("wb") as file:
-        for document in documents:
-            file.write(orjson.dumps(document._asdict(), option=orjson.OPT_APPEND_NEWLINE))
+    lines = b"".join(orjson.dumps(d._asdict(), option=orjson.OPT_APPEND_NEWLINE) for d in documents)
+    if not path.is_file() or path.read_bytes() != lines:  # an untouched file is not ingested again
+        commit_bytes(path, lines)
     versions = {label: importlib.metadata.version(LIBRARIES[label].distribution) for label in classes}
     return DemoCorpus(path, len(documents), classes, versions)
+
+
+def run_demo(out: Path, progress: "Progress | None" = None) -> "tuple[RunFile, Path]":
+    """Write the corpus into `out` and run `data/demo.toml` on it; gives the run and the page of its report."""
+    # What is below loads compiled kernels and the cluster, which writing the corpus can do without.
+    from sparseoco.config import parse_run_file
+    from sparseoco.steps import run_all, silent
+
+    progress = progress or silent
+    progress("corpus", 0, 1)
+    corpus = write_corpus(out / "docstrings.jsonl")
+    progress("corpus", 1, 1)
+    source = data_folder() / "demo.toml"
+    values = tomllib.loads(source.read_text(encoding="utf-8"))
+    values["out"] = str(out)
+    values["ingest"]["inputs"] = [str(corpus.path)]
+    run = parse_run_file(values, source=str(source), folder=Path())
+    return run, run_all(run, progress)
 
 
 def without_names(text: str) -> str:

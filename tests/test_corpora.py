@@ -7,6 +7,7 @@ import os
 import stat
 import tarfile
 import threading
+import tomllib
 import zipfile
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -81,7 +82,8 @@ def _files(folder):
 
 
 def _nothing_left(tmp_path):
-    assert {p.name for p in tmp_path.iterdir()} <= {"source", "outside"}
+    assert {p.name for p in tmp_path.iterdir()} <= {"source", "out"}
+    assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
 
 
 # The cards of the project
@@ -117,7 +119,7 @@ def test_a_card_that_is_none_is_named(tmp_path, monkeypatch):
 
 def test_a_local_copy_is_unpacked_and_fetching_again_does_nothing(tmp_path, good):
     got = fetch("ours", tmp_path / "out", local=good)
-    assert got.inputs == [tmp_path / "out" / "c" / "pos"]
+    assert got.inputs == [tmp_path / "out" / "ours" / "c" / "pos"]
     assert got.options == {"min_df": 2}
     assert _files(got.folder) == {"c/pos/1.txt": TEXT, "c/neg/1.txt": b""}
     before = os.stat(got.folder / "c/pos/1.txt")
@@ -146,7 +148,7 @@ def test_addresses(tmp_path, good, server, scheme):
     seen = []
     got = fetch("ours", tmp_path / "out", url=url, progress=lambda *of: seen.append(of))
     assert _files(got.folder)["c/pos/1.txt"] == TEXT
-    assert seen[-1] == (good.stat().st_size,) * 2
+    assert seen[-1] == ("fetch c.tar.gz", good.stat().st_size, good.stat().st_size)
 
 
 def test_no_network_is_one_plain_sentence(tmp_path, good):
@@ -214,14 +216,25 @@ def test_several_files_come_from_a_folder(tmp_path, offer, server):
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, good):
-    out = tmp_path / "out"
-    out.mkdir()
-    assert fetch("ours", out, local=good).folder == out  # an empty one is filled
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "mine.txt").write_text("mine")
+    (tmp_path / "out" / "ours").mkdir(parents=True)
+    fetch("ours", tmp_path / "out", local=good)  # an empty one is filled
+    (tmp_path / "other" / "ours").mkdir(parents=True)
+    (tmp_path / "other" / "ours" / "mine.txt").write_text("mine")
     with pytest.raises(StorageError, match="holds something else"):
         fetch("ours", tmp_path / "other", local=good)
-    assert [p.name for p in (tmp_path / "other").iterdir()] == ["mine.txt"]
+    assert [p.name for p in (tmp_path / "other" / "ours").iterdir()] == ["mine.txt"]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, good):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="file"):
+        fetch("ours", tmp_path / "file", local=good)
+
+
+def test_the_table_for_a_run_file(tmp_path):
+    options = {"header": False, "ngram_range": [1, 2], "where": {"split": "train"}, "text_field": 'a "b"'}
+    table = tomllib.loads(corpora.Fetched(tmp_path, [tmp_path / "x y"], options).ingest_table())
+    assert table == {"ingest": {"inputs": [str(tmp_path / "x y")]} | options}
 
 
 @pytest.mark.parametrize(("packing", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress)])

@@ -1,11 +1,12 @@
 import json
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from sparseoco import demo
+from sparseoco.config import load_run_file
+from sparseoco.corpora import data_folder
 from sparseoco.errors import InputError
 
 
@@ -97,7 +98,12 @@ def test_missing_libraries_are_left_out_and_one_is_not_enough(tiny, monkeypatch)
     assert not (tiny / "one.jsonl").exists()
 
 
-def test_the_run_file_parses():
-    run = tomllib.loads((Path(__file__).parents[1] / "data" / "demo.toml").read_text())
-    assert {"ingest", "search", "report"} <= set(run)
-    assert run["ingest"]["ngrams"] == [1, 2]
+def test_writing_again_leaves_the_file_alone(tiny):
+    first = demo.write_corpus(tiny / "out.jsonl").path.stat()
+    assert demo.write_corpus(tiny / "out.jsonl").path.stat() == first
+
+
+def test_the_run_file_is_valid():
+    run = load_run_file(data_folder() / "demo.toml")
+    assert run.ingest.ngram_range == (1, 2)
+    assert {c.algorithm for c in run.search.configurations()} == {"fobos", "cl-fobos", "rda", "stda"}

@@ -5,31 +5,34 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 NONE: Final = "–"
+PERCENT: Final = "\N{NO-BREAK SPACE}%"
 
 
 def percent(share: float | None) -> str:
     """A share in per cent with about three digits.
 
     >>> percent(0.21576), percent(0.00123), percent(0.0), percent(None)
-    ('21.6 %', '0.12 %', '0 %', '–')
+    ('21.6\\xa0%', '0.12\\xa0%', '0\\xa0%', '–')
     """
     if share is None:
         return NONE
     if share == 0:
-        return "0 %"
-    return f"{100 * share:.{1 if share >= 0.01 else 2}f} %" if share >= 0.0001 else "< 0.01 %"
+        return f"0{PERCENT}"
+    if share < 0.0001:
+        return f"< 0.01{PERCENT}"
+    return f"{100 * share:.{1 if share >= 0.01 else 2}f}{PERCENT}"
 
 
 def percent_with_error(share: float | None, error: float | None) -> str:
     """A share and its standard error.
 
     >>> percent_with_error(0.21576, 0.0034), percent_with_error(0.21576, None)
-    ('21.6 ± 0.3 %', '21.6 %')
+    ('21.6 ± 0.3\\xa0%', '21.6\\xa0%')
     """
     if share is None or error is None:
         return percent(share)
     digits = 1 if error >= 0.0005 else 2
-    return f"{100 * share:.{digits}f} ± {100 * error:.{digits}f} %"
+    return f"{100 * share:.{digits}f} ± {100 * error:.{digits}f}{PERCENT}"
 
 
 def integer(number: float | None) -> str:

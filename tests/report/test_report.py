@@ -42,8 +42,8 @@ def test_the_page_needs_no_network(page):
 
 def test_the_headline_says_what_how_good_and_how_sparse(page):
     assert "tell neg from pos" in page
-    assert re.search(r"is wrong on [\d.]+ ± [\d.]+ % of those kept aside", page)
-    assert "50.0 %" in page
+    assert re.search(r"is wrong on [\d.]+ ± [\d.]+\s% of those kept aside", page)
+    assert "50.0\N{NO-BREAK SPACE}%" in page
     assert "of 116,178 features" in page
     assert "16 configurations of 4 algorithms" in page
 
