@@ -11,6 +11,8 @@ from math import log10
 from typing import Any, Final
 
 import plotly.graph_objects as go
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparseoco.report.leaderboard import Standing, pareto_front
 from sparseoco.report.results import Results
@@ -38,7 +40,7 @@ def curves_figure(results: Results, shown: Sequence[Standing], style: Style) -> 
     """Progressive error against documents seen: mean over folds at each mark, a line per configuration."""
     figure = go.Figure()
     marks: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-    for row in results.curves.sort_by([("configuration", "ascending"), ("rows", "ascending")]).to_pylist():
+    for row in _rows_of(results.curves.sort_by("rows"), shown):
         marks[row["configuration"]][row["fold"]].append((row["rows"], row["progressive_error"]))
     for standing in shown[:MAX_LINES]:
         folds = list(marks.get(standing.configuration, {}).values())
@@ -128,7 +130,7 @@ def kept_figure(results: Results, shown: Sequence[Standing], style: Style) -> go
     classes = len(results.run.corpus.classes)
     columns = 1 if classes == 2 else max(classes, 1)
     bins: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-    for row in results.kept.to_pylist():
+    for row in _rows_of(results.kept, shown):
         bins[row["configuration"]][row["documents_from"]].append((row["features"], row["kept"]))
     order = sorted({key for of in bins.values() for key in of})
     for standing in shown[:MAX_LINES]:
@@ -158,6 +160,13 @@ def kept_figure(results: Results, shown: Sequence[Standing], style: Style) -> go
     figure.update_xaxes(type="category")
     figure.update_yaxes(rangemode="tozero")
     return figure
+
+
+def _rows_of(table: pa.Table, shown: Sequence[Standing]) -> list[dict[str, Any]]:
+    """The rows of the configurations that are drawn; a search may have had thousands."""
+    drawn = pa.array([s.configuration for s in shown[:MAX_LINES]], pa.int32())
+    rows: list[dict[str, Any]] = table.filter(pc.is_in(table["configuration"], drawn)).to_pylist()
+    return rows
 
 
 def _axes(figure: go.Figure, x: str, y: str) -> None:
