@@ -8,7 +8,7 @@
 from prefect import flow
 
 from flows.command import main
-from flows.steps import evaluate_step, ingest_step, report_step, search_step, train_step
+from flows.steps import evaluate_step, ingest_step, publish, report_step, search_step, train_step
 from sparseoco.config import load_run_file
 
 
@@ -20,7 +20,9 @@ def pipeline(run_file: str) -> str:
     search_step(run)
     train_step(run)
     evaluate_step(run)
-    return str(report_step(run))
+    page = report_step(run)
+    publish(run)
+    return str(page)
 
 
 if __name__ == "__main__":

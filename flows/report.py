@@ -6,14 +6,16 @@ python -m flows.report RUN_FILE
 from prefect import flow
 
 from flows.command import main
-from flows.steps import report_step
+from flows.steps import publish, report_step
 from sparseoco.config import load_run_file
 
 
 @flow(name="sparseoco-report")
 def report(run_file: str) -> None:
     """Tables to a page and Prefect artifacts."""
-    report_step(load_run_file(run_file))
+    described = load_run_file(run_file)
+    report_step(described)
+    publish(described)
 
 
 if __name__ == "__main__":

@@ -1,58 +1,45 @@
 """The steps of a run as Prefect tasks, and how they are told to Prefect."""
 
 from pathlib import Path
+from typing import Any
 
-from prefect import get_run_logger, task
+from prefect import Task, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from sparseoco import steps
 from sparseoco.config import RunFile
+from sparseoco.errors import InputError
 from sparseoco.report import leaderboard_table, summary_markdown
 
-# Every step finds what it has committed, so a retry or a second run redoes next to nothing; Prefect's own cache would only
-# hide a file that has gone.
-RETRIES = {"retries": 1, "retry_delay_seconds": 5, "cache_policy": NO_CACHE, "persist_result": False}
+
+async def _worth_retrying(task: Task[Any, Any], task_run: Any, state: Any) -> bool:
+    """Bad input stays bad; a worker or a disk may come back."""
+    return not isinstance(await state.aresult(raise_on_failure=False), InputError)
 
 
-def _told(run: RunFile, step: str) -> Path | None:
-    logger = get_run_logger()
-    logger.info("%s: %s starts", run.name, step)
-    result = steps.STEPS[step](run)
-    logger.info("%s: %s wrote %s", run.name, step, result)
-    return result
+def _step(name: str) -> Task[[RunFile], Path | None]:
+    # A step finds what it has committed, so running it again redoes next to nothing; Prefect's own cache would only
+    # hide a file that has gone.
+    @task(name=name, retries=1, retry_delay_seconds=5, retry_condition_fn=_worth_retrying, cache_policy=NO_CACHE)
+    def step(run: RunFile) -> Path | None:
+        get_run_logger().info("%s: %s starts", run.name, name)
+        result = steps.STEPS[name](run)
+        get_run_logger().info("%s: %s ended, see %s", run.name, name, result)
+        return result
+
+    return step
 
 
-@task(name="ingest", **RETRIES)
-def ingest_step(run: RunFile) -> Path | None:
-    """Raw text to shards."""
-    return _told(run, "ingest")
+ingest_step = _step("ingest")
+search_step = _step("search")
+train_step = _step("train")
+evaluate_step = _step("evaluate")
+report_step = _step("report")
 
 
-@task(name="search", **RETRIES)
-def search_step(run: RunFile) -> Path | None:
-    """Every configuration over every fold."""
-    return _told(run, "search")
-
-
-@task(name="train", **RETRIES)
-def train_step(run: RunFile) -> Path | None:
-    """The best configuration on all the data."""
-    return _told(run, "train")
-
-
-@task(name="evaluate", **RETRIES)
-def evaluate_step(run: RunFile) -> Path | None:
-    """The model on text it has not seen, if the run file asks for it."""
-    return _told(run, "evaluate")
-
-
-@task(name="report", **RETRIES)
-def report_step(run: RunFile) -> Path | None:
-    """Tables to a page, and the same as Prefect artifacts."""
-    page = _told(run, "report")
-    create_markdown_artifact(summary_markdown(run.out), key="sparseoco-summary", description=f"Report of {run.name}")
-    create_table_artifact(
-        leaderboard_table(run.out), key="sparseoco-leaderboard", description=f"Leaderboard of {run.name}"
-    )
-    return page
+@task(name="publish", cache_policy=NO_CACHE)
+def publish(run: RunFile) -> None:
+    """Show the report's summary and leaderboard as Prefect artifacts."""
+    create_markdown_artifact(summary_markdown(run.out), key="sparseoco-summary", description=run.name)
+    create_table_artifact(leaderboard_table(run.out), key="sparseoco-leaderboard", description=run.name)

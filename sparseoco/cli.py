@@ -331,7 +331,8 @@ def evaluate(
         print(json.dumps(result, indent=1))
         return
     print(
-        f"error {result['error']:.2%} of {result['rows']:,} documents (always the largest class: {result['majority_error']:.2%})"
+        f"error {result['error']:.2%} of {result['rows']:,} documents "
+        f"(always the largest class: {result['majority_error']:.2%})"
     )
     table = Table("class", "documents", "precision", "recall", "F1")
     for row in result["classes"]:

@@ -25,11 +25,11 @@ def evaluate_model(model: Model, inputs: Sequence[str], where: dict[str, str], p
     truth: list[int] = []
     guesses: list[int] = []
     for batch in read_documents(inputs, options):
-        for document, label in zip(batch.ids, batch.labels, strict=True):
+        for document, label in zip(batch.ids.to_pylist(), batch.labels.to_pylist(), strict=True):
             if label not in number:
                 raise InputError(f"Document {document} has the label {label}, which the model does not know.")
             truth.append(number[label])
-        guesses += [number[guess] for guess in model.predict(batch.texts)]
+        guesses += [number[guess] for guess in model.predict(batch)]
         progress("evaluate", len(truth), 0)
     if not truth:
         raise InputError("There is nothing to evaluate: no document was read (is --where right?).")

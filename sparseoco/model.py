@@ -23,6 +23,7 @@ from sparseoco.errors import InputError, StorageError
 from sparseoco.metrics import write_table
 from sparseoco.shards import Store
 from sparseoco.text.counting import Features, count_texts
+from sparseoco.text.documents import Bags, Documents
 from sparseoco.text.options import TextOptions
 
 WEIGHTS = pa.schema(
@@ -142,14 +143,14 @@ class Model:
             return Features.hashed(ids, features["hash_bits"], features["hash_seed"]), weights
         return Features.named(self.table["feature"].combine_chunks().take(pa.array(first))), weights
 
-    def margins(self, texts: Sequence[str]) -> NDArray[np.float64]:
+    def margins(self, texts: Sequence[str] | Documents | Bags) -> NDArray[np.float64]:
         """(texts, outputs): ⟨w, x⟩ of each text with each column of weights."""
         features, weights = self._features
         indptr, indices, counts = count_texts(texts, features, self.text)
         matrix = csr_matrix((counts, indices, indptr), shape=(len(texts), weights.shape[0]))
         return np.asarray(matrix @ weights, dtype=np.float64)
 
-    def predict(self, texts: Sequence[str]) -> list[Any]:
+    def predict(self, texts: Sequence[str] | Documents | Bags) -> list[Any]:
         """The class of each text (the first where two are equal), or its number."""
         return self.decide(self.margins(texts))
 

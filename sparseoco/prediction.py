@@ -6,6 +6,7 @@ from typing import Any, TextIO
 
 from sparseoco.errors import InputError
 from sparseoco.model import Model
+from sparseoco.text.documents import Bags, Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
 
@@ -32,13 +33,15 @@ def predict_lines(model: Model, lines: Iterable[bytes], out: TextIO, *, margins:
 def predict_files(
     model: Model, inputs: Sequence[str], overrides: dict[str, Any], out: TextIO, *, margins: bool
 ) -> None:
-    """The id, a tab and the prediction of each document in files, read as the model's own text was but for `overrides`."""
+    """The id, a tab and the prediction of each document in files, read as the model's text was but for `overrides`."""
     options = TextOptions.of(model.text.plain() | overrides)
     for batch in read_documents(inputs, options, labelled=False):
-        _write(model, batch.texts(), out, margins, [(document,) for document in batch.ids.to_pylist()])
+        _write(model, batch, out, margins, [(document,) for document in batch.ids.to_pylist()])
 
 
-def _write(model: Model, texts: list[str], out: TextIO, margins: bool, before: Sequence[tuple[str, ...]]) -> None:
+def _write(
+    model: Model, texts: list[str] | Documents | Bags, out: TextIO, margins: bool, before: Sequence[tuple[str, ...]]
+) -> None:
     values = model.margins(texts)
     for first, label, row in zip(before, model.decide(values), values, strict=True):
         cells = [*first, str(label)] + ([f"{value:.6g}" for value in row] if margins else [])

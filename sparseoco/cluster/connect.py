@@ -1,6 +1,7 @@
 """Where Dask is: in this process, in worker processes of our own, or at an address."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sparseoco.errors import InputError, SparseocoError
 
 CONNECT_SECONDS = 15
+LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
 # Kernels are one thread each: what runs at once is decided by the cluster, not by OpenMP or BLAS pools.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -64,10 +66,19 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         "distributed.scheduler.work-stealing": True,
         "distributed.nanny.pre-spawn-environ": ONE_THREAD,
         "distributed.comm.retry.count": 3,
+        "distributed.worker.memory.target": False,  # nothing is kept in a worker that could be spilled
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False if options.workers is None else 0.95,
     }
     with (
         dask.config.set(settings),
-        LocalCluster(dashboard_address=None, local_directory=str(scratch), silence_logs=50, **shape) as cluster,
+        LocalCluster(
+            dashboard_address=LOOPBACK,
+            worker_dashboard_address=LOOPBACK,
+            local_directory=str(scratch),
+            silence_logs=logging.CRITICAL,
+            **shape,
+        ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, Future, KilledWorker, as_completed, get_worker, wait
+from distributed import Client, Future, KilledWorker, as_completed, get_worker
 
 from sparseoco.cluster.block import NO_FOLD, Block, Setting, Tables, cell_path, run_block, train_block
 from sparseoco.cluster.connect import worker_shape
@@ -83,9 +83,9 @@ def train_model(
     block = _block(setting, [configuration])
     with _told_rows(client, "train", [block], 1, store.n_rows, progress) as finished:
         future = _submit(client, train_block, block, store, model)
-        wait(future)
-        if future.status == "error":
-            raise SparseocoError(f"Training failed: {_reason(future.exception())}.")
+        error = future.exception()
+        if error is not None:
+            raise SparseocoError(f"Training failed: {_reason(error)}.")
         finished(block)
 
 
