@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from sparseoco.report.leaderboard import Standing, pareto_front
 from sparseoco.report.results import Results
-from sparseoco.report.wording import duration, integer, parameters, percent, percent_with_error
+from sparseoco.report.wording import duration, integer, percent, percent_with_error
 
 # Okabe and Ito's colours, told apart by the colour-blind, without the two that fade on white or black.
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
@@ -226,7 +226,7 @@ def _bin(start: int) -> str:
 
 
 def _label(standing: Standing) -> str:
-    return f"<b>{escape(standing.algorithm)}</b> {escape(parameters(standing.parameters))}"
+    return f"<b>{escape(standing.algorithm)}</b> {escape(standing.label)}"
 
 
 def _line_name(standing: Standing) -> str:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from sparseoco.commit import committed
 from sparseoco.report.results import Results
+from sparseoco.report.wording import parameters
 from sparseoco.selection import Candidate, candidates
 
 _SEVERITY: Final = {"ok": 0, "diverged": 1, "failed": 2}
@@ -44,6 +45,8 @@ class Standing(NamedTuple):
     online_loss: float | None
     nonzeros: float | None
     seconds: float | None
+    label: str
+    """The parameters that differ between the configurations of its algorithm (all where none does), for people."""
 
 
 def standings(results: Results) -> list[Standing]:
@@ -64,8 +67,9 @@ def standings(results: Results) -> list[Standing]:
     # A configuration that broke in a later epoch did not finish, however good it was before, unless it was chosen.
     chosen = best.configuration if best else None
     ranked = {n: c for n, c in ranked.items() if n == chosen or all(row["status"] == "ok" for row in of[n])}
+    labels = _labels(of)
     table = [
-        _standing(rows, ranked.get(number), seconds.get(number))._replace(chosen=number == chosen)
+        _standing(rows, ranked.get(number), seconds.get(number))._replace(chosen=number == chosen, label=labels[number])
         for number, rows in sorted(of.items())
     ]
     ordered = sorted((s for s in table if s.configuration in ranked), key=lambda s: ranked[s.configuration])
@@ -112,6 +116,7 @@ def write_leaderboard(path: Path, table: Sequence[Standing]) -> None:
             if name == "chosen"
             else pa.float64()
             for name in Standing._fields
+            if name != "label"
         }
     )
     with committed(path) as temporary:
@@ -142,7 +147,21 @@ def _standing(rows: list[dict[str, Any]], at: Candidate | None, seconds: float |
         online_loss=_mean(row["progressive_loss"] for row in first),
         nonzeros=at.nonzeros if at else None,
         seconds=seconds,
+        label="",
     )
+
+
+def _labels(of: Mapping[int, list[dict[str, Any]]]) -> dict[int, str]:
+    given = {number: (rows[0]["algorithm"], json.loads(rows[0]["parameters"])) for number, rows in of.items()}
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for algorithm, chosen in given.values():
+        for key, value in chosen.items():
+            values[algorithm, key].add(json.dumps(value, sort_keys=True))
+    labels = {}
+    for number, (algorithm, chosen) in given.items():
+        varied = {key: value for key, value in chosen.items() if len(values[algorithm, key]) > 1}
+        labels[number] = parameters(varied or chosen)
+    return labels
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from sparseoco.report.features import used_features
 from sparseoco.report.leaderboard import Standing, chosen_of
 from sparseoco.report.results import Results
-from sparseoco.report.wording import duration, integer, parameters, percent, percent_with_error, plural
+from sparseoco.report.wording import duration, integer, percent, percent_with_error, plural
 
 
 class Tile(NamedTuple):
@@ -63,7 +63,7 @@ def tell(results: Results, table: list[Standing]) -> Story:
         "error": "the one with the lowest error",
         "one-standard-error": "the sparsest within one standard error of the lowest error",
     }[results.best.rule if results.best else "error"]
-    sentences.append(f"It was learned by {chosen.algorithm} ({parameters(chosen.parameters)}), {rule} among {tried}.")
+    sentences.append(f"It was learned by {chosen.algorithm} ({chosen.label}), {rule} among {tried}.")
     return Story(headline, " ".join(sentences), tiles + effort)
 
 

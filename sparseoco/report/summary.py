@@ -8,7 +8,7 @@ from sparseoco.report.features import strongest
 from sparseoco.report.leaderboard import best_of_each, standings
 from sparseoco.report.results import read_results
 from sparseoco.report.story import tell
-from sparseoco.report.wording import duration, integer, parameters, percent_with_error
+from sparseoco.report.wording import duration, integer, percent_with_error
 
 
 def leaderboard_table(run: Path, *, limit: int = 100) -> list[dict[str, Any]]:
@@ -17,7 +17,7 @@ def leaderboard_table(run: Path, *, limit: int = 100) -> list[dict[str, Any]]:
         {
             "rank": "" if s.rank is None else s.rank,
             "algorithm": s.algorithm + (" (chosen)" if s.chosen else ""),
-            "parameters": parameters(s.parameters),
+            "parameters": s.label,
             "held-out error": percent_with_error(s.error, s.standard_error),
             "nonzero weights": integer(s.nonzeros),
             "time": duration(s.seconds),
@@ -37,7 +37,7 @@ def summary_markdown(run: Path) -> str:
     lines += ["| rank | algorithm | parameters | held-out error | nonzero weights |", "|--:|---|---|--:|--:|"]
     for s in best_of_each(table):
         error = percent_with_error(s.error, s.standard_error)
-        cells = (s.rank, _plain(s.algorithm), _plain(parameters(s.parameters)), error, integer(s.nonzeros))
+        cells = (s.rank, _plain(s.algorithm), _plain(s.label), error, integer(s.nonzeros))
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     panels = strongest(results, 8)
     if panels:

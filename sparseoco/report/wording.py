@@ -89,4 +89,8 @@ def parameters(values: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, bool | str) or value is None:
         return str(value)
-    return f"{value:g}".replace("e-0", "e-") if isinstance(value, int | float) else json.dumps(value)
+    return (
+        f"{value:g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+        if isinstance(value, int | float)
+        else json.dumps(value)
+    )

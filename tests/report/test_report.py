@@ -6,7 +6,7 @@ import pytest
 
 from sparseoco.errors import InputError, StorageError
 from sparseoco.report import leaderboard_table, read_results, standings, summary_markdown, write_report
-from sparseoco.report.leaderboard import best_of_each, pareto_front
+from sparseoco.report.leaderboard import _labels, best_of_each, pareto_front
 from tests.report.synthetic import write_run
 
 TEN = tuple((f"class {k}", 1500 - 140 * k) for k in range(10))
@@ -149,3 +149,12 @@ def test_table_for_artifacts(run):
     assert len(rows) == 5
     assert rows[0]["rank"] == 1
     assert set(rows[0]) >= {"algorithm", "parameters", "held-out error", "nonzero weights", "status"}
+
+
+def test_labels_leave_out_what_does_not_differ():
+    rows = {
+        0: [{"algorithm": "a", "parameters": '{"lam": 1e-05, "V": 100000000.0}'}],
+        1: [{"algorithm": "a", "parameters": '{"lam": 0.001, "V": 100000000.0}'}],
+        2: [{"algorithm": "b", "parameters": '{"lam": 0.001, "V": 100000000.0}'}],
+    }
+    assert _labels(rows) == {0: "lam 1e-5", 1: "lam 0.001", 2: "V 1e8, lam 0.001"}
