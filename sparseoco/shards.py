@@ -12,6 +12,7 @@ and put if absent; the highest number counts, so two writers never mix.
 """
 
 import hashlib
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -181,6 +182,14 @@ def write_names(
     """Write a part of the side table that names hashed features; a feature may have several terms."""
     table = pa.table({"feature": features, "term": terms, "count": counts, "documents": documents})
     return _write_table(folder, "names", table, use_dictionary=False)
+
+
+def write_quarantine(folder: Path, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
+    """Write which rows were left out: (file, line, byte offset, reason), never their text."""
+    columns = zip(*rows, strict=True)
+    types = {"file": pa.string(), "line": pa.int64(), "offset": pa.int64(), "reason": pa.string()}
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types.values(), strict=True)]
+    return _write_table(folder, "quarantine", pa.Table.from_arrays(arrays, list(types)))
 
 
 def commit_manifest(folder: Path, manifest: Manifest) -> None:

@@ -1,0 +1,164 @@
+"""Raw text to a store of bags of words.
+
+Count every split apart (`text.pieces`), unite their vocabularies (`text.merge`), choose the features
+(`text.selection`), write every piece as a shard. Steps hand each other files, staged beside the store under names
+made of what they depend on; a run that was killed finds those that are there. Nothing is visible before the manifest.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from sparseoco import __version__
+from sparseoco.errors import InputError
+from sparseoco.shards import (
+    SCHEMA_VERSION,
+    FeatureTable,
+    FileEntry,
+    Manifest,
+    SourceEntry,
+    Store,
+    commit_manifest,
+    latest_manifest,
+    write_quarantine,
+)
+from sparseoco.text.arrays import staging_folder
+from sparseoco.text.build import (
+    EncodedShard,
+    Features,
+    Plan,
+    build_features,
+    count_sources,
+    drop_duplicates,
+    encode_pieces,
+    freeze_features,
+)
+from sparseoco.text.formats import Source, find_sources
+from sparseoco.text.labels import settle_labels
+from sparseoco.text.options import SHARD_BYTES, TextOptions
+from sparseoco.text.splits import Cutter
+from sparseoco.text.tasks import open_tasks
+
+Progress = Callable[[str, int, int], None]
+
+
+def _silent(step: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+def ingest(
+    inputs: list[str],
+    out: Path,
+    options: TextOptions,
+    *,
+    client: object | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Count the text of `inputs` into the store `out`, a shard about every `shard_bytes` of text; gives its manifest.
+
+    inputs   files, folders and fsspec addresses. Those ingested before and unchanged are passed over; new ones add
+             shards, counted over the classes and the vocabulary of the first ingest.
+    client   a `distributed.Client` whose workers see the same files; None works in threads of this process
+    progress called with (step, done, total)
+    Raises `InputError` for input or options that cannot be taken, naming file and line, and `StorageError`.
+    """
+    if not 1 << 10 <= shard_bytes <= 1 << 30:
+        raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.")
+    previous = latest_manifest(out)
+    if previous is not None and previous.options_digest != options.digest:
+        changed = sorted(key for key, value in options.plain().items() if previous.options.get(key) != value)
+        raise InputError(
+            f"{out} was ingested with other options ({', '.join(changed)}): ingest into a new folder, or repeat them."
+        )
+    sources = _new_sources(find_sources(inputs, options), options, previous)
+    if previous is not None and not sources:
+        return previous
+    staging = staging_folder(out)
+    store = Store(out, previous) if previous is not None else None
+    with open_tasks(client) as tasks:
+        plan = Plan(out, staging, options, shard_bytes, progress or _silent, tasks)
+        counted, states = count_sources(plan, sources)
+        pieces = drop_duplicates(plan, counted, store)
+        if store is None and not any(piece.rows for piece in pieces):
+            raise InputError("There is nothing to ingest: no document was read (is where right?).")
+        labels = settle_labels(pieces, options, previous)
+        features = None
+        if options.hash_bits is None:
+            features = build_features(plan, pieces) if store is None else freeze_features(plan, store)
+        shards = encode_pieces(plan, pieces, labels, features, 0 if previous is None else len(previous.sources))
+        table = _feature_table(options, previous, features, shards)
+    bad = [
+        (f"{piece.split.name}/{row.file}" if row.file else piece.split.name, row.line, row.offset, row.reason)
+        for piece in counted
+        for row in piece.bad
+    ]
+    quarantine: tuple[FileEntry, ...] = (write_quarantine(out, bad),) if bad else ()
+    rows = dict.fromkeys(range(len(sources)), 0)
+    for piece in pieces:
+        rows[piece.split.source] += piece.rows
+    entries = tuple(
+        SourceEntry(
+            path=source.path, bytes=state.bytes, modified_ns=source.modified_ns, sha256=state.sha256, rows=rows[index]
+        )
+        for index, (source, state) in enumerate(zip(sources, states, strict=True))
+    )
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        version=1 if previous is None else previous.version + 1,
+        sparseoco=__version__,
+        options=options.plain(),
+        options_digest=options.digest,
+        features=table,
+        labels=labels.table,
+        rows=sum(rows.values()) + (previous.rows if previous else 0),
+        nonzeros=sum(shard.entry.nonzeros for shard in shards) + (previous.nonzeros if previous else 0),
+        empty_rows=sum(piece.empty for piece in pieces) + (previous.empty_rows if previous else 0),
+        dropped_terms=sum(shard.dropped for shard in shards) + (previous.dropped_terms if previous else 0),
+        quarantined_rows=len(bad) + (previous.quarantined_rows if previous else 0),
+        quarantine=(previous.quarantine if previous else ()) + quarantine,
+        sources=(previous.sources if previous else ()) + entries,
+        shards=(previous.shards if previous else ()) + tuple(shard.entry for shard in shards),
+    )
+    commit_manifest(out, manifest)
+    shutil.rmtree(staging.parent, ignore_errors=True)
+    return manifest
+
+
+def _new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:
+    """The sources not in the store yet. Raises `InputError` if one that is has changed since, or one is given twice."""
+    twice = {source.path for source in sources if sum(other.path == source.path for other in sources) > 1}
+    if twice:
+        raise InputError(f"{min(twice)} is given twice.")
+    known = {entry.path: entry for entry in previous.sources} if previous is not None else {}
+    new: list[Source] = []
+    for source in sources:
+        entry = known.get(source.path)
+        if entry is None:
+            new.append(source)
+        elif entry.modified_ns is None or (entry.bytes, entry.modified_ns) != (source.bytes, source.modified_ns):
+            cutter = Cutter(0, source, options, SHARD_BYTES, Path(), lambda key: True)
+            for _ in cutter:
+                pass
+            if cutter.sha256 != entry.sha256:
+                raise InputError(f"{source.path} has changed since it was ingested: ingest into a new folder.")
+    return new
+
+
+def _feature_table(
+    options: TextOptions, previous: Manifest | None, features: Features | None, shards: list[EncodedShard]
+) -> FeatureTable:
+    if options.hash_bits is not None:
+        before = previous.features.files if previous is not None else ()
+        return FeatureTable(
+            kind="hashed",
+            count=1 << options.hash_bits,
+            files=before + tuple(shard.names for shard in shards if shard.names is not None),
+            hash_bits=options.hash_bits,
+            hash_seed=options.hash_seed,
+        )
+    if previous is not None:
+        return previous.features
+    assert features is not None
+    assert features.written is not None
+    return FeatureTable(kind="vocabulary", count=features.size, files=(features.written.result(),))

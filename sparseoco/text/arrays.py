@@ -1,0 +1,111 @@
+"""Named arrays in one file, read back by memory map: the form of everything staged between steps.
+
+A file is the magic, the size of a JSON header, the header ``{"arrays": {name: [dtype, shape, offset]}, "facts": …}``
+and the arrays' bytes, each at a multiple of 64. Numbers only, no pickle. Files are moved into place whole, but not
+synced: staging is for one boot of the machine, and its folder is named after it (`staging_folder`).
+"""
+
+import json
+import mmap
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparseoco.commit import storage_error
+from sparseoco.errors import StorageError
+
+MAGIC = b"SPARSE01"
+ALIGNMENT = 64
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def save_arrays(path: Path, arrays: Arrays, facts: dict[str, Any] | None = None) -> None:
+    """Write arrays and a few JSON facts to `path`, whole or not at all. Raises `StorageError`."""
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    places: dict[str, list[Any]] = {}
+    offset = 0
+    for name, array in contiguous.items():
+        places[name] = [array.dtype.str, list(array.shape), offset]
+        offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    header = json.dumps({"arrays": places, "facts": facts or {}}).encode()
+    header += b" " * (-(len(header) + 16) % ALIGNMENT)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb", buffering=0) as file:
+                _write(file.fileno(), MAGIC + len(header).to_bytes(8, "little") + header)
+                for array in contiguous.values():
+                    _write(file.fileno(), array.reshape(-1).view(np.uint8).data if array.size else b"")
+                    _write(file.fileno(), bytes(-array.nbytes % ALIGNMENT))
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays (read-only views of the mapped file) and the facts. Raises `StorageError`."""
+    try:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise storage_error(error, path) from error
+    if mapped[:8] != MAGIC:
+        raise StorageError(f"{path} is not a staged file of this program; delete the folder it is in and run again.")
+    size = int.from_bytes(mapped[8:16], "little")
+    header = json.loads(mapped[16 : 16 + size])
+    whole = np.frombuffer(mapped, dtype=np.uint8)
+    arrays: Arrays = {}
+    for name, (dtype, shape, offset) in header["arrays"].items():
+        kind = np.dtype(dtype)
+        begin = 16 + size + offset
+        count = int(np.prod(shape, dtype=np.int64))
+        arrays[name] = whole[begin : begin + count * kind.itemsize].view(kind).reshape(shape)
+    return arrays, header["facts"]
+
+
+def staging_folder(out: Path) -> Path:
+    """Where the steps of an ingest into `out` leave files for the next: one folder for each boot of the machine.
+
+    What was written without a sync survives the death of any process but not of the machine: another boot starts anew.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = "unknown"
+    return out / ".staging" / boot
+
+
+def string_array(data: NDArray[np.uint8], offsets: NDArray[Any]) -> pa.Array:
+    """An Arrow string array over bytes and offsets, copying neither (offsets of 32 bits) or only the offsets."""
+    if offsets[-1] < 2**31:
+        buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int32)), pa.py_buffer(data)]
+        return pa.StringArray.from_buffers(len(offsets) - 1, buffers[1], buffers[2])
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int64)), pa.py_buffer(data)]
+    return pa.LargeStringArray.from_buffers(len(offsets) - 1, buffers[1], buffers[2])
+
+
+def string_buffers(strings: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """(bytes uint8, offsets int64 starting at 0) of an Arrow string array without nulls."""
+    kind = np.int64 if pa.types.is_large_string(strings.type) else np.int32
+    buffers = strings.buffers()
+    if len(strings) == 0:
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    offsets = np.frombuffer(buffers[1], kind)[strings.offset : strings.offset + len(strings) + 1].astype(np.int64)
+    data = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
+    return data[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+def _write(descriptor: int, data: Any) -> None:
+    view = memoryview(data)
+    while len(view):
+        view = view[os.write(descriptor, view) :]

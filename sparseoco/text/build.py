@@ -1,0 +1,262 @@
+"""The steps of an ingest between the raw files and the manifest, each over all pieces."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sparseoco.commit import commit_json, digest_value
+from sparseoco.shards import FileEntry, Rows, ShardEntry, Store, write_names, write_shard, write_vocabulary
+from sparseoco.text.arrays import load_arrays, save_arrays, string_array
+from sparseoco.text.encode import encode_rows, hash_features
+from sparseoco.text.formats import Source
+from sparseoco.text.labels import UNLABELLED, Labels, find_duplicates
+from sparseoco.text.merge import merge_range, token_ranges, unite_tokens
+from sparseoco.text.options import TextOptions
+from sparseoco.text.pieces import PieceInfo, count_split, without_rows
+from sparseoco.text.selection import select
+from sparseoco.text.splits import Cutter
+from sparseoco.text.tasks import Result, Tasks
+from sparseoco.text.vocabulary import Vocabulary
+
+# Grams of all pieces that one step merges: enough for a step to be worth its while, few enough for its memory.
+MERGED_GRAMS = 1 << 21
+MAX_RANGES = 256
+
+
+class Plan(NamedTuple):
+    """Where an ingest works and how."""
+
+    out: Path
+    staging: Path
+    options: TextOptions
+    shard_bytes: int
+    progress: Callable[[str, int, int], None]
+    tasks: Tasks
+
+
+class SourceState(NamedTuple):
+    """A source as it was read."""
+
+    bytes: int
+    sha256: str
+
+
+class Features(NamedTuple):
+    """The staged vocabulary, and the step that writes it to the store."""
+
+    path: str
+    size: int
+    written: Result | None
+
+
+class EncodedShard(NamedTuple):
+    """A written shard, the occurrences of terms that are no features, the names of its hashed features."""
+
+    entry: ShardEntry
+    dropped: int
+    names: FileEntry | None
+
+
+def count_sources(plan: Plan, sources: list[Source]) -> tuple[list[PieceInfo], list[SourceState]]:
+    """Cut and count all sources; no more splits are under way than keep the workers busy."""
+    started: list[Result] = []
+    pieces: list[PieceInfo] = []
+    states: list[SourceState] = []
+    total = sum(source.bytes for source in sources)
+    done = 0
+
+    def piece_path(key: str) -> Path:
+        return plan.staging / f"{key}.piece"
+
+    for index, source in enumerate(sources):
+        cutter = Cutter(
+            index, source, plan.options, plan.shard_bytes, plan.staging, lambda key: piece_path(key).exists()
+        )
+        labelled = source.format not in UNLABELLED
+        for split in cutter:
+            started.append(plan.tasks(count_split, split, plan.options, str(piece_path(split.key)), labelled))
+            while len(started) - len(pieces) > 2 * plan.tasks.width + 1:
+                pieces.append(started[len(pieces)].result())
+            plan.progress("count", done + cutter.bytes, total)
+        states.append(SourceState(cutter.bytes, cutter.sha256))
+        done += source.bytes
+    pieces += [result.result() for result in started[len(pieces) :]]
+    plan.progress("count", total, total)
+    return pieces, states
+
+
+def drop_duplicates(plan: Plan, pieces: list[PieceInfo], store: Store | None) -> list[PieceInfo]:
+    """The pieces without documents whose id was seen before (see `find_duplicates`)."""
+    found = find_duplicates(pieces, plan.options, store)
+    results = {index: plan.tasks(without_rows, pieces[index], rows) for index, rows in found.items()}
+    return [results[index].result() if index in results else piece for index, piece in enumerate(pieces)]
+
+
+def build_features(plan: Plan, pieces: list[PieceInfo]) -> Features:
+    """Unite the pieces' vocabularies and choose the features. Raises `InputError` where no term is left."""
+    paths = [piece.path for piece in pieces]
+    key = digest_value([plan.options.digest, [Path(path).name for path in paths]])[:32]
+    tokens = plan.staging / f"{key}.tokens"
+    unite_tokens(paths, tokens)
+    low = plan.options.ngram_range[0]
+    grams = sum(sum(piece.levels) for piece in pieces)
+    bounds = token_ranges(paths, tokens, min(MAX_RANGES, 1 + grams // MERGED_GRAMS))
+    targets = [plan.staging / f"{key}-{i}.range" for i in range(len(bounds) - 1)]
+    merging = [
+        plan.tasks(merge_range, paths, str(tokens), bounds[i], bounds[i + 1], low, str(target))
+        for i, target in enumerate(targets)
+    ]
+    for i, result in enumerate(merging):
+        result.result()
+        plan.progress("merge", i + 1, len(merging))
+    trie, totals, documents = _join_ranges(tokens, targets, low)
+    if any(piece.counts == "float64" for piece in pieces):
+        totals = documents  # real values have no total that is a count
+    first = sum(ids.size for ids in trie.ids[: low - 1])
+    rows = sum(piece.rows for piece in pieces)
+    order, ids = select(totals, documents, first, trie, rows, plan.options)
+    narrow = ids.astype(np.int32) if order.size < 2**31 else ids
+    all_ids = np.concatenate([np.full(first, -1, narrow.dtype), narrow])
+    ends = np.cumsum([level.size for level in trie.ids])
+    vocabulary = trie._replace(ids=tuple(np.split(all_ids, ends[:-1])), size=order.size)
+    path = plan.staging / f"{key}.vocabulary"
+    vocabulary.save(path)
+    chosen = plan.staging / f"{key}.chosen"
+    save_arrays(chosen, {"order": order + first, "totals": totals[order], "documents": documents[order]})
+    return Features(str(path), order.size, plan.tasks(_write_vocabulary, str(plan.out), str(path), str(chosen)))
+
+
+def freeze_features(plan: Plan, store: Store) -> Features:
+    """The vocabulary of a store that new documents are counted over."""
+    path = plan.staging / f"{store.manifest.features.files[0].sha256[:32]}.vocabulary"
+    terms = store.vocabulary()["term"].combine_chunks()
+    Vocabulary.from_terms(terms).save(path)
+    return Features(str(path), len(terms), None)
+
+
+def encode_pieces(
+    plan: Plan, pieces: list[PieceInfo], labels: Labels, features: Features | None, first_source: int
+) -> list[EncodedShard]:
+    """Write every piece as a shard."""
+    counts = np.result_type(np.uint16, *(piece.counts for piece in pieces)).name
+    path = features.path if features is not None else None
+    size = features.size if features is not None else 1 << (plan.options.hash_bits or 0)
+    started = []
+    for piece in pieces:
+        parts = [Path(piece.path).name, Path(path or "").name, plan.options.digest, counts, labels.classes]
+        memo = plan.staging / f"{digest_value(parts)[:32]}.shard.json"
+        source = first_source + piece.split.source
+        started.append(
+            plan.tasks(
+                encode_piece, piece.path, path, size, plan.options, labels.classes, counts, plan.out, source, memo
+            )
+        )
+    shards = []
+    for i, result in enumerate(started):
+        shards.append(result.result())
+        plan.progress("write", i + 1, len(started))
+    return shards
+
+
+def encode_piece(
+    piece_path: str,
+    vocabulary_path: str | None,
+    n_features: int,
+    options: TextOptions,
+    classes: tuple[str, ...] | None,
+    counts: str,
+    out: Path,
+    source: int,
+    memo: Path,
+) -> EncodedShard:
+    """Write one piece as a shard; `memo` remembers that it was done, for a run that is killed and run again."""
+    known = _recall(memo, out)
+    if known is not None:
+        return known
+    piece, _ = load_arrays(Path(piece_path))
+    names = None
+    if vocabulary_path is None:
+        features, terms, nodes = hash_features(piece, options)
+        levels = [name.removeprefix("totals_") for name in piece if name.startswith("totals_")]
+        totals = np.concatenate([piece[f"totals_{n}"] for n in levels])
+        documents = np.concatenate([piece[f"documents_{n}"] for n in levels])
+        if len(terms):
+            names = write_names(out, features[nodes], terms, totals, documents)
+    else:
+        features = Vocabulary.load(Path(vocabulary_path)).features(piece)
+    indptr, indices, values = encode_rows(piece, features, n_features, options)
+    ids = string_array(piece["id_bytes"], piece["id_offsets"])
+    rows = Rows(ids, _label_column(piece, classes), indptr, indices, values.astype(counts, copy=False))
+    entry = write_shard(out, rows, n_features=n_features, source=source)
+    missing = features < 0
+    dropped = int(piece["counts"][missing[piece["grams"]]].sum()) if missing.any() else 0
+    encoded = EncodedShard(entry, dropped, names)
+    commit_json(
+        memo,
+        {
+            "entry": entry.model_dump(mode="json"),
+            "dropped": dropped,
+            "names": names.model_dump(mode="json") if names is not None else None,
+        },
+    )
+    return encoded
+
+
+def _recall(memo: Path, out: Path) -> EncodedShard | None:
+    if not memo.exists():
+        return None
+    facts = json.loads(memo.read_bytes())
+    names = FileEntry(**facts["names"]) if facts["names"] is not None else None
+    entry = ShardEntry(**facts["entry"])
+    there = all((out / file.file).exists() for file in (entry, names) if file is not None)
+    return EncodedShard(entry, facts["dropped"], names) if there else None
+
+
+def _label_column(piece: dict[str, NDArray[Any]], classes: tuple[str, ...] | None) -> NDArray[Any]:
+    rows = piece["indptr"].size - 1
+    if classes is None:
+        return piece["labels"]
+    if not classes:
+        return np.full(rows, -1, np.int32)
+    labels = string_array(piece["label_bytes"], piece["label_offsets"])
+    column = pc.index_in(labels, value_set=pa.array(classes, pa.string()))
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int32)
+
+
+def _join_ranges(
+    tokens: Path, targets: list[Path], low: int
+) -> tuple[Vocabulary, NDArray[np.int64], NDArray[np.int64]]:
+    """The whole trie (without features), and the totals and documents of its counted levels end to end."""
+    opened = [load_arrays(target) for target in targets]
+    sizes = [facts["sizes"] for _, facts in opened]
+    depth = max(len(size) for size in sizes)
+    keys: list[NDArray[np.uint64]] = []
+    for n in range(2, depth + 1):
+        below = 0
+        parts: list[NDArray[np.uint64]] = []
+        for (arrays, _), size in zip(opened, sizes, strict=True):
+            parts.append(arrays[f"keys_{n}"] + np.uint64(below << 32))
+            below += size[n - 2]
+        keys.append(np.concatenate(parts))
+    united, _ = load_arrays(tokens)
+    strings = string_array(united["token_bytes"], united["token_offsets"]).cast(pa.large_string())
+    levels = [len(strings), *(level.size for level in keys)]
+    counted = range(low, depth + 1)
+    totals, documents = (
+        np.concatenate([np.empty(0, np.int64), *(arrays[f"{what}_{n}"] for n in counted for arrays, _ in opened)])
+        for what in ("totals", "documents")
+    )
+    trie = Vocabulary(strings, tuple(keys), tuple(np.empty(size, np.int8) for size in levels), 0)
+    return trie, totals, documents
+
+
+def _write_vocabulary(out: str, vocabulary: str, chosen: str) -> FileEntry:
+    arrays, _ = load_arrays(Path(chosen))
+    terms = Vocabulary.load(Path(vocabulary)).terms(arrays["order"])
+    return write_vocabulary(Path(out), terms, arrays["totals"], arrays["documents"])

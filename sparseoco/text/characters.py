@@ -1,0 +1,59 @@
+"""Which characters make words, and documents as the counting kernel wants them."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.text.documents import Documents
+from sparseoco.text.kernels.clean import clean_documents, find_non_ascii
+
+N_CODE_POINTS = 0x110000
+
+
+@cache
+def ascii_table(lowercase: bool) -> NDArray[np.uint8]:
+    """(256,) uint8: the byte a word byte becomes, 0 for a separator. Bytes above 127 are not for this table."""
+    table = np.zeros(256, np.uint8)
+    for byte in range(128):
+        character = chr(byte)
+        if character.isalnum() or character == "_":
+            table[byte] = ord(character.lower() if lowercase else character)
+    return table
+
+
+@cache
+def word_table() -> NDArray[np.bool_]:
+    """(0x110000,) bool: is the code point matched by `\\w`? Python's `re` takes isalnum() and the underscore."""
+    table = np.fromiter((chr(point).isalnum() for point in range(N_CODE_POINTS)), np.bool_, N_CODE_POINTS)
+    table[ord("_")] = True
+    return table
+
+
+def clean(documents: Documents, *, lowercase: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Word bytes of all documents, zeros between, and where each document begins (see `count_grams`).
+
+    ASCII is lowered by table; other documents by Python's `str.lower`, whose result can depend on neighbouring letters
+    (a final sigma) and be longer than its source (İ).
+    """
+    wide = find_non_ascii(documents.data, documents.starts, documents.stops)
+    places = np.flatnonzero(wide)
+    which = np.full(len(documents), -1, np.int64)
+    which[places] = np.arange(places.size)
+    parts = [_lowered(documents, d, lowercase) for d in places.tolist()]
+    offsets = np.cumsum([0] + [len(part) for part in parts], dtype=np.int64)
+    other = np.frombuffer(b"".join(parts), np.uint8)
+    # The table costs a tenth of a second: only text beyond ASCII pays for it.
+    table: Any = word_table() if parts else np.zeros(1, np.bool_)
+    cleaned: NDArray[np.uint8]
+    bounds: NDArray[np.int64]
+    cleaned, bounds = clean_documents(
+        documents.data, documents.starts, documents.stops, other, offsets, which, ascii_table(lowercase), table
+    )
+    return cleaned, bounds
+
+
+def _lowered(documents: Documents, d: int, lowercase: bool) -> bytes:
+    raw = documents.data[documents.starts[d] : documents.stops[d]].tobytes()
+    return raw.decode().lower().encode() if lowercase else raw

@@ -1,0 +1,60 @@
+"""From a piece to rows of features."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.text.arrays import Arrays, string_array, string_buffers
+from sparseoco.text.kernels.rows import transpose_twice
+from sparseoco.text.kernels.xxh64 import hash_terms
+from sparseoco.text.options import TextOptions
+from sparseoco.text.vocabulary import Vocabulary
+
+INT32_FEATURES = 2**31
+
+
+def encode_rows(
+    piece: Arrays, features: NDArray[np.int64], n_features: int, options: TextOptions
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+    """(indptr, indices, counts) of a piece's documents; feature ids rise within a row, those of one id are summed.
+
+    features   for each gram of the piece its feature, or −1
+    """
+    kept = np.flatnonzero(features >= 0)
+    order = kept[np.argsort(features[kept], kind=None if options.hash_bits is None else "stable")]
+    column = np.full(features.size, -1, np.int32)
+    column[order] = np.arange(order.size, dtype=np.int32)
+    ids = features[order].astype(np.int32 if n_features <= INT32_FEATURES else np.int64)
+    counts = piece["counts"]
+    if options.hash_bits is not None and counts.dtype == np.uint16:
+        counts = counts.astype(np.uint32)
+    indptr, indices, values = transpose_twice(piece["indptr"], piece["grams"], counts, column, ids)
+    if options.binary and options.hash_bits is not None:
+        values[:] = 1
+    return indptr, indices, values
+
+
+def trie_of(piece: Arrays) -> Vocabulary:
+    """The grams of a piece as a vocabulary of its own, without features."""
+    tokens = string_array(piece["token_bytes"], piece["token_offsets"])
+    keys = tuple(piece[f"keys_{n}"] for n in range(2, 101) if f"keys_{n}" in piece)
+    return Vocabulary(tokens, keys, (), 0)
+
+
+def hash_features(piece: Arrays, options: TextOptions) -> tuple[NDArray[np.int64], Any, NDArray[np.int64]]:
+    """Hashed features of a piece's grams, by their number in its CSR; beside them the terms, and the number of each."""
+    trie = trie_of(piece)
+    levels = range(1, len(trie.keys) + 2)
+    sizes = [piece[f"nodes_{n}"].size for n in levels]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    counted = [n for n in levels if f"totals_{n}" in piece]
+    order = np.concatenate([np.arange(starts[n - 1], starts[n]) for n in counted])
+    nodes = np.concatenate([piece[f"nodes_{n}"] for n in counted]).astype(np.int64)
+    terms = trie.terms(order)
+    data, offsets = string_buffers(terms)
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    hashed = hash_terms(padded, offsets, np.uint64(options.hash_seed), options.hash_bits)
+    features = np.full(sum(sizes), -1, np.int64)
+    features[nodes] = hashed
+    return features, terms, nodes

@@ -1,0 +1,1 @@
+"""Compiled loops over bytes, identifiers and counts. All release the GIL and are cached on disk."""

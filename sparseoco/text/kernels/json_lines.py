@@ -1,0 +1,264 @@
+"""A strict scanner for the plain majority of JSON lines; what else there is goes to a full parser, a line at a time.
+
+Taken here: objects on one line whose keys and strings are ASCII with simple escapes, whose values are strings, numbers
+and literals. Left: nested values, raw or escaped characters beyond ASCII, keys twice, wanted fields that are neither
+string nor integer, and anything that is not JSON.
+"""
+
+import numpy as np
+from numba import njit
+
+from sparseoco.text.kernels.memory import load8, trailing_zeros
+
+ONES = np.uint64(0x0101010101010101)
+HIGHS = np.uint64(0x8080808080808080)
+QUOTES, SLASHES, SPACES = ONES * np.uint64(0x22), ONES * np.uint64(0x5C), ONES * np.uint64(0x20)
+ZERO, B3 = np.uint64(0), np.uint64(3)
+
+TAKEN, LEFT, BLANK = 0, 1, 2
+MISSING, STRING, ESCAPED, INTEGER = 0, 1, 2, 3
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def find_lines(data, size):
+    """Offsets at which the lines of data[:size] start, and `size` at the end."""
+    n = 0
+    for i in range(size):
+        n += data[i] == 10
+    if size > 0 and data[size - 1] != 10:
+        n += 1
+    starts = np.empty(n + 1, np.int64)
+    starts[0] = 0
+    k = 1
+    for i in range(size):
+        if data[i] == 10:
+            starts[k] = i + 1
+            k += 1
+    starts[n] = size
+    return starts
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _blank(data, i):
+    while data[i] == 32 or data[i] == 9 or data[i] == 13:
+        i += 1
+    return i
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _string(data, i):
+    """From the byte after a quote: (place of the closing quote, escapes seen), or (-1, ·) if the line is not for us."""
+    escaped = False
+    while True:
+        word = load8(data, i)
+        quote = word ^ QUOTES
+        slash = word ^ SLASHES
+        hit = ((quote - ONES) & ~quote) | ((slash - ONES) & ~slash) | ((word - SPACES) & ~word) | word
+        hit &= HIGHS
+        if hit == ZERO:
+            i += 8
+            continue
+        i += np.int64(trailing_zeros(hit) >> B3)
+        byte = data[i]
+        if byte == 0x22:
+            return i, escaped
+        if byte != 0x5C:
+            return -1, escaped
+        byte = data[i + 1]
+        if not (
+            byte == 0x22 or byte == 0x5C or byte == 0x2F or byte == 0x6E or byte == 0x74 or byte == 0x72
+            or byte == 0x62 or byte == 0x66
+        ):  # fmt: skip
+            return -1, escaped
+        escaped = True
+        i += 2
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _digits(data, i):
+    while 48 <= data[i] <= 57:
+        i += 1
+    return i
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _number(data, i):
+    """From the first byte of a number: (end, is it an integer in its usual form), or (-1, ·)."""
+    negative = data[i] == 45
+    i += negative
+    begin = i
+    i = _digits(data, i)
+    if i == begin or (data[begin] == 48 and i > begin + 1):
+        return -1, False
+    integer = not (negative and data[begin] == 48)
+    if data[i] == 46:
+        integer = False
+        begin = i + 1
+        i = _digits(data, begin)
+        if i == begin:
+            return -1, False
+    if data[i] == 101 or data[i] == 69:
+        integer = False
+        i += 1
+        if data[i] == 43 or data[i] == 45:
+            i += 1
+        begin = i
+        i = _digits(data, begin)
+        if i == begin:
+            return -1, False
+    return i, integer
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _literal(data, i):
+    """End of true, false or null at i, or -1."""
+    a, b, c, d = data[i], data[i + 1], data[i + 2], data[i + 3]
+    if (a == 116 and b == 114 and c == 117 and d == 101) or (a == 110 and b == 117 and c == 108 and d == 108):
+        return i + 4
+    if a == 102 and b == 97 and c == 108 and d == 115 and data[i + 4] == 101:
+        return i + 5
+    return -1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _wanted(data, start, stop, names, name_offsets):
+    for w in range(name_offsets.size - 1):
+        size = name_offsets[w + 1] - name_offsets[w]
+        if size == stop - start:
+            same = True
+            for k in range(size):
+                same &= data[start + k] == names[name_offsets[w] + k]
+            if same:
+                return w
+    return -1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _line(data, i, end, names, name_offsets, kinds, starts, stops):
+    """Scan the object of one line; True if it is taken. `end` is the place of its newline."""
+    if data[i] != 0x7B:
+        return False
+    i = _blank(data, i + 1)
+    while True:
+        if data[i] != 0x22:
+            return False
+        begin = i + 1
+        i, escaped = _string(data, begin)
+        if i < 0 or escaped:
+            return False
+        field = _wanted(data, begin, i, names, name_offsets)
+        i = _blank(data, i + 1)
+        if data[i] != 0x3A:
+            return False
+        i = _blank(data, i + 1)
+        byte = data[i]
+        begin = i
+        kind = MISSING
+        if byte == 0x22:
+            begin += 1
+            i, escaped = _string(data, begin)
+            if i < 0:
+                return False
+            stop = i
+            i += 1
+            kind = ESCAPED if escaped else STRING
+        elif byte == 45 or 48 <= byte <= 57:
+            i, integer = _number(data, i)
+            stop = i
+            if integer:
+                kind = INTEGER
+        else:
+            i = _literal(data, i)
+            stop = i
+        if i < 0:
+            return False
+        if field >= 0:
+            if kind == MISSING or kinds[field] != MISSING:
+                return False
+            kinds[field] = kind
+            starts[field] = begin
+            stops[field] = stop
+        i = _blank(data, i)
+        if data[i] == 0x7D:
+            return _blank(data, i + 1) == end
+        if data[i] != 0x2C:
+            return False
+        i = _blank(data, i + 1)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def scan_json_lines(data, lines, names, name_offsets):
+    """Find the wanted fields of each line.
+
+    data   uint8, with a newline and eight bytes of slack after the last line; lines from `find_lines`
+    names  the wanted keys, concatenated, and their offsets
+    Returns status uint8 (lines,): TAKEN, LEFT or BLANK; and kinds uint8, starts, stops int64 (fields, lines) of values.
+    A key that is absent has the kind MISSING. A string's span is inside its quotes, escapes still in it.
+    """
+    n = lines.size - 1
+    fields = name_offsets.size - 1
+    status = np.empty(n, np.uint8)
+    kinds = np.zeros((fields, n), np.uint8)
+    starts, stops = np.zeros((fields, n), np.int64), np.zeros((fields, n), np.int64)
+    kind, start, stop = np.empty(fields, np.uint8), np.empty(fields, np.int64), np.empty(fields, np.int64)
+    for k in range(n):
+        end = lines[k + 1]
+        if data[end - 1] == 10:
+            end -= 1
+        i = _blank(data, lines[k])
+        if i >= end:
+            status[k] = BLANK
+            continue
+        kind[:] = MISSING
+        if _line(data, i, end, names, name_offsets, kind, start, stop):
+            status[k] = TAKEN
+            for w in range(fields):
+                if kind[w] != MISSING:
+                    kinds[w, k], starts[w, k], stops[w, k] = kind[w], start[w], stop[w]
+        else:
+            status[k] = LEFT
+    return status, kinds, starts, stops
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def unescape(data, kinds, starts, stops):
+    """Undo the simple escapes of the strings marked ESCAPED, in place: they only get shorter (`stops` is changed)."""
+    for k in range(kinds.size):
+        if kinds[k] != ESCAPED:
+            continue
+        to = starts[k]
+        i = starts[k]
+        while i < stops[k]:
+            byte = data[i]
+            if byte == 0x5C:
+                i += 1
+                byte = data[i]
+                if byte == 0x6E:
+                    byte = np.uint8(10)
+                elif byte == 0x74:
+                    byte = np.uint8(9)
+                elif byte == 0x72:
+                    byte = np.uint8(13)
+                elif byte == 0x62:
+                    byte = np.uint8(8)
+                elif byte == 0x66:
+                    byte = np.uint8(12)
+            data[to] = byte
+            to += 1
+            i += 1
+        stops[k] = to
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def gather_spans(data, starts, stops):
+    """Bytes of the spans one after the other, and int32 offsets: the two buffers of an Arrow string array."""
+    offsets = np.zeros(starts.size + 1, np.int32)
+    for k in range(starts.size):
+        offsets[k + 1] = offsets[k] + (stops[k] - starts[k])
+    gathered = np.empty(offsets[starts.size], np.uint8)
+    for k in range(starts.size):
+        to = offsets[k]
+        for i in range(starts[k], stops[k]):
+            gathered[to] = data[i]
+            to += 1
+    return gathered, offsets

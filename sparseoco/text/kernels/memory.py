@@ -1,0 +1,52 @@
+"""Three machine instructions numba does not offer: an unaligned 8-byte load, a prefetch, count trailing zeros."""
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+def _address(context, builder, array_type, array, index):
+    struct = context.make_array(array_type)(context, builder, array)
+    return cgutils.get_item_pointer(context, builder, array_type, struct, [index], wraparound=False, boundscheck=False)
+
+
+@intrinsic
+def load8(typing, data, index):
+    """The 8 bytes of a uint8 array from `index` on as a little-endian uint64; the caller keeps 8 bytes of slack."""
+
+    def code(context, builder, signature, arguments):
+        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        word = builder.load(builder.bitcast(pointer, ir.IntType(64).as_pointer()))
+        word.align = 1
+        return word
+
+    return types.uint64(data, index), code
+
+
+@intrinsic
+def prefetch(typing, array, index):
+    """Ask for the cache line of element `index` of a one-dimensional array, to be read soon."""
+
+    def code(context, builder, signature, arguments):
+        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        declared = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, declared, "llvm.prefetch.p0i8")
+        read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
+        builder.call(function, [builder.bitcast(pointer, byte), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(array, index), code
+
+
+@intrinsic
+def trailing_zeros(typing, word):
+    """Number of zero bits below the lowest set bit of a uint64 (64 for zero)."""
+
+    def code(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), code

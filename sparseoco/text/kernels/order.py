@@ -1,0 +1,120 @@
+"""Merging sorted keys and putting features in order."""
+
+import numpy as np
+from numba import njit
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def total_grams(indptr, grams, counts, dropped, size):
+    """(occurrences, documents) int64 of each of `size` grams over the rows not dropped; the whole part of
+    each count, which is of use only where counts are whole."""
+    totals = np.zeros(size, np.int64)
+    documents = np.zeros(size, np.int64)
+    for d in range(indptr.size - 1):
+        if dropped[d]:
+            continue
+        for k in range(indptr[d], indptr[d + 1]):
+            totals[grams[k]] += np.int64(counts[k])
+            documents[grams[k]] += 1
+    return totals, documents
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def global_keys(keys, first, prefix_map, token_map):
+    """Keys of a piece's slice in common numbers: prefix_map[(key >> 32) − first] · 2^32 + token_map[low half]."""
+    result = np.empty(keys.size, np.uint64)
+    for i in range(keys.size):
+        prefix = np.int64(keys[i] >> np.uint64(32)) - first
+        token = np.int64(keys[i] & np.uint64(0xFFFFFFFF))
+        result[i] = (np.uint64(prefix_map[prefix]) << np.uint64(32)) | np.uint64(token_map[token])
+    return result
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def distinct(ordered):
+    """The distinct values of a sorted array."""
+    result = np.empty(ordered.size, ordered.dtype)
+    n = 0
+    for i in range(ordered.size):
+        if i == 0 or ordered[i] != ordered[i - 1]:
+            result[n] = ordered[i]
+            n += 1
+    return result[:n].copy()
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def locate(keys, known):
+    """(keys.size,) int32: the place of each key in `known`, or −1; both strictly increase. Gallops, so a short list
+    costs its length times a logarithm and a long one its length."""
+    places = np.empty(keys.size, np.int32)
+    at = 0
+    for i in range(keys.size):
+        key = keys[i]
+        step = 1
+        low = at
+        while at < known.size and known[at] < key:
+            low = at + 1
+            at += step
+            step <<= 1
+        if at > low:
+            high = min(at, known.size)
+            while low < high:
+                middle = (low + high) >> 1
+                if known[middle] < key:
+                    low = middle + 1
+                else:
+                    high = middle
+            at = low
+        places[i] = at if at < known.size and known[at] == key else -1
+    return places
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def add_at(places, values, sums):
+    """sums[places[i]] += values[i], leaving out places below 0."""
+    for i in range(places.size):
+        if places[i] >= 0:
+            sums[places[i]] += values[i]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def order_by_count(counts, chosen):
+    """(order int64, ids int64): chosen features by falling count, ties in their order; ids[i] = −1 if not chosen.
+
+    A counting sort below 2^16; the few greater counts are sorted by comparison.
+    """
+    limit = 1 << 16
+    starts = np.zeros(limit + 1, np.int64)
+    n_large = 0
+    n = 0
+    for i in range(counts.size):
+        if chosen[i]:
+            n += 1
+            if counts[i] >= limit:
+                n_large += 1
+            else:
+                starts[counts[i]] += 1
+    large = np.empty(n_large, np.int64)
+    falling = np.empty(n_large, np.int64)
+    k = 0
+    for i in range(counts.size):
+        if chosen[i] and counts[i] >= limit:
+            large[k] = i
+            falling[k] = -counts[i]
+            k += 1
+    at = n_large
+    for value in range(limit - 1, -1, -1):
+        size = starts[value]
+        starts[value] = at
+        at += size
+    order = np.empty(n, np.int64)
+    ids = np.full(counts.size, -1, np.int64)
+    order[:n_large] = large[np.argsort(falling, kind="mergesort")]
+    for i in range(counts.size):
+        if chosen[i] and counts[i] < limit:
+            place = starts[counts[i]]
+            order[place] = i
+            starts[counts[i]] = place + 1
+    for place in range(n):
+        ids[order[place]] = place
+    return order, ids

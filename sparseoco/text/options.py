@@ -1,0 +1,88 @@
+"""What a user may say about raw text: where the fields are, what a token is, which terms stay."""
+
+import json
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sparseoco.commit import digest_value
+from sparseoco.errors import InputError
+
+Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
+SHARD_BYTES = 8 << 20  # of text a shard: its tables then fit a processor's caches
+# Options that choose among counted terms: they do not change what a split of the text counts to.
+SELECTING = frozenset({"min_df", "max_df", "max_features", "max_bad_rows", "duplicates", "hash_bits", "hash_seed"})
+
+
+class TextOptions(BaseModel):
+    """Options of ingest, named after scikit-learn's CountVectorizer where it has them. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Format = "auto"
+    text_field: str = "text"
+    label_field: str = "label"
+    id_field: str = "id"
+    where: dict[str, str] = {}
+    header: bool = True
+    labels: Literal["classes", "numbers"] = "classes"
+    label_list: Literal["error", "first", "skip", "join"] = "error"
+    index_base: Literal["auto", 0, 1] = "auto"
+
+    ngram_range: tuple[int, int] = (1, 1)
+    lowercase: bool = True
+    binary: bool = False
+    min_df: int | float = Field(default=1, union_mode="smart")
+    max_df: int | float = Field(default=1.0, union_mode="smart")
+    max_features: int | None = Field(default=None, gt=0)
+    hash_bits: int | None = Field(default=None, ge=1, le=48)
+    hash_seed: int = Field(default=0, ge=0, lt=2**64)
+
+    duplicates: Literal["error", "first", "all"] = "error"
+    encoding_errors: Literal["error", "replace", "skip"] = "error"
+    max_bad_rows: int = Field(default=0, ge=0)
+    max_line_bytes: int = Field(default=64 << 20, gt=0)
+    max_inflation: int = Field(default=1000, gt=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        low, high = self.ngram_range
+        if not 1 <= low <= high <= 100:
+            raise ValueError("ngram_range must be two numbers, 1 ≤ first ≤ second ≤ 100")
+        for key in ("min_df", "max_df"):
+            value = getattr(self, key)
+            if isinstance(value, float) and not 0.0 <= value <= 1.0:
+                raise ValueError(
+                    f"{key} as a fraction must lie between 0.0 and 1.0; as a number of documents write it whole"
+                )
+            if isinstance(value, int) and value < 1:
+                raise ValueError(f"{key} as a number of documents must not be below 1")
+        if self.hash_bits is not None and (self.min_df not in (1, 0.0) or self.max_df != 1.0 or self.max_features):
+            raise ValueError("hash_bits keeps every term: min_df, max_df and max_features do not go with it")
+        return self
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "TextOptions":
+        """Options from plain values; an error is an `InputError` that names the key."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            key = ".".join(str(part) for part in first["loc"])
+            message = first["msg"].removeprefix("Value error, ")
+            raise InputError(f"Option {key}: {message}." if key else f"{message[0].upper()}{message[1:]}.") from error
+
+    @property
+    def digest(self) -> str:
+        """A name for all options: a store is made with one set."""
+        return digest_value(self.plain())
+
+    @property
+    def counting_digest(self) -> str:
+        """A name for the options that change what a split counts to."""
+        return digest_value({key: value for key, value in self.plain().items() if key not in SELECTING})
+
+    def plain(self) -> dict[str, Any]:
+        """The options as JSON values."""
+        values: dict[str, Any] = json.loads(self.model_dump_json())
+        return values

@@ -1,0 +1,73 @@
+"""Which counted terms become features, and in which order: CountVectorizer's arithmetic, then ids by frequency."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.errors import InputError
+from sparseoco.text.kernels.order import order_by_count
+from sparseoco.text.options import TextOptions
+from sparseoco.text.vocabulary import Vocabulary
+
+
+def select(
+    totals: NDArray[np.int64],
+    documents: NDArray[np.int64],
+    first: int,
+    trie: Vocabulary,
+    rows: int,
+    options: TextOptions,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Choose and order the grams `first`, `first` + 1, … of the trie laid end to end.
+
+    Returns (order, ids): order[i] is the gram of feature i, ids[g] the feature of gram g or −1. Features go by total
+    count, falling; equal counts by n, then alphabetically.
+    Raises `InputError` where no term is left.
+    """
+    if documents.size == 0 or not documents.any():
+        raise InputError("No document holds a term: every token must have at least two word characters.")
+    chosen = documents >= 1
+    high = options.max_df if isinstance(options.max_df, int) else options.max_df * rows
+    low = options.min_df if isinstance(options.min_df, int) else options.min_df * rows
+    if high < low:
+        raise InputError(f"max_df asks for at most {high:g} documents and min_df for at least {low:g}: no term fits.")
+    chosen &= (documents <= high) & (documents >= low)
+    if options.max_features is not None and np.count_nonzero(chosen) > options.max_features:
+        chosen &= _most_frequent(totals, chosen, first, trie, options.max_features)
+    if not chosen.any():
+        raise InputError("No term is left: lower min_df or raise max_df.")
+    order, ids = order_by_count(totals, chosen)
+    return order, ids
+
+
+def _most_frequent(
+    totals: NDArray[np.int64], chosen: NDArray[np.bool_], first: int, trie: Vocabulary, limit: int
+) -> NDArray[np.bool_]:
+    """The `limit` most frequent terms exactly as CountVectorizer takes them, ties included.
+
+    It sorts with an unstable algorithm over the terms in alphabetical order, all lengths mixed: only the same sort of
+    the same numbers breaks ties alike.
+    """
+    alphabetical = _mixed_order(trie, first)
+    candidates = alphabetical[chosen[alphabetical]]
+    kept = candidates[(-totals[candidates]).argsort()[:limit]]
+    mask = np.zeros(totals.size, np.bool_)
+    mask[kept] = True
+    return mask
+
+
+def _mixed_order(trie: Vocabulary, first: int) -> NDArray[np.int64]:
+    """Grams from `first` on in alphabetical order over all levels: by first token, then second, none before any."""
+    parents, lasts = trie.trie()
+    depth = len(trie.ids)
+    columns: list[NDArray[np.int64]] = [np.zeros(parents.size - first, np.int64) for _ in range(depth)]
+    begin = 0
+    for n in range(1, depth + 1):
+        size = trie.ids[n - 1].size
+        grams = np.arange(begin, begin + size)
+        if begin >= first:
+            at = grams
+            for k in range(n - 1, -1, -1):
+                columns[k][grams - first] = lasts[at].astype(np.int64) + 1
+                at = parents[at]
+        begin += size
+    return np.lexsort(columns[::-1])

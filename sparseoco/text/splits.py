@@ -1,0 +1,244 @@
+"""Cutting sources into splits: runs of whole lines (or records, or files) that are counted one at a time."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sparseoco.commit import digest_value
+from sparseoco.errors import InputError
+from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
+from sparseoco.text.documents import BadRow, Bags, Documents, Row, documents_of
+from sparseoco.text.formats import COMPRESSIONS, Source
+from sparseoco.text.options import TextOptions
+from sparseoco.text.parsers import PARSERS, Chunk
+from sparseoco.text.parsers.chunk import SLACK, UnreadableError, too_long, utf8
+from sparseoco.text.parsers.delimited import header_of
+from sparseoco.text.streams import Stream, open_binary
+
+QUOTED = {"csv": ",", "tsv": "\t"}
+
+
+class Split(NamedTuple):
+    """A run of a source's documents: the unit of counting, of what a kill can cost, and of a shard.
+
+    path    where its bytes are: the source itself, or a staged copy that is deleted once they are counted
+    line    number of its first line in the source; offset of its first byte there, uncompressed
+    """
+
+    source: int
+    number: int
+    name: str
+    short: str
+    format: str
+    path: str
+    start: int
+    stop: int
+    staged: bool
+    line: int
+    offset: int
+    header: tuple[str, ...]
+    key: str
+
+
+class Cutter:
+    """Iterates over the splits of one source, reading it once; then `sha256` and `bytes` are known.
+
+    A split ends with the first line that reaches `shard_bytes`, so where it ends depends on nothing else. Splits of
+    plain local files are ranges of the file; others are copied to `staging`, unless `counted(key)` says there is no
+    need.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        source: Source,
+        options: TextOptions,
+        shard_bytes: int,
+        staging: Path,
+        counted: Callable[[str], bool],
+    ) -> None:
+        self.index = index
+        self.source = source
+        self.options = options
+        self.shard_bytes = shard_bytes
+        self.staging = staging
+        self.counted = counted
+        self.sha256 = ""
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[Split]:
+        if self.source.format == "folder":
+            yield from self._folder()
+        else:
+            yield from self._file()
+
+    def _file(self) -> Iterator[Split]:
+        source = self.source
+        stream = Stream(source.path, source.compression, self.options.max_inflation)
+        plain = source.compression is None and not source.remote
+        pending = bytearray()
+        number, line, offset = 0, 1, 0
+        header: tuple[str, ...] | None = None if source.format in QUOTED and self.options.header else ()
+        ended = False
+        parts = iter(stream)
+        while not ended:
+            part = next(parts, None)
+            ended = part is None
+            pending += part or b""
+            if header is None:
+                size = self._record_end(pending, 0, line, ended)
+                if size < 0:
+                    continue
+                record = bytes(pending[:size]).decode("utf-8", "replace")
+                header = header_of(record, QUOTED[source.format])
+                line, offset = line + pending.count(b"\n", 0, size), size
+                del pending[:size]
+            while len(pending) >= self.shard_bytes or (ended and pending):
+                size = self._record_end(pending, self.shard_bytes - 1, line, ended)
+                if size < 0:
+                    break
+                split = self._split(number, line, offset, size, header)
+                if not plain:
+                    split = split._replace(path=str(self.staging / f"{split.key}.raw"), start=0, stop=size, staged=True)
+                    if not self.counted(split.key):
+                        _stage(Path(split.path), memoryview(pending)[:size])
+                yield split
+                line, offset = line + pending.count(b"\n", 0, size), offset + size
+                number += 1
+                del pending[:size]
+        self.sha256, self.bytes = stream.sha256, stream.bytes
+
+    def _record_end(self, pending: bytearray, at_least: int, line: int, ended: bool) -> int:
+        """Size of the shortest run of whole records longer than `at_least`, or -1 if more bytes are needed."""
+        quoted = self.source.format in QUOTED
+        end = begin = 0
+        quotes = 0
+        place = min(at_least, len(pending))
+        while True:
+            newline = pending.find(b"\n", place)
+            if newline < 0:
+                break
+            if not quoted:
+                return newline + 1
+            end = newline + 1
+            quotes += pending.count(b'"', begin, end)
+            if quotes % 2 == 0:
+                return end
+            begin = place = end
+        if ended:
+            return len(pending)
+        last = max(pending.rfind(b"\n"), 0) if not quoted else at_least
+        if len(pending) - last > self.options.max_line_bytes:
+            raise too_long(self.source.path, line + pending.count(b"\n"), self.options)
+        return -1
+
+    def _split(self, number: int, line: int, offset: int, size: int, header: tuple[str, ...]) -> Split:
+        source = self.source
+        key = digest_value([source.key, source.format, self.shard_bytes, number, self.options.counting_digest])[:32]
+        return Split(
+            self.index, number, source.path, source.short, source.format, source.path, offset, offset + size, False,
+            line, offset, header, key,
+        )  # fmt: skip
+
+    def _folder(self) -> Iterator[Split]:
+        root = Path(self.source.path)
+        digests: list[tuple[str, str]] = []
+        rows: list[Row] = []
+        bad: list[BadRow] = []
+        size = number = 0
+        for path in sorted(root.rglob("*")):
+            name = path.relative_to(root).as_posix()
+            if path.is_dir() or any(part.startswith(".") for part in name.split("/")):
+                continue
+            if "/" not in name:
+                raise InputError(f"{path} lies beside the folders of the classes; every file must be in one of them.")
+            stream = Stream(str(path), COMPRESSIONS.get(path.suffix.lower()), self.options.max_inflation)
+            data = b"".join(stream)
+            if len(data) > self.options.max_line_bytes:
+                raise InputError(f"{path}: longer than {self.options.max_line_bytes} bytes; raise max_line_bytes.")
+            digests.append((name, stream.sha256))
+            self.bytes += stream.bytes
+            try:
+                text = utf8(data.decode("utf-8-sig", "surrogateescape"), self.options)
+                rows.append(Row(text, name, name.partition("/")[0], 1))
+            except UnreadableError as error:
+                bad.append(error.at(1, 0)._replace(file=name))
+            size += len(data)
+            if size >= self.shard_bytes:
+                yield self._stage_documents(number, rows, bad)
+                rows, bad, size, number = [], [], 0, number + 1
+        if rows or bad:
+            yield self._stage_documents(number, rows, bad)
+        self.sha256 = digest_value(digests)
+
+    def _stage_documents(self, number: int, rows: list[Row], bad: list[BadRow]) -> Split:
+        split = self._split(number, 1, 0, 0, ())
+        split = split._replace(path=str(self.staging / f"{split.key}.raw"), staged=True)
+        if not self.counted(split.key):
+            save_documents(Path(split.path), documents_of(rows, bad, numbers=False, labelled=True))
+        return split
+
+
+def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documents | Bags:
+    """The documents of a split."""
+    if split.format == "folder":
+        return load_documents(Path(split.path))
+    size = split.stop - split.start
+    data = np.empty(size + SLACK, np.uint8)
+    data[size:] = 0
+    data[size] = 10
+    view = data[:size].data
+    with open_binary(split.path) as file:
+        file.seek(split.start)
+        done = 0
+        while done < size:
+            got = file.readinto(view[done:])  # type: ignore[attr-defined]
+            if not got:
+                raise InputError(f"{split.name} has become shorter while it was read; run again.")
+            done += got
+    chunk = Chunk(data, size, split.name, split.short, split.line, split.offset, split.header)
+    return PARSERS[split.format](chunk, options, labelled=labelled)
+
+
+def save_documents(path: Path, documents: Documents) -> None:
+    """Stage documents with class labels."""
+    id_bytes, id_offsets = string_buffers(documents.ids)
+    label_bytes, label_offsets = string_buffers(documents.labels)
+    arrays: Arrays = {
+        "data": documents.data,
+        "starts": documents.starts,
+        "stops": documents.stops,
+        "lines": documents.lines,
+        "id_bytes": id_bytes,
+        "id_offsets": id_offsets,
+        "label_bytes": label_bytes,
+        "label_offsets": label_offsets,
+    }
+    save_arrays(path, arrays, {"bad": documents.bad})
+
+
+def load_documents(path: Path) -> Documents:
+    """What `save_documents` staged."""
+    arrays, facts = load_arrays(path)
+    return Documents(
+        arrays["data"],
+        arrays["starts"],
+        arrays["stops"],
+        string_array(arrays["id_bytes"], arrays["id_offsets"]),
+        string_array(arrays["label_bytes"], arrays["label_offsets"]),
+        arrays["lines"],
+        [BadRow(*row) for row in facts["bad"]],
+    )
+
+
+def _stage(path: Path, data: memoryview) -> None:
+    save = path.with_suffix(".part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with save.open("wb", buffering=0) as file:
+        done = 0
+        while done < len(data):
+            done += file.write(data[done:])
+    data.release()
+    save.replace(path)

@@ -1,0 +1,119 @@
+"""Raw bytes of a source: read once, digested on the way, decompressed in bounded memory."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import fsspec
+import zstandard
+from isal import isal_zlib
+
+from sparseoco.commit import storage_error
+from sparseoco.errors import InputError
+
+BLOCK = 1 << 20
+INFLATED = 4 << 20
+_DAMAGED: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), zstandard.ZstdError)
+# A block of zstd may inflate 40,000-fold at once, so it is fed in spoonfuls.
+ZSTD_BLOCK = 1 << 14
+# Small files may inflate as they like.
+FREE_BYTES = 64 << 20
+
+
+class Stream:
+    """Iterates over the uncompressed bytes of a file, in pieces; `sha256` and `bytes` are of the file as it is stored.
+
+    Raises `InputError` for a file that is truncated, damaged, or inflates more than `max_inflation`-fold.
+    """
+
+    def __init__(self, path: str, compression: str | None, max_inflation: int = 1000) -> None:
+        self.path = path
+        self.compression = compression
+        self.max_inflation = max_inflation
+        self.bytes = 0
+        self._inflated = 0
+        self._hash = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Of the bytes read so far."""
+        return self._hash.hexdigest()
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self.compression is None:
+            yield from self._stored()
+            return
+        decoded = self._gzip() if self.compression == "gzip" else self._zstd()
+        try:
+            for part in decoded:
+                self._inflated += len(part)
+                if self._inflated > FREE_BYTES + self.max_inflation * self.bytes:
+                    raise InputError(
+                        f"{self.path} inflates more than {self.max_inflation}-fold; raise max_inflation if it should."
+                    )
+                yield part
+        except _DAMAGED:
+            raise InputError(f"{self.path} is damaged: it is not valid {self.compression}.") from None
+
+    def _stored(self) -> Iterator[bytes]:
+        try:
+            with open_binary(self.path) as file:
+                while block := file.read(BLOCK):
+                    self._hash.update(block)
+                    self.bytes += len(block)
+                    yield block
+        except OSError as error:
+            raise storage_error(error, Path(self.path)) from error
+
+    def _gzip(self) -> Iterator[bytes]:
+        inflater: Any = None
+        for block in self._stored():
+            data = block
+            while data:
+                if inflater is None:
+                    # Zero padding between or after members is allowed, as gzip does.
+                    data = data.lstrip(b"\0") if self._inflated else data
+                    if not data:
+                        break
+                    inflater = isal_zlib.decompressobj(31)
+                yield inflater.decompress(data, INFLATED)
+                data = inflater.unconsumed_tail
+                if inflater.eof:
+                    data = inflater.unused_data
+                    inflater = None
+        if inflater is not None or self.bytes == 0:
+            raise InputError(f"{self.path} is truncated: its gzip stream has no end.")
+
+    def _zstd(self) -> Iterator[bytes]:
+        inflater: Any = None
+        for block in self._stored():
+            for begin in range(0, len(block), ZSTD_BLOCK):
+                data = block[begin : begin + ZSTD_BLOCK]
+                while data:
+                    if inflater is None:
+                        inflater = zstandard.ZstdDecompressor().decompressobj()
+                    yield inflater.decompress(data)
+                    data = b""
+                    if inflater.eof:
+                        data = inflater.unused_data
+                        inflater = None
+        if inflater is not None or self.bytes == 0:
+            raise InputError(f"{self.path} is truncated: its zstd stream has no end.")
+
+
+def open_binary(path: str) -> IO[bytes]:
+    """A local path or an fsspec address, opened for reading bytes."""
+    if "://" in path:
+        return cast(IO[bytes], fsspec.open(path, "rb").open())
+    return Path(path).open("rb", buffering=0)
+
+
+def first_bytes(path: str, compression: str | None, size: int) -> bytes:
+    """At most about `size` bytes of the beginning."""
+    head = b""
+    for part in Stream(path, compression):
+        head += part
+        if len(head) >= size:
+            break
+    return head

@@ -1,0 +1,64 @@
+"""Where steps run: on a Dask cluster, or in threads of this process. A step is a function of paths and small values."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from sparseoco.errors import SparseocoError
+
+
+class Result(Protocol):
+    """What a submitted step will give."""
+
+    def result(self) -> Any:
+        """Wait for it; raises what the step raised."""
+
+
+class Tasks:
+    """Submits steps to `submit`, `width` of which run at once, and remembers them."""
+
+    def __init__(self, submit: Callable[..., Any], width: int) -> None:
+        self._submit = submit
+        self.width = width
+        self.submitted: list[Any] = []
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Result:
+        """Start `function(*arguments)` somewhere."""
+        future: Result = self._submit(function, *arguments)
+        self.submitted.append(future)
+        return future
+
+
+@contextmanager
+def open_tasks(client: Any = None) -> Iterator[Tasks]:
+    """Tasks on a `distributed.Client`, or on as many threads as there are processors (the loops release the GIL).
+
+    On an error whatever has not begun is cancelled; a worker that keeps dying becomes a `SparseocoError`.
+    """
+    if client is None:
+        width = len(os.sched_getaffinity(0))
+        with ThreadPoolExecutor(width, thread_name_prefix="ingest") as pool:
+            tasks = Tasks(pool.submit, width)
+            try:
+                yield tasks
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return
+    from distributed import KilledWorker
+
+    def submit(function: Callable[..., Any], *arguments: Any) -> Any:
+        return client.submit(function, *arguments, pure=False)
+
+    tasks = Tasks(submit, max(1, sum(client.ncores().values())))
+    try:
+        yield tasks
+    except KilledWorker as error:
+        raise SparseocoError(
+            "A worker died several times on one step, perhaps for want of memory: lower shard_bytes, "
+            "or give workers more."
+        ) from error
+    finally:
+        client.cancel([future for future in tasks.submitted if not future.done()])

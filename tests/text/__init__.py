@@ -1,0 +1,1 @@
+"""Tests of text to counts."""
