@@ -65,6 +65,7 @@ def offer(tmp_path, monkeypatch):
         return made
 
     (tmp_path / "source").mkdir()
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     return make
 
 

@@ -62,7 +62,14 @@ def curves_figure(results: Results, shown: Sequence[Standing], style: Style) -> 
         figure.add_vline(x=rows, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
         if epoch == 1:
             figure.add_annotation(
-                x=log10(rows), y=1, yref="paper", yanchor="bottom", showarrow=False, text="seen once", font={"size": 11}
+                x=log10(rows),
+                y=1,
+                yref="paper",
+                xanchor="right",
+                yanchor="top",
+                showarrow=False,
+                text="all seen once",
+                font={"size": 11},
             )
     _axes(figure, "documents seen (log scale)", "mistakes so far, % of documents")
     figure.update_xaxes(type="log", **_decades([rows for trace in figure.data for rows in trace.x]))

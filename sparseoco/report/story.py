@@ -58,7 +58,7 @@ def tell(results: Results, table: list[Standing]) -> Story:
         used = used_features(results.weights)
         share = percent(used / corpus.features if corpus.features else None)
         sentences.append(f"The model looks at {integer(used)} of {plural(corpus.features, 'feature')} ({share}).")
-        tiles.append(Tile(f"{integer(used)} ({share})", "of the features used"))
+        tiles.append(Tile(share, f"of the features used ({integer(used)})"))
     rule = {
         "error": "the one with the lowest error",
         "one-standard-error": "the sparsest within one standard error of the lowest error",
