@@ -82,7 +82,8 @@ class Learner:
         for members in groups.values():
             entries = [self._configurations[i] for i in members]
             rule = definition.rule(loss_, penalty_, entries[0])
-            block = Columns(rule, penalty_, loss_, response, entries, self.n_outputs, self.n_features, self.dtype)
+            hyper = [definition.numbers(entry, rule.hyper) for entry in entries]
+            block = Columns(rule, penalty_, loss_, response, hyper, self.n_outputs, self.n_features, self.dtype)
             self._blocks.append((np.array(members), block))
 
     @property
@@ -100,8 +101,8 @@ class Learner:
 
         X : (rows, n_features), integer or float, 32- or 64-bit indices; duplicate entries are summed, indices sorted
         and explicit zeros dropped, in a copy. y : class indices 0 … n_classes − 1, or −1 and +1 for two classes;
-        numbers for regression. Raises `InputError` naming the first row that has NaN, an infinity or an unknown label; nothing is
-        learned then.
+        numbers for regression. Raises `InputError` naming the first row that has NaN, an infinity or an unknown label;
+        nothing is learned then.
         """
         matrix = checked_rows(X, self.n_features, self.dtype)
         labels = checked_labels(y, matrix.shape[0], self.n_classes)

@@ -7,7 +7,6 @@ examples and −1 on all others, and the loss of a row is the sum over the class
 All arithmetic is in float64 whatever the type of the weights.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,23 +14,22 @@ from typing import Any
 from numba.extending import register_jitable
 
 from sparseoco.errors import InputError
+from sparseoco.functions import exp_of_negative, log1p_of_fraction
 
 
 @register_jitable
 def logistic_value(z, y):
-    """log(1 + exp(−yz)), without overflow."""
+    """log(1 + exp(−yz)) = log(1 + exp(−|z|)) + max(0, −yz)."""
     m = y * z
-    return math.log1p(math.exp(-m)) if m > 0.0 else math.log1p(math.exp(m)) - m
+    return log1p_of_fraction(exp_of_negative(-abs(m))) + (-m if m < 0.0 else 0.0)
 
 
 @register_jitable
 def logistic_slope(z, y):
-    """−y / (1 + exp(yz)), without overflow."""
+    """−y / (1 + exp(yz))."""
     m = y * z
-    if m > 0.0:
-        e = math.exp(-m)
-        return -y * (e / (1.0 + e))
-    return -y / (1.0 + math.exp(m))
+    e = exp_of_negative(-abs(m))
+    return -y * (e if m > 0.0 else 1.0) / (1.0 + e)
 
 
 @register_jitable

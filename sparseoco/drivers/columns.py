@@ -1,7 +1,7 @@
 """A block of columns: configurations of one learner that run through one compiled loop, and their arrays."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def padded(columns: int, dtype: np.dtype) -> int:
 
 
 class Columns:
-    """State of `len(hyper)` configurations with `outputs` adjacent columns each.
+    """State of configurations with `outputs` adjacent columns each; `hyper` has a list of numbers a configuration.
 
     Arrays: ``state`` (n_features, slots, width); ``stamp`` (n_features,) float64, empty for learners that keep none;
     ``clock`` (3,) float64; a configuration: ``loss_sum`` float64, ``error_count`` and ``diverged`` int64.
@@ -46,26 +46,26 @@ class Columns:
         penalty: Penalty,
         loss: Loss,
         response: str,
-        configurations: list[dict[str, Any]],
+        hyper: list[list[float]],
         outputs: int,
         n_features: int,
         dtype: np.dtype,
     ) -> None:
         self.outputs = outputs
         self.dtype = dtype
-        self.columns = len(configurations) * outputs
+        self.columns = len(hyper) * outputs
         self.width = padded(self.columns, dtype)
-        self.kernels: Kernels = kernels_for(rule, penalty, loss, response, dtype.name)
-        values = [[float(entry[name]) for name in rule.hyper] for entry in configurations for _ in range(outputs)]
+        self.kernels: Kernels = kernels_for(rule, penalty, loss, response, dtype.name, self.width == 1)
+        values = [entry for entry in hyper for _ in range(outputs)]
         values += [values[-1]] * (self.width - self.columns)
         self.hyper = np.ascontiguousarray(np.array(values, dtype=np.float64).T)
         self.ticks = rule.ticks
         self.state = np.zeros((n_features, len(rule.slots), self.width), dtype)
         self.stamp = np.zeros(n_features if rule.stamped else 0, np.float64)
         self.clock = np.array(START, np.float64)
-        self.loss_sum = np.zeros(len(configurations), np.float64)
-        self.error_count = np.zeros(len(configurations), np.int64)
-        self.diverged = np.zeros(len(configurations), np.int64)
+        self.loss_sum = np.zeros(len(hyper), np.float64)
+        self.error_count = np.zeros(len(hyper), np.int64)
+        self.diverged = np.zeros(len(hyper), np.int64)
 
     def learn(self, rows: Rows, labels: np.ndarray) -> None:
         """Play the rows in turn; `labels` is read-only float64."""
@@ -92,10 +92,11 @@ class Columns:
         return out
 
     def evaluate(self, rows: Rows, labels: np.ndarray, loss_sum: np.ndarray, error_count: np.ndarray) -> None:
-        """Add each row's loss and error to the sums, in the order of the rows."""
-        self.kernels.evaluate(
-            self.margins(rows), labels, self.outputs, loss_sum, error_count, np.zeros(self.width, self.dtype)
-        )
+        """Add each row's loss and error to the sums, in the order of the rows; NaN where a margin is not finite."""
+        failed = np.zeros(len(loss_sum), np.int64)
+        z, u = self.margins(rows), np.zeros(self.width, self.dtype)
+        self.kernels.evaluate(z, labels, self.outputs, failed, loss_sum, error_count, u)
+        loss_sum[failed > 0] = np.nan
 
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the weights of a run of features."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numba
-import numpy as np
+from numba.core.compiler import Compiler
 from numba.core.errors import NumbaError
 
 from sparseoco.drivers import outputs as responses
@@ -24,6 +24,14 @@ from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
+
+
+class _Restrict(Compiler):  # type: ignore[misc]
+    """The arrays of a kernel never overlap (C's `restrict`): loops over columns vectorise without run-time checks."""
+
+    def define_pipelines(self) -> Any:
+        self.state.flags.noalias = True
+        return super().define_pipelines()
 
 
 class Kernels(NamedTuple):
@@ -39,8 +47,15 @@ class Kernels(NamedTuple):
 def sources_digest() -> str:
     """SHA-256 of every source that machine code is made from."""
     package = Path(__file__).parent.parent
-    files = [package / "losses.py", package / "penalties.py"]
-    files += sorted((package / "learners").glob("*.py")) + sorted((package / "drivers").glob("*.py"))
+    names = (
+        "functions.py",
+        "losses.py",
+        "penalties.py",
+        "drivers/stream.py",
+        "drivers/outputs.py",
+        "drivers/tuples.py",
+    )
+    files = [*(package / name for name in names), *sorted((package / "learners").glob("*.py"))]
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -48,7 +63,7 @@ def sources_digest() -> str:
 
 
 @lru_cache(maxsize=256)
-def kernels_for(rule: Rule, penalty: Penalty, loss: Loss, response: str, dtype: str) -> Kernels:
+def kernels_for(rule: Rule, penalty: Penalty, loss: Loss, response: str, dtype: str, alone: bool) -> Kernels:
     """The kernels of these functions for columns of `dtype`; equal arguments share them.
 
     `response` is a function of `outputs`: binary, one_vs_rest or regression.
@@ -60,31 +75,31 @@ def kernels_for(rule: Rule, penalty: Penalty, loss: Loss, response: str, dtype: 
         LOAD[rule.ticks],
         STORE[rule.ticks],
     )
-    scalar = np.dtype(dtype).type
-    static = tuple(scalar(value) for value in rule.static)
     respond = getattr(responses, response)
     functions = (rule.tick, rule.time, rule.weight)
-    key = [f"{f.__module__}.{f.__qualname__}" for f in (*functions, rule.observe, penalty.prox)]
-    key += [repr(rule[4:]), response, loss.name, dtype]
+    reading = [_name(f) for f in (*functions, penalty.prox, *rule.parts)]
+    reading += [dtype, str((len(rule.slots), rule.stamped, alone))]
+    learning = [*reading, _name(rule.observe), response, loss.name]
     return Kernels(
         compiled(
             stream.build_learn(
                 *functions,
                 rule.observe,
                 penalty.prox,
-                static,
+                rule.parts,
                 rule.stamped,
+                alone,
                 respond,
                 loss.value,
                 loss.slope,
                 loss.bound,
                 tuples,
             ),
-            key,
+            learning,
         ),
-        compiled(stream.build_margins(*functions, penalty.prox, static, rule.stamped, tuples), key),
+        compiled(stream.build_margins(*functions, penalty.prox, rule.parts, rule.stamped, alone, tuples), reading),
         compiled(stream.build_evaluate(respond, loss.value, loss.slope), [response, loss.name, dtype]),
-        compiled(stream.build_sweep(*functions, penalty.prox, static, rule.stamped, tuples), key),
+        compiled(stream.build_sweep(*functions, penalty.prox, rule.parts, rule.stamped, alone, tuples), reading),
     )
 
 
@@ -101,6 +116,10 @@ def compiled(function: Callable[..., Any], key: list[str]) -> Callable[..., Any]
     return call
 
 
+def _name(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
 def _compile(function: Callable[..., Any], key: list[str], types: tuple[Any, ...]) -> Callable[..., Any]:
     """The machine code for those types: loaded, or made and kept; without a cache where none can be written or read."""
     content = json.dumps([sources_digest(), key, sorted(_OPTIONS.items())])
@@ -109,12 +128,12 @@ def _compile(function: Callable[..., Any], key: list[str], types: tuple[Any, ...
     if numba.config.DISABLE_JIT:
         return function
     try:
-        kernel = numba.njit(cache=True, **_OPTIONS)(function)
+        kernel = numba.njit(cache=True, pipeline_class=_Restrict, **_OPTIONS)(function)
         kernel.compile(types)
     except NumbaError:
         raise
     except Exception:  # no folder for the cache, or files in it that were cut short: numba says either in many ways
-        kernel = numba.njit(**_OPTIONS)(function)
+        kernel = numba.njit(pipeline_class=_Restrict, **_OPTIONS)(function)
         kernel.compile(types)
     kernel.disable_compile()
     return kernel

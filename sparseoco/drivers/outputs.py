@@ -1,40 +1,62 @@
-"""From the margins of a configuration to its loss, its error and its slopes.
+"""From the margins of a row to losses, errors and slopes, configuration by configuration.
 
-``respond(value, slope, z, u, first, outputs, label) -> (loss, error)`` reads the margins
-``z[first : first + outputs]`` of one configuration and writes the slopes dℓ/dz into the same places of `u`. Errors count
-the predicted class: the second of two classes where z > 0; else the class of the largest margin, the first of equals.
+``respond(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count)`` reads the margins `z` of one
+row, ``z[q·outputs : (q + 1)·outputs]`` being those of configuration q, writes the slopes dℓ/dz into the same places of
+`u`, and adds each configuration's loss and error to its sums. Errors count the predicted class: the second of two
+classes where z > 0; else the class of the largest margin, the first of equals.
+
+A configuration with a margin that is not finite, or beyond `bound`, has diverged: the round `t` is noted, and from then
+on its slopes are 0 and its sums stand still. One margin a configuration is written without branches, so that the loop
+over configurations vectorises.
 """
 
 from numba.extending import register_jitable
 
 
-@register_jitable
-def binary(value, slope, z, u, first, outputs, label):
-    """One margin, two classes: class index 1 is y = +1."""
+@register_jitable(forceinline=True)
+def binary(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count):
+    """One margin, two classes: class index 1 is y = +1, any other y = −1."""
     y = 1.0 if label == 1.0 else -1.0
-    margin = float(z[first])
-    u[first] = slope(margin, y)
-    return value(margin, y), (margin > 0.0) != (y > 0.0)
+    for q in range(diverged.shape[0]):
+        margin = float(z[q])
+        fine = (diverged[q] == 0) & (abs(margin) <= bound)
+        diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
+        wrong = (margin > 0.0) != (y > 0.0)
+        u[q] = slope(margin, y) if fine else 0.0
+        loss_sum[q] += value(margin, y) if fine else 0.0
+        error_count[q] += 1 if fine & wrong else 0
 
 
-@register_jitable
-def one_vs_rest(value, slope, z, u, first, outputs, label):
-    """A margin a class; the loss is the sum of the binary losses."""
-    loss = 0.0
-    best = 0
-    for k in range(outputs):
-        y = 1.0 if label == k else -1.0
-        margin = float(z[first + k])
-        u[first + k] = slope(margin, y)
-        loss += value(margin, y)
-        if z[first + k] > z[first + best]:
-            best = k
-    return loss, best != label
-
-
-@register_jitable
-def regression(value, slope, z, u, first, outputs, label):
+@register_jitable(forceinline=True)
+def regression(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count):
     """One margin predicts the number itself; there are no errors to count."""
-    margin = float(z[first])
-    u[first] = slope(margin, label)
-    return value(margin, label), False
+    for q in range(diverged.shape[0]):
+        margin = float(z[q])
+        fine = (diverged[q] == 0) & (abs(margin) <= bound)
+        diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
+        u[q] = slope(margin, label) if fine else 0.0
+        loss_sum[q] += value(margin, label) if fine else 0.0
+
+
+@register_jitable(forceinline=True)
+def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count):
+    """A margin a class; the loss is the sum of the binary losses."""
+    for q in range(diverged.shape[0]):
+        first = q * outputs
+        best = first
+        loss = 0.0
+        fine = diverged[q] == 0
+        for c in range(first, first + outputs):
+            y = 1.0 if label == c - first else -1.0
+            margin = float(z[c])
+            fine = fine & (abs(margin) <= bound)
+            u[c] = slope(margin, y)
+            loss += value(margin, y)
+            best = c if z[c] > z[best] else best
+        if fine:
+            loss_sum[q] += loss
+            error_count[q] += best - first != label
+        else:
+            diverged[q] = t if diverged[q] == 0 else diverged[q]
+            for c in range(first, first + outputs):
+                u[c] = 0.0

@@ -1,7 +1,8 @@
 """The loop over a stream of sparse rows: predict, suffer a loss, learn.
 
 State lies ``[feature, slot, column]``, so one random access to a feature serves every column. Each builder returns a
-plain function closed over the scalar functions of a learner, a penalty and a loss; `kernels` compiles it.
+plain function closed over the scalar functions of a learner, a penalty and a loss; `kernels` compiles it. `alone` says
+that there is one column: a loop known to run once is no loop.
 
 Bits do not depend on how a stream is cut or on which columns lie side by side: every column's arithmetic is its
 own, sums over a row run in the order of its nonzeros, and nothing here reorders floating point.
@@ -11,20 +12,22 @@ from numba.extending import register_jitable
 
 from sparseoco.learners.definition import Clock, advance
 
+LARGEST = 1.7976931348623157e308
 
-@register_jitable
+
+@register_jitable(forceinline=True)
 def begin_round(clock, tick, load_hyper, store_now, hyper, now):
     """Every column's scalars of the coming round."""
     for c in range(now.shape[1]):
         store_now(now, c, tick(clock, load_hyper(hyper, c)))
 
 
-@register_jitable
+@register_jitable(forceinline=True)
 def margins_of_row(
-    weight, prox, static, load, load_now, stamped, indices, counts, start, stop, state, stamp, time_now, now, z
+    weight, prox, parts, load, load_now, stamped, alone, indices, counts, start, stop, state, stamp, time_now, now, z
 ):
     """z_c = Σ_j x_j·w_{j,c} over one row, in the order of its nonzeros."""
-    width = z.shape[0]
+    width = 1 if alone else z.shape[0]
     for c in range(width):
         z[c] = 0
     for k in range(start, stop):
@@ -33,19 +36,20 @@ def margins_of_row(
         slots = state[j]
         slept = z.dtype.type(time_now - stamp[j]) if stamped else z.dtype.type(0)
         for c in range(width):
-            z[c] += x * weight(load(slots, c), slept, load_now(now, c), prox, static)
+            z[c] += x * weight(load(slots, c), slept, load_now(now, c), prox, parts)
 
 
-def build_learn(tick, time, weight, observe, prox, static, stamped, respond, value, slope, bound, tuples):
+def build_learn(tick, time, weight, observe, prox, parts, stamped, alone, respond, value, slope, bound, tuples):
     """``learn``: play every row in turn, update state, clock and progress in place."""
     load, store, load_hyper, load_now, store_now = tuples
+    part_1, part_2 = parts
 
     def learn(
         indptr, indices, counts, labels, outputs, state, stamp, hyper, clock, diverged, loss_sum, error_count, now, z, u
     ):
-        width = z.shape[0]
+        parts = (part_1, part_2)
+        width = 1 if alone else z.shape[0]
         base = indptr[0]
-        configurations = diverged.shape[0]
         moment = Clock(clock[0], clock[1], clock[2])
         for i in range(labels.shape[0]):
             start, stop = indptr[i] - base, indptr[i + 1] - base
@@ -54,10 +58,11 @@ def build_learn(tick, time, weight, observe, prox, static, stamped, respond, val
             margins_of_row(
                 weight,
                 prox,
-                static,
+                parts,
                 load,
                 load_now,
                 stamped,
+                alone,
                 indices,
                 counts,
                 start,
@@ -68,18 +73,8 @@ def build_learn(tick, time, weight, observe, prox, static, stamped, respond, val
                 now,
                 z,
             )
-            for q in range(configurations):
-                first = q * outputs
-                for c in range(first, first + outputs):
-                    if not abs(z[c]) <= bound and diverged[q] == 0:
-                        diverged[q] = int(moment.n) + 1
-                if diverged[q] == 0:
-                    loss, error = respond(value, slope, z, u, first, outputs, labels[i])
-                    loss_sum[q] += loss
-                    error_count[q] += error
-                else:
-                    for c in range(first, first + outputs):
-                        u[c] = 0
+            t = int(moment.n) + 1
+            respond(value, slope, bound, z, u, outputs, labels[i], t, diverged, loss_sum, error_count)
             for k in range(start, stop):
                 j = indices[k]
                 x = counts[k]
@@ -90,18 +85,20 @@ def build_learn(tick, time, weight, observe, prox, static, stamped, respond, val
                     stamp[j] = time_now
                 for c in range(width):
                     g = u[c] * x
-                    store(slots, c, observe(load(slots, c), slept, load_now(now, c), g, x, prox, static))
+                    store(slots, c, observe(load(slots, c), slept, load_now(now, c), g, x, prox, parts))
             moment = advance(moment)
         clock[0], clock[1], clock[2] = moment
 
     return learn
 
 
-def build_margins(tick, time, weight, prox, static, stamped, tuples):
+def build_margins(tick, time, weight, prox, parts, stamped, alone, tuples):
     """``margins``: the margins of every row at this moment; the state is only read."""
     load, _, load_hyper, load_now, store_now = tuples
+    part_1, part_2 = parts
 
     def margins(indptr, indices, counts, state, stamp, hyper, clock, now, out):
+        parts = (part_1, part_2)
         base = indptr[0]
         moment = Clock(clock[0], clock[1], clock[2])
         begin_round(moment, tick, load_hyper, store_now, hyper, now)
@@ -110,10 +107,11 @@ def build_margins(tick, time, weight, prox, static, stamped, tuples):
             margins_of_row(
                 weight,
                 prox,
-                static,
+                parts,
                 load,
                 load_now,
                 stamped,
+                alone,
                 indices,
                 counts,
                 indptr[i] - base,
@@ -129,23 +127,25 @@ def build_margins(tick, time, weight, prox, static, stamped, tuples):
 
 
 def build_evaluate(respond, value, slope):
-    """``evaluate``: add the losses and errors of rows whose margins are known, row by row."""
+    """``evaluate``: add the losses and errors of rows whose margins are known, row by row.
 
-    def evaluate(z, labels, outputs, loss_sum, error_count, u):
+    A configuration with a margin that is not finite is noted in `failed`.
+    """
+
+    def evaluate(z, labels, outputs, failed, loss_sum, error_count, u):
         for i in range(labels.shape[0]):
-            for q in range(loss_sum.shape[0]):
-                loss, error = respond(value, slope, z[i], u, q * outputs, outputs, labels[i])
-                loss_sum[q] += loss
-                error_count[q] += error
+            respond(value, slope, LARGEST, z[i], u, outputs, labels[i], 1, failed, loss_sum, error_count)
 
     return evaluate
 
 
-def build_sweep(tick, time, weight, prox, static, stamped, tuples):
+def build_sweep(tick, time, weight, prox, parts, stamped, alone, tuples):
     """``sweep``: the weights of a run of features at this moment; the state is only read."""
     load, _, load_hyper, load_now, store_now = tuples
+    part_1, part_2 = parts
 
     def sweep(first, state, stamp, hyper, clock, now, out):
+        parts = (part_1, part_2)
         moment = Clock(clock[0], clock[1], clock[2])
         begin_round(moment, tick, load_hyper, store_now, hyper, now)
         time_now = time(moment)
@@ -154,6 +154,6 @@ def build_sweep(tick, time, weight, prox, static, stamped, tuples):
             slots = state[j]
             slept = out.dtype.type(time_now - stamp[j]) if stamped else out.dtype.type(0)
             for c in range(out.shape[1]):
-                out[i, c] = weight(load(slots, c), slept, load_now(now, c), prox, static)
+                out[i, c] = weight(load(slots, c), slept, load_now(now, c), prox, parts)
 
     return sweep

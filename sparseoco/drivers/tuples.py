@@ -28,6 +28,16 @@ def load_4(a, c):
 
 
 @register_jitable
+def load_5(a, c):
+    return (a[0, c], a[1, c], a[2, c], a[3, c], a[4, c])
+
+
+@register_jitable
+def load_6(a, c):
+    return (a[0, c], a[1, c], a[2, c], a[3, c], a[4, c], a[5, c])
+
+
+@register_jitable
 def store_1(a, c, v):
     a[0, c] = v[0]
 
@@ -53,5 +63,24 @@ def store_4(a, c, v):
     a[3, c] = v[3]
 
 
-LOAD = {1: load_1, 2: load_2, 3: load_3, 4: load_4}
-STORE = {1: store_1, 2: store_2, 3: store_3, 4: store_4}
+@register_jitable
+def store_5(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+    a[2, c] = v[2]
+    a[3, c] = v[3]
+    a[4, c] = v[4]
+
+
+@register_jitable
+def store_6(a, c, v):
+    a[0, c] = v[0]
+    a[1, c] = v[1]
+    a[2, c] = v[2]
+    a[3, c] = v[3]
+    a[4, c] = v[4]
+    a[5, c] = v[5]
+
+
+LOAD = {1: load_1, 2: load_2, 3: load_3, 4: load_4, 5: load_5, 6: load_6}
+STORE = {1: store_1, 2: store_2, 3: store_3, 4: store_4, 5: store_5, 6: store_6}

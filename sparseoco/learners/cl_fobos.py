@@ -32,19 +32,19 @@ def time(clock):
 
 
 @register_jitable
-def weight(slots, slept, now, prox, static):
+def weight(slots, slept, now, prox, parts):
     return slots[0]
 
 
 @register_jitable
-def observe(slots, slept, now, g, x, prox, static):
+def observe(slots, slept, now, g, x, prox, parts):
     (w,) = slots
     eta, rate = now
     return (prox(w - eta * g, rate * slept),)
 
 
 @register_jitable
-def observe_vanishing(slots, slept, now, g, x, prox, static):
+def observe_vanishing(slots, slept, now, g, x, prox, parts):
     w, owed = slots
     eta, rate = now
     due = owed + slept
@@ -61,7 +61,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
 
 CL_FOBOS = Algorithm(
     name="cl-fobos",
-    formula="on the support of g_t: w_{t+1} = prox_{a ψ}(w_t − η_t g_t), a = Σ η_τ since the last update; η_t = eta0/√t",
+    formula="on the support of g_t: w_{t+1} = prox_{a ψ}(w_t − η_t g_t), a = Σ η_τ since its last; η_t = eta0/√t",
     source="Togari and Yamashita 2016, Algorithm 4, (10)",
     parameters=(ETA0, LAM),
     penalties=("l1",),

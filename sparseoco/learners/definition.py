@@ -6,8 +6,8 @@ rounds done so far (round t = n + 1 is being played), a driver calls
 - ``time(clock) -> float64`` — the clock a sleeping feature is charged by; the driver stamps it on every feature of a
   row, one stamp a feature for all columns, and hands back ``slept`` = time now − time stamped;
 - ``tick(clock, hyper) -> now`` — a column's scalars of this round: step size, rate of charge;
-- ``weight(slots, slept, now, prox, static) -> w`` — the weight now, brought up to date, nothing written;
-- ``observe(slots, slept, now, g, x, prox, static) -> slots`` — a gradient g = slope·x was seen.
+- ``weight(slots, slept, now, prox, parts) -> w`` — the weight now, brought up to date, nothing written;
+- ``observe(slots, slept, now, g, x, prox, parts) -> slots`` — a gradient g = slope·x was seen.
 
 `clock` is a `Clock`; `hyper`, `now` and `slots` are tuples, unpacked by each function under the paper's symbols.
 Slots and `now` have the columns' dtype, clocks are float64.
@@ -66,8 +66,8 @@ class Rule(NamedTuple):
     """Length of `now`."""
     stamped: bool
     """Whether sleeping features are charged, so that a stamp a feature is kept."""
-    static: tuple[float, ...] = (0.0,)
-    """Constants compiled into `weight` and `observe`, in the columns' dtype there."""
+    parts: tuple[Callable[..., Any], Callable[..., Any]] = (no_time, no_time)
+    """Two functions that `weight` and `observe` are put together from, chosen by static parameters."""
 
 
 class Parameter(NamedTuple):
@@ -77,8 +77,10 @@ class Parameter(NamedTuple):
     default: Any
     meaning: str
     check: Callable[[Any], Any]
+    choices: tuple[str, ...] = ()
+    """The values there are, if they are names; `tick` sees the place in this list."""
     static: bool = False
-    """Compiled in: configurations that differ in it are kept in blocks of their own."""
+    """Chooses functions: configurations that differ in it are compiled apart, in blocks of their own."""
     grid: tuple[Any, ...] = ()
     """Values a search tries where it is told none; empty for the default alone."""
 
@@ -118,6 +120,23 @@ class Algorithm:
                 raise InputError(f"{self.name}: {name}={value!r} {error}.") from None
         return checked
 
+    def numbers(self, configuration: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
+        """Parameters as `tick` sees them."""
+        choices = {parameter.name: parameter.choices for parameter in self.parameters}
+        values = ((configuration[name], choices[name]) for name in names)
+        return [float(named.index(value)) if named else float(value) for value, named in values]
+
+
+def one_of(*choices: str) -> Callable[[Any], str]:
+    """A check: one of these names."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"must be {' or '.join(choices)}")
+        return value
+
+    return check
+
 
 def number(value: Any) -> float:
     """A finite float."""
@@ -148,6 +167,14 @@ def not_negative(value: Any) -> float:
     return result + 0.0  # −0 is 0
 
 
-ETA0 = Parameter("eta0", 0.5, "step size of the first round; round t steps eta0/√t", positive, grid=(0.03, 0.1, 0.3, 1.0))
-GAMMA = Parameter("gamma", 1.0, "weight of the proximal term, β_t = gamma·√t; steps are 1/(gamma·√t)", positive, grid=(1.0, 3.0, 10.0, 30.0))
+ETA0 = Parameter(
+    "eta0", 0.5, "step size of the first round; round t steps eta0/√t", positive, grid=(0.03, 0.1, 0.3, 1.0)
+)
+GAMMA = Parameter(
+    "gamma",
+    1.0,
+    "weight of the proximal term, β_t = gamma·√t; steps are 1/(gamma·√t)",
+    positive,
+    grid=(1.0, 3.0, 10.0, 30.0),
+)
 LAM = Parameter("lam", 1e-5, "weight λ of the penalty", not_negative, grid=(1e-7, 1e-6, 1e-5, 1e-4))

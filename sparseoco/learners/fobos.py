@@ -37,16 +37,16 @@ def tick(clock, hyper):
 
 
 @register_jitable
-def weight(slots, slept, now, prox, static):
+def weight(slots, slept, now, prox, parts):
     (w,) = slots
     _, rate = now
     return prox(w, rate * slept)
 
 
 @register_jitable
-def observe(slots, slept, now, g, x, prox, static):
+def observe(slots, slept, now, g, x, prox, parts):
     eta, _ = now
-    return (weight(slots, slept, now, prox, static) - eta * g,)
+    return (weight(slots, slept, now, prox, parts) - eta * g,)
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:

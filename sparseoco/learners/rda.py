@@ -31,14 +31,14 @@ def tick(clock, hyper):
 
 
 @register_jitable
-def weight(slots, slept, now, prox, static):
+def weight(slots, slept, now, prox, parts):
     (G,) = slots
     scale, amount = now
     return prox(scale * G, amount)
 
 
 @register_jitable
-def observe(slots, slept, now, g, x, prox, static):
+def observe(slots, slept, now, g, x, prox, parts):
     (G,) = slots
     return (G + g,)
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import GAMMA, LAM, Algorithm, Parameter, Rule, positive
-from sparseoco.learners.norms import grow, norm, order
+from sparseoco.learners.definition import GAMMA, LAM, Algorithm, Parameter, Rule, one_of, positive
+from sparseoco.learners.norms import norm_of_order, order
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
@@ -32,46 +32,42 @@ def time(clock):
 
 @register_jitable
 def tick(clock, hyper):
-    gamma, lam, V = hyper
+    gamma, lam, V, p, by_feature = hyper
     inverse = 1.0 / (gamma * math.sqrt(clock.n)) if clock.n > 0.0 else 0.0
-    return (-inverse, lam * inverse, V)
+    return (-inverse, lam * inverse, V, p, 1.0 / p, by_feature)
 
 
 @register_jitable
-def truncation(u, V, static):
-    """r = min(V, ‖·‖_p), (21)."""
-    p, inverse_p, _ = static
-    r = norm(u, p, inverse_p)
-    return r if r < V else V
+def truncation_slept_through(slots, slept, now, norm):
+    """r_1 + … + r_t with r = min(V, ‖·‖_p), (21)."""
+    _, u, R = slots
+    _, _, V, _, inverse_p, _ = now
+    r = norm(u, inverse_p)
+    return R + (r if r < V else V) * slept
 
 
 @register_jitable
-def weight(slots, slept, now, prox, static):
-    G, u, R = slots
-    scale, lam_scale, V = now
-    return prox(scale * G, lam_scale * (R + truncation(u, V, static) * slept))
+def weight(slots, slept, now, prox, parts):
+    G, _, _ = slots
+    scale, lam_scale, _, _, _, _ = now
+    _, norm = parts
+    return prox(scale * G, lam_scale * truncation_slept_through(slots, slept, now, norm))
 
 
 @register_jitable
-def observe(slots, slept, now, g, x, prox, static):
-    G, u, R = slots
-    _, _, V = now
-    p, _, by_feature = static
-    due = R + truncation(u, V, static) * slept
-    return (G + g, grow(u, x if by_feature else g, p), due)
+def observe(slots, slept, now, g, x, prox, parts):
+    G, u, _ = slots
+    _, _, _, p, _, by_feature = now
+    grow, norm = parts
+    return (G + g, grow(u, x if by_feature else g, p), truncation_slept_through(slots, slept, now, norm))
 
 
-def source_of_weights(value: Any) -> str:
-    """Which history the truncation is weighted by."""
-    if value not in ("subgradient", "feature"):
-        raise ValueError("must be subgradient or feature")
-    return str(value)
+HISTORIES = ("subgradient", "feature")
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    p = float(parameters["p"])
-    static = (p, 1.0 / p, float(parameters["by"] == "feature"))
-    return Rule(time, tick, weight, observe, ("G", "u", "R"), ("gamma", "lam", "V"), 3, True, static)
+    hyper = ("gamma", "lam", "V", "p", "by")
+    return Rule(time, tick, weight, observe, ("G", "u", "R"), hyper, 6, True, norm_of_order(parameters["p"]))
 
 
 STDA = Algorithm(
@@ -83,7 +79,7 @@ STDA = Algorithm(
         LAM,
         Parameter("p", 2, "order of the norm of a coordinate's history, ≥ 1 or inf", order, static=True),
         Parameter(
-            "by", "subgradient", "weigh by the subgradient or by the feature's values", source_of_weights, static=True
+            "by", HISTORIES[0], "whose norm r is, the subgradient's or x's", one_of(*HISTORIES), choices=HISTORIES
         ),
         Parameter("V", 1e8, "bound of r", positive),
     ),

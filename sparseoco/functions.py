@@ -1,0 +1,60 @@
+"""exp and log1p in plain arithmetic, for compiled loops.
+
+The C library's give other bits on other machines and stop a loop over columns from becoming vector instructions; these
+are the same everywhere and take a few nanoseconds for a block of columns. Both are within 2 units in the last place.
+"""
+
+import numpy as np
+from numba.extending import register_jitable
+
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH = 0.6931471803691238  # its product with any exponent is exact
+_LN2_LOW = 1.9082149292705877e-10
+_SMALLEST = -708.0  # below this exp is subnormal: 3e-308 is taken instead
+
+
+@register_jitable
+def exp_of_negative(x):
+    """e^x for x ≤ 0: x = k·ln 2 + r, |r| ≤ ½ ln 2; 2^k from its bits, e^r from its Taylor series."""
+    x = x if x > _SMALLEST else _SMALLEST
+    k = np.floor(x * _LOG2_E + 0.5)
+    r = (x - k * _LN2_HIGH) - k * _LN2_LOW
+    p = 1.0 / 6227020800.0
+    p = p * r + 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r * r + r + 1.0
+    return p * np.int64((np.int64(k) + 1023) << 52).view(np.float64)
+
+
+@register_jitable
+def log1p_of_fraction(x):
+    """log(1 + x) for 0 ≤ x ≤ 1: 2·artanh(s), s = x/(2 + x) ≤ 1/3, from its series."""
+    s = x / (2.0 + x)
+    q = s * s
+    p = 1.0 / 35.0
+    p = p * q + 1.0 / 33.0
+    p = p * q + 1.0 / 31.0
+    p = p * q + 1.0 / 29.0
+    p = p * q + 1.0 / 27.0
+    p = p * q + 1.0 / 25.0
+    p = p * q + 1.0 / 23.0
+    p = p * q + 1.0 / 21.0
+    p = p * q + 1.0 / 19.0
+    p = p * q + 1.0 / 17.0
+    p = p * q + 1.0 / 15.0
+    p = p * q + 1.0 / 13.0
+    p = p * q + 1.0 / 11.0
+    p = p * q + 1.0 / 9.0
+    p = p * q + 1.0 / 7.0
+    p = p * q + 1.0 / 5.0
+    p = p * q + 1.0 / 3.0
+    return 2.0 * (s + s * q * p)
