@@ -220,7 +220,7 @@ def _download(described: Card, file: CardFile, url: str, target: Path, progress:
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ImportError) as error:
         raise InputError(
             f"{described.name} could not be downloaded from {url} ({_why(error)}). "
-            f"Where there is no network, bring {file.name} here another way and name it as the local copy (--from FILE)."
+            f"Where there is no network, bring {file.name} here another way and name the local copy (--from FILE)."
         ) from error
 
 
