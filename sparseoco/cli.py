@@ -359,7 +359,8 @@ def fetch_corpus(
         output.print(table)
         return
     with progress_bars() as progress:
-        print(fetch(name, out, local=local, progress=progress))
+        fetched = fetch(name, out, local=local, progress=progress)
+    print(f"{fetched.folder}\nIn a run file:\n\n{fetched.ingest_table()}")
 
 
 @app.command(rich_help_panel=HELP)

@@ -55,7 +55,7 @@ class IngestOptions(TextOptions):
 
 
 class Range(_Table):
-    """Values to draw from at random: `{ low = 1e-7, high = 1e-3 }`, evenly in the logarithm unless `scale = "linear"`."""
+    """Values to draw at random: `{ low = 1e-7, high = 1e-3 }`, evenly in the logarithm unless `scale = "linear"`."""
 
     low: float
     high: float
@@ -242,7 +242,8 @@ class _StrictLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=self.peek_event().start_mark)
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:

@@ -1,9 +1,11 @@
 """What a person sees while a command runs: progress on a terminal, plain lines elsewhere, errors as sentences."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -35,15 +37,25 @@ def progress_bars() -> Iterator[Report]:
         yield report
 
 
+class Stopped(BaseException):
+    """Ctrl-C or SIGTERM; no library takes it for an error of its own."""
+
+
 @contextmanager
 def sentences() -> Iterator[None]:
-    """Turn what the user can act on into one sentence on standard error and an exit code."""
+    """Turn what the user can act on into one sentence on standard error and an exit code; heed SIGINT and SIGTERM."""
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except SparseocoError as error:
         _end(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _end("Stopped. What is committed is kept: run the same command again to go on.", 130)
+    except Stopped as stopped:
+        _end("Stopped. What is committed is kept: run the same command again to go on.", 128 + stopped.args[0])
     except BrokenPipeError:
         # The reader of our output has gone; the interpreter must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -53,7 +65,10 @@ def sentences() -> Iterator[None]:
     except OSError as error:
         if error.filename is None:
             raise
-        _end(str(storage_error(error, error.filename)), 1)
+        _end(str(storage_error(error, Path(error.filename))), 1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _end(sentence: str, code: int) -> None:

@@ -20,12 +20,13 @@ def evaluate_model(model: Model, inputs: Sequence[str], where: dict[str, str], p
     """
     if not model.classes:
         raise InputError(f"{model.folder} predicts numbers: evaluation compares classes.")
-    options = model.text.model_copy(update={"where": where})
+    options = model.text.model_copy(update={"where": where})  # labels as then: names of classes
     number = {name: i for i, name in enumerate(model.classes)}
     truth: list[int] = []
     guesses: list[int] = []
     for batch in read_documents(inputs, options):
-        for document, label in zip(batch.ids.to_pylist(), batch.labels.to_pylist(), strict=True):
+        labels: Any = batch.labels
+        for document, label in zip(batch.ids.to_pylist(), labels.to_pylist(), strict=True):
             if label not in number:
                 raise InputError(f"Document {document} has the label {label}, which the model does not know.")
             truth.append(number[label])

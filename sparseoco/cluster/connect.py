@@ -61,6 +61,7 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
             "memory_limit": options.memory or "auto",
             "host": "127.0.0.1",
         }
+    logging.getLogger("distributed").setLevel(logging.WARNING)  # the comings and goings of our own workers are no news
     settings = {
         "distributed.worker.use-file-locking": False,
         "distributed.scheduler.work-stealing": True,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Client, Future, KilledWorker, as_completed, get_worker
+from distributed.core import Status
 
 from sparseoco.cluster.block import NO_FOLD, Block, Setting, Tables, cell_path, run_block, train_block
 from sparseoco.cluster.connect import worker_shape
@@ -22,6 +23,7 @@ Progress = Callable[[str, int, int], None]
 BLOCK_COLUMNS = 64  # wider blocks share no more of a feature's cache lines
 MEMORY_SHARE = 0.7  # of what a task may use; the rest is for the stream and the interpreter
 TOPIC = "sparseoco-rows"
+ENDING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
 def run_search(
@@ -205,6 +207,8 @@ def _run_on_worker(function: Any, description: dict[str, Any], store: str, resul
     block = Block.model_validate(description)
 
     def report(rows: int) -> None:
+        if worker.status in ENDING:
+            raise SparseocoError("The worker was asked to end.")
         worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
 
     function(block, Store.open(store), Path(result), Path(worker.local_directory), report)

@@ -1,0 +1,153 @@
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from sparseoco.cli import main
+from tests.texts import write_reviews, write_run_file
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    """Run the command line in this process; gives its exit code."""
+    monkeypatch.setattr(sys, "argv", ["sparseoco", *map(str, arguments)])
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_a_run_file_goes_from_text_to_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "run", write_run_file(tmp_path)) == 0
+    said = capsys.readouterr()
+    assert "report: " in said.out
+    assert "50 documents it has not seen: error " in said.out
+    assert said.err == ""  # quiet when piped
+    run = tmp_path / "run"
+    assert "<html" in (run / "report" / "report.html").read_text()
+    assert json.loads((run / "evaluation.json").read_bytes())["error"] < 0.2
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    stamps = {path: path.stat().st_mtime_ns for path in (run / "shards").iterdir() if path.suffix == ".parquet"}
+    assert call(monkeypatch, "run", tmp_path / "places.toml") == 0
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+
+
+def test_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    reviews, store = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store"
+    assert call(monkeypatch, "ingest", reviews, "--out", store, "--where", "split=train", "--min-df", "2") == 0
+    assert "150 documents" in capsys.readouterr().out
+    grid = ("--grid", "lam=1e-5,1e-3", "--grid", "rda.gamma=0.5..5", "--samples", 4)
+    command = ("search", store, "--out", tmp_path / "run", "--algorithm", "rda", "--algorithm", "fobos", *grid)
+    assert call(monkeypatch, *command) == 0
+    metrics = pq.read_table(tmp_path / "run" / "search" / "metrics.parquet").to_pylist()
+    assert {row["algorithm"] for row in metrics} == {"rda", "fobos"}
+    assert len({row["configuration"] for row in metrics}) == 8
+    model = tmp_path / "model"
+    command = ("train", store, "--out", model, "--algorithm", "stda", "--set", "lam=1e-3", "--set", "p=inf")
+    assert call(monkeypatch, *command, "--epochs", 2) == 0
+    assert json.loads((model / "model.json").read_bytes())["parameters"]["p"] == "inf"
+    capsys.readouterr()
+    assert call(monkeypatch, "predict", model, reviews, "--where", "split=test") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split("\t")[0] == "r3"
+    assert len(lines) == 50
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the tide, the boat\n\nmoss; Leaf")))
+    assert call(monkeypatch, "predict", model, "--margins") == 0
+    answers = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [answer[0] for answer in answers] == ["sea", "sea", "wood"]
+    assert float(answers[0][1]) < 0 < float(answers[2][1])
+    assert call(monkeypatch, "evaluate", model, reviews, "--where", "split=test", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["rows"], result["classes"][0]["rows"]) == (50, 25)
+    wrong = sum(line.split("\t")[1] != ("sea" if int(line.split("\t")[0][1:]) < 100 else "wood") for line in lines)
+    assert result["error"] == wrong / 50
+
+
+def test_the_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "algorithms") == 0
+    assert "Togari and Yamashita" in capsys.readouterr().out
+    assert call(monkeypatch, "fetch") == 0
+    assert "imdb" in capsys.readouterr().out
+    assert call(monkeypatch, "--version") == 0
+    for command in ("run", "ingest", "search", "train", "report", "predict", "evaluate", "fetch", "demo", "algorithms"):
+        assert call(monkeypatch, command, "--help") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ingest", "{tmp}/none.jsonl", "--out", "{tmp}/x"), "none.jsonl"),
+        (
+            ("ingest", "{tmp}/reviews.jsonl", "--out", "{tmp}/x", "--min-df", "few"),
+            "--min-df few: write a whole number",
+        ),
+        (
+            ("ingest", "{tmp}/reviews.jsonl", "--out", "{tmp}/x", "--where", "split"),
+            "--where split: write it as NAME=VALUE",
+        ),
+        (("ingest", "{tmp}/reviews.jsonl", "--out", "{tmp}/x", "--text-field", "body"), "reviews.jsonl"),
+        (("ingest", "{tmp}/reviews.jsonl", "--out", "{tmp}/reviews.jsonl"), "reviews.jsonl"),
+        (("search", "{tmp}", "--out", "{tmp}/x"), "holds no shards"),
+        (("search", "{tmp}", "--out", "{tmp}/x", "--algorithm", "sgd"), "algorithm='sgd' is not known"),
+        (("search", "{tmp}", "--out", "{tmp}/x", "--grid", "p=q"), "p="),
+        (("search", "{tmp}", "--out", "{tmp}/x", "--grid", "rho=1"), "has a parameter rho"),
+        (("train", "{tmp}", "--out", "{tmp}/x", "--set", "lam=big"), "lam='big' is not a number"),
+        (("predict", "{tmp}"), "is not a model"),
+        (("evaluate", "{tmp}", "{tmp}/reviews.jsonl"), "is not a model"),
+        (("report", "{tmp}"), "no results"),
+        (("run", "{tmp}/none.toml"), "No such file"),
+        (("fetch", "nothing-of-this-name"), "nothing-of-this-name"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    write_reviews(tmp_path / "reviews.jsonl", rows=8)
+    code = call(monkeypatch, *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    error = capsys.readouterr().err
+    assert code in (1, 2, 3)
+    assert said in error
+    assert error.startswith("sparseoco: ")
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+
+
+def test_text_of_documents_is_never_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "secretword", "label": "x"}\n{"text": ["secretword"], "label": "y"}\n')
+    assert call(monkeypatch, "ingest", tmp_path / "a.jsonl", "--out", tmp_path / "s") == 2
+    error = capsys.readouterr().err
+    assert "line 2" in error
+    assert "secretword" not in error
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_ends_it_within_ten_seconds_and_it_goes_on_later(tmp_path: Path, number: int) -> None:
+    path = write_run_file(tmp_path)
+    command = [sys.executable, "-c", "from sparseoco.cli import main; main()", "run", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / "run" / "search").exists() and process.poll() is None:
+            time.sleep(0.01)
+        os.kill(process.pid, number)
+        started = time.monotonic()
+        _, error = process.communicate(timeout=30)
+    assert time.monotonic() - started < 10
+    assert process.returncode == 128 + number
+    assert "Traceback" not in error
+    assert "run the same command again" in error
+    subprocess.run(command, check=True)
