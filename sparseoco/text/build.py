@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sparseoco.commit import commit_json, digest_value
 from sparseoco.shards import FileEntry, Rows, ShardEntry, Store, write_names, write_shard, write_vocabulary
 from sparseoco.text.arrays import load_arrays, save_arrays, string_array
-from sparseoco.text.encode import encode_rows, hash_features
+from sparseoco.text.encode import counted_levels, encode_rows, hash_features
 from sparseoco.text.formats import Source
 from sparseoco.text.labels import UNLABELLED, Labels, find_duplicates
-from sparseoco.text.merge import merge_range, token_ranges, unite_tokens
+from sparseoco.text.merge import Merged, merge_range, token_ranges, unite_tokens
 from sparseoco.text.options import TextOptions
 from sparseoco.text.pieces import PieceInfo, count_split, without_rows
 from sparseoco.text.selection import select
@@ -25,7 +25,7 @@ from sparseoco.text.tasks import Result, Tasks
 from sparseoco.text.vocabulary import Vocabulary
 
 # Grams of all pieces that one step merges: enough for a step to be worth its while, few enough for its memory.
-MERGED_GRAMS = 1 << 21
+MERGED_GRAMS = 1 << 20
 MAX_RANGES = 256
 
 
@@ -47,16 +47,36 @@ class SourceState(NamedTuple):
     sha256: str
 
 
-class Features(NamedTuple):
-    """The staged vocabulary, and the step that writes it to the store."""
+class Grams(NamedTuple):
+    """Paths of the merged grams of this ingest and of the features they became."""
 
-    path: str
+    tokens: str
+    ranges: list[str]
+    counted_from: int
+    ids: str
+
+    def open(self) -> tuple[Merged, NDArray[Any]]:
+        """The grams, and the feature of each counted one."""
+        arrays, _ = load_arrays(Path(self.ids))
+        return Merged(Path(self.tokens), [Path(path) for path in self.ranges], self.counted_from), arrays["ids"]
+
+
+class Features(NamedTuple):
+    """What the grams of pieces become: features of a vocabulary frozen before, or of the grams just merged.
+
+    key      names the choice
+    written  the step that writes the new vocabulary to the store
+    """
+
+    key: str
+    frozen: str | None
+    grams: Grams | None
     size: int
     written: Result | None
 
 
 class EncodedShard(NamedTuple):
-    """A written shard, the occurrences of terms that are no features, the names of its hashed features."""
+    """A written shard, the occurrences of terms that are not in a frozen vocabulary, the names of hashed features."""
 
     entry: ShardEntry
     dropped: int
@@ -115,21 +135,22 @@ def build_features(plan: Plan, pieces: list[PieceInfo]) -> Features:
     for i, result in enumerate(merging):
         result.result()
         plan.progress("merge", i + 1, len(merging))
-    trie, totals, documents = _join_ranges(tokens, targets, low)
-    if any(piece.counts == "float64" for piece in pieces):
-        totals = documents  # real values have no total that is a count
-    first = sum(ids.size for ids in trie.ids[: low - 1])
+    merged = Merged(tokens, targets, low)
+    documents = merged.sums("documents")
+    # Real values have no total that is a count: then documents rank the features.
+    totals = documents if _real(pieces) else merged.sums("totals")
     rows = sum(piece.rows for piece in pieces)
-    order, ids = select(totals, documents, first, trie, rows, plan.options)
-    narrow = ids.astype(np.int32) if order.size < 2**31 else ids
-    all_ids = np.concatenate([np.full(first, -1, narrow.dtype), narrow])
-    ends = np.cumsum([level.size for level in trie.ids])
-    vocabulary = trie._replace(ids=tuple(np.split(all_ids, ends[:-1])), size=order.size)
-    path = plan.staging / f"{key}.vocabulary"
-    vocabulary.save(path)
+    ids = select(totals, documents, merged.first, merged.trie, rows, plan.options)
+    size = int(ids.max()) + 1
     chosen = plan.staging / f"{key}.chosen"
-    save_arrays(chosen, {"order": order + first, "totals": totals[order], "documents": documents[order]})
-    return Features(str(path), order.size, plan.tasks(_write_vocabulary, str(plan.out), str(path), str(chosen)))
+    save_arrays(chosen, {"ids": ids.astype(np.int32) if size < 2**31 else ids})
+    grams_of = Grams(str(tokens), [str(target) for target in targets], low, str(chosen))
+    written = plan.tasks(_write_vocabulary, str(plan.out), grams_of, _real(pieces))
+    return Features(key, None, grams_of, size, written)
+
+
+def _real(pieces: list[PieceInfo]) -> bool:
+    return any(piece.counts == "float64" for piece in pieces)
 
 
 def freeze_features(plan: Plan, store: Store) -> Features:
@@ -137,7 +158,7 @@ def freeze_features(plan: Plan, store: Store) -> Features:
     path = plan.staging / f"{store.manifest.features.files[0].sha256[:32]}.vocabulary"
     terms = store.vocabulary()["term"].combine_chunks()
     Vocabulary.from_terms(terms).save(path)
-    return Features(str(path), len(terms), None)
+    return Features(path.name, str(path), None, len(terms), None)
 
 
 def encode_pieces(
@@ -145,16 +166,32 @@ def encode_pieces(
 ) -> list[EncodedShard]:
     """Write every piece as a shard."""
     counts = np.result_type(np.uint16, *(piece.counts for piece in pieces)).name
-    path = features.path if features is not None else None
     size = features.size if features is not None else 1 << (plan.options.hash_bits or 0)
     started = []
-    for piece in pieces:
-        parts = [Path(piece.path).name, Path(path or "").name, plan.options.digest, counts, labels.classes]
+    sent = features._replace(written=None) if features is not None else None
+    for index, piece in enumerate(pieces):
+        parts = [
+            Path(piece.path).name,
+            features.key if features is not None else "hashed",
+            plan.options.digest,
+            counts,
+            labels.classes,
+        ]
         memo = plan.staging / f"{digest_value(parts)[:32]}.shard.json"
         source = first_source + piece.split.source
         started.append(
             plan.tasks(
-                encode_piece, piece.path, path, size, plan.options, labels.classes, counts, plan.out, source, memo
+                encode_piece,
+                piece.path,
+                index,
+                sent,
+                size,
+                plan.options,
+                labels.classes,
+                counts,
+                plan.out,
+                source,
+                memo,
             )
         )
     shards = []
@@ -166,7 +203,8 @@ def encode_pieces(
 
 def encode_piece(
     piece_path: str,
-    vocabulary_path: str | None,
+    index: int,
+    chosen: Features | None,
     n_features: int,
     options: TextOptions,
     classes: tuple[str, ...] | None,
@@ -181,21 +219,25 @@ def encode_piece(
         return known
     piece, _ = load_arrays(Path(piece_path))
     names = None
-    if vocabulary_path is None:
+    if chosen is None:
         features, terms, nodes = hash_features(piece, options)
-        levels = [name.removeprefix("totals_") for name in piece if name.startswith("totals_")]
+        levels = counted_levels(piece)
         totals = np.concatenate([piece[f"totals_{n}"] for n in levels])
         documents = np.concatenate([piece[f"documents_{n}"] for n in levels])
         if len(terms):
             names = write_names(out, features[nodes], terms, totals, documents)
+    elif chosen.frozen is not None:
+        features = Vocabulary.load(Path(chosen.frozen)).features(piece)
     else:
-        features = Vocabulary.load(Path(vocabulary_path)).features(piece)
+        assert chosen.grams is not None
+        merged, feature_of = chosen.grams.open()
+        features = merged.features(piece, index, feature_of)
     indptr, indices, values = encode_rows(piece, features, n_features, options)
     ids = string_array(piece["id_bytes"], piece["id_offsets"])
     rows = Rows(ids, _label_column(piece, classes), indptr, indices, values.astype(counts, copy=False))
     entry = write_shard(out, rows, n_features=n_features, source=source)
-    missing = features < 0
-    dropped = int(piece["counts"][missing[piece["grams"]]].sum()) if missing.any() else 0
+    unknown = chosen is not None and chosen.frozen is not None
+    dropped = int(piece["counts"][features[piece["grams"]] < 0].sum()) if unknown else 0
     encoded = EncodedShard(entry, dropped, names)
     commit_json(
         memo,
@@ -229,34 +271,11 @@ def _label_column(piece: dict[str, NDArray[Any]], classes: tuple[str, ...] | Non
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int32)
 
 
-def _join_ranges(
-    tokens: Path, targets: list[Path], low: int
-) -> tuple[Vocabulary, NDArray[np.int64], NDArray[np.int64]]:
-    """The whole trie (without features), and the totals and documents of its counted levels end to end."""
-    opened = [load_arrays(target) for target in targets]
-    sizes = [facts["sizes"] for _, facts in opened]
-    depth = max(len(size) for size in sizes)
-    keys: list[NDArray[np.uint64]] = []
-    for n in range(2, depth + 1):
-        below = 0
-        parts: list[NDArray[np.uint64]] = []
-        for (arrays, _), size in zip(opened, sizes, strict=True):
-            parts.append(arrays[f"keys_{n}"] + np.uint64(below << 32))
-            below += size[n - 2]
-        keys.append(np.concatenate(parts))
-    united, _ = load_arrays(tokens)
-    strings = string_array(united["token_bytes"], united["token_offsets"]).cast(pa.large_string())
-    levels = [len(strings), *(level.size for level in keys)]
-    counted = range(low, depth + 1)
-    totals, documents = (
-        np.concatenate([np.empty(0, np.int64), *(arrays[f"{what}_{n}"] for n in counted for arrays, _ in opened)])
-        for what in ("totals", "documents")
-    )
-    trie = Vocabulary(strings, tuple(keys), tuple(np.empty(size, np.int8) for size in levels), 0)
-    return trie, totals, documents
-
-
-def _write_vocabulary(out: str, vocabulary: str, chosen: str) -> FileEntry:
-    arrays, _ = load_arrays(Path(chosen))
-    terms = Vocabulary.load(Path(vocabulary)).terms(arrays["order"])
-    return write_vocabulary(Path(out), terms, arrays["totals"], arrays["documents"])
+def _write_vocabulary(out: str, grams: Grams, real: bool) -> FileEntry:
+    merged, ids = grams.open()
+    chosen = np.flatnonzero(ids >= 0)
+    order = np.empty(chosen.size, np.int64)
+    order[ids[chosen]] = chosen
+    documents = merged.sums("documents")[order]
+    totals = documents if real else merged.sums("totals")[order]
+    return write_vocabulary(Path(out), merged.trie().terms(order + merged.first), totals, documents)

@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.text.arrays import Arrays, string_array, string_buffers
-from sparseoco.text.kernels.rows import transpose_twice
+from sparseoco.text.kernels.rows import sort_real_rows, sort_rows
 from sparseoco.text.kernels.xxh64 import hash_terms
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary import Vocabulary
 
 INT32_FEATURES = 2**31
+HALF = np.uint64(32)
+LOW = np.uint64(0xFFFFFFFF)
 
 
 def encode_rows(
@@ -22,17 +24,35 @@ def encode_rows(
     features   for each gram of the piece its feature, or −1
     """
     kept = np.flatnonzero(features >= 0)
-    order = kept[np.argsort(features[kept], kind=None if options.hash_bits is None else "stable")]
-    column = np.full(features.size, -1, np.int32)
-    column[order] = np.arange(order.size, dtype=np.int32)
-    ids = features[order].astype(np.int32 if n_features <= INT32_FEATURES else np.int64)
-    counts = piece["counts"]
-    if options.hash_bits is not None and counts.dtype == np.uint16:
-        counts = counts.astype(np.uint32)
-    indptr, indices, values = transpose_twice(piece["indptr"], piece["grams"], counts, column, ids)
+    order: NDArray[np.int32]
+    ids: NDArray[Any]
+    if n_features <= INT32_FEATURES:
+        # One sort of (feature, gram) as a number; grams of one feature then follow in their order.
+        pairs = np.sort((features[kept].astype(np.uint64) << HALF) | kept.astype(np.uint64))
+        order, ids = (pairs & LOW).astype(np.int32), (pairs >> HALF).astype(np.int32)
+    else:
+        order = kept[np.argsort(features[kept], kind="stable")].astype(np.int32)
+        ids = features[order]
+    sizes = np.zeros(features.size, np.int32)
+    for n in counted_levels(piece):
+        sizes[piece[f"nodes_{n}"]] = piece[f"documents_{n}"]
+    indptr, grams, counts = piece["indptr"], piece["grams"], piece["counts"]
+    if counts.dtype == np.float64:
+        return sort_real_rows(indptr, grams, counts, order, sizes, ids)  # type: ignore[no-any-return]
+    if options.hash_bits is not None:
+        counts = counts.astype(np.uint32)  # room for sums
+    short = indptr.size <= 2**16 and counts.itemsize <= 2
+    packed = np.empty(counts.size, np.uint32 if short else np.uint64)
+    shift = packed.dtype.type(16 if short else 32)
+    indptr, indices, values = sort_rows(indptr, grams, counts, order, sizes, ids, packed, shift)
     if options.binary and options.hash_bits is not None:
         values[:] = 1
     return indptr, indices, values
+
+
+def counted_levels(piece: Arrays) -> list[int]:
+    """The n for which a piece counts n-grams."""
+    return sorted(int(name.removeprefix("totals_")) for name in piece if name.startswith("totals_"))
 
 
 def trie_of(piece: Arrays) -> Vocabulary:
@@ -48,7 +68,7 @@ def hash_features(piece: Arrays, options: TextOptions) -> tuple[NDArray[np.int64
     levels = range(1, len(trie.keys) + 2)
     sizes = [piece[f"nodes_{n}"].size for n in levels]
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    counted = [n for n in levels if f"totals_{n}" in piece]
+    counted = counted_levels(piece)
     order = np.concatenate([np.arange(starts[n - 1], starts[n]) for n in counted])
     nodes = np.concatenate([piece[f"nodes_{n}"] for n in counted]).astype(np.int64)
     terms = trie.terms(order)

@@ -17,17 +17,14 @@ from numpy.typing import NDArray
 from sparseoco.errors import InputError
 from sparseoco.text.arrays import load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.kernels.order import add_at, distinct, global_keys, locate
+from sparseoco.text.vocabulary import Vocabulary
 
 MAX_GRAMS = 2**31 - 1
 HALF = np.uint64(32)
 
 
-def unite_tokens(pieces: list[str], target: Path) -> tuple[int, NDArray[np.int64]]:
-    """Stage the sorted union of the pieces' tokens and, for each piece, the place of each of its tokens in it.
-
-    Returns the number of tokens and how many of the first piece's … last piece's keys begin with each: a weight by
-    which to cut the tokens into ranges.
-    """
+def unite_tokens(pieces: list[str], target: Path) -> None:
+    """Stage the sorted union of the pieces' tokens, and for each piece the place of each of its tokens in it."""
     strings: list[pa.Array] = []
     for path in pieces:
         arrays, _ = load_arrays(Path(path))
@@ -37,17 +34,13 @@ def unite_tokens(pieces: list[str], target: Path) -> tuple[int, NDArray[np.int64
     places = np.empty(order.size, np.int32)
     places[order] = np.arange(order.size, dtype=np.int32)
     numbers = places[united.indices.to_numpy()]
-    tokens = united.dictionary.take(pa.array(order))
     arrays = {}
-    arrays["token_bytes"], arrays["token_offsets"] = string_buffers(tokens)
-    weights = np.zeros(order.size + 1, np.int64)
+    arrays["token_bytes"], arrays["token_offsets"] = string_buffers(united.dictionary.take(pa.array(order)))
     begin = 0
     for i, part in enumerate(strings):
         arrays[f"map_{i}"] = numbers[begin : begin + len(part)]
-        weights[arrays[f"map_{i}"]] += 1
         begin += len(part)
     save_arrays(target, arrays)
-    return order.size, weights
 
 
 def token_ranges(pieces: list[str], tokens: Path, parts: int) -> list[int]:
@@ -64,47 +57,47 @@ def token_ranges(pieces: list[str], tokens: Path, parts: int) -> list[int]:
     return sorted({0, n, *(int(token) for token in first)}) if n else [0, 0]
 
 
-def merge_range(pieces: list[str], tokens: str, low: int, high: int, counted_from: int, target: str) -> list[int]:
-    """Merge the grams whose first token lies in [low, high); stages keys_<n>, totals_<n> and documents_<n>.
+def merge_range(pieces: list[str], tokens: str, low: int, high: int, counted_from: int, target: str) -> None:
+    """Merge the grams whose first token lies in [low, high), and stage them.
 
-    Prefix places in keys_<n> count from the beginning of the range. Gives the sizes of the levels.
+    keys_<n> (n ≥ 2; places of prefixes count from the beginning of the range); for counted levels totals_<n>,
+    documents_<n>, and places_<n>: where the grams of each piece went, piece after piece. The fact `slices` says which
+    of a piece's grams, in alphabetical order, lie in the range: slices[n − 1][piece] = (begin, end).
     """
     maps, _ = load_arrays(Path(tokens))
     opened = [load_arrays(Path(path))[0] for path in pieces]
     arrays: dict[str, NDArray[Any]] = {}
-    sizes = [high - low]
-    # Of each piece: the slice of the level below that lies in the range, and its places in the range.
+    # Of each piece: the slice of a level that lies in the range, and its places there.
     slices: list[tuple[int, int]] = []
-    prefix_maps: list[NDArray[np.int32]] = []
+    places: list[NDArray[np.int32]] = []
     for i in range(len(pieces)):
         token_map = maps[f"map_{i}"]
         begin, end = np.searchsorted(token_map, [low, high]).tolist()
         slices.append((begin, end))
-        prefix_maps.append(token_map[begin:end] - np.int32(low))
-    level = 1
-    if counted_from == 1:
-        _add_totals(opened, slices, prefix_maps, 1, sizes[0], arrays)
-    while any(f"keys_{level + 1}" in piece for piece in opened):
-        level += 1
+        places.append(token_map[begin:end] - np.int32(low))
+    sizes = [high - low]
+    all_slices = [list(slices)]
+    _add_totals(opened, slices, places, 1, high - low, counted_from, arrays)
+    level = 2
+    while any(f"keys_{level}" in piece for piece in opened):
         keys: list[NDArray[np.uint64]] = []
         for i, piece in enumerate(opened):
             local = piece[f"keys_{level}"]
-            bounds = np.array(slices[i], np.uint64) << HALF
-            begin, end = np.searchsorted(local, bounds).tolist()
-            keys.append(global_keys(local[begin:end], slices[i][0], prefix_maps[i], maps[f"map_{i}"]))
+            begin, end = np.searchsorted(local, np.array(slices[i], np.uint64) << HALF).tolist()
+            keys.append(global_keys(local[begin:end], slices[i][0], places[i], maps[f"map_{i}"]))
             slices[i] = (begin, end)
         united = distinct(np.sort(np.concatenate(keys)))
         if united.size > MAX_GRAMS:
             raise InputError(
                 f"More than {MAX_GRAMS:,} different {level}-grams: use hash_bits, or a smaller ngram_range."
             )
-        prefix_maps = [locate(local, united) for local in keys]
+        places = [locate(local, united) for local in keys]
         arrays[f"keys_{level}"] = united
         sizes.append(united.size)
-        if level >= counted_from:
-            _add_totals(opened, slices, prefix_maps, level, united.size, arrays)
-    save_arrays(Path(target), arrays, {"sizes": sizes})
-    return sizes
+        all_slices.append(list(slices))
+        _add_totals(opened, slices, places, level, united.size, counted_from, arrays)
+        level += 1
+    save_arrays(Path(target), arrays, {"sizes": sizes, "slices": all_slices})
 
 
 def _add_totals(
@@ -113,10 +106,59 @@ def _add_totals(
     places: list[NDArray[np.int32]],
     level: int,
     size: int,
+    counted_from: int,
     arrays: dict[str, NDArray[Any]],
 ) -> None:
+    if level < counted_from:
+        return
     for what in (f"totals_{level}", f"documents_{level}"):
         sums = np.zeros(size, np.int64)
         for piece, (begin, end), place in zip(opened, slices, places, strict=True):
             add_at(place, piece[what][begin:end], sums)
         arrays[what] = sums
+    arrays[f"places_{level}"] = np.concatenate(places)
+
+
+class Merged:
+    """The merged grams: the staged union of the tokens, and one file a range.
+
+    Grams are numbered level by level, alphabetically in each; the levels below `counted_from` are prefixes only, and
+    `first` is the number of the first counted gram.
+    """
+
+    def __init__(self, tokens: Path, ranges: list[Path], counted_from: int) -> None:
+        self._tokens = tokens
+        self._ranges = [load_arrays(path) for path in ranges]
+        self._sizes = np.array([facts["sizes"] for _, facts in self._ranges], np.int64)  # (ranges, levels)
+        self._levels = range(counted_from, self._sizes.shape[1] + 1)
+        self.first = int(self._sizes[:, : counted_from - 1].sum())
+
+    def sums(self, what: str) -> NDArray[np.int64]:
+        """`totals` or `documents` of the counted grams."""
+        parts = [arrays[f"{what}_{n}"] for n in self._levels for arrays, _ in self._ranges]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def trie(self) -> Vocabulary:
+        """All grams, none of them a feature."""
+        keys: list[NDArray[np.uint64]] = []
+        for n in range(2, self._sizes.shape[1] + 1):
+            before = np.concatenate([[0], np.cumsum(self._sizes[:, n - 2])]).astype(np.uint64) << HALF
+            parts = [arrays[f"keys_{n}"] + offset for (arrays, _), offset in zip(self._ranges, before, strict=False)]
+            keys.append(np.concatenate(parts))
+        united, _ = load_arrays(self._tokens)
+        tokens = string_array(united["token_bytes"], united["token_offsets"]).cast(pa.large_string())
+        return Vocabulary(tokens, tuple(keys), (), 0)
+
+    def features(self, piece: dict[str, NDArray[Any]], index: int, ids: NDArray[Any]) -> NDArray[np.int64]:
+        """The feature of each gram of the piece that was the `index`-th, where counted gram g is the feature ids[g]."""
+        result = np.full(sum(array.size for name, array in piece.items() if name.startswith("nodes_")), -1, np.int64)
+        below = 0
+        for n in self._levels:
+            for (arrays, facts), size in zip(self._ranges, self._sizes[:, n - 1].tolist(), strict=True):
+                slices = facts["slices"][n - 1]
+                begin = sum(end - start for start, end in slices[:index])
+                start, end = slices[index]
+                places = arrays[f"places_{n}"][begin : begin + end - start]
+                result[piece[f"nodes_{n}"][start:end]] = ids[below : below + size][places]
+                below += size
+        return result

@@ -70,7 +70,7 @@ class TextOptions(BaseModel):
             first = error.errors(include_url=False, include_input=False)[0]
             key = ".".join(str(part) for part in first["loc"])
             message = first["msg"].removeprefix("Value error, ")
-            raise InputError(f"Option {key}: {message}." if key else f"{message[0].upper()}{message[1:]}.") from error
+            raise InputError(f"Option {key}: {message}." if key else f"Option {message}.") from error
 
     @property
     def digest(self) -> str:

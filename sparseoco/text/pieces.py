@@ -2,11 +2,12 @@
 
 Arrays of a piece (all numbering is its own):
 
-    indptr int64, grams int32, counts uint16 | uint32 | float64     CSR; grams by order of first appearance
-    token_bytes uint8, token_offsets int64                          distinct tokens, sorted by their bytes
-    nodes_<n> int32        for each gram of n tokens, in alphabetical order, its number in `grams`
-    keys_<n> uint64        (n ≥ 2) (place of its first n − 1 tokens in level n − 1) · 2^32 + place of its last token
-    totals_<n> int64, documents_<n> int64                           counted levels: occurrences, documents that hold it
+    indptr int64, grams int32              CSR; the grams of a document by order of first appearance
+    counts uint8 | uint16 | uint32 | float64
+    token_bytes uint8, token_offsets       distinct tokens, sorted by their bytes
+    nodes_<n> int32    for each gram of n tokens, in alphabetical order, its number in `grams`
+    keys_<n> uint64    (n ≥ 2) (place of its first n − 1 tokens in level n − 1) · 2^32 + place of its last token
+    totals_<n>, documents_<n>              counted levels: occurrences, documents that hold it
     id_bytes, id_offsets, lines int64, labels float64 | label_bytes, label_offsets
 """
 
@@ -131,7 +132,7 @@ def _count_text(documents: Documents, options: TextOptions) -> Arrays:
     )  # fmt: skip
     del cleaned
     if options.binary:
-        counts = np.ones(counts.size, np.uint16)
+        counts = np.ones(counts.size, np.uint8)
     arrays: Arrays = {"indptr": indptr, "grams": grams, "counts": _narrow(counts)}
     order = pc.sort_indices(string_array(token_bytes, token_offsets).cast(pa.large_binary())).to_numpy()
     rank = _inverse(order)
@@ -148,9 +149,8 @@ def _count_text(documents: Documents, options: TextOptions) -> Arrays:
         place[nodes] = np.arange(nodes.size, dtype=np.uint32)
         arrays[f"nodes_{n}"] = nodes
         if n >= low:
-            totals = state[nodes, DOCUMENTS if options.binary else COUNT]
-            arrays[f"totals_{n}"] = totals.astype(np.int64)
-            arrays[f"documents_{n}"] = state[nodes, DOCUMENTS].astype(np.int64)
+            arrays[f"totals_{n}"] = state[:, DOCUMENTS if options.binary else COUNT][nodes]
+            arrays[f"documents_{n}"] = state[:, DOCUMENTS][nodes]
     tokens = string_array(token_bytes, token_offsets).take(pa.array(order))
     arrays["token_bytes"], arrays["token_offsets"] = string_buffers(tokens)
     return arrays
@@ -204,7 +204,8 @@ def without_rows(piece: PieceInfo, rows: NDArray[np.int64]) -> PieceInfo:
 
 
 def _narrow(counts: NDArray[Any]) -> NDArray[Any]:
-    return counts.astype(np.uint16) if counts.size == 0 or counts.max() < 2**16 else counts
+    largest = int(counts.max(initial=0))
+    return counts.astype(np.uint8 if largest < 2**8 else np.uint16) if largest < 2**16 else counts
 
 
 def _inverse(order: NDArray[Any]) -> NDArray[np.uint64]:

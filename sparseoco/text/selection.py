@@ -1,10 +1,12 @@
 """Which counted terms become features, and in which order: CountVectorizer's arithmetic, then ids by frequency."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.errors import InputError
-from sparseoco.text.kernels.order import order_by_count
+from sparseoco.text.kernels.order import rank_by_count
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary import Vocabulary
 
@@ -13,14 +15,13 @@ def select(
     totals: NDArray[np.int64],
     documents: NDArray[np.int64],
     first: int,
-    trie: Vocabulary,
+    trie: Callable[[], Vocabulary],
     rows: int,
     options: TextOptions,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose and order the grams `first`, `first` + 1, … of the trie laid end to end.
+) -> NDArray[np.int64]:
+    """Choose and order the grams `first`, `first` + 1, … of the trie laid end to end, level by level.
 
-    Returns (order, ids): order[i] is the gram of feature i, ids[g] the feature of gram g or −1. Features go by total
-    count, falling; equal counts by n, then alphabetically.
+    Returns the feature of each, or −1. Features go by total count, falling; equal counts by n, then alphabetically.
     Raises `InputError` where no term is left.
     """
     if documents.size == 0 or not documents.any():
@@ -32,11 +33,11 @@ def select(
         raise InputError(f"max_df asks for at most {high:g} documents and min_df for at least {low:g}: no term fits.")
     chosen &= (documents <= high) & (documents >= low)
     if options.max_features is not None and np.count_nonzero(chosen) > options.max_features:
-        chosen &= _most_frequent(totals, chosen, first, trie, options.max_features)
+        chosen &= _most_frequent(totals, chosen, first, trie(), options.max_features)
     if not chosen.any():
         raise InputError("No term is left: lower min_df or raise max_df.")
-    order, ids = order_by_count(totals, chosen)
-    return order, ids
+    ids: NDArray[np.int64] = rank_by_count(totals, chosen)
+    return ids
 
 
 def _most_frequent(
@@ -58,11 +59,12 @@ def _most_frequent(
 def _mixed_order(trie: Vocabulary, first: int) -> NDArray[np.int64]:
     """Grams from `first` on in alphabetical order over all levels: by first token, then second, none before any."""
     parents, lasts = trie.trie()
-    depth = len(trie.ids)
+    sizes = [len(trie.tokens), *(keys.size for keys in trie.keys)]
+    depth = len(sizes)
     columns: list[NDArray[np.int64]] = [np.zeros(parents.size - first, np.int64) for _ in range(depth)]
     begin = 0
     for n in range(1, depth + 1):
-        size = trie.ids[n - 1].size
+        size = sizes[n - 1]
         grams = np.arange(begin, begin + size)
         if begin >= first:
             at = grams

@@ -108,8 +108,10 @@ class Vocabulary(NamedTuple):
         """Names of grams given by their number when all levels are laid end to end."""
         token_bytes, token_offsets = string_buffers(self.tokens)
         parents, lasts = self.trie()
+        padded = np.concatenate([token_bytes, np.zeros(8, np.uint8)])
         offsets = term_offsets(order, parents, lasts, token_offsets)
-        return string_array(write_terms(order, parents, lasts, token_bytes, token_offsets, offsets), offsets)
+        depth = len(self.keys) + 1
+        return string_array(write_terms(order, parents, lasts, padded, token_offsets, offsets, depth), offsets)
 
     def trie(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """(parent, last token) of all grams, levels laid end to end; a single token has the parent −1."""

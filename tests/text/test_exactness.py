@@ -137,9 +137,10 @@ def test_any_selection(
 def test_every_code_point(tmp_path: Path) -> None:
     """Every code point, in a word, by itself twice, and after a sigma; a document for each block of 1,024."""
     points = [p for p in range(0x110000) if not 0xD800 <= p < 0xE000 and (p < 0x30000 or p >= 0x10FF00)]
-    documents = []
-    for k in range(0, len(points), 1024):
-        documents.append(" ".join(f"x{chr(p)}y {chr(p)}{chr(p)} ΑΣ{chr(p)}Σ" for p in points[k : k + 1024]))
+    documents = [
+        " ".join(f"x{chr(p)}y {chr(p)}{chr(p)} ΑΣ{chr(p)}Σ" for p in points[k : k + 1024])
+        for k in range(0, len(points), 1024)
+    ]
     same(ingested(tmp_path, documents, lowercase=True), counted(documents))
 
 

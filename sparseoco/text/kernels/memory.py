@@ -1,4 +1,4 @@
-"""Three machine instructions numba does not offer: an unaligned 8-byte load, a prefetch, count trailing zeros."""
+"""Machine instructions numba does not offer: unaligned 8-byte loads and stores, a prefetch, count trailing zeros."""
 
 from llvmlite import ir
 from numba import types
@@ -23,6 +23,20 @@ def load8(typing, data, index):
         return word
 
     return types.uint64(data, index), code
+
+
+@intrinsic
+def store8(typing, data, index, word):
+    """Write a uint64 as 8 little-endian bytes of a uint8 array from `index` on; the caller keeps room for all 8."""
+
+    def code(context, builder, signature, arguments):
+        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        stored = builder.store(arguments[2], builder.bitcast(pointer, ir.IntType(64).as_pointer()))
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(data, index, types.uint64), code
 
 
 @intrinsic

@@ -78,43 +78,35 @@ def add_at(places, values, sums):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def order_by_count(counts, chosen):
-    """(order int64, ids int64): chosen features by falling count, ties in their order; ids[i] = −1 if not chosen.
+def rank_by_count(counts, chosen):
+    """(counts.size,) int64: the rank of each chosen feature by falling count, ties in their order; −1 for the others.
 
     A counting sort below 2^16; the few greater counts are sorted by comparison.
     """
     limit = 1 << 16
-    starts = np.zeros(limit + 1, np.int64)
+    starts = np.zeros(limit, np.int64)
     n_large = 0
-    n = 0
     for i in range(counts.size):
         if chosen[i]:
-            n += 1
             if counts[i] >= limit:
                 n_large += 1
             else:
                 starts[counts[i]] += 1
-    large = np.empty(n_large, np.int64)
-    falling = np.empty(n_large, np.int64)
-    k = 0
-    for i in range(counts.size):
-        if chosen[i] and counts[i] >= limit:
-            large[k] = i
-            falling[k] = -counts[i]
-            k += 1
+    large, falling = np.empty(n_large, np.int64), np.empty(n_large, np.int64)
     at = n_large
     for value in range(limit - 1, -1, -1):
         size = starts[value]
         starts[value] = at
         at += size
-    order = np.empty(n, np.int64)
     ids = np.full(counts.size, -1, np.int64)
-    order[:n_large] = large[np.argsort(falling, kind="mergesort")]
+    k = 0
     for i in range(counts.size):
-        if chosen[i] and counts[i] < limit:
-            place = starts[counts[i]]
-            order[place] = i
-            starts[counts[i]] = place + 1
-    for place in range(n):
-        ids[order[place]] = place
-    return order, ids
+        if chosen[i]:
+            if counts[i] >= limit:
+                large[k], falling[k] = i, -counts[i]
+                k += 1
+            else:
+                ids[i] = starts[counts[i]]
+                starts[counts[i]] += 1
+    ids[large[np.argsort(falling, kind="mergesort")]] = np.arange(n_large)
+    return ids

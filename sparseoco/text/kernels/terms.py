@@ -3,6 +3,8 @@
 import numpy as np
 from numba import njit
 
+from sparseoco.text.kernels.memory import load8, store8
+
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def term_offsets(order, parents, lasts, token_offsets):
@@ -14,29 +16,38 @@ def term_offsets(order, parents, lasts, token_offsets):
         gram = order[k]
         while gram >= 0:
             token = lasts[gram]
-            at += token_offsets[token + 1] - token_offsets[token]
+            at += token_offsets[token + 1] - token_offsets[token] + 1
             gram = parents[gram]
-            at += gram >= 0
+        at -= 1
     offsets[order.size] = at
     return offsets
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def write_terms(order, parents, lasts, token_bytes, token_offsets, offsets):
-    """The bytes of those terms: tokens joined by a space, written from the last token back to the first."""
-    result = np.empty(offsets[order.size], np.uint8)
+def write_terms(order, parents, lasts, token_bytes, token_offsets, offsets, depth):
+    """The bytes of those terms, tokens joined by a space, and eight bytes of slack; token_bytes has slack, too.
+
+    Eight bytes are copied at a time: what overruns a token is overwritten by the next.
+    """
+    result = np.empty(offsets[order.size] + 8, np.uint8)
+    chain = np.empty(depth, np.int64)
+    at = 0
     for k in range(order.size):
         gram = order[k]
-        at = offsets[k + 1]
+        n = 0
         while gram >= 0:
-            token = lasts[gram]
-            begin = token_offsets[token]
-            size = token_offsets[token + 1] - begin
-            at -= size
-            for i in range(size):
-                result[at + i] = token_bytes[begin + i]
+            chain[n] = lasts[gram]
+            n += 1
             gram = parents[gram]
-            if gram >= 0:
-                at -= 1
+        for i in range(n - 1, -1, -1):
+            begin = token_offsets[chain[i]]
+            size = token_offsets[chain[i] + 1] - begin
+            done = 0
+            while done < size:
+                store8(result, at + done, load8(token_bytes, begin + done))
+                done += 8
+            at += size
+            if i > 0:
                 result[at] = 32
+                at += 1
     return result
