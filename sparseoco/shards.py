@@ -319,7 +319,8 @@ class Store:
     def document_frequencies(self) -> NDArray[np.int64]:
         """(n_features,) int64: in how many documents each feature occurs."""
         if self.manifest.features.kind == "vocabulary":
-            return np.asarray(self.vocabulary()["documents"].to_numpy(), dtype=np.int64)
+            part = pq.read_table(self._verified(self.manifest.features.files[0]), columns=["documents"])
+            return np.asarray(part["documents"].to_numpy(), dtype=np.int64)
         frequencies = np.zeros(self.n_features, dtype=np.int64)
         for entry in self.manifest.features.files:
             part = pq.read_table(self._verified(entry), columns=["feature", "documents"])

@@ -13,8 +13,8 @@ from sparseoco.penalties import Penalty
 
 LANE_BYTES = 64
 """Columns are padded to a multiple of this many bytes a slot, one cache line, so that the loop over them vectorises."""
-SWEEP_BYTES = 1 << 24
-"""Weights a sweep holds at once."""
+SWEEP_BYTES = 1 << 20
+"""Weights a sweep holds at once: they stay in a cache until they have been looked at."""
 
 
 class Rows(NamedTuple):

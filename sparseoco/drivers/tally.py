@@ -1,13 +1,19 @@
 """Counting the weights that are not zero."""
 
 import numpy as np
+from numba import njit
 
 
-def tally(weights: np.ndarray, bins: np.ndarray, out: np.ndarray) -> None:
-    """Add to ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as not zero."""
-    alive = weights != 0
-    if len(out) == 1:
-        out[0] += np.count_nonzero(alive, axis=0)
-        return
-    for column in range(out.shape[1]):
-        out[:, column] += np.bincount(bins[alive[:, column]], minlength=len(out))
+@njit(cache=True, nogil=True, error_model="numpy")
+def tally(weights, bins, out):
+    """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as not zero.
+
+    Counts run up in 32 bits, a row a bin, which the compiler turns into one comparison and one subtraction a vector.
+    """
+    counts = np.zeros(out.shape, np.uint32)
+    for feature in range(weights.shape[0]):
+        row = weights[feature]
+        count = counts[bins[feature]]
+        for column in range(out.shape[1]):
+            count[column] += np.uint32(row[column] != 0)
+    out += counts
