@@ -2,21 +2,37 @@
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
-from pydantic import BaseModel, ValidationError
 from rich.table import Table
 
 from sparseoco import __version__, steps
-from sparseoco.cluster.connect import ClusterOptions
-from sparseoco.config import Configuration, SearchOptions, describe_invalid, load_run_file
+from sparseoco.arguments import (
+    Dtype,
+    Duplicates,
+    Encoding,
+    Inputs,
+    LabelList,
+    Labels,
+    Memory,
+    Scheduler,
+    Select,
+    Threads,
+    Where,
+    Workers,
+    checked,
+    cluster_options,
+    count_or_share,
+    number_or_word,
+    pairs,
+    search_tables,
+)
+from sparseoco.config import Configuration, SearchOptions, load_run_file
 from sparseoco.console import errors, output, progress_bars, sentences
 from sparseoco.corpora import fetch, list_cards
 from sparseoco.demo import run_demo
-from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
 from sparseoco.learners import ALGORITHMS, find_algorithm
 from sparseoco.model import Model
@@ -39,59 +55,6 @@ app = typer.Typer(
 )
 
 STEPS, FILES, HELP = "Steps of a run", "Models and text", "Finding out"
-T = TypeVar("T", bound=BaseModel)
-Choice = StrEnum  # a typer option with a fixed set of words
-
-
-class LabelList(Choice):
-    ERROR, FIRST, SKIP, JOIN = "error", "first", "skip", "join"
-
-
-class Labels(Choice):
-    CLASSES, NUMBERS = "classes", "numbers"
-
-
-class Duplicates(Choice):
-    ERROR, FIRST, ALL = "error", "first", "all"
-
-
-class Encoding(Choice):
-    ERROR, REPLACE, SKIP = "error", "replace", "skip"
-
-
-class Select(Choice):
-    ERROR, ONE_STANDARD_ERROR = "error", "one-standard-error"
-
-
-class Dtype(Choice):
-    FLOAT32, FLOAT64 = "float32", "float64"
-
-
-Scheduler = Annotated[
-    str | None,
-    typer.Option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler.", rich_help_panel="Cluster"),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, help="Start this many worker processes here.", rich_help_panel="Cluster"),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option("--threads", min=1, help="Threads a worker (or of this process).", rich_help_panel="Cluster"),
-]
-Memory = Annotated[
-    str | None,
-    typer.Option("--memory", metavar="SIZE", help="Memory a worker may use: 4GB.", rich_help_panel="Cluster"),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--where", metavar="FIELD=VALUE", help="Take only rows whose field has this value; repeatable, all must hold."
-    ),
-]
-Inputs = Annotated[
-    list[str], typer.Argument(metavar="INPUT...", help="Files, folders or fsspec addresses; .gz and .zst too.")
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -164,12 +127,12 @@ def ingest(
             "text_field": text_field,
             "label_field": label_field,
             "id_field": id_field,
-            "where": _pairs(where, "--where"),
+            "where": pairs(where, "--where"),
             "labels": labels.value,
             "label_list": label_list.value,
             "ngram_range": ngrams,
-            "min_df": _count_or_share(min_df, "--min-df"),
-            "max_df": _count_or_share(max_df, "--max-df"),
+            "min_df": count_or_share(min_df, "--min-df"),
+            "max_df": count_or_share(max_df, "--max-df"),
             "max_features": max_features,
             "hash_bits": hash_bits,
             "hash_seed": hash_seed,
@@ -180,7 +143,7 @@ def ingest(
             "max_bad_rows": max_bad_rows,
         }
     )
-    cluster = _cluster(scheduler, workers, threads, memory)
+    cluster = cluster_options(scheduler, workers, threads, memory)
     with progress_bars() as progress:
         manifest = steps.ingest_texts(inputs, out, options, cluster, shard_bytes=shard_bytes, progress=progress)
     print(
@@ -227,10 +190,10 @@ def search(
     memory: Memory = None,
 ) -> None:
     """Try configurations by cross-validation, many in one pass, and learn the best of them on all the data."""
-    options = _checked(
+    options = checked(
         SearchOptions,
         {
-            "algorithms": _algorithms(algorithm or list(ALGORITHMS), grid or []),
+            "algorithms": search_tables(algorithm or list(ALGORITHMS), grid or []),
             "samples": samples,
             "loss": loss,
             "folds": folds,
@@ -241,7 +204,7 @@ def search(
             "seed": seed,
         },
     )
-    cluster = _cluster(scheduler, workers, threads, memory)
+    cluster = cluster_options(scheduler, workers, threads, memory)
     with progress_bars() as progress:
         steps.search(store, out, options, cluster, name=out.resolve().name, progress=progress)
         steps.train_best(store, out, cluster, progress=progress)
@@ -271,14 +234,14 @@ def train(
     memory: Memory = None,
 ) -> None:
     """Learn one configuration on all the data."""
-    values = {key: _value(value) for key, value in _pairs(parameters, "--set").items()}
+    values = {key: number_or_word(value) for key, value in pairs(parameters, "--set").items()}
     chosen = find_algorithm(algorithm).configuration(values)
-    options = _checked(
+    options = checked(
         SearchOptions,
         {"algorithms": {algorithm: values}, "loss": loss, "shuffle": shuffle, "dtype": dtype.value, "seed": seed},
     )
     configuration = Configuration(number=0, algorithm=algorithm, parameters=chosen)
-    cluster = _cluster(scheduler, workers, threads, memory)
+    cluster = cluster_options(scheduler, workers, threads, memory)
     with progress_bars() as progress:
         steps.train(store, out, configuration, options, cluster, epochs=epochs, progress=progress)
     _tell_model(Model(out))
@@ -309,7 +272,7 @@ def predict(
     """Predict new text: a line out for a line in; for files the document's id, a tab, the prediction."""
     opened = Model(model)
     if inputs:
-        options = {"where": _pairs(where, "--where"), "format": format}
+        options = {"where": pairs(where, "--where"), "format": format}
         if text_field is not None:
             options["text_field"] = text_field
         predict_files(opened, inputs, options, sys.stdout, margins=margins)
@@ -326,7 +289,7 @@ def evaluate(
 ) -> None:
     """Compare predictions with the labels of text the model has not seen."""
     with progress_bars() as progress:
-        result = evaluate_model(Model(model), inputs, _pairs(where, "--where"), progress)
+        result = evaluate_model(Model(model), inputs, pairs(where, "--where"), progress)
     if as_json:
         print(json.dumps(result, indent=1))
         return
@@ -403,64 +366,3 @@ def _tell_model(model: Model) -> None:
     described = model.description
     parameters = " ".join(f"{key}={value}" for key, value in described["parameters"].items())
     print(f"model: {model.folder} ({described['algorithm']} {parameters}; {described['nonzeros']:,} nonzero weights)")
-
-
-def _cluster(scheduler: str | None, workers: int | None, threads: int | None, memory: str | None) -> ClusterOptions:
-    return _checked(ClusterOptions, {"scheduler": scheduler, "workers": workers, "threads": threads, "memory": memory})
-
-
-def _checked(kind: type[T], values: dict[str, Any]) -> T:
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        raise InputError(describe_invalid(error)) from None
-
-
-def _pairs(items: list[str] | None, option: str) -> dict[str, str]:
-    pairs = {}
-    for item in items or []:
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise InputError(f"{option} {item}: write it as NAME=VALUE.")
-        pairs[key] = value
-    return pairs
-
-
-def _value(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _count_or_share(text: str, option: str) -> int | float:
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{option} {text}: write a whole number of documents or a share such as 0.01.") from None
-
-
-def _algorithms(names: list[str], grid: list[str]) -> dict[str, dict[str, Any]]:
-    """The tables of a search: the defaults of each learner, replaced by what `--grid` says."""
-    tables = {name: dict(find_algorithm(name).grid) for name in names}
-    for key, values in _pairs(grid, "--grid").items():
-        owner, _, parameter = key.rpartition(".")
-        if owner and owner not in tables:
-            raise InputError(f"--grid {key}: {owner} is not among the learners tried ({', '.join(tables)}).")
-        takers = [owner] if owner else [n for n in names if parameter in {p.name for p in find_algorithm(n).parameters}]
-        if not takers:
-            raise InputError(f"--grid {key}: none of {', '.join(names)} has a parameter {parameter}.")
-        for name in takers:
-            tables[name][parameter] = _range_or_list(values)
-    return tables
-
-
-def _range_or_list(text: str) -> Any:
-    low, dots, high = text.partition("..")
-    if dots:
-        return {"low": _value(low), "high": _value(high)}
-    return [_value(value) for value in text.split(",")]

@@ -21,7 +21,7 @@ LAYERS = [
     {"config"},
     {"cluster", "report"},
     {"steps"},
-    {"demo", "console"},
+    {"demo", "console", "arguments"},
     {"cli"},
 ]
 # The run file names the options of the cluster it runs on.

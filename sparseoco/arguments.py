@@ -1,0 +1,133 @@
+"""What may be written on the command line: the options that several commands share, and how values are read."""
+
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+import typer
+from pydantic import BaseModel, ValidationError
+
+from sparseoco.cluster.connect import ClusterOptions
+from sparseoco.config import describe_invalid
+from sparseoco.errors import InputError
+from sparseoco.learners import find_algorithm
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class LabelList(StrEnum):
+    ERROR, FIRST, SKIP, JOIN = "error", "first", "skip", "join"
+
+
+class Labels(StrEnum):
+    CLASSES, NUMBERS = "classes", "numbers"
+
+
+class Duplicates(StrEnum):
+    ERROR, FIRST, ALL = "error", "first", "all"
+
+
+class Encoding(StrEnum):
+    ERROR, REPLACE, SKIP = "error", "replace", "skip"
+
+
+class Select(StrEnum):
+    ERROR, ONE_STANDARD_ERROR = "error", "one-standard-error"
+
+
+class Dtype(StrEnum):
+    FLOAT32, FLOAT64 = "float32", "float64"
+
+
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler.", rich_help_panel="Cluster"),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Start this many worker processes here.", rich_help_panel="Cluster"),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="Threads a worker (or of this process).", rich_help_panel="Cluster"),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help="Memory a worker may use: 4GB.", rich_help_panel="Cluster"),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where", metavar="FIELD=VALUE", help="Take only rows whose field has this value; repeatable, all must hold."
+    ),
+]
+Inputs = Annotated[
+    list[str], typer.Argument(metavar="INPUT...", help="Files, folders or fsspec addresses; .gz and .zst too.")
+]
+
+
+def cluster_options(
+    scheduler: str | None, workers: int | None, threads: int | None, memory: str | None
+) -> ClusterOptions:
+    """The `[cluster]` table as options."""
+    return checked(ClusterOptions, {"scheduler": scheduler, "workers": workers, "threads": threads, "memory": memory})
+
+
+def checked(kind: type[T], values: dict[str, Any]) -> T:
+    """A model of these values; an error is an `InputError` that names the key."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise InputError(describe_invalid(error)) from None
+
+
+def pairs(items: list[str] | None, option: str) -> dict[str, str]:
+    """NAME=VALUE items as a mapping."""
+    pairs = {}
+    for item in items or []:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise InputError(f"{option} {item}: write it as NAME=VALUE.")
+        pairs[key] = value
+    return pairs
+
+
+def number_or_word(text: str) -> float | str:
+    """A number where it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def count_or_share(text: str, option: str) -> int | float:
+    """A whole number of documents, or a share of them as a float."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{option} {text}: write a whole number of documents or a share such as 0.01.") from None
+
+
+def search_tables(names: list[str], grid: list[str]) -> dict[str, dict[str, Any]]:
+    """The tables of a search: the defaults of each learner, replaced by what `--grid` says."""
+    tables = {name: dict(find_algorithm(name).grid) for name in names}
+    for key, values in pairs(grid, "--grid").items():
+        owner, _, parameter = key.rpartition(".")
+        if owner and owner not in tables:
+            raise InputError(f"--grid {key}: {owner} is not among the learners tried ({', '.join(tables)}).")
+        takers = [owner] if owner else [n for n in names if parameter in {p.name for p in find_algorithm(n).parameters}]
+        if not takers:
+            raise InputError(f"--grid {key}: none of {', '.join(names)} has a parameter {parameter}.")
+        for name in takers:
+            tables[name][parameter] = _range_or_list(values)
+    return tables
+
+
+def _range_or_list(text: str) -> Any:
+    low, dots, high = text.partition("..")
+    if dots:
+        return {"low": number_or_word(low), "high": number_or_word(high)}
+    return [number_or_word(value) for value in text.split(",")]
