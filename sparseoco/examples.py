@@ -22,16 +22,16 @@ def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> sp.csr_matrix
     matrix = X.tocsr()
     if matrix.nnz and (matrix.indices.min() < 0 or matrix.indices.max() >= n_features):
         raise InputError(f"X has an index outside 0 … {n_features - 1}.")
+    copied = False
+    if not matrix.has_canonical_format:
+        matrix = matrix.astype(np.float64)  # a copy in which sums of small integers do not wrap around
+        matrix.sum_duplicates()
+        copied = True
     largest = np.finfo(dtype).max
     if matrix.dtype.kind == "f" and not (np.abs(matrix.data) <= largest).all():
         place = int(np.flatnonzero(~(np.abs(matrix.data) <= largest))[0])
         row = int(np.searchsorted(matrix.indptr, place, side="right")) - 1
         raise InputError(f"X has NaN, an infinity or a value too large for {dtype} in row {row}.")
-    copied = False
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-        copied = True
     if not matrix.data.all():
         matrix = matrix if copied else matrix.copy()
         matrix.eliminate_zeros()

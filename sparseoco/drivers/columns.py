@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparseoco.drivers.kernels import Kernels, kernels_for
-from sparseoco.drivers.tally import tally
+from sparseoco.drivers.kernels import TALLY, Kernels, kernels_for
 from sparseoco.learners.definition import START, Rule
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
@@ -116,7 +115,7 @@ class Columns:
         """(n_bins, columns) int64: weights that are not zero, by the bin of their feature."""
         out = np.zeros((n_bins, self.columns), np.int64)
         for first, stop, weights in self.sweep():
-            tally(weights, bins[first:stop], out)
+            TALLY(weights, bins[first:stop], out)
         return out
 
     def restore(self, name: str, value: np.ndarray) -> None:

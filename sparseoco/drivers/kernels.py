@@ -8,6 +8,7 @@ into it, the package's sources included: one file a kernel, written whole and re
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from numba.core.errors import NumbaError
 
 from sparseoco.drivers import outputs as responses
 from sparseoco.drivers import stream
+from sparseoco.drivers.tally import tally
 from sparseoco.drivers.tuples import LOAD, STORE
 from sparseoco.learners.definition import Rule
 from sparseoco.losses import Loss
@@ -47,15 +49,8 @@ class Kernels(NamedTuple):
 def sources_digest() -> str:
     """SHA-256 of every source that machine code is made from."""
     package = Path(__file__).parent.parent
-    names = (
-        "functions.py",
-        "losses.py",
-        "penalties.py",
-        "drivers/stream.py",
-        "drivers/outputs.py",
-        "drivers/tuples.py",
-    )
-    files = [*(package / name for name in names), *sorted((package / "learners").glob("*.py"))]
+    files = [package / name for name in ("functions.py", "losses.py", "penalties.py")]
+    files += sorted((package / "learners").glob("*.py")) + sorted((package / "drivers").glob("*.py"))
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -116,6 +111,9 @@ def compiled(function: Callable[..., Any], key: list[str]) -> Callable[..., Any]
     return call
 
 
+TALLY = compiled(tally, ["tally"])
+
+
 def _name(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
@@ -123,17 +121,21 @@ def _name(function: Callable[..., Any]) -> str:
 def _compile(function: Callable[..., Any], key: list[str], types: tuple[Any, ...]) -> Callable[..., Any]:
     """The machine code for those types: loaded, or made and kept; without a cache where none can be written or read."""
     content = json.dumps([sources_digest(), key, sorted(_OPTIONS.items())])
-    name = f"{function.__name__}_{hashlib.sha256(content.encode()).hexdigest()[:24]}"
+    name = f"{function.__name__.split('_')[0]}_{hashlib.sha256(content.encode()).hexdigest()[:24]}"
     function.__name__ = function.__qualname__ = name
     if numba.config.DISABLE_JIT:
         return function
-    try:
-        kernel = numba.njit(cache=True, pipeline_class=_Restrict, **_OPTIONS)(function)
-        kernel.compile(types)
-    except NumbaError:
-        raise
-    except Exception:  # no folder for the cache, or files in it that were cut short: numba says either in many ways
-        kernel = numba.njit(pipeline_class=_Restrict, **_OPTIONS)(function)
-        kernel.compile(types)
+    for cached in (True, True, False):  # files of the cache that were cut short are emptied and made again
+        try:
+            kernel = numba.njit(cache=cached, pipeline_class=_Restrict, **_OPTIONS)(function)
+            kernel.compile(types)
+            break
+        except NumbaError:
+            raise
+        except Exception:  # what a broken file, a full disk or a folder that cannot be written raises is not documented
+            if not cached:
+                raise
+            with suppress(Exception):
+                kernel._cache.flush()
     kernel.disable_compile()
     return kernel

@@ -8,11 +8,15 @@ Bits do not depend on how a stream is cut or on which columns lie side by side: 
 own, sums over a row run in the order of its nonzeros, and nothing here reorders floating point.
 """
 
+import numpy as np
 from numba.extending import register_jitable
 
+from sparseoco.drivers.prefetch import prefetch
 from sparseoco.learners.definition import Clock, advance
 
 LARGEST = 1.7976931348623157e308
+AHEAD = 24  # nonzeros between asking for a feature's state and using it: memory is slower than arithmetic
+LINE_BYTES = 64
 
 
 @register_jitable(forceinline=True)
@@ -30,7 +34,15 @@ def margins_of_row(
     width = 1 if alone else z.shape[0]
     for c in range(width):
         z[c] = 0
+    span = state.shape[1] * width
+    line = LINE_BYTES // z.itemsize
     for k in range(start, stop):
+        if not alone and k + AHEAD < indices.shape[0]:
+            far = np.int64(indices[k + AHEAD]) * span
+            end = far + span
+            while far < end:
+                prefetch(state, far)
+                far += line
         j = indices[k]
         x = counts[k]
         slots = state[j]

@@ -1,10 +1,8 @@
 """Counting the weights that are not zero."""
 
 import numpy as np
-from numba import njit
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
 def tally(weights, bins, out):
     """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as not zero.
 

@@ -1,0 +1,207 @@
+"""The face of the learners: grids, labels, matrices, files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sparseoco.errors import InputError, StorageError
+from sparseoco.learner import Learner, bytes_per_column
+from sparseoco.learners import ALGORITHMS
+from tests.oracles import fobos
+
+
+@pytest.fixture
+def data() -> tuple[sp.csr_matrix, np.ndarray]:
+    rng = np.random.default_rng(5)
+    X = sp.csr_matrix(rng.integers(1, 4, (80, 12)) * (rng.random((80, 12)) < 0.3), dtype=np.float64)
+    return X, rng.integers(0, 2, 80)
+
+
+def test_a_grid_is_a_product_in_the_order_of_the_definition() -> None:
+    learner = Learner("fobos", grid={"lam": [0, 1e-3], "eta0": [1, 0.1]}, n_features=3)
+    assert learner.configurations == [
+        {"eta0": 1.0, "lam": 0.0},
+        {"eta0": 1.0, "lam": 1e-3},
+        {"eta0": 0.1, "lam": 0.0},
+        {"eta0": 0.1, "lam": 1e-3},
+    ]
+    assert Learner("fobos", grid={"lam": 0.1}, n_features=3).configurations == [{"eta0": 0.5, "lam": 0.1}]
+    assert Learner("fobos", grid=[{"lam": 3}, {}], n_features=3, n_classes=5).n_columns == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"algorithm": "sgd"}, "algorithm='sgd' is not known; choose one of fobos"),
+        ({"loss": "huber"}, "loss='huber' is not known"),
+        ({"penalty": "l0"}, "penalty='l0' is not known"),
+        ({"grid": {"gamma": [1]}}, "fobos has no parameter 'gamma'; it has eta0, lam"),
+        ({"grid": {"eta0": [0.0]}}, "fobos: eta0=0.0 must be greater than 0"),
+        ({"grid": {"lam": [-1]}}, "lam=-1 must not be negative"),
+        ({"grid": {"lam": [float("nan")]}}, "lam=nan is not finite"),
+        ({"grid": {"lam": ["x"]}}, "lam='x' is not a number"),
+        ({"grid": {"lam": []}}, "lam has no values"),
+        ({"grid": []}, "empty list"),
+        ({"grid": "lam"}, "grid must map parameters to values"),
+        ({"algorithm": "stda", "grid": {"p": 0.5}}, "p=0.5 must be at least 1, or inf"),
+        ({"algorithm": "stda", "grid": {"by": "count"}}, "by='count' must be subgradient or feature"),
+        ({"n_features": 0}, "n_features=0 must be a whole number"),
+        ({"n_classes": 0}, "n_classes=0 must be a whole number"),
+        ({"n_classes": None}, "loss='logistic' needs classes"),
+        ({"dtype": "float16"}, "dtype='float16' must be float32 or float64"),
+    ],
+)
+def test_refusals_name_what_is_wrong(arguments: dict, message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        Learner(**{"algorithm": "fobos", "n_features": 3} | arguments)
+    assert message in str(raised.value)
+
+
+def test_infinite_order_and_mixed_orders(data: tuple) -> None:
+    X, y = data
+    grid = {"p": [1, 2, float("inf"), "inf"], "lam": [1e-3, 1e-2]}
+    learner = Learner("stda", grid=grid, n_features=12).partial_fit(X, y)
+    assert [entry["p"] for entry in learner.configurations] == [1, 2, "inf", "inf"] * 2
+    for i, configuration in enumerate(learner.configurations):
+        alone = Learner("stda", grid=[configuration], n_features=12).partial_fit(X, y)
+        assert alone.weights().tobytes() == learner.weights_of(i).tobytes()
+        assert alone.nonzeros()[0] == learner.nonzeros()[i] == np.count_nonzero(learner.weights_of(i))
+        assert alone.decision_function(X)[:, 0].tobytes() == learner.decision_function(X)[:, i].tobytes()
+    assert learner.weights([5, 0]).tobytes() == learner.weights()[:, [5, 0]].tobytes()
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_nonzeros_by_bin(data: tuple, classes: int) -> None:
+    X, y = data
+    learner = Learner("rda", grid={"lam": [1e-3, 0.05, 0.3]}, n_features=12, n_classes=classes).partial_fit(X, y)
+    bins = np.arange(12) // 5
+    weights = learner.weights().reshape(12, 3, -1)
+    expected = [(weights[bins == b] != 0).sum(axis=(0, 2)) for b in range(3)]
+    assert learner.nonzeros(bins).tolist() == np.array(expected).tolist()
+    assert learner.nonzeros().tolist() == np.sum(expected, axis=0).tolist()
+
+
+def test_odd_matrices_mean_the_same(data: tuple) -> None:
+    X, y = data
+    expected = Learner("cl-fobos", loss="hinge", n_features=12).partial_fit(X, y).weights().tobytes()
+    twice = sp.coo_matrix(X)  # every entry in two halves, out of order, and zeros stored
+    halves = sp.csr_matrix(
+        (
+            np.concatenate([twice.data / 2, twice.data / 2, [0.0]]),
+            (np.r_[twice.row, twice.row, 3], np.r_[twice.col, twice.col, 3]),
+        ),
+        X.shape,
+    )
+    wide = X.copy()
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    backwards = X.copy()
+    for i in range(80):
+        row = slice(X.indptr[i], X.indptr[i + 1])
+        backwards.indices[row], backwards.data[row] = X.indices[row][::-1], X.data[row][::-1]
+    backwards.has_sorted_indices = False
+    before = halves.data.copy()
+    for matrix in (halves, wide, backwards, X.astype(np.int64), X.astype(np.uint8), X.tocsc(), sp.csr_array(X)):
+        assert Learner("cl-fobos", loss="hinge", n_features=12).partial_fit(matrix, y).weights().tobytes() == expected
+    assert halves.data.tobytes() == before.tobytes()
+    signs = Learner("cl-fobos", loss="hinge", n_features=12).partial_fit(X, 2 * y - 1)
+    assert signs.weights().tobytes() == expected
+
+
+def test_bad_rows_and_labels_are_refused_and_nothing_is_learned(data: tuple) -> None:
+    X, y = data
+    learner = Learner("fobos", n_features=12)
+    for value in (np.nan, np.inf, -np.inf):
+        bad = X.copy()
+        bad.data[bad.indptr[7]] = value
+        with pytest.raises(InputError, match="in row 7"):
+            learner.partial_fit(bad, y)
+    small = Learner("fobos", n_features=12, dtype="float32")
+    with pytest.raises(InputError, match="too large for float32 in row"):
+        small.partial_fit(X * 1e300, y)
+    for labels, message in (
+        (np.where(np.arange(80) == 9, 2, y), "y of row 9"),
+        (y[:5], "X has 80 rows"),
+        (["a"] * 80, "y holds"),
+    ):
+        with pytest.raises(InputError, match=message):
+            learner.partial_fit(X, labels)
+    with pytest.raises(InputError, match="must be a SciPy sparse matrix"):
+        learner.partial_fit(X.toarray(), y)
+    with pytest.raises(InputError, match="this learner takes"):
+        learner.partial_fit(X[:, :5], y)
+    with pytest.raises(InputError, match="counts must be"):
+        learner.partial_fit(X.astype(np.complex128), y)
+    assert learner.progress.rows == 0
+    assert not learner.weights().any()
+
+
+def test_regression_learns_numbers(data: tuple) -> None:
+    X, _ = data
+    y = X @ np.linspace(-1, 1, 12)
+    learner = Learner("fobos", loss="squared", grid={"eta0": 0.05}, n_features=12, n_classes=None)
+    learner.partial_fit(X, y)
+    expected = list(fobos(X.toarray(), y, "squared", 0.05, 1e-5))[-1]
+    np.testing.assert_allclose(learner.weights()[:, 0], expected, atol=1e-12)
+    assert learner.progress.error_count.tolist() == [0]
+
+
+@pytest.mark.parametrize(("classes", "label"), [(1, 0), (2, 1), (3, 2)])
+def test_one_label_only(classes: int, label: int) -> None:
+    X = sp.csr_matrix(np.eye(4))
+    learner = Learner("rda", n_features=4, n_classes=classes).partial_fit(X, np.full(4, label))
+    assert np.isfinite(learner.weights()).all()
+    assert learner.decision_function(X).shape == (4, 1, classes if classes > 2 else 1)
+
+
+def test_empty_calls_change_nothing(data: tuple) -> None:
+    X, y = data
+    learner = Learner("stda", n_features=12).partial_fit(X[:0], y[:0])
+    assert learner.progress.rows == 0
+    learner.partial_fit(sp.csr_matrix((3, 12)), [0, 1, 0])
+    assert learner.progress.rows == 3
+    assert not learner.weights().any()
+
+
+def test_shard_arrays_are_taken_as_they_are(data: tuple) -> None:
+    X, y = data
+    expected = Learner("fobos", n_features=12).partial_fit(X, y).weights().tobytes()
+    for counts in (np.uint16, np.uint32, np.float32, np.float64):
+        for index in (np.int32, np.int64):
+            arrays = X.indptr.astype(np.int64), X.indices.astype(index), X.data.astype(counts), y.astype(np.int32)
+            for array in arrays:
+                array.flags.writeable = False
+            learner = Learner("fobos", n_features=12)
+            learner.learn_rows(*arrays)
+            assert learner.weights().tobytes() == expected
+
+
+def test_files_that_are_not_learners(tmp_path: Path, data: tuple) -> None:
+    X, y = data
+    learner = Learner("stda", grid={"p": [1, "inf"]}, n_features=12).partial_fit(X, y)
+    path = tmp_path / "learner"
+    learner.save(path)
+    whole = path.read_bytes()
+    with pytest.raises(StorageError, match="does not exist"):
+        Learner.load(tmp_path / "none")
+    for cut in range(0, len(whole), 211):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(StorageError, match="not a learner that can be trusted"):
+            Learner.load(path)
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(StorageError, match="trusted"):
+        Learner.load(path)
+    with pytest.raises(StorageError, match=r"[Nn]ot a directory|cannot"):
+        learner.save(path / "inside" / "a file")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_bytes_a_column(name: str, loss: str) -> None:
+    learner = Learner(name, loss=loss, grid={"lam": [0.1] * 16}, n_features=1000, dtype="float32")
+    ((_, block),) = learner._blocks
+    held = block.state.nbytes + block.stamp.nbytes
+    assert held / 16 <= bytes_per_column(name, 1000, "float32", loss=loss) <= 1.2 * held / 16

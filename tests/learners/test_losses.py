@@ -1,0 +1,75 @@
+"""Losses by finite differences, proximal maps by their optimality condition, exp and log1p against the C library's."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparseoco.errors import InputError
+from sparseoco.functions import exp_of_negative, log1p_of_fraction
+from sparseoco.losses import LOSSES, find_loss
+from sparseoco.penalties import PENALTIES, find_penalty
+from tests.oracles import SLOPES, VALUES
+
+margins = st.floats(-40, 40)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@given(z=margins, y=st.sampled_from([-1.0, 1.0]))
+def test_slope_is_the_derivative_of_the_value(name: str, z: float, y: float) -> None:
+    loss, h = LOSSES[name], 1e-5
+    if abs(y * z - 1) <= 2 * h:  # the kink of the hinges
+        return
+    difference = (loss.value(z + h, y) - loss.value(z - h, y)) / (2 * h)
+    assert loss.slope(z, y) == pytest.approx(difference, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@given(z=st.floats(-700, 700), y=st.sampled_from([-1.0, 1.0]))
+def test_losses_equal_the_oracles(name: str, z: float, y: float) -> None:
+    assert LOSSES[name].value(z, y) == pytest.approx(VALUES[name](z, y), rel=1e-13, abs=1e-300)
+    assert LOSSES[name].slope(z, y) == pytest.approx(SLOPES[name](z, y), rel=1e-13, abs=1e-300)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@given(z=margins, other=margins, y=st.sampled_from([-1.0, 1.0]))
+def test_losses_are_convex(name: str, z: float, other: float, y: float) -> None:
+    loss = LOSSES[name]
+    assert loss.value(other, y) >= loss.value(z, y) + loss.slope(z, y) * (other - z) - 1e-9
+
+
+@given(z=st.floats(allow_nan=False, allow_infinity=False), y=st.sampled_from([-1.0, 1.0]))
+def test_the_logistic_slope_is_never_zero(z: float, y: float) -> None:
+    assert -y * LOSSES["logistic"].slope(z, y) > 0.0
+    assert math.isfinite(LOSSES["logistic"].value(z, y))
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@given(v=st.floats(-1e6, 1e6), a=st.floats(0, 1e6))
+def test_prox_is_optimal(name: str, v: float, a: float) -> None:
+    """0 ∈ w − v + a·∂|w|."""
+    w = PENALTIES[name].prox(v, a)
+    if w == 0:
+        assert abs(v) <= a or v == w
+    else:
+        assert w - v + a * math.copysign(1.0, w) == pytest.approx(0.0, abs=1e-9 * max(1.0, abs(v), a))
+
+
+@given(x=st.floats(-700, 0))
+def test_exp(x: float) -> None:
+    assert exp_of_negative(x) == pytest.approx(math.exp(x), rel=4.5e-16)
+
+
+@given(x=st.floats(0, 1))
+def test_log1p(x: float) -> None:
+    assert log1p_of_fraction(x) == pytest.approx(math.log1p(x), rel=4.5e-16, abs=1e-323)
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(InputError, match="loss='log' is not known; choose one of logistic"):
+        find_loss("log")
+    with pytest.raises(InputError, match="penalty='lasso' is not known"):
+        find_penalty("lasso")
+    assert np.isnan(LOSSES["squared"].value(np.nan, 1.0))
