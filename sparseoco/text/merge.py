@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sparseoco.errors import InputError
 from sparseoco.text.arrays import load_arrays, save_arrays, string_array, string_buffers
-from sparseoco.text.kernels.order import add_at, distinct, global_keys, locate
+from sparseoco.text.kernels.order import add_at, distinct, global_keys, locate, spread
 from sparseoco.text.vocabulary import Vocabulary
 
 MAX_GRAMS = 2**31 - 1
@@ -159,6 +159,6 @@ class Merged:
                 begin = sum(end - start for start, end in slices[:index])
                 start, end = slices[index]
                 places = arrays[f"places_{n}"][begin : begin + end - start]
-                result[piece[f"nodes_{n}"][start:end]] = ids[below : below + size][places]
+                spread(ids[below : below + size], places, piece[f"nodes_{n}"][start:end], result)
                 below += size
         return result

@@ -1,8 +1,8 @@
 """A strict scanner for the plain majority of JSON lines; what else there is goes to a full parser, a line at a time.
 
-Taken here: objects on one line whose keys and strings are ASCII with simple escapes, whose values are strings, numbers
-and literals. Left: nested values, raw or escaped characters beyond ASCII, keys twice, wanted fields that are neither
-string nor integer, and anything that is not JSON.
+Taken here: objects on one line whose strings are UTF-8 with simple escapes, whose values are strings, numbers and
+literals. Left: nested values, `u` escapes, escapes in keys, keys twice, wanted fields that are neither string nor
+integer, and anything that is not JSON.
 """
 
 import numpy as np
@@ -46,6 +46,36 @@ def _blank(data, i):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _follows(data, i, low, high):
+    return low <= data[i] <= high
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _beyond_ascii(data, i):
+    """End of the run of bytes above 127 at i, or -1 if it is not well-formed UTF-8 (Unicode 16.0, table 3-7)."""
+    while data[i] >= 0x80:
+        byte = data[i]
+        if 0xC2 <= byte <= 0xDF:
+            size = 2
+            good = True
+        elif 0xE0 <= byte <= 0xEF:
+            size = 3
+            good = _follows(data, i + 1, 0xA0 if byte == 0xE0 else 0x80, 0x9F if byte == 0xED else 0xBF)
+        elif 0xF0 <= byte <= 0xF4:
+            size = 4
+            good = _follows(data, i + 1, 0x90 if byte == 0xF0 else 0x80, 0x8F if byte == 0xF4 else 0xBF)
+        else:
+            return -1
+        for k in range(1, size):
+            if not _follows(data, i + k, 0x80, 0xBF):
+                return -1
+        if not good:
+            return -1
+        i += size
+    return i
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def _string(data, i):
     """From the byte after a quote: (place of the closing quote, escapes seen), or (-1, ·) if the line is not for us."""
     escaped = False
@@ -62,6 +92,11 @@ def _string(data, i):
         byte = data[i]
         if byte == 0x22:
             return i, escaped
+        if byte >= 0x80:
+            i = _beyond_ascii(data, i)
+            if i < 0:
+                return -1, escaped
+            continue
         if byte != 0x5C:
             return -1, escaped
         byte = data[i + 1]

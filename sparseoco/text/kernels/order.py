@@ -20,6 +20,47 @@ def total_grams(indptr, grams, counts, dropped, size):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def local_keys(keys, nodes, place, rank, low, packed, shift):
+    """Keys in alphabetical numbers of the grams `nodes`: place[prefix] · 2^low + rank[last token].
+
+    packed  (nodes.size,) uint64, filled with key · 2^shift + node: sorted, it has the keys in order, with their nodes
+    """
+    for i in range(nodes.size):
+        key = keys[nodes[i]]
+        prefix = np.uint64(place[np.int64(key >> np.uint64(32))])
+        last = np.uint64(rank[np.int64(key & np.uint64(0xFFFFFFFF))])
+        packed[i] = (((prefix << low) | last) << shift) | (np.uint64(nodes[i]) if shift else np.uint64(0))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def unpack_keys(packed, low, shift):
+    """(keys prefix · 2^32 + last token, nodes int32) of what `local_keys` packed."""
+    keys, nodes = np.empty(packed.size, np.uint64), np.empty(packed.size, np.int32)
+    last, node = (np.uint64(1) << low) - np.uint64(1), (np.uint64(1) << shift) - np.uint64(1)
+    for i in range(packed.size):
+        key = packed[i] >> shift
+        keys[i] = ((key >> low) << np.uint64(32)) | (key & last)
+        nodes[i] = packed[i] & node
+    return keys, nodes
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def take_columns(table, rows, first, second):
+    """(table[rows, first], table[rows, second])."""
+    a, b = np.empty(rows.size, table.dtype), np.empty(rows.size, table.dtype)
+    for i in range(rows.size):
+        a[i], b[i] = table[rows[i], first], table[rows[i], second]
+    return a, b
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def spread(values, places, nodes, result):
+    """result[nodes[i]] = values[places[i]]."""
+    for i in range(nodes.size):
+        result[nodes[i]] = values[places[i]]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def global_keys(keys, first, prefix_map, token_map):
     """Keys of a piece's slice in common numbers: prefix_map[(key >> 32) − first] · 2^32 + token_map[low half]."""
     result = np.empty(keys.size, np.uint64)

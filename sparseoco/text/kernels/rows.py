@@ -10,7 +10,7 @@ from numba import njit
 @njit(nogil=True, cache=True, error_model="numpy")
 def _places(indptr, grams, order, sizes):
     """Where each gram's entries begin when grams lie in `order` (−1: left out), and the entries before each row."""
-    at = np.full(sizes.size, -1, np.int64)
+    at = np.full(sizes.size, -1, np.int32)  # a piece has fewer than 2^31 entries
     n = 0
     for gram in order:
         at[gram] = n

@@ -113,7 +113,8 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> tuple[bytes, 
         except (ValueError, RecursionError):
             raise UnreadableError("not valid JSON") from None
     if isinstance(row, dict) and isinstance(row.get(options.id_field), float):
-        row = json.loads(raw)  # a whole number beyond 64 bits, which the faster parser rounds
+        # A whole number beyond 64 bits, which the faster parser rounds.
+        row = json.loads(raw.decode("utf-8", "surrogateescape"))
     if not isinstance(row, dict):
         raise UnreadableError("not a JSON object")
     for name, wanted in options.where.items():
