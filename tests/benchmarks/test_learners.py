@@ -40,7 +40,7 @@ CASES = [
     Case("fobos", "logistic", 64, "float32", {}, FAMILY),
     Case("cl-fobos", "logistic", 64, "float32", {}, FAMILY),
     Case("fobos", "hinge", 64, "float32", {}, FAMILY),
-    Case("cl-fobos", "hinge", 64, "float32", {}, {}),
+    Case("cl-fobos", "hinge", 64, "float32", {}, FAMILY),
     Case("rda", "logistic", 64, "float32", {}, {"zipf": 10.0, "imdb": 10.0}),
     Case("stda", "logistic", 64, "float32", {"p": 2}, {"zipf": 5.0, "imdb": 5.0}),
     Case("stda", "hinge", 64, "float32", {"p": "inf"}, {"zipf": 5.0, "imdb": 5.0}),
