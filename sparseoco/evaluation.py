@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from sparseoco.errors import InputError
 from sparseoco.model import Model
@@ -38,6 +37,9 @@ def evaluate_model(model: Model, inputs: Sequence[str], where: dict[str, str], p
 
 
 def _compare(classes: list[str], truth: Any, guesses: Any) -> dict[str, Any]:
+    # Imported where it is used: it takes most of a second, and every worker imports this module.
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
     labels = list(range(len(classes)))
     precision, recall, f1, support = precision_recall_fscore_support(truth, guesses, labels=labels, zero_division=0.0)
     return {

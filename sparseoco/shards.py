@@ -125,8 +125,8 @@ class Manifest(_Record):
 
     @cached_property
     def digest(self) -> str:
-        """A name for the content: equal for equal manifests."""
-        return digest_value(self.model_dump(mode="json"))
+        """A name for what can be learned from it: shards, features, labels and options, wherever the text came from."""
+        return digest_value(self.model_dump(mode="json", include={"options_digest", "features", "labels", "shards"}))
 
 
 def write_shard(folder: Path, rows: Rows, *, n_features: int, source: int = 0) -> ShardEntry:
