@@ -217,6 +217,8 @@ def _download(described: Card, file: CardFile, url: str, target: Path, progress:
                     raise storage_error(error, target) from error
                 if progress:
                     progress(f"fetch {file.name}", done, file.size or total)
+    except InputError:
+        raise
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ImportError) as error:
         raise InputError(
             f"{described.name} could not be downloaded from {url} ({_why(error)}). "

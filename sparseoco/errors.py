@@ -10,8 +10,8 @@ class SparseocoError(Exception):
     exit_code = 1
 
 
-class InputError(SparseocoError):
-    """Bad input, option or run file: names the file and line, or the key."""
+class InputError(SparseocoError, ValueError):
+    """Bad input, option or run file: names the file and line, or the key. A `ValueError`, as libraries expect."""
 
     exit_code = 2
 
