@@ -1,6 +1,7 @@
 """Sparse online learning over large text corpora: raw text to Parquet shards to models to reports."""
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 __version__ = version("sparseoco")
 
@@ -10,10 +11,15 @@ from sparseoco.metrics import read_metrics
 from sparseoco.model import Model
 from sparseoco.shards import Store, read_shards
 
+if TYPE_CHECKING:
+    from sparseoco.estimators import SparseOnlineClassifier, SparseOnlineRegressor
+
 __all__ = [
     "InputError",
     "Learner",
     "Model",
+    "SparseOnlineClassifier",
+    "SparseOnlineRegressor",
     "SparseocoError",
     "StorageError",
     "Store",
@@ -21,3 +27,11 @@ __all__ = [
     "read_metrics",
     "read_shards",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("SparseOnlineClassifier", "SparseOnlineRegressor"):
+        from sparseoco import estimators  # loads scikit-learn, which takes longer than all the rest
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

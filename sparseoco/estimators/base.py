@@ -1,0 +1,202 @@
+"""What the estimators share: parameters, rows, epochs, weights."""
+
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sparseoco.drivers.order import epoch_rows
+from sparseoco.errors import InputError
+from sparseoco.examples import checked_rows
+from sparseoco.learner import Learner
+from sparseoco.learners import find_algorithm
+
+_PARAMETERS = ("lam", "eta0", "gamma", "p", "K", "by", "R", "predict_gradient")
+_RENAMED = {"predict_gradient": "predict"}  # an estimator's `predict` is its method
+_WHOLE = (int, np.integer)
+_SHUFFLED_ROWS = 8192  # rows of a shuffled epoch that are copied at a time
+
+
+class SparseOnline(BaseEstimator):  # type: ignore[misc]
+    """See `SparseOnlineClassifier` for the parameters."""
+
+    learner_: Learner
+    n_features_in_: int
+
+    def __init__(
+        self,
+        algorithm: str,
+        loss: str,
+        penalty: str,
+        lam: float | None,
+        eta0: float | None,
+        gamma: float | None,
+        p: float | str | None,
+        K: int | None,
+        by: str | None,
+        R: float | None,
+        predict_gradient: str | None,
+        epochs: int,
+        shuffle: bool,
+        random_state: Any,
+        fit_intercept: bool,
+        dtype: Any,
+    ) -> None:
+        self.algorithm = algorithm
+        self.loss = loss
+        self.penalty = penalty
+        self.lam = lam
+        self.eta0 = eta0
+        self.gamma = gamma
+        self.p = p
+        self.K = K
+        self.by = by
+        self.R = R
+        self.predict_gradient = predict_gradient
+        self.epochs = epochs
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.fit_intercept = fit_intercept
+        self.dtype = dtype
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fitted learner goes as the bytes of its own file: compiled loops cannot be pickled."""
+        state = dict(super().__getstate__())
+        if "learner_" in state:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "learner"
+                self.learner_.save(file)
+                state["learner_"] = file.read_bytes()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        if "learner_" in state:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "learner"
+                file.write_bytes(state["learner_"])
+                state["learner_"] = Learner.load(file)
+        super().__setstate__(state)
+
+    def _new_learner(self, n_features: int, n_classes: int | None) -> Learner:
+        """A learner with the parameters of this moment, all of them checked."""
+        known = {parameter.name for parameter in find_algorithm(self.algorithm).parameters}
+        given = {}
+        for name in _PARAMETERS:
+            if getattr(self, name) is not None:
+                renamed = _RENAMED.get(name, name)
+                given[renamed if renamed in known else name] = getattr(self, name)
+        return Learner(
+            self.algorithm,
+            loss=self.loss,
+            penalty=self.penalty,
+            grid=[given],
+            n_features=n_features + bool(self.fit_intercept),
+            n_classes=n_classes,
+            dtype=self.dtype,
+        )
+
+    def _going_on(self, n_classes: int | None) -> Learner:
+        """The learner that earlier calls of `partial_fit` left, if its parameters are still the estimator's."""
+        now = self._new_learner(self.n_features_in_, n_classes)
+        if _description(now) != _description(self.learner_):
+            raise InputError(
+                "The parameters are not those of the first partial_fit; set them back, or call fit to start again."
+            )
+        return self.learner_
+
+    def _sparse(self, X: Any, *, reset: bool) -> Any:
+        """X as CSR, its features counted (`reset`) or compared with those of the fit."""
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=False)
+        return X if sp.issparse(X) else sp.csr_matrix(X)
+
+    def _rows(self, matrix: Any, learner: Learner) -> sp.csr_matrix:
+        """Rows the learner can take unchecked, the constant feature last."""
+        rows = checked_rows(matrix, self.n_features_in_, learner.dtype)
+        if learner.n_features > self.n_features_in_:
+            rows = sp.hstack([rows, np.ones((rows.shape[0], 1), learner.dtype)], format="csr")
+        return rows
+
+    def _fit(self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray) -> None:
+        if isinstance(self.epochs, bool) or not isinstance(self.epochs, _WHOLE) or self.epochs < 1:
+            raise InputError(f"epochs={self.epochs!r} must be a whole number of at least 1.")
+        seed = self._seed() if self.shuffle else 0
+        for epoch in range(1, int(self.epochs) + 1):
+            if not self.shuffle:
+                learner.learn_rows(rows.indptr, rows.indices, rows.data, labels)
+                continue
+            n_rows = rows.shape[0]
+            for start in range(0, n_rows, _SHUFFLED_ROWS):
+                stop = min(start + _SHUFFLED_ROWS, n_rows)
+                chosen = epoch_rows(seed, epoch, True, n_rows, start, stop, -1, 1)
+                part = rows[chosen]
+                learner.learn_rows(part.indptr, part.indices, part.data, labels[chosen])
+        self._settle(learner, 0)
+
+    def _partial_fit(self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray) -> None:
+        before = int(learner.diverged[0])
+        learner.learn_rows(rows.indptr, rows.indices, rows.data, labels)
+        self._settle(learner, before)
+
+    def _settle(self, learner: Learner, diverged_before: int) -> None:
+        self.learner_ = learner
+        row = int(learner.diverged[0])
+        if row and not diverged_before:
+            warnings.warn(
+                f"{self.algorithm} diverged: at row {row} of its stream a margin passed every bound, and from there on "
+                "nothing was learned; smaller steps (eta0, 1/gamma) or scaled features prevent it.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, _WHOLE):
+            if not 0 <= self.random_state < 2**63:
+                raise InputError(f"random_state={self.random_state!r} must be from 0 to 2**63 − 1.")
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _margins(self, X: Any) -> np.ndarray:
+        """(rows, outputs)."""
+        check_is_fitted(self)
+        rows = self._rows(self._sparse(X, reset=False), self.learner_)
+        margins: np.ndarray = self.learner_.margins(rows.indptr, rows.indices, rows.data)[:, 0]
+        return margins
+
+    def _weights(self) -> np.ndarray:
+        """(outputs, features), the constant feature included."""
+        check_is_fitted(self)
+        return np.ascontiguousarray(self.learner_.weights_of(0).T)
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """(outputs,): the weight of the constant feature, zeros where there is none."""
+        weights = self._weights()
+        if weights.shape[1] > self.n_features_in_:
+            return weights[:, -1]
+        return np.zeros(len(weights), weights.dtype)
+
+
+def _description(learner: Learner) -> tuple[Any, ...]:
+    """All that a learner was made from."""
+    return (
+        learner.algorithm,
+        learner.loss,
+        learner.penalty,
+        learner.configurations,
+        learner.n_features,
+        learner.n_classes,
+        learner.dtype,
+    )

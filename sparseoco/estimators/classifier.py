@@ -1,0 +1,159 @@
+"""The learners as a scikit-learn classifier."""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import ClassifierMixin
+from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+
+from sparseoco.errors import InputError
+from sparseoco.estimators.base import SparseOnline
+
+
+class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[misc]
+    """A linear classifier trained online on sparse rows.
+
+    Parameters
+    ----------
+    algorithm, loss, penalty : names, as `sparseoco.Learner` takes them; ``sparseoco algorithms`` lists the learners.
+    lam, eta0, gamma, p, K, by, R, predict_gradient : parameters of the learner, None for its own default; one that the
+        learner does not have is refused. `predict_gradient` is the parameter `predict` of the optimistic learners.
+    epochs : times `fit` goes through the rows; the rounds are counted on, steps do not start again.
+    shuffle, random_state : whether each epoch of `fit` goes in an order of its own, a function of the seed, the epoch
+        and the number of rows: that of `sparseoco.drivers.order`. An integer is the seed itself; None and a
+        `RandomState` draw one.
+    fit_intercept : adds a constant feature of value 1. It is a feature like any other: the penalty shrinks it too.
+    dtype : float64 or float32, of the weights.
+
+    `partial_fit` learns its rows once, in their order, whatever `epochs` and `shuffle`: any cut of a stream into calls
+    gives the bits that one `fit` with ``epochs=1, shuffle=False`` gives. More than two classes are trained as the
+    loss says, one-vs-rest for losses of one margin. Dense input is accepted and made sparse.
+
+    Attributes
+    ----------
+    classes_ : the labels, sorted.
+    coef_ : (1, n_features) for two classes, positive weights speaking for ``classes_[1]``; (n_classes, n_features)
+        for more. Computed when it is read.
+    intercept_ : (1,) or (n_classes,).
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+    learner_ : the `sparseoco.Learner`, whose `progress` has the progressive loss and errors.
+
+    Raises `InputError`, a `ValueError`, naming the first row that has NaN, an infinity or an unknown label. A fit that
+    diverges warns with `ConvergenceWarning`, naming the row: nothing is learned from there on.
+
+    >>> import scipy.sparse as sp
+    >>> X = sp.csr_matrix([[1, 0, 2], [0, 3, 0], [2, 0, 1], [0, 1, 0]])
+    >>> model = SparseOnlineClassifier("fobos", lam=0.01).fit(X, ["spam", "ham", "spam", "ham"])
+    >>> model.predict(X).tolist()
+    ['spam', 'ham', 'spam', 'ham']
+    """
+
+    def __init__(
+        self,
+        algorithm: str = "fobos",
+        *,
+        loss: str = "logistic",
+        penalty: str = "l1",
+        lam: float | None = None,
+        eta0: float | None = None,
+        gamma: float | None = None,
+        p: float | str | None = None,
+        K: int | None = None,
+        by: str | None = None,
+        R: float | None = None,
+        predict_gradient: str | None = None,
+        epochs: int = 1,
+        shuffle: bool = False,
+        random_state: Any = None,
+        fit_intercept: bool = False,
+        dtype: Any = "float64",
+    ) -> None:
+        super().__init__(
+            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient,
+            epochs, shuffle, random_state, fit_intercept, dtype,
+        )  # fmt: skip
+
+    def fit(self, X: Any, y: Any) -> "SparseOnlineClassifier":
+        """Start anew and learn the rows, `epochs` times. X : (rows, features), sparse or dense; y : labels."""
+        matrix = self._sparse(X, reset=True)
+        y = _class_labels(y, matrix)
+        classes = np.unique(y)
+        learner = self._new_learner(self.n_features_in_, _number_of(classes))
+        self._fit(learner, self._rows(matrix, learner), _places(y, classes))
+        self.classes_ = classes
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "SparseOnlineClassifier":
+        """Learn the rows once, in order, after those of earlier calls. classes : all labels, in the first call."""
+        first = not hasattr(self, "learner_")
+        if first and classes is None:
+            raise InputError("classes must be passed in the first call of partial_fit: all labels that will ever come.")
+        known = np.unique(column_or_1d(classes)) if first else self.classes_
+        if classes is not None and not np.array_equal(np.unique(column_or_1d(classes)), known):
+            raise InputError("classes are not those of the first partial_fit; leave them out, or call fit instead.")
+        matrix = self._sparse(X, reset=first)
+        labels = _places(_class_labels(y, matrix), known)
+        n_classes = _number_of(known)
+        learner = self._new_learner(self.n_features_in_, n_classes) if first else self._going_on(n_classes)
+        self._partial_fit(learner, self._rows(matrix, learner), labels)
+        self.classes_ = known
+        return self
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """(1, n_features) for two classes, else (n_classes, n_features)."""
+        return self._weights()[:, : self.n_features_in_]
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Margins: (rows,) for two classes, positive for ``classes_[1]``; (rows, n_classes) for more."""
+        margins = self._margins(X)
+        return margins.ravel() if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The label of the largest margin, the first of equals."""
+        margins = self.decision_function(X)
+        place = (margins > 0).astype(np.int64) if margins.ndim == 1 else margins.argmax(axis=1)
+        labels: np.ndarray = self.classes_[place]
+        return labels
+
+    @available_if(lambda self: self.loss == "logistic")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(rows, n_classes) float64: 1/(1 + exp(−margin)), made to sum to 1 over more than two classes. For
+        ``loss="logistic"`` only: other margins are no log-odds."""
+        probabilities: np.ndarray = expit(self._margins(X).astype(np.float64))
+        if probabilities.shape[1] == 1:
+            return np.hstack([1.0 - probabilities, probabilities])
+        totals = probabilities.sum(axis=1, keepdims=True)
+        probabilities[totals[:, 0] == 0] = 1.0  # every class underflowed: none is likelier
+        totals[totals == 0] = probabilities.shape[1]
+        probabilities /= totals
+        return probabilities
+
+
+def _class_labels(y: Any, matrix: Any) -> np.ndarray:
+    """One label a row, in their own type."""
+    labels: np.ndarray = column_or_1d(y, warn=True)
+    check_consistent_length(matrix, labels)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        row = int(np.flatnonzero(~np.isfinite(labels))[0])
+        raise InputError(f"y has NaN or an infinity in row {row}.")
+    check_classification_targets(labels)
+    return labels
+
+
+def _number_of(classes: np.ndarray) -> int:
+    if len(classes) < 2:
+        raise InputError(f"y has only one class, {classes.tolist()}; a classifier needs at least two.")
+    return len(classes)
+
+
+def _places(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The index of each label in `classes`."""
+    place = {label: i for i, label in enumerate(classes.tolist())}
+    places = np.array([place.get(label, -1) for label in labels.tolist()], np.int64)
+    if (places < 0).any():
+        raise InputError(f"y of row {int(np.flatnonzero(places < 0)[0])} is not one of the classes.")
+    return places

@@ -1,0 +1,88 @@
+"""The learners as a scikit-learn regressor."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_consistent_length, column_or_1d
+
+from sparseoco.errors import InputError
+from sparseoco.estimators.base import SparseOnline
+from sparseoco.examples import checked_labels
+
+
+class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
+    """A linear regression trained online on sparse rows; parameters and attributes as `SparseOnlineClassifier`, with
+    `coef_` (n_features,) and `intercept_` (1,). Features and target should be of the order of 1: steps are sized for
+    that.
+
+    >>> import scipy.sparse as sp
+    >>> X = sp.csr_matrix([[1, 0], [0, 1], [1, 1]])
+    >>> model = SparseOnlineRegressor("fobos", lam=0.001, epochs=100).fit(X, [2.0, -1.0, 1.0])
+    >>> model.predict(X).round(1).tolist()
+    [2.0, -1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        algorithm: str = "fobos",
+        *,
+        loss: str = "squared",
+        penalty: str = "l1",
+        lam: float | None = None,
+        eta0: float | None = None,
+        gamma: float | None = None,
+        p: float | str | None = None,
+        K: int | None = None,
+        by: str | None = None,
+        R: float | None = None,
+        predict_gradient: str | None = None,
+        epochs: int = 1,
+        shuffle: bool = False,
+        random_state: Any = None,
+        fit_intercept: bool = False,
+        dtype: Any = "float64",
+    ) -> None:
+        super().__init__(
+            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient,
+            epochs, shuffle, random_state, fit_intercept, dtype,
+        )  # fmt: skip
+
+    def fit(self, X: Any, y: Any) -> "SparseOnlineRegressor":
+        """Start anew and learn the rows, `epochs` times. X : (rows, features), sparse or dense; y : numbers."""
+        matrix = self._sparse(X, reset=True)
+        targets = _targets(y, matrix)
+        learner = self._new_learner(self.n_features_in_, None)
+        self._fit(learner, self._rows(matrix, learner), targets)
+        return self
+
+    def partial_fit(self, X: Any, y: Any) -> "SparseOnlineRegressor":
+        """Learn the rows once, in order, after those of earlier calls."""
+        first = not hasattr(self, "learner_")
+        matrix = self._sparse(X, reset=first)
+        targets = _targets(y, matrix)
+        learner = self._new_learner(self.n_features_in_, None) if first else self._going_on(None)
+        self._partial_fit(learner, self._rows(matrix, learner), targets)
+        return self
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """(n_features,)."""
+        coefficients: np.ndarray = self._weights()[0, : self.n_features_in_]
+        return coefficients
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(rows,): the margins."""
+        return self._margins(X)[:, 0]
+
+
+def _targets(y: Any, matrix: Any) -> np.ndarray:
+    """One number a row."""
+    targets = column_or_1d(y, warn=True)
+    check_consistent_length(matrix, targets)
+    if targets.dtype.kind not in "biuf":
+        try:
+            targets = targets.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"y holds {targets.dtype}, not numbers.") from None
+    return checked_labels(targets, matrix.shape[0], None)
