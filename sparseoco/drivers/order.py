@@ -4,15 +4,22 @@ Nothing here is stored or depends on shards, workers or earlier draws, so any wo
 and every way of cutting the work gives the same stream.
 """
 
-import numba as nb
 import numpy as np
+from numba.extending import register_jitable
+
+from sparseoco.compiling import compiled
+
+
+def _kernel(function):
+    return compiled(function, [], ("drivers/order.py",))
+
 
 ROUNDS = 6
 EPOCH_STREAM = np.uint64(1)
 FOLD_STREAM = np.uint64(2)
 
 
-@nb.njit(cache=True, inline="never")
+@register_jitable
 def mix(x):
     """SplitMix64's finaliser (Steele, Lea & Flood 2014): a bijection of uint64 whose bits all depend on all."""
     x = (x + np.uint64(0x9E3779B97F4A7C15)) & np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -21,13 +28,13 @@ def mix(x):
     return x ^ (x >> np.uint64(31))
 
 
-@nb.njit(cache=True)
+@register_jitable
 def key(seed, stream, epoch):
     """One key for each (seed, stream, epoch)."""
     return mix(mix(mix(np.uint64(seed)) ^ stream) ^ np.uint64(epoch))
 
 
-@nb.njit(cache=True, nogil=True)
+@_kernel
 def epoch_rows(seed, epoch, shuffled, n_rows, start, stop, fold, folds):
     """Row numbers at positions start..stop of an epoch, those of the held-out fold left out.
 
@@ -60,7 +67,7 @@ def epoch_rows(seed, epoch, shuffled, n_rows, start, stop, fold, folds):
     return rows[:kept]
 
 
-@nb.njit(cache=True, nogil=True)
+@_kernel
 def fold_rows(seed, start, stop, fold, folds):
     """Row numbers in start..stop that belong to a fold, in document order. Returns int64."""
     fold_key = key(seed, FOLD_STREAM, 0)
@@ -73,7 +80,7 @@ def fold_rows(seed, start, stop, fold, folds):
     return rows[:kept]
 
 
-@nb.njit(cache=True, nogil=True)
+@_kernel
 def gather(rows, indptr, indices, counts, labels):
     """The rows named, as a CSR of their own: (indptr, indices, counts, labels), types as given."""
     out_indptr = np.zeros(rows.size + 1, np.int64)

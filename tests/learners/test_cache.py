@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.drivers import kernels
+from sparseoco import compiling
 from sparseoco.learner import Learner
 
 SCRIPT = """
@@ -71,7 +71,7 @@ def test_processes_that_compile_at_once_and_files_cut_short(tmp_path: Path) -> N
 def test_no_folder_for_the_cache(tmp_path: Path) -> None:
     """A package and a home that cannot be written: compiled without a cache, same weights."""
     package = tmp_path / "site" / "sparseoco"
-    shutil.copytree(Path(kernels.__file__).parents[1], package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(compiling.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
     environment |= {"PYTHONPATH": str(package.parent), "HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
     block = "import pathlib\nfor part in ('drivers',): (pathlib.Path(sys.argv.pop()) / part / '__pycache__').touch()\n"
@@ -93,6 +93,6 @@ def test_nothing_is_compiled_again_for_a_grid_of_the_same_shape(monkeypatch: pyt
         learner.decision_function(sp.csr_matrix((6, n_features)))
 
     train([0.1, 0.2], 6)
-    monkeypatch.setattr(kernels, "_compile", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(compiling, "_compile", lambda *_: pytest.fail("compiled again"))
     train([0.3, 0.4, 0.5], 9)
     train([0.3] * 40, 6)
