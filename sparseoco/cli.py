@@ -90,6 +90,9 @@ def ingest(
     id_field: Annotated[
         str, typer.Option(help="Field of the document's id; made from file and line where there is none.")
     ] = "id",
+    header: Annotated[
+        bool, typer.Option("--header/--no-header", help="Whether CSV names its columns; without, they are 1, 2, …")
+    ] = True,
     where: Where = None,
     labels: Annotated[
         Labels, typer.Option(help="Labels are names of classes, or numbers to predict.")
@@ -127,6 +130,7 @@ def ingest(
             "text_field": text_field,
             "label_field": label_field,
             "id_field": id_field,
+            "header": header,
             "where": pairs(where, "--where"),
             "labels": labels.value,
             "label_list": label_list.value,

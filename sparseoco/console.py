@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sparseoco.commit import storage_error
 from sparseoco.errors import SparseocoError
@@ -26,7 +26,7 @@ def progress_bars() -> Iterator[Report]:
         yield lambda step, done, total: None
         return
     columns = (TextColumn("{task.description:<12}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(*columns, MofNCompleteColumn(), TimeRemainingColumn(), console=errors, transient=True) as progress:
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=errors, transient=True) as progress:
         tasks: dict[str, TaskID] = {}
 
         def report(step: str, done: int, total: int) -> None:
