@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import joblib
@@ -27,6 +28,8 @@ from sparseoco import InputError, Learner, SparseOnlineClassifier, SparseOnlineR
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.estimators import classifier, regressor
 from sparseoco.learners import ALGORITHMS
+from sparseoco.learners.definition import Parameter, one_of
+from sparseoco.learners.fobos import FOBOS
 
 ROWS, FEATURES = 200, 30
 TEXTS = ["cheap pills now", "meeting at noon", "cheap cheap watches", "lunch at noon today", "pills", "the meeting"] * 5
@@ -128,6 +131,15 @@ def test_parameters_go_to_the_learner_and_those_it_lacks_are_refused() -> None:
         SparseOnlineClassifier("adam").fit(X, y)
     with pytest.raises(InputError, match="'hinge' needs classes"):
         SparseOnlineRegressor(loss="hinge").fit(X, y)
+
+
+def test_a_learner_that_comes_later_is_found_with_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    predict = Parameter("predict", "none", "the gradient expected next", one_of("none", "last"))
+    optimistic = replace(FOBOS, name="optimistic", parameters=(*FOBOS.parameters, predict))
+    monkeypatch.setitem(ALGORITHMS, "optimistic", optimistic)
+    model = SparseOnlineClassifier("optimistic", predict_gradient="last").fit(rows(), classes(2))
+    assert model.learner_.configurations[0]["predict"] == "last"
+    assert callable(model.predict)
 
 
 @pytest.mark.parametrize("epochs", [0, 1.5, True, None])
