@@ -1,0 +1,101 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparseoco import steps
+from sparseoco.cluster.connect import ClusterOptions, connect, worker_shape
+from sparseoco.config import load_run_file
+from sparseoco.errors import InputError, SparseocoError
+from tests.texts import write_run_file
+
+
+def listening() -> set[str]:
+    """Addresses that this process and its children listen on, as the kernel tells (hexadecimal)."""
+    owners, waiting = [os.getpid()], [os.getpid()]
+    while waiting:
+        parent = waiting.pop()
+        for task in Path(f"/proc/{parent}/task").iterdir():
+            children = [int(child) for child in (task / "children").read_text().split()]
+            owners += children
+            waiting += children
+    inodes = set()
+    for owner in owners:
+        for descriptor in Path(f"/proc/{owner}/fd").iterdir():
+            try:
+                inodes.add(os.readlink(descriptor))
+            except OSError:
+                continue
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                found.add(fields[1].split(":")[0])
+    return found
+
+
+@pytest.mark.parametrize("options", [ClusterOptions(), ClusterOptions(workers=1)])
+def test_our_own_cluster_is_reached_from_this_machine_only(tmp_path: Path, options: ClusterOptions) -> None:
+    before = listening()
+    with connect(options, tmp_path) as client:
+        client.submit(sum, [1, 2]).result()
+        assert listening() - before <= {"0100007F"}  # 127.0.0.1
+
+
+def test_nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparseoco.cluster.connect.CONNECT_SECONDS", 1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    for place, said in ((address, f"No Dask scheduler answers at {address}"), ("somewhere", "not a Dask scheduler's")):
+        with pytest.raises(InputError, match=said), connect(ClusterOptions(scheduler=place), tmp_path):
+            pass
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[str]:
+    """`dask scheduler` and two `dask worker`s, started by hand."""
+    file = tmp_path / "scheduler.json"
+    dask = [sys.executable, "-m", "dask"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    local = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
+    started = [subprocess.Popen([*dask, "scheduler", *local, "--port", "0", "--scheduler-file", str(file)], **quiet)]
+    while not file.exists():
+        time.sleep(0.05)
+    for _ in range(2):
+        scratch = ["--local-directory", str(tmp_path / "scratch"), "--nthreads", "1"]
+        started.append(subprocess.Popen([*dask, "worker", *local, "--scheduler-file", str(file), *scratch], **quiet))
+    try:
+        yield json.loads(file.read_text())["address"]
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait(20)
+
+
+def test_a_cluster_started_by_hand_gives_the_same_bytes(tmp_path: Path, scheduler: str) -> None:
+    run = load_run_file(write_run_file(tmp_path))
+    here = run.model_copy(update={"out": tmp_path / "here"})
+    there = run.model_copy(update={"out": tmp_path / "there", "cluster": ClusterOptions(scheduler=scheduler)})
+    for described in (here, there):
+        steps.run_all(described)
+    for file in ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet"):
+        assert (here.out / file).read_bytes() == (there.out / file).read_bytes(), file
+
+
+def test_a_cluster_without_workers_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparseoco.cluster.connect.CONNECT_SECONDS", 1)
+    with connect(ClusterOptions(threads=1), tmp_path) as client:
+        client.cluster.scale(0)
+        while client.scheduler_info()["workers"]:
+            time.sleep(0.05)
+        with pytest.raises(SparseocoError, match="no worker after 1 s"):
+            worker_shape(client)
