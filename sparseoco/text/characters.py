@@ -13,17 +13,6 @@ N_CODE_POINTS = 0x110000
 
 
 @cache
-def ascii_table(lowercase: bool) -> NDArray[np.uint8]:
-    """(256,) uint8: the byte a word byte becomes, 0 for a separator. Bytes above 127 are not for this table."""
-    table = np.zeros(256, np.uint8)
-    for byte in range(128):
-        character = chr(byte)
-        if character.isalnum() or character == "_":
-            table[byte] = ord(character.lower() if lowercase else character)
-    return table
-
-
-@cache
 def word_table() -> NDArray[np.bool_]:
     """(0x110000,) bool: is the code point matched by `\\w`? Python's `re` takes isalnum() and the underscore."""
     table = np.fromiter((chr(point).isalnum() for point in range(N_CODE_POINTS)), np.bool_, N_CODE_POINTS)
@@ -34,8 +23,8 @@ def word_table() -> NDArray[np.bool_]:
 def clean(documents: Documents, *, lowercase: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Word bytes of all documents, zeros between, and where each document begins (see `count_grams`).
 
-    ASCII is lowered by table; other documents by Python's `str.lower`, whose result can depend on neighbouring letters
-    (a final sigma) and be longer than its source (İ).
+    ASCII is lowered in the kernel; other documents by Python's `str.lower`, whose result can depend on neighbouring
+    letters (a final sigma) and be longer than its source (İ).
     """
     wide = find_non_ascii(documents.data, documents.starts, documents.stops)
     places = np.flatnonzero(wide)
@@ -49,7 +38,7 @@ def clean(documents: Documents, *, lowercase: bool) -> tuple[NDArray[np.uint8], 
     cleaned: NDArray[np.uint8]
     bounds: NDArray[np.int64]
     cleaned, bounds = clean_documents(
-        documents.data, documents.starts, documents.stops, other, offsets, which, ascii_table(lowercase), table
+        documents.data, documents.starts, documents.stops, other, offsets, which, lowercase, table
     )
     return cleaned, bounds
 

@@ -115,7 +115,7 @@ def _add_totals(
         sums = np.zeros(size, np.int64)
         for piece, (begin, end), place in zip(opened, slices, places, strict=True):
             add_at(place, piece[what][begin:end], sums)
-        arrays[what] = sums
+        arrays[what] = sums.astype(np.int32) if sums.max(initial=0) < 2**31 else sums  # half the bytes to hand on
     arrays[f"places_{level}"] = np.concatenate(places)
 
 
@@ -136,7 +136,7 @@ class Merged:
     def sums(self, what: str) -> NDArray[np.int64]:
         """`totals` or `documents` of the counted grams."""
         parts = [arrays[f"{what}_{n}"] for n in self._levels for arrays, _ in self._ranges]
-        return np.concatenate([np.empty(0, np.int64), *parts])
+        return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64, copy=False)
 
     def trie(self) -> Vocabulary:
         """All grams, none of them a feature."""

@@ -10,28 +10,40 @@ def find_non_ascii(data, starts, stops):
     found = np.zeros(starts.size, np.bool_)
     for d in range(starts.size):
         union = np.uint8(0)
-        for i in range(starts[d], stops[d]):
-            union |= data[i]
+        for byte in data[starts[d] : stops[d]]:
+            union |= byte
         found[d] = union >= 128
     return found
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def clean_ascii(data, start, stop, to, table, clean):
-    """Map the bytes of one ASCII document through a 256-byte table (a separator gives 0) into clean[to:]."""
-    for i in range(stop - start):
-        clean[to + i] = table[data[start + i]]
+def is_word(byte):
+    """Is this ASCII byte of a word: a letter, a digit, an underscore?"""
+    upper = np.uint8(byte - np.uint8(65)) < np.uint8(26)
+    lower = np.uint8(byte - np.uint8(97)) < np.uint8(26)
+    digit = np.uint8(byte - np.uint8(48)) < np.uint8(10)
+    return upper | lower | digit | (byte == np.uint8(95))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def clean_utf8(data, start, stop, to, table, wide, clean):
+def clean_ascii(source, lowercase, target):
+    """Copy an ASCII document, separators as 0. Arithmetic in eight bits, so that it runs 64 bytes at a time."""
+    difference = np.uint8(32 if lowercase else 0)
+    for i in range(source.size):
+        byte = source[i]
+        upper = np.uint8(byte - np.uint8(65)) < np.uint8(26)
+        target[i] = (byte | (difference if upper else np.uint8(0))) if is_word(byte) else np.uint8(0)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def clean_utf8(data, start, stop, to, wide, clean):
     """The same for valid UTF-8 whose letters have the case wanted; `wide[c]` says if code point c is of a word."""
     i = start
     shift = to - start
     while i < stop:
         byte = np.int64(data[i])
         if byte < 0x80:
-            clean[i + shift] = data[i] if table[byte] else np.uint8(0)
+            clean[i + shift] = data[i] if is_word(data[i]) else np.uint8(0)
             i += 1
             continue
         if byte < 0xE0:
@@ -49,7 +61,7 @@ def clean_utf8(data, start, stop, to, table, wide, clean):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def clean_documents(data, starts, stops, other, other_offsets, which, table, wide):
+def clean_documents(data, starts, stops, other, other_offsets, which, lowercase, wide):
     """Clean a run of documents; document d is other[other_offsets[k] : …] if which[d] = k ≥ 0, else ASCII in data.
 
     Returns (clean uint8 with 16 zero bytes of slack, bounds int64 (rows + 1,)): the form `count_grams` reads.
@@ -65,8 +77,8 @@ def clean_documents(data, starts, stops, other, other_offsets, which, table, wid
     for d in range(rows):
         k = which[d]
         if k < 0:
-            clean_ascii(data, starts[d], stops[d], bounds[d], table, clean)
+            clean_ascii(data[starts[d] : stops[d]], lowercase, clean[bounds[d] : bounds[d + 1]])
         else:
-            clean_utf8(other, other_offsets[k], other_offsets[k + 1], bounds[d], table, wide, clean)
+            clean_utf8(other, other_offsets[k], other_offsets[k + 1], bounds[d], wide, clean)
         clean[bounds[d + 1] - 1] = 0
     return clean, bounds
