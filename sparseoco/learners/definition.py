@@ -175,6 +175,6 @@ GAMMA = Parameter(
     1.0,
     "weight of the proximal term, β_t = gamma·√t; steps are 1/(gamma·√t)",
     positive,
-    grid=(1.0, 3.0, 10.0, 30.0),
+    grid=(0.3, 1.0, 3.0, 10.0),
 )
 LAM = Parameter("lam", 1e-5, "weight λ of the penalty", not_negative, grid=(1e-7, 1e-6, 1e-5, 1e-4))

@@ -76,7 +76,7 @@ STDA = Algorithm(
     source="Oiwa, Matsushima and Nakagawa 2012, Algorithm 1, (18), (21), (24)",
     parameters=(
         GAMMA,
-        LAM,
+        LAM._replace(grid=(1e-5, 1e-4, 3e-4, 1e-3)),
         Parameter("p", 2, "order of the norm of a coordinate's history, ≥ 1 or inf", order, static=True),
         Parameter(
             "by", HISTORIES[0], "whose norm r is, the subgradient's or x's", one_of(*HISTORIES), choices=HISTORIES
