@@ -17,7 +17,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.losses import Loss, find_loss
 from sparseoco.penalties import find_penalty
 
-FORMAT = 1
+FORMAT = 2
 _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 _DTYPES = ("float32", "float64")
 

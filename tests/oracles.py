@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from tests import oracles_ftrl
+
 # Losses: slope dℓ/dz at margin z.
 SLOPES: dict[str, Callable[[float, float], float]] = {
     "logistic": lambda z, y: -y * np.exp(-np.logaddexp(0.0, y * z)),
@@ -93,4 +95,5 @@ ORACLES: dict[str, Callable[..., Iterator[np.ndarray]]] = {
     "cl-fobos": cl_fobos,
     "rda": rda,
     "stda": stda,
+    **oracles_ftrl.oracles(SLOPES),
 }

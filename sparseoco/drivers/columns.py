@@ -34,7 +34,7 @@ class Columns:
     """State of configurations with `outputs` adjacent columns each; `hyper` has a list of numbers a configuration.
 
     Arrays: ``state`` (n_features, slots, width); ``stamp`` (n_features,) float64, empty for learners that keep none;
-    ``clock`` (3,) float64; a configuration: ``loss_sum`` float64, ``error_count`` and ``diverged`` int64.
+    ``clock`` float64; a configuration: ``loss_sum`` float64, ``error_count`` and ``diverged`` int64.
     """
 
     ARRAYS = ("state", "stamp", "clock", "loss_sum", "error_count", "diverged")
@@ -54,14 +54,16 @@ class Columns:
         self.dtype = dtype
         self.columns = len(hyper) * outputs
         self.width = padded(self.columns, dtype)
-        self.kernels: Kernels = kernels_for(rule, penalty, loss, response, dtype.name, self.width == 1)
+        self.kernels: Kernels = kernels_for(
+            rule._replace(start=START), penalty, loss, response, dtype.name, self.width == 1
+        )
         values = [entry for entry in hyper for _ in range(outputs)]
         values += [values[-1]] * (self.width - self.columns)
         self.hyper = np.ascontiguousarray(np.array(values, dtype=np.float64).T)
         self.ticks = rule.ticks
         self.state = np.zeros((n_features, len(rule.slots), self.width), dtype)
         self.stamp = np.zeros(n_features if rule.stamped else 0, np.float64)
-        self.clock = np.array(START, np.float64)
+        self.clock = np.array(rule.start, np.float64)
         self.loss_sum = np.zeros(len(hyper), np.float64)
         self.error_count = np.zeros(len(hyper), np.int64)
         self.diverged = np.zeros(len(hyper), np.int64)

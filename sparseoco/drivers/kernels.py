@@ -43,7 +43,7 @@ def kernels_for(rule: Rule, penalty: Penalty, loss: Loss, response: str, dtype: 
     functions = (rule.tick, rule.time, rule.weight)
     reading = [_name(f) for f in (*functions, penalty.prox, *rule.parts)]
     reading += [dtype, str((len(rule.slots), rule.stamped, alone))]
-    learning = [*reading, _name(rule.observe), response, loss.name]
+    learning = [*reading, _name(rule.observe), str(rule.sized), response, loss.name]
     return Kernels(
         _bound(
             stream.build_learn(
@@ -52,6 +52,7 @@ def kernels_for(rule: Rule, penalty: Penalty, loss: Loss, response: str, dtype: 
                 penalty.prox,
                 rule.parts,
                 rule.stamped,
+                rule.sized,
                 alone,
                 respond,
                 loss.value,

@@ -12,7 +12,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.drivers.prefetch import prefetch
-from sparseoco.learners.definition import Clock, advance
+from sparseoco.learners.definition import Clock, advance, clock_of, keep_clock
 
 LARGEST = 1.7976931348623157e308
 AHEAD = 24  # nonzeros between asking for a feature's state and using it: memory is slower than arithmetic
@@ -24,6 +24,27 @@ def begin_round(clock, tick, load_hyper, store_now, hyper, now):
     """Every column's scalars of the coming round."""
     for c in range(now.shape[1]):
         store_now(now, c, tick(clock, load_hyper(hyper, c)))
+
+
+@register_jitable(forceinline=True)
+def meet(clock, counts, start, stop):
+    """The clock when the row to be played is known: its size max |x_j|, 0 for an empty row."""
+    size = 0.0
+    for k in range(start, stop):
+        size = max(size, float(abs(counts[k])))
+    return Clock(
+        clock.n,
+        clock.s,
+        clock.S,
+        size,
+        clock.L_sum + size,
+        clock.s_half,
+        clock.S_half,
+        clock.Q,
+        clock.K,
+        clock.constant,
+        clock.ahead,
+    )
 
 
 @register_jitable(forceinline=True)
@@ -51,7 +72,7 @@ def margins_of_row(
             z[c] += x * weight(load(slots, c), slept, load_now(now, c), prox, parts)
 
 
-def build_learn(tick, time, weight, observe, prox, parts, stamped, alone, respond, value, slope, bound, tuples):
+def build_learn(tick, time, weight, observe, prox, parts, stamped, sized, alone, respond, value, slope, bound, tuples):
     """``learn``: play every row in turn, update state, clock and progress in place."""
     load, store, load_hyper, load_now, store_now = tuples
     part_1, part_2 = parts
@@ -62,9 +83,11 @@ def build_learn(tick, time, weight, observe, prox, parts, stamped, alone, respon
         parts = (part_1, part_2)
         width = 1 if alone else z.shape[0]
         base = indptr[0]
-        moment = Clock(clock[0], clock[1], clock[2])
+        moment = clock_of(clock)
         for i in range(labels.shape[0]):
             start, stop = indptr[i] - base, indptr[i + 1] - base
+            if sized:
+                moment = meet(moment, counts, start, stop)
             begin_round(moment, tick, load_hyper, store_now, hyper, now)
             time_now = time(moment)
             margins_of_row(
@@ -99,7 +122,7 @@ def build_learn(tick, time, weight, observe, prox, parts, stamped, alone, respon
                     g = u[c] * x
                     store(slots, c, observe(load(slots, c), slept, load_now(now, c), g, x, prox, parts))
             moment = advance(moment)
-        clock[0], clock[1], clock[2] = moment
+        keep_clock(clock, moment)
 
     return learn
 
@@ -112,7 +135,7 @@ def build_margins(tick, time, weight, prox, parts, stamped, alone, tuples):
     def margins(indptr, indices, counts, state, stamp, hyper, clock, now, out):
         parts = (part_1, part_2)
         base = indptr[0]
-        moment = Clock(clock[0], clock[1], clock[2])
+        moment = clock_of(clock)
         begin_round(moment, tick, load_hyper, store_now, hyper, now)
         time_now = time(moment)
         for i in range(out.shape[0]):
@@ -158,7 +181,7 @@ def build_sweep(tick, time, weight, prox, parts, stamped, alone, tuples):
 
     def sweep(first, state, stamp, hyper, clock, now, out):
         parts = (part_1, part_2)
-        moment = Clock(clock[0], clock[1], clock[2])
+        moment = clock_of(clock)
         begin_round(moment, tick, load_hyper, store_now, hyper, now)
         time_now = time(moment)
         for i in range(out.shape[0]):

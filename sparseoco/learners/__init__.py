@@ -4,13 +4,36 @@ A new learner is one file, one line here, and one oracle in the tests.
 """
 
 from sparseoco.errors import InputError
+from sparseoco.learners.adagrad import ADAGRAD
+from sparseoco.learners.cao_ftrl import AO_FTRL, AO_GD, CAO_FTRL, FTRL_PROXIMAL
 from sparseoco.learners.cl_fobos import CL_FOBOS
+from sparseoco.learners.cumulative import CUMULATIVE_L1, SGFT_CUMULATIVE
 from sparseoco.learners.definition import Algorithm
-from sparseoco.learners.fobos import FOBOS
+from sparseoco.learners.fobos import FOBOS, SG_L1
+from sparseoco.learners.l_fobos import L_FOBOS
 from sparseoco.learners.rda import RDA
+from sparseoco.learners.sgft import SGFT
 from sparseoco.learners.stda import STDA
 
-ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in (FOBOS, CL_FOBOS, RDA, STDA)}
+ALGORITHMS: dict[str, Algorithm] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        FOBOS,
+        SG_L1,
+        L_FOBOS,
+        CL_FOBOS,
+        CUMULATIVE_L1,
+        SGFT,
+        SGFT_CUMULATIVE,
+        RDA,
+        STDA,
+        ADAGRAD,
+        FTRL_PROXIMAL,
+        AO_FTRL,
+        AO_GD,
+        CAO_FTRL,
+    )
+}
 
 
 def find_algorithm(name: str) -> Algorithm:

@@ -34,15 +34,71 @@ class Clock(NamedTuple):
     """Shape of the coming round's step, 1/√(n + 1)."""
     S: float
     """Sum of the shapes of the rounds done."""
+    L: float
+    """max |x_j| over the row being played, for rules that are `sized`; else 0."""
+    L_sum: float
+    """Sum of `L` over all rows, the one being played included."""
+    s_half: float
+    """Shape of the step of the coming round's second half, the truncation."""
+    S_half: float
+    """Sum of `s_half` over the rounds done."""
+    Q: float
+    """`S_half` as it was after the last round that K divides."""
+    K: float
+    """Rounds between two truncations."""
+    constant: float
+    """1 where steps have the shape 1 instead of 1/√t."""
+    ahead: float
+    """1 where the truncation takes the step of the next round."""
 
 
 @register_jitable
 def advance(clock):
     """The clock one round later."""
-    return Clock(clock.n + 1.0, 1.0 / math.sqrt(clock.n + 2.0), clock.S + clock.s)
+    n = clock.n + 1.0
+    s = 1.0 if clock.constant > 0.0 else 1.0 / math.sqrt(n + 1.0)
+    after = 1.0 if clock.constant > 0.0 else 1.0 / math.sqrt(n + 2.0)
+    S_half = clock.S_half + clock.s_half
+    return Clock(
+        n,
+        s,
+        clock.S + clock.s,
+        clock.L,
+        clock.L_sum,
+        after if clock.ahead > 0.0 else s,
+        S_half,
+        S_half if n % clock.K == 0.0 else clock.Q,
+        clock.K,
+        clock.constant,
+        clock.ahead,
+    )
 
 
-START = Clock(0.0, 1.0, 0.0)
+START = Clock(0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+
+
+def begin(parameters: Mapping[str, Any]) -> Clock:
+    """The clock of the first round, as the static parameters `step`, `second` and `K` have it, where there are any."""
+    constant = parameters.get("step") == "constant"
+    ahead = parameters.get("second") == "next"
+    return START._replace(
+        s_half=math.sqrt(0.5) if ahead and not constant else 1.0,
+        K=float(parameters.get("K", 1)),
+        constant=float(constant),
+        ahead=float(ahead),
+    )
+
+
+@register_jitable
+def clock_of(a):
+    """The clock that was kept in an array of float64."""
+    return Clock(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10])
+
+
+@register_jitable
+def keep_clock(a, clock):
+    """Keep a clock in an array of float64."""
+    a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10] = clock
 
 
 @register_jitable
@@ -68,6 +124,10 @@ class Rule(NamedTuple):
     """Whether sleeping features are charged, so that a stamp a feature is kept."""
     parts: tuple[Callable[..., Any], Callable[..., Any]] = (no_time, no_time)
     """Two functions that `weight` and `observe` are put together from, chosen by static parameters."""
+    sized: bool = False
+    """Whether `tick` reads the size of the row, `Clock.L`."""
+    start: Clock = START
+    """The clock of the first round."""
 
 
 class Parameter(NamedTuple):
@@ -96,6 +156,8 @@ class Algorithm:
     penalties: tuple[str, ...]
     rule: Callable[[Loss, Penalty, Mapping[str, Any]], Rule]
     module: str
+    why: str = ""
+    """Why it takes no other penalties."""
 
     @property
     def grid(self) -> dict[str, list[Any]]:
@@ -167,6 +229,14 @@ def not_negative(value: Any) -> float:
     return result + 0.0  # −0 is 0
 
 
+def whole(value: Any) -> int:
+    """A whole number ≥ 1."""
+    result = number(value)
+    if result < 1.0 or not result.is_integer():
+        raise ValueError("must be a whole number of at least 1")
+    return int(result)
+
+
 ETA0 = Parameter(
     "eta0", 0.5, "step size of the first round; round t steps eta0/√t", positive, grid=(0.03, 0.1, 0.3, 1.0)
 )
@@ -178,3 +248,19 @@ GAMMA = Parameter(
     grid=(0.3, 1.0, 3.0, 10.0),
 )
 LAM = Parameter("lam", 1e-5, "weight λ of the penalty", not_negative, grid=(1e-7, 1e-6, 1e-5, 1e-4))
+STEP = Parameter(
+    "step",
+    "sqrt",
+    "shape of the steps: eta0/√t, or eta0 in every round",
+    one_of("sqrt", "constant"),
+    ("sqrt", "constant"),
+    static=True,
+)
+SECOND = Parameter(
+    "second",
+    "same",
+    "step η_{t+1/2} of the truncation: the same as the round's, or the next round's",
+    one_of("same", "next"),
+    ("same", "next"),
+    static=True,
+)

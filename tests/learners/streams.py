@@ -18,6 +18,10 @@ PARAMETERS = {
     "p": st.sampled_from([1, 2, 3, 1.5, "inf"]),
     "by": st.sampled_from(["subgradient", "feature"]),
     "V": st.sampled_from([0.61, 500.0, 1e8]),
+    "eta": st.floats(0.0371, 2.93),
+    "delta": st.sampled_from([1.03e-6, 0.0217, 1.19]),
+    "R": st.floats(0.0371, 5.93),
+    "predict": st.sampled_from(["none", "last", "mean"]),
 }
 
 

@@ -16,6 +16,8 @@ CASES = [
     (name, loss, dtype) for name in ALGORITHMS for loss in ("logistic", "hinge") for dtype in ("float32", "float64")
 ]
 LAMS = [0.0, 1e-4, 1e-3, 1e-2, 0.1]
+SCALES = [0.01, 0.03, 0.1, 0.3, 1.0]
+WILD = {"eta0": 1e9, "gamma": 1e-9, "eta": 1e9, "R": 1e9}  # values that make a learner run away
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +28,16 @@ def data() -> tuple[sp.csr_matrix, np.ndarray]:
     return X, rng.integers(0, 2, ROWS)
 
 
-def new(name: str, loss: str, dtype: str, lams: list[float] = LAMS, classes: int = 2) -> Learner:
-    return Learner(name, loss=loss, grid={"lam": lams}, n_features=FEATURES, n_classes=classes, dtype=dtype)
+def values(name: str) -> tuple[str, list[float]]:
+    """A parameter to vary: λ, or a scale where there is none."""
+    own = [parameter.name for parameter in ALGORITHMS[name].parameters]
+    return ("lam", LAMS) if "lam" in own else (next(scale for scale in WILD if scale in own), SCALES)
+
+
+def new(name: str, loss: str, dtype: str, among: list[float] | None = None, classes: int = 2) -> Learner:
+    varied, all_values = values(name)
+    grid = {varied: among or all_values}
+    return Learner(name, loss=loss, grid=grid, n_features=FEATURES, n_classes=classes, dtype=dtype)
 
 
 def bits(learner: Learner) -> bytes:
@@ -49,9 +59,10 @@ def test_any_cut_of_the_stream(name: str, loss: str, dtype: str, data: tuple) ->
 @pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
 def test_columns_alone_or_with_others(name: str, loss: str, dtype: str, data: tuple) -> None:
     X, y = data
-    many = new(name, loss, dtype, LAMS * 8).partial_fit(X, y)
-    for i, lam in enumerate(LAMS):
-        alone = new(name, loss, dtype, [lam]).partial_fit(X, y)
+    _, varied = values(name)
+    many = new(name, loss, dtype, varied * 8).partial_fit(X, y)
+    for i, value in enumerate(varied):
+        alone = new(name, loss, dtype, [value]).partial_fit(X, y)
         assert alone.weights().tobytes() == many.weights_of(i).tobytes() == many.weights_of(35 + i).tobytes()
         assert alone.progress.loss_sum[0] == many.progress.loss_sum[i]
 
@@ -112,10 +123,13 @@ def test_evaluation_does_not_depend_on_the_cut(data: tuple) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_diverging_neighbour_changes_no_bit(name: str, data: tuple) -> None:
     X, y = data
-    step, wild = ("eta0", 1e9) if "eta0" in Learner(name, n_features=1).configurations[0] else ("gamma", 1e-9)
-    grid = [{"lam": lam} for lam in LAMS]
+    own = Learner(name, n_features=1).configurations[0]
+    step = next(scale for scale in WILD if scale in own)
+    varied, tame = values(name)
+    grid = [{varied: value} for value in tame]
     alone = Learner(name, grid=grid, n_features=FEATURES).partial_fit(X, y)
-    beside = Learner(name, grid=[*grid, {step: wild, "lam": 0.0}], n_features=FEATURES).partial_fit(X, y)
+    wild = {step: WILD[step]} | ({"lam": 0.0} if "lam" in own else {})
+    beside = Learner(name, grid=[*grid, wild], n_features=FEATURES).partial_fit(X, y)
     assert beside.diverged[:-1].tolist() == [0] * len(LAMS)
     assert 2 <= beside.diverged[-1] <= 10
     assert beside.weights(range(len(LAMS))).tobytes() == alone.weights().tobytes()

@@ -1,0 +1,90 @@
+"""The dual methods of Mohri and Yang (2015) in dense NumPy: every coordinate, every round, nothing of the package.
+
+As `tests.oracles`: an oracle takes X (T, n), labels and parameters and gives x_2 … x_{T+1}, one after every row.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+Slopes = dict[str, Callable[[float, float], float]]
+
+
+def box_minimizer(b: np.ndarray, A: np.ndarray, k: float, R: float) -> np.ndarray:
+    """argmin over |x| ≤ R of b·x + A·x²/2 + k|x|, a coordinate at a time by its sign; 0 where A = 0."""
+    x = np.zeros(len(b))
+    for i in np.flatnonzero(A > 0):
+        if -b[i] - k > 0:
+            x[i] = min(R, (-b[i] - k) / A[i])
+        elif -b[i] + k < 0:
+            x[i] = max(-R, (-b[i] + k) / A[i])
+    return x
+
+
+def cao_ftrl(
+    X: np.ndarray,
+    y: np.ndarray,
+    slope: Callable[[float, float], float],
+    R: float,
+    lam: float,
+    predict: str,
+    importance: np.ndarray | None = None,
+) -> Iterator[np.ndarray]:
+    """Algorithm 2 with the regularizer of Corollary 2; with `importance`, Algorithm 3: ĝ_t = importance_t·g_t.
+
+    "mean": g̃_{t,i} is the mean of ĝ_{s,i} over the rows s < t with feature i where row t has it, else 0; x_{t+1} is
+    then given for a row that has every feature.
+    """
+    n = X.shape[1]
+    g_sum, seen, g_last = np.zeros(n), np.zeros(n), np.zeros(n)
+    squares, Delta = np.zeros(n), np.zeros(n)  # Σ (g − g̃)² and its root
+    sigma_sum, sigma_x = np.zeros(n), np.zeros(n)  # Σ σ_s and Σ σ_s x_s
+
+    def predicted(coming: np.ndarray) -> np.ndarray:
+        if predict == "last":
+            return g_last
+        if predict == "mean":
+            return np.where(coming != 0, g_sum / np.maximum(seen, 1), 0.0)
+        return np.zeros(n)
+
+    def update(t: int, g_tilde: np.ndarray) -> np.ndarray:
+        return box_minimizer(g_sum + g_tilde - sigma_x, sigma_sum, t * lam, R)  # line 7 of the round before
+
+    for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
+        g_tilde = predicted(a)
+        x_t = update(t, g_tilde)
+        g = slope(a @ x_t, b) * a * (1.0 if importance is None else importance[t - 1])
+        squares = squares + (g - g_tilde) ** 2
+        sigma = (np.sqrt(squares) - Delta) / R
+        Delta = np.sqrt(squares)
+        sigma_sum, sigma_x = sigma_sum + sigma, sigma_x + sigma * x_t
+        g_sum, seen, g_last = g_sum + g, seen + (a != 0), g
+        yield update(t + 1, predicted(np.ones(n)))
+
+
+def adagrad(
+    X: np.ndarray, y: np.ndarray, slope: Callable[[float, float], float], eta: float, delta: float, lam: float
+) -> Iterator[np.ndarray]:
+    """Corollary 1.2, the primal-dual update of Duchi et al. (2011): argmin eta(g_{1:t}·w + tλ|w|) + H_t w²/2."""
+    w = np.zeros(X.shape[1])
+    gradients: list[np.ndarray] = []
+    for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
+        gradients.append(slope(a @ w, b) * a)
+        H = delta + np.linalg.norm(gradients, axis=0)
+        w = box_minimizer(eta * np.sum(gradients, axis=0), H, eta * t * lam, np.inf)
+        yield w
+
+
+def oracles(slopes: Slopes) -> dict[str, Callable[..., Iterator[np.ndarray]]]:
+    """By name, with the face of `tests.oracles.ORACLES`."""
+
+    def face(method: Callable[..., Iterator[np.ndarray]], **fixed: object) -> Callable[..., Iterator[np.ndarray]]:
+        return lambda X, y, loss, **parameters: method(X, y, slopes[loss], **parameters, **fixed)
+
+    return {
+        "adagrad": face(adagrad),
+        "ftrl-proximal": face(cao_ftrl, predict="none"),
+        "ao-ftrl": face(cao_ftrl, lam=0.0),
+        "ao-gd": face(cao_ftrl, lam=0.0, predict="last"),
+        "cao-ftrl": face(cao_ftrl),
+    }
