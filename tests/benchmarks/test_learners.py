@@ -34,8 +34,13 @@ class Case(NamedTuple):
     asked: dict[str, float]
     """Ratio asked, by matrix."""
 
+    def __str__(self) -> str:
+        parameters = [str(value) for value in self.parameters.values()]
+        return "-".join([self.algorithm, *parameters, self.loss, str(self.columns), self.dtype])
+
 
 FAMILY = {"zipf": 18.0, "imdb": 12.0}
+OPTIMISTIC = {"zipf": 4.0, "imdb": 4.0}
 CASES = [
     Case("fobos", "logistic", 64, "float32", {}, FAMILY),
     Case("cl-fobos", "logistic", 64, "float32", {}, FAMILY),
@@ -44,6 +49,12 @@ CASES = [
     Case("rda", "logistic", 64, "float32", {}, {"zipf": 10.0, "imdb": 10.0}),
     Case("stda", "logistic", 64, "float32", {"p": 2}, {"zipf": 5.0, "imdb": 5.0}),
     Case("stda", "hinge", 64, "float32", {"p": "inf"}, {"zipf": 5.0, "imdb": 5.0}),
+    Case("adagrad", "logistic", 64, "float32", {}, {}),
+    Case("ftrl-proximal", "logistic", 64, "float32", {}, {}),
+    Case("cao-ftrl", "logistic", 64, "float32", {"predict": "none"}, OPTIMISTIC),
+    Case("cao-ftrl", "logistic", 64, "float32", {"predict": "last"}, OPTIMISTIC),
+    Case("cao-ftrl", "logistic", 64, "float32", {"predict": "mean"}, OPTIMISTIC),
+    Case("ao-gd", "logistic", 64, "float32", {}, {}),
     Case("fobos", "logistic", 16, "float32", {}, {}),
     Case("fobos", "logistic", 64, "float64", {}, {}),
     Case("fobos", "logistic", 1, "float32", {}, {"zipf": 1.5, "imdb": 1.5}),
@@ -84,13 +95,17 @@ def one_core() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.algorithm}-{case.loss}-{case.columns}-{case.dtype}")
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_cost_of_a_configuration(case: Case, matrix: tuple, bandwidth: float) -> None:
     name, X, y = matrix
     peer_X = X.astype(np.float64)
-    rate = "eta0" if case.algorithm.endswith("fobos") else "gamma"
-    lams = list(np.geomspace(1e-8, 1e-4, case.columns))
-    grid = {rate: [0.5], "lam": lams, **{key: [value] for key, value in case.parameters.items()}}
+    own = find_algorithm(case.algorithm).configuration({})
+    grid = {key: [value] for key, value in case.parameters.items()}
+    grid |= {rate: [0.5] for rate in ("eta0", "gamma", "eta", "R") if rate in own}
+    varied = (
+        {"lam": np.geomspace(1e-8, 1e-4, case.columns)} if "lam" in own else {"R": np.geomspace(0.1, 1, case.columns)}
+    )
+    grid |= {key: list(values) for key, values in varied.items()}
     learner = Learner(case.algorithm, loss=case.loss, grid=grid, n_features=X.shape[1], dtype=case.dtype)
     learner.learn_rows(X.indptr, X.indices, X.data, y)  # compiled, memory touched
 
@@ -111,7 +126,7 @@ def test_cost_of_a_configuration(case: Case, matrix: tuple, bandwidth: float) ->
     bytes_moved = X.nnz * 2 * len(rule.slots) * case.columns * np.dtype(case.dtype).itemsize
     asked = case.asked.get(name)
     print(
-        f"\n{name} {case.algorithm:8} {case.loss:8} {case.columns:2} columns {case.dtype}: "
+        f"\n{name} {case}: "
         f"{each / X.nnz * 1e9:.2f} ns a nonzero·column, {ratio:.1f}× SGDClassifier ({theirs:.3f} s)"
         f"{f', asked {asked:g}×' if asked else ''}, {bytes_moved / ours / 1e9 / bandwidth:.0%} of {bandwidth:.0f} GB/s"
     )
