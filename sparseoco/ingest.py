@@ -36,7 +36,7 @@ from sparseoco.text.build import (
 from sparseoco.text.formats import Source, find_sources
 from sparseoco.text.labels import settle_labels
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.splits import Cutter
+from sparseoco.text.splits import Cutter, forget_handed
 from sparseoco.text.tasks import open_tasks
 
 Progress = Callable[[str, int, int], None]
@@ -78,7 +78,10 @@ def ingest(
     store = Store(out, previous) if previous is not None else None
     with open_tasks(client) as tasks:
         plan = Plan(out, staging, options, shard_bytes, progress or _silent, tasks)
-        counted, states = count_sources(plan, sources)
+        try:
+            counted, states = count_sources(plan, sources)
+        finally:
+            forget_handed(staging)
         pieces = drop_duplicates(plan, counted, store)
         if store is None and not any(piece.rows for piece in pieces):
             raise InputError("There is nothing to ingest: no document was read (is where right?).")

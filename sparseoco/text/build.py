@@ -96,7 +96,13 @@ def count_sources(plan: Plan, sources: list[Source]) -> tuple[list[PieceInfo], l
 
     for index, source in enumerate(sources):
         cutter = Cutter(
-            index, source, plan.options, plan.shard_bytes, plan.staging, lambda key: piece_path(key).exists()
+            index,
+            source,
+            plan.options,
+            plan.shard_bytes,
+            plan.staging,
+            lambda key: piece_path(key).exists(),
+            hand_over=plan.tasks.here,
         )
         labelled = source.format not in UNLABELLED
         for split in cutter:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparseoco.commit import digest_value
 from sparseoco.errors import InputError
@@ -18,6 +19,8 @@ from sparseoco.text.parsers.delimited import header_of
 from sparseoco.text.streams import Stream, open_binary
 
 QUOTED = {"csv": ",", "tsv": "\t"}
+# Staged bytes that steps of this same process take from here rather than from a file.
+_handed: dict[str, NDArray[np.uint8]] = {}
 
 
 class Split(NamedTuple):
@@ -47,7 +50,7 @@ class Cutter:
 
     A split ends with the first line that reaches `shard_bytes`, so where it ends depends on nothing else. Splits of
     plain local files are ranges of the file; others are copied to `staging`, unless `counted(key)` says there is no
-    need.
+    need; `hand_over` keeps the copy in memory, for steps of this same process.
     """
 
     def __init__(
@@ -58,6 +61,8 @@ class Cutter:
         shard_bytes: int,
         staging: Path,
         counted: Callable[[str], bool],
+        *,
+        hand_over: bool = False,
     ) -> None:
         self.index = index
         self.source = source
@@ -65,6 +70,7 @@ class Cutter:
         self.shard_bytes = shard_bytes
         self.staging = staging
         self.counted = counted
+        self.hand_over = hand_over
         self.sha256 = ""
         self.bytes = 0
 
@@ -103,7 +109,7 @@ class Cutter:
                 if not plain:
                     split = split._replace(path=str(self.staging / f"{split.key}.raw"), start=0, stop=size, staged=True)
                     if not self.counted(split.key):
-                        _stage(Path(split.path), memoryview(pending)[:size])
+                        self._stage(split.path, memoryview(pending)[:size])
                 yield split
                 line, offset = line + _count_lines(pending, size), offset + size
                 number += 1
@@ -141,6 +147,15 @@ class Cutter:
             self.index, number, source.path, source.short, source.format, source.path, offset, offset + size, False,
             line, offset, header, key,
         )  # fmt: skip
+
+    def _stage(self, path: str, data: memoryview) -> None:
+        if self.hand_over:
+            padded = np.empty(len(data) + SLACK, np.uint8)
+            padded[: len(data)] = np.frombuffer(data, np.uint8)
+            _handed[path] = padded
+        else:
+            _stage(Path(path), data)
+        data.release()
 
     def _folder(self) -> Iterator[Split]:
         root = Path(self.source.path)
@@ -186,20 +201,31 @@ def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documen
     if split.format == "folder":
         return load_documents(Path(split.path))
     size = split.stop - split.start
-    data = np.empty(size + SLACK, np.uint8)
+    data = _handed.pop(split.path, None)
+    if data is None:
+        data = np.empty(size + SLACK, np.uint8)
+        _read_range(split, data[:size].data)
     data[size:] = 0
     data[size] = 10
-    view = data[:size].data
+    chunk = Chunk(data, size, split.name, split.short, split.line, split.offset, split.header)
+    return PARSERS[split.format](chunk, options, labelled=labelled)
+
+
+def forget_handed(staging: Path) -> None:
+    """Let go of bytes handed over under `staging` that no step will take any more."""
+    for path in [path for path in _handed if path.startswith(f"{staging}/")]:
+        _handed.pop(path, None)
+
+
+def _read_range(split: Split, view: memoryview) -> None:
     with open_binary(split.path) as file:
         file.seek(split.start)
         done = 0
-        while done < size:
+        while done < len(view):
             got = file.readinto(view[done:])  # type: ignore[attr-defined]
             if not got:
                 raise InputError(f"{split.name} has become shorter while it was read; run again.")
             done += got
-    chunk = Chunk(data, size, split.name, split.short, split.line, split.offset, split.header)
-    return PARSERS[split.format](chunk, options, labelled=labelled)
 
 
 def save_documents(path: Path, documents: Documents) -> None:
@@ -244,5 +270,4 @@ def _stage(path: Path, data: memoryview) -> None:
         done = 0
         while done < len(data):
             done += file.write(data[done:])
-    data.release()
     save.replace(path)

@@ -17,11 +17,12 @@ class Result(Protocol):
 
 
 class Tasks:
-    """Submits steps to `submit`, `width` of which run at once, and remembers them."""
+    """Submits steps to `submit`, `width` of which run at once, and remembers them; `here`: in this very process."""
 
-    def __init__(self, submit: Callable[..., Any], width: int) -> None:
+    def __init__(self, submit: Callable[..., Any], width: int, here: bool) -> None:
         self._submit = submit
         self.width = width
+        self.here = here
         self.submitted: list[Any] = []
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Result:
@@ -40,7 +41,7 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
     if client is None:
         width = len(os.sched_getaffinity(0))
         with ThreadPoolExecutor(width, thread_name_prefix="ingest") as pool:
-            tasks = Tasks(pool.submit, width)
+            tasks = Tasks(pool.submit, width, True)
             try:
                 yield tasks
             except BaseException:
@@ -52,7 +53,9 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
     def submit(function: Callable[..., Any], *arguments: Any) -> Any:
         return client.submit(function, *arguments, pure=False)
 
-    tasks = Tasks(submit, max(1, sum(client.ncores().values())))
+    cores = client.ncores()
+    here = all(address.startswith("inproc://") for address in cores)
+    tasks = Tasks(submit, max(1, sum(cores.values())), here)
     try:
         yield tasks
     except KilledWorker as error:

@@ -112,7 +112,8 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> tuple[bytes, 
             row = json.loads(raw.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError):
             raise UnreadableError("not valid JSON") from None
-    if isinstance(row, dict) and isinstance(row.get(options.id_field), float):
+    names = (options.id_field, options.label_field, *options.where)
+    if isinstance(row, dict) and any(isinstance(v := row.get(name), float) and abs(v) >= 2**63 for name in names):
         # A whole number beyond 64 bits, which the faster parser rounds.
         row = json.loads(raw.decode("utf-8", "surrogateescape"))
     if not isinstance(row, dict):
