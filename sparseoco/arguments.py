@@ -10,6 +10,8 @@ from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.config import describe_invalid
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
+from sparseoco.losses import LOSSES
+from sparseoco.penalties import PENALTIES
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -54,6 +56,8 @@ Memory = Annotated[
     str | None,
     typer.Option("--memory", metavar="SIZE", help="Memory a worker may use: 4GB.", rich_help_panel="Cluster"),
 ]
+Loss = Annotated[str, typer.Option(help=", ".join(name for name, loss in LOSSES.items() if not loss.regression) + ".")]
+Penalty = Annotated[str, typer.Option(help=", ".join(PENALTIES) + ".")]
 Where = Annotated[
     list[str] | None,
     typer.Option(

@@ -16,7 +16,9 @@ from sparseoco.arguments import (
     Inputs,
     LabelList,
     Labels,
+    Loss,
     Memory,
+    Penalty,
     Scheduler,
     Select,
     Threads,
@@ -54,6 +56,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+TRIED = ("cl-fobos", "fobos", "rda", "stda")  # what a search tries where it is told nothing: two primal, two dual
 STEPS, FILES, HELP = "Steps of a run", "Models and text", "Finding out"
 
 
@@ -166,7 +169,9 @@ def search(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the run.")],
     algorithm: Annotated[
         list[str] | None,
-        typer.Option("--algorithm", metavar="NAME", help="A learner to try; repeatable. By default all."),
+        typer.Option(
+            "--algorithm", metavar="NAME", help="A learner to try; repeatable. By default " + ", ".join(TRIED) + "."
+        ),
     ] = None,
     grid: Annotated[
         list[str] | None,
@@ -179,7 +184,8 @@ def search(
     samples: Annotated[
         int | None, typer.Option(help="Draw this many configurations a learner; else the whole grid.")
     ] = None,
-    loss: Annotated[str, typer.Option(help="logistic, hinge, squared_hinge.")] = "logistic",
+    loss: Loss = "logistic",
+    penalty: Penalty = "l1",
     folds: Annotated[int, typer.Option(min=1, help="Folds of cross-validation; 1 judges by progressive error.")] = 5,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
     select: Annotated[Select, typer.Option(help="Least error, or sparsest within one standard error.")] = Select.ERROR,
@@ -197,9 +203,10 @@ def search(
     options = checked(
         SearchOptions,
         {
-            "algorithms": search_tables(algorithm or list(ALGORITHMS), grid or []),
+            "algorithms": search_tables(algorithm or list(TRIED), grid or []),
             "samples": samples,
             "loss": loss,
+            "penalty": penalty,
             "folds": folds,
             "epochs": epochs,
             "select": select.value,
@@ -225,7 +232,8 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="PARAMETER=VALUE", help="A parameter of the learner; repeatable."),
     ] = None,
-    loss: Annotated[str, typer.Option(help="logistic, hinge, squared_hinge.")] = "logistic",
+    loss: Loss = "logistic",
+    penalty: Penalty = "l1",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
     shuffle: Annotated[
         bool, typer.Option("--shuffle/--no-shuffle", help="Stream in an order shuffled by the seed.")
@@ -242,7 +250,14 @@ def train(
     chosen = find_algorithm(algorithm).configuration(values)
     options = checked(
         SearchOptions,
-        {"algorithms": {algorithm: values}, "loss": loss, "shuffle": shuffle, "dtype": dtype.value, "seed": seed},
+        {
+            "algorithms": {algorithm: values},
+            "loss": loss,
+            "penalty": penalty,
+            "shuffle": shuffle,
+            "dtype": dtype.value,
+            "seed": seed,
+        },
     )
     configuration = Configuration(number=0, algorithm=algorithm, parameters=chosen)
     cluster = cluster_options(scheduler, workers, threads, memory)
