@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tests import oracles_ftrl
+from tests import oracles_ftrl, oracles_truncated
+from tests.oracles_truncated import eta
 
 # Losses: slope dℓ/dz at margin z.
 SLOPES: dict[str, Callable[[float, float], float]] = {
@@ -29,17 +30,32 @@ def soft(v: np.ndarray, a: np.ndarray | float) -> np.ndarray:
     return np.sign(v) * np.maximum(np.abs(v) - a, 0.0)
 
 
-def fobos(X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float) -> Iterator[np.ndarray]:
+def fobos(X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float, step: str = "sqrt") -> Iterator[np.ndarray]:
     """Togari and Yamashita 2016, Algorithm 2 with r = λ‖·‖₁."""
     x_t = np.zeros(X.shape[1])
     for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
-        alpha = eta0 / np.sqrt(t)
+        alpha = eta(eta0, t, step)
         x_hat = x_t - alpha * SLOPES[loss](a @ x_t, b) * a  # (5)
         x_t = soft(x_hat, lam * alpha)  # (6)
         yield x_t
 
 
-def cl_fobos(X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float) -> Iterator[np.ndarray]:
+def l_fobos(
+    X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float, K: int, step: str = "sqrt"
+) -> Iterator[np.ndarray]:
+    """Togari and Yamashita 2016, Algorithm 3, its Step 2 one prox at a time."""
+    x_t = np.zeros(X.shape[1])
+    for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
+        x_t = x_t - eta(eta0, t, step) * SLOPES[loss](a @ x_t, b) * a
+        if t % K == 0:
+            for j in range(1, K + 1):
+                x_t = soft(x_t, lam * eta(eta0, t - K + j, step))  # (7)
+        yield x_t
+
+
+def cl_fobos(
+    X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float, step: str = "sqrt"
+) -> Iterator[np.ndarray]:
     """Togari and Yamashita 2016, Algorithm 4, its Step 2 one prox at a time.
 
     I_t is the support of the gradient: empty where the slope is zero. The logistic slope is never zero.
@@ -51,9 +67,9 @@ def cl_fobos(X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float) -
         x_t = x_t.copy()
         if slope != 0 or loss == "logistic":
             for i in np.flatnonzero(a):
-                v = x_t[i] - eta0 / np.sqrt(t) * slope * a[i]  # (8)
+                v = x_t[i] - eta(eta0, t, step) * slope * a[i]  # (8)
                 for j in range(updated[i] + 1, t + 1):
-                    v = soft(v, lam * eta0 / np.sqrt(j))
+                    v = soft(v, lam * eta(eta0, j, step))
                 x_t[i] = v
                 updated[i] = t
         yield x_t
@@ -92,8 +108,10 @@ def stda(
 
 ORACLES: dict[str, Callable[..., Iterator[np.ndarray]]] = {
     "fobos": fobos,
+    "l-fobos": l_fobos,
     "cl-fobos": cl_fobos,
     "rda": rda,
     "stda": stda,
+    **oracles_truncated.oracles(SLOPES),
     **oracles_ftrl.oracles(SLOPES),
 }

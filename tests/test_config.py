@@ -46,7 +46,7 @@ def test_a_run_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
     assert run.cluster.workers == 2
     configurations = run.search.configurations()
     assert [c.number for c in configurations] == [0, 1, 2, 3]
-    assert configurations[0].parameters == {"eta0": 0.5, "lam": 1e-6}
+    assert configurations[0].parameters == {"eta0": 0.5, "lam": 1e-6, "step": "sqrt"}
     assert json.loads(configurations[2].parameters_json)["p"] in ("inf", 2)
 
 

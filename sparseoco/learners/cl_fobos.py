@@ -20,7 +20,7 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, Algorithm, Rule
+from sparseoco.learners.definition import ETA0, LAM, STEP, Algorithm, Rule, begin
 from sparseoco.learners.fobos import tick
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
@@ -54,16 +54,19 @@ def observe_vanishing(slots, slept, now, g, x, prox, parts):
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    start = begin(parameters)
     if loss.slope_vanishes:
-        return Rule(time, tick, weight, observe_vanishing, ("w", "owed"), ("eta0", "lam"), ticks=2, stamped=True)
-    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), ticks=2, stamped=True)
+        return Rule(
+            time, tick, weight, observe_vanishing, ("w", "owed"), ("eta0", "lam"), ticks=2, stamped=True, start=start
+        )
+    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), ticks=2, stamped=True, start=start)
 
 
 CL_FOBOS = Algorithm(
     name="cl-fobos",
     formula="on the support of g_t: w_{t+1} = prox_{a ψ}(w_t − η_t g_t), a = Σ η_τ since its last; η_t = eta0/√t",
     source="Togari and Yamashita 2016, Algorithm 4, (10)",
-    parameters=(ETA0, LAM),
+    parameters=(ETA0, LAM, STEP),
     penalties=("l1",),
     rule=rule,
     module=__name__,

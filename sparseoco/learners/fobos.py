@@ -20,14 +20,14 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, Algorithm, Rule
+from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
 
 @register_jitable
 def time(clock):
-    return clock.S
+    return clock.Q
 
 
 @register_jitable
@@ -50,14 +50,23 @@ def observe(slots, slept, now, g, x, prox, parts):
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(time, tick, weight, observe, slots=("w",), hyper=("eta0", "lam"), ticks=2, stamped=True)
+    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 2, True, start=begin(parameters))
 
 
 FOBOS = Algorithm(
     name="fobos",
     formula="w_{t+1} = prox_{η_t ψ}(w_t − η_t g_t), η_t = eta0/√t",
     source="Togari and Yamashita 2016, Algorithm 2; Duchi and Singer 2009",
-    parameters=(ETA0, LAM),
+    parameters=(ETA0, LAM, STEP),
+    penalties=("l1",),
+    rule=rule,
+    module=__name__,
+)
+SG_L1 = Algorithm(
+    name="sg-l1",
+    formula="w_{t+1} = soft(w_t − η_t g_t, η_{t+1/2} λ); with η_{t+1/2} = η_t it is fobos",
+    source="Oiwa, Matsushima and Nakagawa 2011, (2), (4)",
+    parameters=(ETA0, LAM, STEP, SECOND),
     penalties=("l1",),
     rule=rule,
     module=__name__,

@@ -17,11 +17,17 @@ PARAMETERS = {
     "lam": st.sampled_from([0.0, 1.03e-6, 1.37e-3, 0.0517, 0.319, 11.3]),
     "p": st.sampled_from([1, 2, 3, 1.5, "inf"]),
     "by": st.sampled_from(["subgradient", "feature"]),
+    "K": st.sampled_from([1, 2, 3, 7, 50]),
+    "step": st.sampled_from(["sqrt", "constant"]),
+    "second": st.sampled_from(["same", "next"]),
     "V": st.sampled_from([0.61, 500.0, 1e8]),
     "eta": st.floats(0.0371, 2.93),
     "delta": st.sampled_from([1.03e-6, 0.0217, 1.19]),
     "R": st.floats(0.0371, 5.93),
     "predict": st.sampled_from(["none", "last", "mean"]),
+    "keep": st.sampled_from([0.173, 0.619, 1.0]),
+    "sample": st.sampled_from(["uniform", "lipschitz"]),
+    "seed": st.integers(0, 2**53 - 1),
 }
 
 

@@ -21,13 +21,14 @@ def data() -> tuple[sp.csr_matrix, np.ndarray]:
 
 def test_a_grid_is_a_product_in_the_order_of_the_definition() -> None:
     learner = Learner("fobos", grid={"lam": [0, 1e-3], "eta0": [1, 0.1]}, n_features=3)
+    sqrt = {"step": "sqrt"}
     assert learner.configurations == [
-        {"eta0": 1.0, "lam": 0.0},
-        {"eta0": 1.0, "lam": 1e-3},
-        {"eta0": 0.1, "lam": 0.0},
-        {"eta0": 0.1, "lam": 1e-3},
+        {"eta0": 1.0, "lam": 0.0} | sqrt,
+        {"eta0": 1.0, "lam": 1e-3} | sqrt,
+        {"eta0": 0.1, "lam": 0.0} | sqrt,
+        {"eta0": 0.1, "lam": 1e-3} | sqrt,
     ]
-    assert Learner("fobos", grid={"lam": 0.1}, n_features=3).configurations == [{"eta0": 0.5, "lam": 0.1}]
+    assert Learner("fobos", grid={"lam": 0.1}, n_features=3).configurations == [{"eta0": 0.5, "lam": 0.1} | sqrt]
     assert Learner("fobos", grid=[{"lam": 3}, {}], n_features=3, n_classes=5).n_columns == 10
 
 
@@ -37,7 +38,7 @@ def test_a_grid_is_a_product_in_the_order_of_the_definition() -> None:
         ({"algorithm": "sgd"}, "algorithm='sgd' is not known; choose one of fobos"),
         ({"loss": "huber"}, "loss='huber' is not known"),
         ({"penalty": "l0"}, "penalty='l0' is not known"),
-        ({"grid": {"gamma": [1]}}, "fobos has no parameter 'gamma'; it has eta0, lam"),
+        ({"grid": {"gamma": [1]}}, "fobos has no parameter 'gamma'; it has eta0, lam, step"),
         ({"grid": {"eta0": [0.0]}}, "fobos: eta0=0.0 must be greater than 0"),
         ({"grid": {"lam": [-1]}}, "lam=-1 must not be negative"),
         ({"grid": {"lam": [float("nan")]}}, "lam=nan is not finite"),

@@ -1,0 +1,30 @@
+"""L-FOBOS: plain gradient steps, and every K rounds one proximal step of all coordinates for the K rounds at once.
+
+    w_{t+1} = w_t − η_t g_t,    then, where K divides t, w_{t+1} ← prox_{a ψ}(w_{t+1}), a = η_{t−K+1} + … + η_t
+
+Source: Togari and Yamashita (2016), Algorithm 3 and the aggregated form of (7); lazy evaluation after Langford et al.
+(2009).
+
+Symbols and laziness are those of `fobos`, whose clock here moves every K rounds only: what is due is the sum of the
+steps up to the last round that K divides. K = 1 is FOBOS itself, bit for bit.
+
+One slot a coordinate, one stamp a feature.
+"""
+
+from sparseoco.learners.definition import ETA0, LAM, STEP, Algorithm, Parameter, whole
+from sparseoco.learners.fobos import rule
+
+L_FOBOS = Algorithm(
+    name="l-fobos",
+    formula="w_{t+1} = w_t − η_t g_t; where K divides t then prox_{a ψ}, a the sum of the last K steps",
+    source="Togari and Yamashita 2016, Algorithm 3, (7)",
+    parameters=(
+        ETA0,
+        LAM,
+        Parameter("K", 100, "rounds between two proximal steps", whole, static=True, grid=(10, 100, 1000)),
+        STEP,
+    ),
+    penalties=("l1",),
+    rule=rule,
+    module=__name__,
+)
