@@ -1,7 +1,8 @@
-"""exp and log1p in plain arithmetic, for compiled loops.
+"""exp, log1p and a hash in plain arithmetic, for compiled loops.
 
-The C library's give other bits on other machines and stop a loop over columns from becoming vector instructions; these
-are the same everywhere and take a few nanoseconds for a block of columns. Both are within 2 units in the last place.
+The C library's exp and log1p give other bits on other machines and stop a loop over columns from becoming vector
+instructions; these are the same everywhere and take a few nanoseconds for a block of columns. Both are within 2 units
+in the last place.
 """
 
 import numpy as np
@@ -33,6 +34,15 @@ def exp_of_negative(x):
     p = p * r + 0.5
     p = p * r * r + r + 1.0
     return p * np.int64((np.int64(k) + 1023) << 52).view(np.float64)
+
+
+@register_jitable
+def mix(x):
+    """SplitMix64's finaliser (Steele, Lea & Flood 2014): a bijection of uint64 whose bits all depend on all."""
+    x = (x + np.uint64(0x9E3779B97F4A7C15)) & np.uint64(0xFFFFFFFFFFFFFFFF)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 @register_jitable

@@ -4,6 +4,7 @@ As `tests.oracles`: an oracle takes X (T, n), labels and parameters and gives x_
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +63,40 @@ def cao_ftrl(
         yield update(t + 1, predicted(np.ones(n)))
 
 
+def split_mix_64(x: int) -> int:
+    """One step of Steele, Lea and Flood (2014), Figure 17, in whole numbers: the output after state x."""
+    x = (x + 0x9E3779B97F4A7C15) % 2**64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
+    return x ^ (x >> 31)
+
+
+def importances(X: np.ndarray, keep: float, sample: str, seed: int) -> np.ndarray:
+    """b_t/q_t of every row: drawn with chance keep, or in proportion to L_t = max |x| over the mean L so far."""
+    L = np.abs(X).max(axis=1)
+    key = split_mix_64(split_mix_64(seed) ^ 3)
+    out = np.zeros(len(X))
+    for t in range(1, len(X) + 1):
+        mean = L[:t].mean()
+        q = min(1.0, keep * L[t - 1] / mean) if sample == "lipschitz" and mean > 0 else keep
+        if (split_mix_64(key ^ t) >> 11) / 2**53 < q:
+            out[t - 1] = 1 / q
+    return out
+
+
+def caos_ftrl(
+    X: np.ndarray,
+    y: np.ndarray,
+    slope: Callable[[float, float], float],
+    keep: float,
+    sample: str,
+    seed: int,
+    **parameters: Any,
+) -> Iterator[np.ndarray]:
+    """Algorithm 3 on rows drawn as `importances`."""
+    return cao_ftrl(X, y, slope, importance=importances(X, keep, sample, seed), **parameters)
+
+
 def adagrad(
     X: np.ndarray, y: np.ndarray, slope: Callable[[float, float], float], eta: float, delta: float, lam: float
 ) -> Iterator[np.ndarray]:
@@ -87,4 +122,5 @@ def oracles(slopes: Slopes) -> dict[str, Callable[..., Iterator[np.ndarray]]]:
         "ao-ftrl": face(cao_ftrl, lam=0.0),
         "ao-gd": face(cao_ftrl, lam=0.0, predict="last"),
         "cao-ftrl": face(cao_ftrl),
+        "caos-ftrl": face(caos_ftrl),
     }

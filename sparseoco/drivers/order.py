@@ -8,24 +8,16 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.compiling import compiled
+from sparseoco.functions import mix
 
 
 def _kernel(function):
-    return compiled(function, [], ("drivers/order.py",))
+    return compiled(function, [], ("drivers/order.py", "functions.py"))
 
 
 ROUNDS = 6
 EPOCH_STREAM = np.uint64(1)
 FOLD_STREAM = np.uint64(2)
-
-
-@register_jitable
-def mix(x):
-    """SplitMix64's finaliser (Steele, Lea & Flood 2014): a bijection of uint64 whose bits all depend on all."""
-    x = (x + np.uint64(0x9E3779B97F4A7C15)) & np.uint64(0xFFFFFFFFFFFFFFFF)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @register_jitable
