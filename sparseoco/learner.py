@@ -40,8 +40,8 @@ class Learner:
     grid : a mapping of parameters to values (the product is trained, in a fixed order), or a list of configurations.
     n_features : features have indices 0 … n_features − 1.
     n_classes : 2 for binary problems (one column a configuration, labels 0 and 1 meaning y = −1 and +1); K > 2 for
-        one-vs-rest (K adjacent columns a configuration, the loss being the sum of the K binary losses); None for
-        regression.
+        as many classes (K adjacent columns a configuration, the loss being the sum of K binary losses, one-vs-rest, or
+        one joint loss); None for regression.
     dtype : float64 or float32, of the weights; clocks and sums of losses are float64 always.
 
     A configuration whose margin stops being finite, or passes the loss's bound, has diverged: from that row on its
@@ -281,7 +281,11 @@ def _outputs(loss: Loss, n_classes: int | None) -> tuple[int, str]:
         return 1, "regression"
     if isinstance(n_classes, bool) or int(n_classes) != n_classes or n_classes < 1:
         raise InputError(f"n_classes={n_classes!r} must be a whole number of at least 1, or None for regression.")
-    return (int(n_classes), "one_vs_rest") if n_classes > 2 else (1, "binary")
+    if loss.joint and n_classes <= 2:
+        raise InputError(f"loss={loss.name!r} needs more than two classes: two are told apart by loss={loss.joint!r}.")
+    if n_classes > 2:
+        return int(n_classes), "joint" if loss.joint else "one_vs_rest"
+    return 1, "binary"
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:

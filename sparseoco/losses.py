@@ -4,6 +4,10 @@ A loss of one margin gives `value(z, y)` and `slope(z, y)` = dℓ/dz; a classifi
 loss any number. With more than two classes such a loss is applied one-vs-rest: class k sees y = +1 on its own
 examples and −1 on all others, and the loss of a row is the sum over the classes.
 
+A joint loss has a margin z_k = ⟨w_k, x⟩ a class and is one loss of them all: `value(z, u, first, stop, truth)` reads
+``z[first:stop]``, writes the slopes dℓ/dz_k into the same places of `u` and gives ℓ; `truth` is the place of the true
+class.
+
 All arithmetic is in float64 whatever the type of the weights.
 """
 
@@ -11,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.errors import InputError
@@ -71,9 +76,36 @@ def squared_slope(z, y):
     return z - y
 
 
+@register_jitable
+def softmax(z, u, first, stop, truth):
+    """log Σ_k exp(z_k) − z_truth; slopes exp(z_k) / Σ exp(z) − [k = truth]."""
+    largest = float(z[first])
+    for c in range(first + 1, stop):
+        largest = max(largest, float(z[c]))
+    total = 0.0
+    for c in range(first, stop):
+        total += exp_of_negative(float(z[c]) - largest)
+    for c in range(first, stop):
+        u[c] = exp_of_negative(float(z[c]) - largest) / total - (1.0 if c == truth else 0.0)
+    return np.log(total) + (largest - float(z[truth]))
+
+
+@register_jitable
+def multiclass_hinge(z, u, first, stop, truth):
+    """max(0, 1 − z_truth + z_r), r the best wrong class, the first of equals; slopes −1 and +1 where it is not 0."""
+    rival = first if truth != first else first + 1
+    for c in range(first, stop):
+        u[c] = 0.0
+        rival = c if c != truth and z[c] > z[rival] else rival
+    loss = 1.0 - float(z[truth]) + float(z[rival])
+    if loss > 0.0:
+        u[truth], u[rival] = -1.0, 1.0
+    return loss if loss > 0.0 else 0.0
+
+
 @dataclass(frozen=True)
 class Loss:
-    """A loss of one margin and what the learners must know of it.
+    """A loss and what the learners must know of it.
 
     `slope_vanishes`: whether dℓ/dz is exactly 0 for some (z, y) in exact arithmetic; the logistic slope never is, so
     it is not treated as zero even where it underflows.
@@ -82,11 +114,13 @@ class Loss:
 
     name: str
     formula: str
-    value: Callable[[Any, Any], Any]
-    slope: Callable[[Any, Any], Any]
+    value: Callable[..., Any]
+    slope: Callable[[Any, Any], Any] | None
     slope_vanishes: bool
     bound: float
     regression: bool = False
+    joint: str = ""
+    """For a joint loss: the loss of one margin that two classes need instead."""
 
 
 MARGIN_BOUND = 1e6  # a classifier this sure of anything is running away
@@ -99,6 +133,16 @@ LOSSES = {
         Loss("hinge", "max(0, 1 − yz)", hinge_value, hinge_slope, True, MARGIN_BOUND),
         Loss("squared_hinge", "max(0, 1 − yz)²", squared_hinge_value, squared_hinge_slope, True, MARGIN_BOUND),
         Loss("squared", "½(z − y)²", squared_value, squared_slope, True, NUMBER_BOUND, regression=True),
+        Loss("softmax", "log Σ_k exp(z_k) − z_y", softmax, None, False, MARGIN_BOUND, joint="logistic"),
+        Loss(
+            "multiclass_hinge",
+            "max(0, 1 − z_y + max_{k≠y} z_k)",
+            multiclass_hinge,
+            None,
+            True,
+            MARGIN_BOUND,
+            joint="hinge",
+        ),
     )
 }
 

@@ -17,12 +17,36 @@ SLOPES: dict[str, Callable[[float, float], float]] = {
     "hinge": lambda z, y: -y if y * z < 1 else 0.0,
     "squared_hinge": lambda z, y: -2 * y * max(0.0, 1 - y * z),
     "squared": lambda z, y: z - y,
+    "given": lambda z, slope: slope,  # the label is the slope: for losses that several vectors of weights share
 }
 VALUES: dict[str, Callable[[float, float], float]] = {
     "logistic": lambda z, y: np.logaddexp(0.0, -y * z),
     "hinge": lambda z, y: max(0.0, 1 - y * z),
     "squared_hinge": lambda z, y: max(0.0, 1 - y * z) ** 2,
     "squared": lambda z, y: (z - y) ** 2 / 2,
+}
+
+
+def softmax_slopes(z: np.ndarray, truth: int) -> np.ndarray:
+    p = np.exp(z - z.max())
+    return p / p.sum() - np.eye(len(z))[truth]
+
+
+def multiclass_hinge_slopes(z: np.ndarray, truth: int) -> np.ndarray:
+    """Oiwa et al. 2011, (15)."""
+    wrong = [k for k in range(len(z)) if k != truth]
+    rival = max(wrong, key=lambda k: z[k])  # the first of equals
+    one = np.eye(len(z))
+    return one[rival] - one[truth] if 1 - z[truth] + z[rival] > 0 else np.zeros(len(z))
+
+
+JOINT_SLOPES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "softmax": softmax_slopes,
+    "multiclass_hinge": multiclass_hinge_slopes,
+}
+JOINT_VALUES: dict[str, Callable[[np.ndarray, int], float]] = {
+    "softmax": lambda z, truth: np.logaddexp.reduce(z) - z[truth],
+    "multiclass_hinge": lambda z, truth: max(0.0, 1 - z[truth] + np.delete(z, truth).max()),
 }
 
 

@@ -60,3 +60,23 @@ def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum
             diverged[q] = t if diverged[q] == 0 else diverged[q]
             for c in range(first, first + outputs):
                 u[c] = 0.0
+
+
+@register_jitable(forceinline=True)
+def joint(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count):
+    """A margin a class and one loss of them all, whose `value` writes the slopes."""
+    for q in range(diverged.shape[0]):
+        first = q * outputs
+        truth = first + int(label)
+        best = first
+        fine = diverged[q] == 0
+        for c in range(first, first + outputs):
+            fine = fine & (abs(float(z[c])) <= bound)
+            best = c if z[c] > z[best] else best
+        if fine:
+            loss_sum[q] += value(z, u, first, first + outputs, truth)
+            error_count[q] += best != truth
+        else:
+            diverged[q] = t if diverged[q] == 0 else diverged[q]
+            for c in range(first, first + outputs):
+                u[c] = 0.0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sparseoco.learner import Learner
 from sparseoco.learners import ALGORITHMS
 from tests.learners.streams import LOSSES, Stream, configurations, streams
-from tests.oracles import ORACLES, VALUES
+from tests.oracles import JOINT_SLOPES, JOINT_VALUES, ORACLES, VALUES
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -56,6 +56,33 @@ def test_one_against_the_rest(name: str, data: st.DataObject) -> None:
         for k in range(4)
     ]
     check_every_row(learner, stream, oracles)
+
+
+@pytest.mark.parametrize("loss", JOINT_SLOPES)
+@pytest.mark.parametrize("name", ALGORITHMS)
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_losses_that_classes_share(name: str, loss: str, data: st.DataObject) -> None:
+    """One oracle a class, each told the slopes that the margins of all of them give."""
+    classes = 4
+    stream = data.draw(streams(classes=classes))
+    parameters = data.draw(configurations(ALGORITHMS[name]))
+    learner = Learner(name, loss=loss, grid=[parameters], n_features=stream.X.shape[1], n_classes=classes)
+    X, labels = stream.dense, stream.labels
+    slopes = np.zeros((classes, len(labels)))
+    oracles = [ORACLES[name](X, slopes[k], "given", **parameters) for k in range(classes)]
+    W = np.zeros((X.shape[1], classes))
+    losses = 0.0
+    for t, x in enumerate(X):
+        z = x @ W
+        if np.abs(z).max() > 1e5:
+            return
+        slopes[:, t] = JOINT_SLOPES[loss](z, labels[t])
+        losses += JOINT_VALUES[loss](z, labels[t])
+        W = np.column_stack([next(oracle) for oracle in oracles])
+        learner.partial_fit(stream.csr[t], labels[t : t + 1])
+        np.testing.assert_allclose(learner.weights(), W, **TOLERANCE)
+        assert learner.progress.loss_sum[0] == pytest.approx(losses, rel=1e-10, abs=1e-10)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -11,12 +11,14 @@ from sparseoco.errors import InputError
 from sparseoco.functions import exp_of_negative, log1p_of_fraction
 from sparseoco.losses import LOSSES, find_loss
 from sparseoco.penalties import PENALTIES, find_penalty
-from tests.oracles import SLOPES, VALUES
+from tests.oracles import JOINT_SLOPES, JOINT_VALUES, SLOPES, VALUES
 
 margins = st.floats(-40, 40)
+OF_ONE_MARGIN = [name for name, loss in LOSSES.items() if not loss.joint]
+JOINT = [name for name, loss in LOSSES.items() if loss.joint]
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OF_ONE_MARGIN)
 @given(z=margins, y=st.sampled_from([-1.0, 1.0]))
 def test_slope_is_the_derivative_of_the_value(name: str, z: float, y: float) -> None:
     loss, h = LOSSES[name], 1e-5
@@ -26,18 +28,40 @@ def test_slope_is_the_derivative_of_the_value(name: str, z: float, y: float) -> 
     assert loss.slope(z, y) == pytest.approx(difference, rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OF_ONE_MARGIN)
 @given(z=st.floats(-700, 700), y=st.sampled_from([-1.0, 1.0]))
 def test_losses_equal_the_oracles(name: str, z: float, y: float) -> None:
     assert LOSSES[name].value(z, y) == pytest.approx(VALUES[name](z, y), rel=1e-13, abs=1e-300)
     assert LOSSES[name].slope(z, y) == pytest.approx(SLOPES[name](z, y), rel=1e-13, abs=1e-300)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OF_ONE_MARGIN)
 @given(z=margins, other=margins, y=st.sampled_from([-1.0, 1.0]))
 def test_losses_are_convex(name: str, z: float, other: float, y: float) -> None:
     loss = LOSSES[name]
     assert loss.value(other, y) >= loss.value(z, y) + loss.slope(z, y) * (other - z) - 1e-9
+
+
+def joint(name: str, z: np.ndarray, truth: int) -> tuple[float, np.ndarray]:
+    """(loss, slopes), the margins lying in the middle of others."""
+    padded, u = np.pad(z, 2, constant_values=9e9), np.full(len(z) + 4, 7.0)
+    value = LOSSES[name].value(padded, u, 2, len(z) + 2, truth + 2)
+    assert (u[[0, 1, -2, -1]] == 7).all()
+    return value, u[2:-2]
+
+
+@pytest.mark.parametrize("name", JOINT)
+@given(data=st.data(), classes=st.integers(3, 6))
+def test_joint_losses(name: str, data: st.DataObject, classes: int) -> None:
+    """Values as the oracles have them, slopes by finite differences, convex, and a sum of slopes of 0."""
+    z, other = (np.array(data.draw(st.lists(margins, min_size=classes, max_size=classes))) for _ in range(2))
+    truth = data.draw(st.integers(0, classes - 1))
+    value, slopes = joint(name, z, truth)
+    assert value == pytest.approx(JOINT_VALUES[name](z, truth), rel=1e-13, abs=1e-13)
+    assert slopes == pytest.approx(JOINT_SLOPES[name](z, truth), rel=1e-13, abs=1e-15)
+    assert slopes.sum() == pytest.approx(0.0, abs=1e-14)
+    assert joint(name, other, truth)[0] >= value + slopes @ (other - z) - 1e-9
+    assert joint(name, z + 3.0, truth)[0] == pytest.approx(value, abs=1e-12)
 
 
 @given(z=st.floats(allow_nan=False, allow_infinity=False), y=st.sampled_from([-1.0, 1.0]))
