@@ -7,9 +7,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.text.documents import Documents
-from sparseoco.text.kernels.clean import clean_documents, find_non_ascii
+from sparseoco.text.kernels.clean import HARD, WESTERN_END, WIDE, classify, clean_documents
 
 N_CODE_POINTS = 0x110000
+
+
+@cache
+def western_table(lowercase: bool) -> NDArray[np.uint16]:
+    """(0x250,) uint16: what a Latin letter becomes, 0 for no letter, HARD where `str.lower` changes its length."""
+    table = np.zeros(WESTERN_END, np.uint16)
+    for point in range(0x80, WESTERN_END):
+        lowered = chr(point).lower() if lowercase else chr(point)
+        if len(lowered) > 1 or len(lowered.encode()) != 2:
+            table[point] = HARD
+        elif chr(point).isalnum():
+            table[point] = ord(lowered)
+    return table
 
 
 @cache
@@ -23,22 +36,20 @@ def word_table() -> NDArray[np.bool_]:
 def clean(documents: Documents, *, lowercase: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Word bytes of all documents, zeros between, and where each document begins (see `count_grams`).
 
-    ASCII is lowered in the kernel; other documents by Python's `str.lower`, whose result can depend on neighbouring
-    letters (a final sigma) and be longer than its source (İ).
+    ASCII and Latin letters are lowered in the kernel; documents with others by Python's `str.lower`, whose result can
+    depend on neighbouring letters (a final sigma) and be longer than its source (İ).
     """
-    wide = find_non_ascii(documents.data, documents.starts, documents.stops)
-    places = np.flatnonzero(wide)
-    which = np.full(len(documents), -1, np.int64)
-    which[places] = np.arange(places.size)
-    parts = [_lowered(documents, d, lowercase) for d in places.tolist()]
+    western = western_table(lowercase)
+    kinds = classify(documents.data, documents.starts, documents.stops, western)
+    parts = [_lowered(documents, d, lowercase) for d in np.flatnonzero(kinds == WIDE).tolist()]
     offsets = np.cumsum([0] + [len(part) for part in parts], dtype=np.int64)
     other = np.frombuffer(b"".join(parts), np.uint8)
-    # The table costs a tenth of a second: only text beyond ASCII pays for it.
+    # The table costs a tenth of a second: only text of other scripts pays for it.
     table: Any = word_table() if parts else np.zeros(1, np.bool_)
     cleaned: NDArray[np.uint8]
     bounds: NDArray[np.int64]
     cleaned, bounds = clean_documents(
-        documents.data, documents.starts, documents.stops, other, offsets, which, lowercase, table
+        documents.data, documents.starts, documents.stops, kinds, western, other, offsets, lowercase, table
     )
     return cleaned, bounds
 
