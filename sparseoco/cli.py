@@ -38,6 +38,7 @@ from sparseoco.demo import run_demo
 from sparseoco.evaluation import evaluate_model
 from sparseoco.learners import ALGORITHMS, find_algorithm
 from sparseoco.model import Model
+from sparseoco.penalties import find_penalty
 from sparseoco.prediction import predict_files, predict_lines
 from sparseoco.report import write_report
 from sparseoco.text.options import SHARD_BYTES, TextOptions
@@ -247,7 +248,7 @@ def train(
 ) -> None:
     """Learn one configuration on all the data."""
     values = {key: number_or_word(value) for key, value in pairs(parameters, "--set").items()}
-    chosen = find_algorithm(algorithm).configuration(values)
+    chosen = find_algorithm(algorithm).under(find_penalty(penalty)).configuration(values)
     options = checked(
         SearchOptions,
         {

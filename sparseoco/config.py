@@ -129,7 +129,7 @@ class SearchOptions(_Table):
         """
         found = []
         for name, grid in self.algorithms.items():
-            algorithm = find_algorithm(name)
+            algorithm = find_algorithm(name).under(find_penalty(self.penalty))
             found += [(name, chosen) for chosen in expand(algorithm, self._grid(name, grid))]
         return [
             Configuration(number=number, algorithm=name, parameters=parameters)

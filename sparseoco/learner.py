@@ -62,11 +62,8 @@ class Learner:
         n_classes: int | None = 2,
         dtype: Any = "float64",
     ) -> None:
-        definition, loss_, penalty_ = find_algorithm(algorithm), find_loss(loss), find_penalty(penalty)
-        if penalty not in definition.penalties:
-            raise InputError(
-                f"{algorithm} is not defined for penalty={penalty!r}; it takes {', '.join(definition.penalties)}."
-            )
+        loss_, penalty_ = find_loss(loss), find_penalty(penalty)
+        definition = find_algorithm(algorithm).under(penalty_)
         if isinstance(n_features, bool) or int(n_features) != n_features or n_features < 1:
             raise InputError(f"n_features={n_features!r} must be a whole number of at least 1.")
         self.algorithm, self.loss, self.penalty = algorithm, loss, penalty
@@ -266,7 +263,8 @@ def bytes_per_column(
     algorithm: str, n_features: int, dtype: Any, *, loss: str = "logistic", penalty: str = "l1"
 ) -> int:
     """Bytes of state a column, for sizing blocks: slots a coordinate, and its share of the stamps of 16 columns."""
-    definition, loss_, penalty_ = find_algorithm(algorithm), find_loss(loss), find_penalty(penalty)
+    loss_, penalty_ = find_loss(loss), find_penalty(penalty)
+    definition = find_algorithm(algorithm).under(penalty_)
     rule = definition.rule(loss_, penalty_, definition.configuration({}))
     return n_features * (len(rule.slots) * _dtype(dtype).itemsize + rule.stamped)
 

@@ -23,16 +23,38 @@ def soft(v, a):
     return v - (low if low > -a else -a)
 
 
+@register_jitable
+def clip(v, R):
+    """v in [−R, R]: the prox of a box for any weight; a NaN stays one."""
+    low = R if v > R else v
+    return -R if low < -R else low
+
+
 @dataclass(frozen=True)
 class Penalty:
-    """A penalty: its formula and its proximal map."""
+    """A penalty: its formula, the proximal map its learners are compiled with, and how maps of it follow each other.
+
+    `kind` is one of
+    additive: prox of a, then of b, is prox of a + b;
+    decaying: ½w² is in it, whose maps multiply: ψ = λ(ρ|w| + (1 − ρ)w²/2), written with `soft`, ρ = 0 for l2;
+    bounded: any number of maps are one, ``prox(v, R)``, and λ has no part.
+    """
 
     name: str
     formula: str
     prox: Callable[[Any, Any], Any]
+    kind: str = "additive"
 
 
-PENALTIES = {penalty.name: penalty for penalty in (Penalty("l1", "λ‖w‖₁", soft),)}
+PENALTIES = {
+    penalty.name: penalty
+    for penalty in (
+        Penalty("l1", "λ‖w‖₁", soft),
+        Penalty("l2", "λ‖w‖²/2", soft, "decaying"),
+        Penalty("elastic_net", "λ(ρ‖w‖₁ + (1 − ρ)‖w‖²/2), ρ = l1_ratio", soft, "decaying"),
+        Penalty("box", "|w_j| ≤ R", clip, "bounded"),
+    )
+}
 
 
 def find_penalty(name: str) -> Penalty:

@@ -54,18 +54,45 @@ def soft(v: np.ndarray, a: np.ndarray | float) -> np.ndarray:
     return np.sign(v) * np.maximum(np.abs(v) - a, 0.0)
 
 
-def fobos(X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float, step: str = "sqrt") -> Iterator[np.ndarray]:
-    """Togari and Yamashita 2016, Algorithm 2 with r = λ‖·‖₁."""
+def prox(v: np.ndarray, a: float, penalty: str, l1_ratio: float, R: float) -> np.ndarray:
+    """argmin_w ½(w − v)² + a·ψ(w); for a box ψ is 0 in it, else infinite."""
+    if penalty == "box":
+        return np.clip(v, -R, R)
+    ratio = {"l1": 1.0, "l2": 0.0}.get(penalty, l1_ratio)
+    return soft(v, a * ratio) / (1 + a * (1 - ratio))
+
+
+def fobos(
+    X: np.ndarray,
+    y: np.ndarray,
+    loss: str,
+    eta0: float,
+    lam: float = 0.0,
+    step: str = "sqrt",
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+    R: float = 0.0,
+) -> Iterator[np.ndarray]:
+    """Togari and Yamashita 2016, Algorithm 2."""
     x_t = np.zeros(X.shape[1])
     for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
         alpha = eta(eta0, t, step)
         x_hat = x_t - alpha * SLOPES[loss](a @ x_t, b) * a  # (5)
-        x_t = soft(x_hat, lam * alpha)  # (6)
+        x_t = prox(x_hat, lam * alpha, penalty, l1_ratio, R)  # (6)
         yield x_t
 
 
 def l_fobos(
-    X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float, K: int, step: str = "sqrt"
+    X: np.ndarray,
+    y: np.ndarray,
+    loss: str,
+    eta0: float,
+    K: int,
+    lam: float = 0.0,
+    step: str = "sqrt",
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+    R: float = 0.0,
 ) -> Iterator[np.ndarray]:
     """Togari and Yamashita 2016, Algorithm 3, its Step 2 one prox at a time."""
     x_t = np.zeros(X.shape[1])
@@ -73,12 +100,20 @@ def l_fobos(
         x_t = x_t - eta(eta0, t, step) * SLOPES[loss](a @ x_t, b) * a
         if t % K == 0:
             for j in range(1, K + 1):
-                x_t = soft(x_t, lam * eta(eta0, t - K + j, step))  # (7)
+                x_t = prox(x_t, lam * eta(eta0, t - K + j, step), penalty, l1_ratio, R)  # (7)
         yield x_t
 
 
 def cl_fobos(
-    X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float, step: str = "sqrt"
+    X: np.ndarray,
+    y: np.ndarray,
+    loss: str,
+    eta0: float,
+    lam: float = 0.0,
+    step: str = "sqrt",
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+    R: float = 0.0,
 ) -> Iterator[np.ndarray]:
     """Togari and Yamashita 2016, Algorithm 4, its Step 2 one prox at a time.
 
@@ -93,20 +128,33 @@ def cl_fobos(
             for i in np.flatnonzero(a):
                 v = x_t[i] - eta(eta0, t, step) * slope * a[i]  # (8)
                 for j in range(updated[i] + 1, t + 1):
-                    v = soft(v, lam * eta(eta0, j, step))
+                    v = prox(v, lam * eta(eta0, j, step), penalty, l1_ratio, R)
                 x_t[i] = v
                 updated[i] = t
         yield x_t
 
 
-def rda(X: np.ndarray, y: np.ndarray, loss: str, gamma: float, lam: float) -> Iterator[np.ndarray]:
-    """Oiwa et al. 2012, (3) with Ψ = λ‖·‖₁, h = ½‖·‖², β_t = γ√t."""
+def rda(
+    X: np.ndarray,
+    y: np.ndarray,
+    loss: str,
+    gamma: float,
+    lam: float = 0.0,
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+    R: float = 0.0,
+) -> Iterator[np.ndarray]:
+    """Oiwa et al. 2012, (3) with h = ½‖·‖², β_t = γ√t, its minimum coordinate by coordinate."""
     w = np.zeros(X.shape[1])
     g_bar = np.zeros(X.shape[1])
+    ratio = {"l1": 1.0, "l2": 0.0}.get(penalty, l1_ratio)
     for t, (x, b) in enumerate(zip(X, y, strict=True), start=1):
         g = SLOPES[loss](x @ w, b) * x
         g_bar = (t - 1) / t * g_bar + g / t
-        w = -np.sqrt(t) / gamma * soft(g_bar, lam)
+        if penalty == "box":
+            w = np.clip(-np.sqrt(t) / gamma * g_bar, -R, R)
+        else:
+            w = -soft(g_bar, lam * ratio) / (lam * (1 - ratio) + gamma / np.sqrt(t))
         yield w
 
 

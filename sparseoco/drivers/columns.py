@@ -34,10 +34,11 @@ class Columns:
     """State of configurations with `outputs` adjacent columns each; `hyper` has a list of numbers a configuration.
 
     Arrays: ``state`` (n_features, slots, width); ``stamp`` (n_features,) float64, empty for learners that keep none;
-    ``clock`` float64; a configuration: ``loss_sum`` float64, ``error_count`` and ``diverged`` int64.
+    ``clock`` and ``running`` (numbers, width) float64; a configuration: ``loss_sum`` float64, ``error_count``
+    and ``diverged`` int64.
     """
 
-    ARRAYS = ("state", "stamp", "clock", "loss_sum", "error_count", "diverged")
+    ARRAYS = ("state", "stamp", "clock", "running", "loss_sum", "error_count", "diverged")
 
     def __init__(
         self,
@@ -59,7 +60,9 @@ class Columns:
         )
         values = [entry for entry in hyper for _ in range(outputs)]
         values += [values[-1]] * (self.width - self.columns)
-        self.hyper = np.ascontiguousarray(np.array(values, dtype=np.float64).T)
+        numbers = np.array(values, dtype=np.float64).T
+        self.hyper = np.concatenate([numbers, np.zeros((len(rule.running), self.width))])
+        self.running = self.hyper[len(numbers) :]
         self.ticks = rule.ticks
         self.state = np.zeros((n_features, len(rule.slots), self.width), dtype)
         self.stamp = np.zeros(n_features if rule.stamped else 0, np.float64)

@@ -35,20 +35,23 @@ def kernels_for(rule: Rule, penalty: Penalty, loss: Loss, response: str, dtype: 
     tuples = (
         LOAD[len(rule.slots)],
         STORE[len(rule.slots)],
-        LOAD[len(rule.hyper)],
+        LOAD[len(rule.hyper) + len(rule.running)],
+        STORE[len(rule.hyper) + len(rule.running)],
         LOAD[rule.ticks],
         STORE[rule.ticks],
     )
     respond = getattr(responses, response)
     functions = (rule.tick, rule.time, rule.weight)
     reading = [_name(f) for f in (*functions, penalty.prox, *rule.parts)]
-    reading += [dtype, str((len(rule.slots), rule.stamped, alone))]
-    learning = [*reading, _name(rule.observe), str(rule.sized), response, loss.name]
+    reading += [dtype, str((len(rule.slots), len(rule.hyper) + len(rule.running), rule.stamped, alone))]
+    learning = [*reading, _name(rule.run), _name(rule.observe), str(rule.sized), response, loss.name]
     return Kernels(
         _bound(
             stream.build_learn(
                 *functions,
                 rule.observe,
+                rule.run,
+                bool(rule.running),
                 penalty.prox,
                 rule.parts,
                 rule.stamped,

@@ -72,9 +72,11 @@ def margins_of_row(
             z[c] += x * weight(load(slots, c), slept, load_now(now, c), prox, parts)
 
 
-def build_learn(tick, time, weight, observe, prox, parts, stamped, sized, alone, respond, value, slope, bound, tuples):
+def build_learn(
+    tick, time, weight, observe, run, running, prox, parts, stamped, sized, alone, respond, value, slope, bound, tuples
+):
     """``learn``: play every row in turn, update state, clock and progress in place."""
-    load, store, load_hyper, load_now, store_now = tuples
+    load, store, load_hyper, store_hyper, load_now, store_now = tuples
     part_1, part_2 = parts
 
     def learn(
@@ -121,6 +123,9 @@ def build_learn(tick, time, weight, observe, prox, parts, stamped, sized, alone,
                 for c in range(width):
                     g = u[c] * x
                     store(slots, c, observe(load(slots, c), slept, load_now(now, c), g, x, prox, parts))
+            if running:
+                for c in range(width):
+                    store_hyper(hyper, c, run(moment, load_hyper(hyper, c)))
             moment = advance(moment)
         keep_clock(clock, moment)
 
@@ -129,7 +134,7 @@ def build_learn(tick, time, weight, observe, prox, parts, stamped, sized, alone,
 
 def build_margins(tick, time, weight, prox, parts, stamped, alone, tuples):
     """``margins``: the margins of every row at this moment; the state is only read."""
-    load, _, load_hyper, load_now, store_now = tuples
+    load, _, load_hyper, _, load_now, store_now = tuples
     part_1, part_2 = parts
 
     def margins(indptr, indices, counts, state, stamp, hyper, clock, now, out):
@@ -176,7 +181,7 @@ def build_evaluate(respond, value, slope):
 
 def build_sweep(tick, time, weight, prox, parts, stamped, alone, tuples):
     """``sweep``: the weights of a run of features at this moment; the state is only read."""
-    load, _, load_hyper, load_now, store_now = tuples
+    load, _, load_hyper, _, load_now, store_now = tuples
     part_1, part_2 = parts
 
     def sweep(first, state, stamp, hyper, clock, now, out):

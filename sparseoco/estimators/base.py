@@ -17,6 +17,7 @@ from sparseoco.errors import InputError
 from sparseoco.examples import checked_rows
 from sparseoco.learner import Learner
 from sparseoco.learners import find_algorithm
+from sparseoco.penalties import find_penalty
 
 _PARAMETERS = ("lam", "eta0", "gamma", "p", "K", "by", "R", "predict_gradient")
 _RENAMED = {"predict_gradient": "predict"}  # an estimator's `predict` is its method
@@ -92,7 +93,9 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
 
     def _new_learner(self, n_features: int, n_classes: int | None) -> Learner:
         """A learner with the parameters of this moment, all of them checked."""
-        known = {parameter.name for parameter in find_algorithm(self.algorithm).parameters}
+        known = {
+            parameter.name for parameter in find_algorithm(self.algorithm).under(find_penalty(self.penalty)).parameters
+        }
         given = {}
         for name in _PARAMETERS:
             if getattr(self, name) is not None:

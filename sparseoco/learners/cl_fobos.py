@@ -12,7 +12,10 @@ Why lazy is exact: the algorithm is its own lazy form, so `weight` is what is st
 Where the slope can be exactly zero (hinge), the support of g_t is then empty and the charge waits: it is kept in
 `owed`, a column's own, and the stamp stays one a feature. The logistic slope is never zero, also where it underflows.
 
-One slot a coordinate (two where the slope can vanish), one stamp a feature.
+With ½w² in the penalty the maps of Step 2 multiply, as in `fobos`: what a coordinate is charged is the growth of P
+since the round it was charged last, which waits by itself where the slope is zero.
+
+One slot a coordinate (two where the slope can vanish, or with ½w²), one stamp a feature.
 """
 
 from collections.abc import Mapping
@@ -20,8 +23,8 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, STEP, Algorithm, Rule, begin
-from sparseoco.learners.fobos import tick
+from sparseoco.learners.definition import ETA0, LAM, STEP, Algorithm, Rule, begin, no_time
+from sparseoco.learners.fobos import DECAYING, decayed, run_decaying, tick, tick_bounded
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
@@ -53,13 +56,46 @@ def observe_vanishing(slots, slept, now, g, x, prox, parts):
     return (w if asleep else stepped, due if asleep else owed - owed)
 
 
+@register_jitable
+def tick_decaying(clock, hyper):
+    eta0, _, ratio, _, _ = hyper
+    _, _, _, P, _ = run_decaying(clock, hyper)
+    return (eta0 * clock.s, P, ratio / (1.0 - ratio))
+
+
+@register_jitable
+def observe_decaying(slots, slept, now, g, x, prox, parts):
+    w, P_then = slots
+    eta, P, kappa = now
+    return (decayed(w - eta * g, P_then, P, kappa, prox), P)
+
+
+@register_jitable
+def observe_decaying_vanishing(slots, slept, now, g, x, prox, parts):
+    w, P_then = slots
+    stepped, P = observe_decaying(slots, slept, now, g, x, prox, parts)
+    asleep = g == 0
+    return (w if asleep else stepped, P_then if asleep else P)
+
+
+@register_jitable
+def observe_bounded(slots, slept, now, g, x, prox, parts):
+    (w,) = slots
+    eta, R = now
+    return (prox(w - eta * g, R),)
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     start = begin(parameters)
+    if penalty.kind == "decaying":
+        step = observe_decaying_vanishing if loss.slope_vanishes else observe_decaying
+        return Rule(no_time, tick_decaying, weight, step, ("w", "P"), **DECAYING, ticks=3, stamped=False, start=start)
+    if penalty.kind == "bounded":
+        return Rule(no_time, tick_bounded, weight, observe_bounded, ("w",), ("eta0", "R"), 2, False, start=start)
     if loss.slope_vanishes:
-        return Rule(
-            time, tick, weight, observe_vanishing, ("w", "owed"), ("eta0", "lam"), ticks=2, stamped=True, start=start
-        )
-    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), ticks=2, stamped=True, start=start)
+        slots = ("w", "owed")
+        return Rule(time, tick, weight, observe_vanishing, slots, ("eta0", "lam"), 2, True, start=start)
+    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 2, True, start=start)
 
 
 CL_FOBOS = Algorithm(
@@ -67,7 +103,7 @@ CL_FOBOS = Algorithm(
     formula="on the support of g_t: w_{t+1} = prox_{a ψ}(w_t − η_t g_t), a = Σ η_τ since its last; η_t = eta0/√t",
     source="Togari and Yamashita 2016, Algorithm 4, (10)",
     parameters=(ETA0, LAM, STEP),
-    penalties=("l1",),
+    penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,
     module=__name__,
 )

@@ -15,7 +15,7 @@ Slots and `now` have the columns' dtype, clocks are float64.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
@@ -107,6 +107,12 @@ def no_time(clock):
     return 0.0
 
 
+@register_jitable
+def same(clock, hyper):
+    """For learners without running numbers."""
+    return hyper
+
+
 class Rule(NamedTuple):
     """The functions a driver compiles, and the shapes of what they work on."""
 
@@ -128,6 +134,10 @@ class Rule(NamedTuple):
     """Whether `tick` reads the size of the row, `Clock.L`."""
     start: Clock = START
     """The clock of the first round."""
+    running: tuple[str, ...] = ()
+    """Numbers a column keeps as float64, from 0; `tick` sees them after `hyper`."""
+    run: Callable[..., Any] = same
+    """``run(clock, hyper) -> hyper``: all `tick` sees, the running numbers as they are after the round."""
 
 
 class Parameter(NamedTuple):
@@ -156,13 +166,22 @@ class Algorithm:
     penalties: tuple[str, ...]
     rule: Callable[[Loss, Penalty, Mapping[str, Any]], Rule]
     module: str
-    why: str = ""
+    why: str = "its update is a closed form that only l1 has"
     """Why it takes no other penalties."""
 
     @property
     def grid(self) -> dict[str, list[Any]]:
         """The grid a search tries where it is told none."""
         return {parameter.name: list(parameter.grid) for parameter in self.parameters if parameter.grid}
+
+    def under(self, penalty: Penalty) -> "Algorithm":
+        """The learner with this penalty's own parameters; `InputError` says why where the two have no meaning."""
+        if penalty.name not in self.penalties:
+            taken = ", ".join(self.penalties)
+            raise InputError(f"{self.name} is not defined for penalty={penalty.name!r}: {self.why}; it takes {taken}.")
+        own = {"elastic_net": (L1_RATIO,), "box": (RADIUS,)}.get(penalty.name, ())
+        kept = tuple(p for p in self.parameters if p.name != "lam" or penalty.kind != "bounded")
+        return replace(self, parameters=(*kept, *own))
 
     def configuration(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters, checked, defaults filled in, in the order of the definition.
@@ -183,9 +202,9 @@ class Algorithm:
         return checked
 
     def numbers(self, configuration: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
-        """Parameters as `tick` sees them."""
+        """Parameters as `tick` sees them; one that the penalty does without is 0."""
         choices = {parameter.name: parameter.choices for parameter in self.parameters}
-        values = ((configuration[name], choices[name]) for name in names)
+        values = ((configuration.get(name, 0.0), choices.get(name, ())) for name in names)
         return [float(named.index(value)) if named else float(value) for value, named in values]
 
 
@@ -237,6 +256,14 @@ def whole(value: Any) -> int:
     return int(result)
 
 
+def share(value: Any) -> float:
+    """A number from 0 up to, and not including, 1."""
+    result = not_negative(value)
+    if result >= 1.0:
+        raise ValueError("must be less than 1 (at 1 it is penalty='l1')")
+    return result
+
+
 ETA0 = Parameter(
     "eta0", 0.5, "step size of the first round; round t steps eta0/√t", positive, grid=(0.03, 0.1, 0.3, 1.0)
 )
@@ -264,3 +291,5 @@ SECOND = Parameter(
     ("same", "next"),
     static=True,
 )
+L1_RATIO = Parameter("l1_ratio", 0.5, "ρ, the share of l1 in the elastic net", share, grid=(0.1, 0.5, 0.9))
+RADIUS = Parameter("R", 1.0, "bound of every weight", positive, grid=(0.1, 1.0, 10.0))

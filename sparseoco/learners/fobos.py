@@ -12,15 +12,22 @@ Why lazy is exact: a coordinate out of the support of g_t only meets the prox, a
 their steps, which is eta0·λ times a difference of one sum shared by all columns. The prox of a coordinate's own round
 waits with the others, so reading never writes.
 
-One slot a coordinate, one stamp a feature.
+With ½w² in the penalty the maps do not add up (Property 1 does not hold for it) but multiply: with b_τ = η_τ λ(1 − ρ)
+and κ = ρ/(1 − ρ) a round is |w| + κ ← (|w| + κ)/(1 + b_τ), down to w = 0. So with P = Σ log(1 + b_τ) over the rounds
+done, kept by every column, and D its growth over the rounds due, w ← soft(w·e^−D, κ(1 − e^−D)); nothing can underflow.
+With a box one projection is as good as many.
+
+One slot a coordinate, one stamp a feature; with ½w² two slots, P as it was among them, and no stamp.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin
+from sparseoco.functions import exp_of_negative
+from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin, no_time
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
@@ -49,8 +56,80 @@ def observe(slots, slept, now, g, x, prox, parts):
     return (weight(slots, slept, now, prox, parts) - eta * g,)
 
 
+@register_jitable
+def run_decaying(clock, hyper):
+    """P over all rounds, and as it was after the last round that K divides."""
+    eta0, lam, ratio, P_all, P = hyper
+    P_all = P_all + math.log1p(eta0 * clock.s_half * lam * (1.0 - ratio))
+    return (eta0, lam, ratio, P_all, P_all if (clock.n + 1.0) % clock.K == 0.0 else P)
+
+
+@register_jitable
+def tick_decaying(clock, hyper):
+    eta0, _, ratio, _, P = hyper
+    return (eta0 * clock.s, P, ratio / (1.0 - ratio))
+
+
+@register_jitable
+def decayed(w, P_then, P, kappa, prox):
+    """w after the rounds in which P grew from P_then."""
+    left = exp_of_negative(P_then - P)
+    return prox(w * left, kappa * (1.0 - left))
+
+
+@register_jitable
+def weight_decaying(slots, slept, now, prox, parts):
+    w, P_then = slots
+    _, P, kappa = now
+    return decayed(w, P_then, P, kappa, prox)
+
+
+@register_jitable
+def observe_decaying(slots, slept, now, g, x, prox, parts):
+    eta, P, _ = now
+    return (weight_decaying(slots, slept, now, prox, parts) - eta * g, P)
+
+
+@register_jitable
+def tick_bounded(clock, hyper):
+    eta0, R = hyper
+    return (eta0 * clock.s, R)
+
+
+@register_jitable
+def weight_bounded(slots, slept, now, prox, parts):
+    (w,) = slots
+    _, R = now
+    return prox(w, R) if slept > 0 else w
+
+
+@register_jitable
+def observe_bounded(slots, slept, now, g, x, prox, parts):
+    eta, _ = now
+    return (weight_bounded(slots, slept, now, prox, parts) - eta * g,)
+
+
+DECAYING = {"hyper": ("eta0", "lam", "l1_ratio"), "running": ("P_all", "P"), "run": run_decaying}
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 2, True, start=begin(parameters))
+    start = begin(parameters)
+    if penalty.kind == "decaying":
+        slots = ("w", "P")
+        return Rule(
+            no_time,
+            tick_decaying,
+            weight_decaying,
+            observe_decaying,
+            slots,
+            **DECAYING,
+            ticks=3,
+            stamped=False,
+            start=start,
+        )
+    if penalty.kind == "bounded":
+        return Rule(time, tick_bounded, weight_bounded, observe_bounded, ("w",), ("eta0", "R"), 2, True, start=start)
+    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 2, True, start=start)
 
 
 FOBOS = Algorithm(
@@ -58,7 +137,7 @@ FOBOS = Algorithm(
     formula="w_{t+1} = prox_{η_t ψ}(w_t − η_t g_t), η_t = eta0/√t",
     source="Togari and Yamashita 2016, Algorithm 2; Duchi and Singer 2009",
     parameters=(ETA0, LAM, STEP),
-    penalties=("l1",),
+    penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,
     module=__name__,
 )
@@ -70,4 +149,5 @@ SG_L1 = Algorithm(
     penalties=("l1",),
     rule=rule,
     module=__name__,
+    why="it is the subgradient method with l1; fobos is the same recursion with others",
 )

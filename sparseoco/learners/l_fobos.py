@@ -12,7 +12,7 @@ One slot a coordinate, one stamp a feature.
 """
 
 from sparseoco.learners.definition import ETA0, LAM, STEP, Algorithm, Parameter, whole
-from sparseoco.learners.fobos import rule
+from sparseoco.learners.fobos import FOBOS, rule
 
 L_FOBOS = Algorithm(
     name="l-fobos",
@@ -24,7 +24,7 @@ L_FOBOS = Algorithm(
         Parameter("K", 100, "rounds between two proximal steps", whole, static=True, grid=(10, 100, 1000)),
         STEP,
     ),
-    penalties=("l1",),
+    penalties=FOBOS.penalties,
     rule=rule,
     module=__name__,
 )

@@ -43,16 +43,40 @@ def observe(slots, slept, now, g, x, prox, parts):
     return (G + g,)
 
 
+@register_jitable
+def tick_decaying(clock, hyper):
+    """The minimum has λ(1 − ρ) beside β_t/t: both numbers shrink by 1/(1 + (1 − ρ)·tλ/β_t)."""
+    gamma, lam, ratio = hyper
+    scale, amount = tick(clock, (gamma, lam))
+    shrink = 1.0 / (1.0 + amount * (1.0 - ratio))
+    return (scale * shrink, amount * ratio * shrink)
+
+
+@register_jitable
+def tick_bounded(clock, hyper):
+    gamma, R = hyper
+    scale, _ = tick(clock, (gamma, 0.0))
+    return (scale, R)
+
+
+FORMS = {
+    "additive": (tick, ("gamma", "lam")),
+    "decaying": (tick_decaying, ("gamma", "lam", "l1_ratio")),
+    "bounded": (tick_bounded, ("gamma", "R")),
+}
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(no_time, tick, weight, observe, slots=("G",), hyper=("gamma", "lam"), ticks=2, stamped=False)
+    form, hyper = FORMS[penalty.kind]
+    return Rule(no_time, form, weight, observe, slots=("G",), hyper=hyper, ticks=2, stamped=False)
 
 
 RDA = Algorithm(
     name="rda",
-    formula="w_{t+1} = −(√t/γ)·soft(ḡ_t, λ), ḡ_t the mean of g_1 … g_t",
+    formula="w_{t+1} = argmin ⟨ḡ_t, w⟩ + ψ(w) + γ/(2√t)·‖w‖², ḡ_t the mean of g_1 … g_t",
     source="Xiao 2010; Oiwa, Matsushima and Nakagawa 2012, (3)",
     parameters=(GAMMA, LAM),
-    penalties=("l1",),
+    penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,
     module=__name__,
 )

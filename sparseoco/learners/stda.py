@@ -86,4 +86,5 @@ STDA = Algorithm(
     penalties=("l1",),
     rule=rule,
     module=__name__,
+    why="a truncation that is a coordinate's own, (18), is a weighted l1",
 )

@@ -17,6 +17,7 @@ PARAMETERS = {
     "lam": st.sampled_from([0.0, 1.03e-6, 1.37e-3, 0.0517, 0.319, 11.3]),
     "p": st.sampled_from([1, 2, 3, 1.5, "inf"]),
     "by": st.sampled_from(["subgradient", "feature"]),
+    "l1_ratio": st.sampled_from([0.0, 0.13, 0.5, 0.97]),
     "K": st.sampled_from([1, 2, 3, 7, 50]),
     "step": st.sampled_from(["sqrt", "constant"]),
     "second": st.sampled_from(["same", "next"]),

@@ -37,6 +37,7 @@ def test_a_grid_is_a_product_in_the_order_of_the_definition() -> None:
     [
         ({"algorithm": "sgd"}, "algorithm='sgd' is not known; choose one of fobos"),
         ({"loss": "huber"}, "loss='huber' is not known"),
+        ({"algorithm": "sgft", "penalty": "box"}, "sgft is not defined for penalty='box': its thresholds are"),
         ({"penalty": "l0"}, "penalty='l0' is not known"),
         ({"grid": {"gamma": [1]}}, "fobos has no parameter 'gamma'; it has eta0, lam, step"),
         ({"grid": {"eta0": [0.0]}}, "fobos: eta0=0.0 must be greater than 0"),

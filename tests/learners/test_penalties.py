@@ -1,0 +1,95 @@
+"""Every penalty with every learner that takes it: exact, and the same bits however the work is cut."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparseoco.errors import InputError
+from sparseoco.learner import Learner
+from sparseoco.learners import ALGORITHMS
+from sparseoco.penalties import PENALTIES
+from tests.learners.streams import configurations, streams
+from tests.learners.test_battery import TOLERANCE, check_every_row
+from tests.oracles import ORACLES
+
+PAIRS = [
+    (name, penalty)
+    for name, algorithm in ALGORITHMS.items()
+    for penalty in algorithm.penalties
+    if penalty in ("l2", "elastic_net", "box")
+]
+REFUSED = [(name, penalty) for name in ALGORITHMS for penalty in PENALTIES if penalty not in ALGORITHMS[name].penalties]
+
+
+@pytest.mark.parametrize("loss", ["hinge", pytest.param("logistic", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "penalty"), PAIRS)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_lazy_equals_dense_after_every_row(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
+    stream = data.draw(streams())
+    definition = ALGORITHMS[name].under(PENALTIES[penalty])
+    grid = data.draw(st.lists(configurations(definition), min_size=1, max_size=3))
+    learner = Learner(name, loss=loss, penalty=penalty, grid=grid, n_features=stream.X.shape[1])
+    signs = 2.0 * stream.labels - 1
+    check_every_row(learner, stream, [ORACLES[name](stream.dense, signs, loss, penalty=penalty, **e) for e in grid])
+
+
+@pytest.mark.parametrize(("name", "penalty"), PAIRS)
+def test_the_same_bits_for_any_cut(name: str, penalty: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    X = sp.csr_matrix(rng.integers(1, 5, (200, 30)) * (rng.random((200, 30)) < 1.0 / np.arange(1, 31)))
+    y = rng.integers(0, 2, 200)
+    grid: list[dict[str, Any]] = [{"R": R} for R in (0.1, 0.5)] if penalty == "box" else [{"lam": 1e-3}, {"lam": 2.0}]
+
+    def new(entries: list[dict[str, Any]]) -> Learner:
+        return Learner(name, loss="hinge", penalty=penalty, grid=entries, n_features=30, dtype="float32")
+
+    whole, pieces = new(grid * 9).partial_fit(X, y), new(grid * 9)
+    for start in range(0, 200, 23):
+        pieces.partial_fit(X[start : start + 23], y[start : start + 23]).weights()
+        pieces.save(tmp_path / "state")
+        pieces = Learner.load(tmp_path / "state")
+    assert whole.weights().any()
+    assert pieces.weights().tobytes() == whole.weights().tobytes()
+    for i, entry in enumerate(grid):
+        alone = new([entry]).partial_fit(X, y)
+        assert alone.weights().tobytes() == whole.weights_of(i).tobytes() == whole.weights_of(16 + i).tobytes()
+
+
+def test_l2_over_a_long_sleep_neither_underflows_nor_drifts() -> None:
+    """A weight that many rounds have shrunk is the product of its factors; one shrunk away entirely is 0."""
+    rounds, lams = 100_000, [1e-6, 1e-4, 1e-2, 10.0]
+    learner = Learner("fobos", loss="squared", penalty="l2", grid={"eta0": 1.0, "lam": lams}, n_features=1)
+    learner.partial_fit(sp.csr_matrix([[1.0]]), [1])
+    learner.partial_fit(sp.csr_matrix((rounds - 1, 1)), np.zeros(rounds - 1, int))
+    eta = 1 / np.sqrt(np.arange(1, rounds + 1))
+    expected = [np.exp(-np.log1p(eta * lam).sum()) for lam in lams]
+    np.testing.assert_allclose(learner.weights()[0], expected, rtol=1e-10, atol=1e-300)
+
+
+@pytest.mark.parametrize(("name", "penalty"), REFUSED)
+def test_combinations_without_meaning_are_refused_and_say_why(name: str, penalty: str) -> None:
+    with pytest.raises(InputError, match=rf"{name} is not defined for penalty='{penalty}': .*; it takes "):
+        Learner(name, penalty=penalty, n_features=3)
+
+
+def test_parameters_of_a_penalty() -> None:
+    assert Learner("rda", penalty="box", n_features=3).configurations == [{"gamma": 1.0, "R": 1.0}]
+    with pytest.raises(InputError, match="has no parameter 'lam'"):
+        Learner("fobos", penalty="box", grid={"lam": 0.1}, n_features=3)
+    with pytest.raises(InputError, match="l1_ratio=1 must be less than 1"):
+        Learner("fobos", penalty="elastic_net", grid={"l1_ratio": 1}, n_features=3)
+
+
+def test_elastic_net_without_l1_is_l2() -> None:
+    X, y = sp.csr_matrix(np.eye(5)), np.arange(5) % 2
+    both = [
+        Learner("fobos", penalty=name, grid=entry, n_features=5).partial_fit(X, y).weights()
+        for name, entry in (("l2", {"lam": 0.1}), ("elastic_net", {"lam": 0.1, "l1_ratio": 0.0}))
+    ]
+    np.testing.assert_allclose(both[0], both[1], **TOLERANCE)
