@@ -16,7 +16,7 @@ from sklearn.linear_model import SGDClassifier
 from threadpoolctl import threadpool_limits
 
 from sparseoco.learner import Learner
-from sparseoco.learners import ALGORITHMS, find_algorithm
+from sparseoco.learners import find_algorithm
 from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
 from tests.benchmarks.matrices import IMDB, imdb_bigrams, zipf
@@ -33,10 +33,11 @@ class Case(NamedTuple):
     parameters: dict[str, object]
     asked: dict[str, float]
     """Ratio asked, by matrix."""
+    penalty: str = "l1"
 
     def __str__(self) -> str:
         parameters = [str(value) for value in self.parameters.values()]
-        return "-".join([self.algorithm, *parameters, self.loss, str(self.columns), self.dtype])
+        return "-".join([self.algorithm, self.penalty, *parameters, self.loss, str(self.columns), self.dtype])
 
 
 FAMILY = {"zipf": 18.0, "imdb": 12.0}
@@ -46,6 +47,16 @@ CASES = [
     Case("cl-fobos", "logistic", 64, "float32", {}, FAMILY),
     Case("fobos", "hinge", 64, "float32", {}, FAMILY),
     Case("cl-fobos", "hinge", 64, "float32", {}, FAMILY),
+    Case("l-fobos", "logistic", 64, "float32", {"K": 100}, FAMILY),
+    Case("fobos", "logistic", 64, "float32", {}, {}, "l2"),
+    Case("fobos", "logistic", 64, "float32", {}, {}, "elastic_net"),
+    Case("cumulative-l1", "logistic", 64, "float32", {}, {}),
+    Case("sgft", "logistic", 64, "float32", {"p": 1}, {}),
+    Case("sgft", "logistic", 64, "float32", {"p": 2}, {"zipf": 5.0, "imdb": 5.0}),
+    Case("sgft", "hinge", 64, "float32", {"p": 2}, {"zipf": 5.0, "imdb": 5.0}),
+    Case("sgft", "logistic", 64, "float32", {"p": "inf"}, {}),
+    Case("sgft", "logistic", 64, "float32", {"p": 3}, {}),
+    Case("sgft-cumulative", "logistic", 64, "float32", {"p": 2}, {}),
     Case("rda", "logistic", 64, "float32", {}, {"zipf": 10.0, "imdb": 10.0}),
     Case("stda", "logistic", 64, "float32", {"p": 2}, {"zipf": 5.0, "imdb": 5.0}),
     Case("stda", "hinge", 64, "float32", {"p": "inf"}, {"zipf": 5.0, "imdb": 5.0}),
@@ -99,14 +110,17 @@ def one_core() -> Iterator[None]:
 def test_cost_of_a_configuration(case: Case, matrix: tuple, bandwidth: float) -> None:
     name, X, y = matrix
     peer_X = X.astype(np.float64)
-    own = find_algorithm(case.algorithm).configuration({})
+    definition = find_algorithm(case.algorithm).under(find_penalty(case.penalty))
+    own = definition.configuration({})
     grid = {key: [value] for key, value in case.parameters.items()}
     grid |= {rate: [0.5] for rate in ("eta0", "gamma", "eta", "R") if rate in own}
     varied = (
         {"lam": np.geomspace(1e-8, 1e-4, case.columns)} if "lam" in own else {"R": np.geomspace(0.1, 1, case.columns)}
     )
     grid |= {key: list(values) for key, values in varied.items()}
-    learner = Learner(case.algorithm, loss=case.loss, grid=grid, n_features=X.shape[1], dtype=case.dtype)
+    learner = Learner(
+        case.algorithm, loss=case.loss, penalty=case.penalty, grid=grid, n_features=X.shape[1], dtype=case.dtype
+    )
     learner.learn_rows(X.indptr, X.indices, X.data, y)  # compiled, memory touched
 
     peer_loss = {"logistic": "log_loss"}.get(case.loss, case.loss)
@@ -120,9 +134,7 @@ def test_cost_of_a_configuration(case: Case, matrix: tuple, bandwidth: float) ->
         ours = min(ours, _seconds(lambda: learner.learn_rows(X.indptr, X.indices, X.data, y)))
     each = ours / case.columns
     ratio = theirs / each
-    rule = find_algorithm(case.algorithm).rule(
-        find_loss(case.loss), find_penalty("l1"), ALGORITHMS[case.algorithm].configuration(case.parameters)
-    )
+    rule = definition.rule(find_loss(case.loss), find_penalty(case.penalty), definition.configuration(case.parameters))
     bytes_moved = X.nnz * 2 * len(rule.slots) * case.columns * np.dtype(case.dtype).itemsize
     asked = case.asked.get(name)
     print(
