@@ -55,10 +55,10 @@ ADAGRAD = Algorithm(
     source="Duchi, Hazan and Singer 2011; Mohri and Yang 2015, Corollary 1.2",
     parameters=(
         Parameter(
-            "eta", 0.1, "step size; a coordinate steps eta/(delta + √Σg²)", positive, grid=(0.01, 0.03, 0.1, 0.3)
+            "eta", 0.03, "step size; a coordinate steps eta/(delta + √Σg²)", positive, grid=(0.01, 0.03, 0.1, 0.3)
         ),
         Parameter("delta", 1e-6, "added to the root, so that first steps are bounded", positive),
-        LAM,
+        LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3)),
     ),
     penalties=("l1",),
     rule=rule,

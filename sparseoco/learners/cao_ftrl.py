@@ -21,7 +21,7 @@ The prediction g̃_{t+1} is 0 or, coordinate by coordinate,
   form, to foretell what cannot happen.) Its weights, read at any time, are those of a row that has the feature.
 
 Symbols: `Z`, `Delta` = Δ; `g_last` = the gradient of the coordinate's last round; `g_mean` over `seen` rounds;
-`due` = (t+1)λ for the coming round t+1, `lam` = λ, `after` = t+2, `importance` = 1 (see `caos_ftrl`);
+`due` = (t+1)λ for the coming round t+1, `after` = t+2, `importance` = 1 (see `caos_ftrl`);
 `slept` = rounds since the feature's last, 1 where that is round t.
 
 Why lazy is exact: where g = g̃ = 0 neither Z nor Δ moves, and the weight is a function of them and of t. With last, one
@@ -53,13 +53,13 @@ def time(clock):
 @register_jitable
 def tick(clock, hyper):
     R, lam = hyper
-    return (R, (clock.n + 1.0) * lam, lam, clock.n + 2.0, 1.0)
+    return (R, 1.0 / R, (clock.n + 1.0) * lam, lam, clock.n + 2.0, 1.0)
 
 
 @register_jitable
 def tick_without_penalty(clock, hyper):
     (R,) = hyper
-    return (R, 0.0, 0.0, clock.n + 2.0, 1.0)
+    return (R, 1.0 / R, 0.0, 0.0, clock.n + 2.0, 1.0)
 
 
 @register_jitable
@@ -72,82 +72,83 @@ def minimizer(v, Delta, due, R, prox):
 
 
 @register_jitable
-def played(Z, Delta, x, g, missed, R):
+def played(Z, Delta, x, g, missed, inverse_R):
     """Z and Δ after a round that played x, saw g and missed it by g − g̃."""
     grown = math.sqrt(Delta * Delta + missed * missed)
-    return Z + g - (grown - Delta) / R * x, grown
+    return Z + g - (grown - Delta) * inverse_R * x, grown
 
 
 @register_jitable
 def weight_none(slots, slept, now, prox, parts):
     Z, Delta = slots
-    R, due, _, _, _ = now
+    R, _, due, _, _, _ = now
     return minimizer(Z, Delta, due, R, prox)
 
 
 @register_jitable
 def observe_none(slots, slept, now, g, x, prox, parts):
     Z, Delta = slots
-    R, _, _, _, importance = now
+    _, inverse_R, _, _, _, importance = now
     g_hat = importance * g
-    return played(Z, Delta, weight_none(slots, slept, now, prox, parts), g_hat, g_hat, R)
+    return played(Z, Delta, weight_none(slots, slept, now, prox, parts), g_hat, g_hat, inverse_R)
 
 
 @register_jitable
 def settled(slots, slept, now, prox):
     """Z, Δ and g̃ of the coming round; the round after the coordinate's last is played if it is over."""
     Z, Delta, g_last = slots
-    R, _, lam, after, _ = now
+    R, inverse_R, _, lam, after, _ = now
     if slept > 1:
         x = minimizer(Z + g_last, Delta, lam * (after - slept), R, prox)
-        Z, Delta = played(Z, Delta, x, ZERO, g_last, R)
+        Z, Delta = played(Z, Delta, x, ZERO, g_last, inverse_R)
         g_last = g_last - g_last
     return Z, Delta, g_last
 
 
 @register_jitable
 def weight_last(slots, slept, now, prox, parts):
-    R, due, _, _, _ = now
+    R, _, due, _, _, _ = now
     Z, Delta, g_tilde = settled(slots, slept, now, prox)
     return minimizer(Z + g_tilde, Delta, due, R, prox)
 
 
 @register_jitable
 def observe_last(slots, slept, now, g, x, prox, parts):
-    R, due, _, _, importance = now
+    R, inverse_R, due, _, _, importance = now
     g_hat = importance * g
     Z, Delta, g_tilde = settled(slots, slept, now, prox)
-    Z, Delta = played(Z, Delta, minimizer(Z + g_tilde, Delta, due, R, prox), g_hat, g_hat - g_tilde, R)
+    Z, Delta = played(Z, Delta, minimizer(Z + g_tilde, Delta, due, R, prox), g_hat, g_hat - g_tilde, inverse_R)
     return (Z, Delta, g_hat)
 
 
 @register_jitable
 def weight_mean(slots, slept, now, prox, parts):
     Z, Delta, g_mean, _ = slots
-    R, due, _, _, _ = now
+    R, _, due, _, _, _ = now
     return minimizer(Z + g_mean, Delta, due, R, prox)
 
 
 @register_jitable
 def observe_mean(slots, slept, now, g, x, prox, parts):
     Z, Delta, g_mean, seen = slots
-    R, _, _, _, importance = now
+    _, inverse_R, _, _, _, importance = now
     missed = importance * g - g_mean
-    Z, Delta = played(Z, Delta, weight_mean(slots, slept, now, prox, parts), importance * g, missed, R)
+    Z, Delta = played(Z, Delta, weight_mean(slots, slept, now, prox, parts), importance * g, missed, inverse_R)
     return (Z, Delta, g_mean + missed / (seen + ONE), seen + ONE)
 
 
 PREDICTIONS = ("none", "last", "mean")
+TICKS = 6
 
 
 def rule_of(predict: str, tick: Any, hyper: tuple[str, ...]) -> Rule:
     """The family's functions for one prediction and a tick of its own."""
     if predict == "last":
-        return Rule(time, tick, weight_last, observe_last, ("Z", "Delta", "g_last"), hyper, 5, stamped=True)
+        return Rule(time, tick, weight_last, observe_last, ("Z", "Delta", "g_last"), hyper, TICKS, stamped=True)
     if predict == "mean":
         slots = ("Z", "Delta", "g_mean", "seen")
-        return Rule(no_time, tick, weight_mean, observe_mean, slots, hyper, 5, stamped=False)
-    return Rule(no_time, tick, weight_none, observe_none, ("Z", "Delta"), hyper, 5, stamped=False)
+        return Rule(no_time, tick, weight_mean, observe_mean, slots, hyper, TICKS, stamped=False)
+    return Rule(no_time, tick, weight_none, observe_none, ("Z", "Delta"), hyper, TICKS, stamped=False)
 
 
 def composite(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
@@ -166,7 +167,8 @@ def martingale(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> R
     return rule_of("last", tick_without_penalty, ("R",))
 
 
-R = Parameter("R", 1.0, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.1, 0.3, 1.0, 3.0))
+R = Parameter("R", 0.1, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.03, 0.1, 0.3))
+L1 = LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3))
 PREDICT = Parameter(
     "predict",
     "last",
@@ -182,7 +184,7 @@ FTRL_PROXIMAL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} g_{1:t}·x + Σ σ_s(x − x_s)²/2 + (t+1)λ|x|, σ_s = (Δ_s − Δ_{s−1})/R, "
     "Δ_s = √(Σ_{a≤s} g_a²)",
     source="McMahan 2014; Mohri and Yang 2015, Corollary 1.1",
-    parameters=(R, LAM),
+    parameters=(R, L1),
     penalties=("l1",),
     rule=unpredicted,
     module=__name__,
@@ -210,7 +212,7 @@ CAO_FTRL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)λ|x|, "
     "σ_s = (Δ_s − Δ_{s−1})/R, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
     source="Mohri and Yang 2015, Algorithm 2, Theorem 3",
-    parameters=(R, LAM, PREDICT),
+    parameters=(R, L1, PREDICT),
     penalties=("l1",),
     rule=composite,
     module=__name__,

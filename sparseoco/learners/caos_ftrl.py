@@ -26,8 +26,8 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.functions import mix
-from sparseoco.learners.cao_ftrl import PREDICT, R, rule_of
-from sparseoco.learners.definition import LAM, Algorithm, Parameter, Rule, one_of, positive
+from sparseoco.learners.cao_ftrl import L1, PREDICT, R, rule_of
+from sparseoco.learners.definition import Algorithm, Parameter, Rule, one_of, positive
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
@@ -49,7 +49,7 @@ def tick(clock, hyper):
     if by_lipschitz and clock.L_sum > 0.0:
         q = min(1.0, keep * clock.L * t / clock.L_sum)
     importance = 1.0 / q if drawn(seed, t) < q else 0.0
-    return (R, t * lam, lam, t + 1.0, importance)
+    return (R, 1.0 / R, t * lam, lam, t + 1.0, importance)
 
 
 def share(value: Any) -> float:
@@ -82,9 +82,9 @@ CAOS_FTRL = Algorithm(
     source="Mohri and Yang 2015, Algorithm 3, Theorem 5; sampling as Corollary 6",
     parameters=(
         R,
-        LAM,
-        PREDICT,
-        Parameter("keep", 0.5, "expected share of the rows that are learned from", share, grid=(0.2, 0.5)),
+        L1,
+        PREDICT._replace(grid=()),
+        Parameter("keep", 0.5, "expected share of the rows that are learned from", share),
         Parameter(
             "sample",
             SAMPLES[1],

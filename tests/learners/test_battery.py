@@ -58,6 +58,12 @@ def test_one_against_the_rest(name: str, data: st.DataObject) -> None:
     check_every_row(learner, stream, oracles)
 
 
+def at_a_kink(z: np.ndarray, truth: int) -> bool:
+    """Whether the last bit decides: weights at the bound of a box tie. Zeros are zeros everywhere."""
+    second, first = np.sort(np.delete(z, truth))[-2:]
+    return bool((first - second < 1e-9 and first != 0) or abs(1 - z[truth] + first) < 1e-9)
+
+
 @pytest.mark.parametrize("loss", JOINT_SLOPES)
 @pytest.mark.parametrize("name", ALGORITHMS)
 @settings(max_examples=6, deadline=None)
@@ -75,7 +81,7 @@ def test_losses_that_classes_share(name: str, loss: str, data: st.DataObject) ->
     losses = 0.0
     for t, x in enumerate(X):
         z = x @ W
-        if np.abs(z).max() > 1e5:
+        if np.abs(z).max() > 1e5 or (loss == "multiclass_hinge" and at_a_kink(z, labels[t])):
             return
         slopes[:, t] = JOINT_SLOPES[loss](z, labels[t])
         losses += JOINT_VALUES[loss](z, labels[t])
