@@ -13,11 +13,12 @@ from sparseoco.drivers.columns import Columns, Rows
 from sparseoco.errors import InputError, StorageError
 from sparseoco.examples import checked_labels, checked_rows
 from sparseoco.grid import Grid, expand
+from sparseoco.history import History
 from sparseoco.learners import find_algorithm
 from sparseoco.losses import Loss, find_loss
 from sparseoco.penalties import find_penalty
 
-FORMAT = 2
+FORMAT = 3
 _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 _DTYPES = ("float32", "float64")
 
@@ -43,6 +44,8 @@ class Learner:
         as many classes (K adjacent columns a configuration, the loss being the sum of K binary losses, one-vs-rest, or
         one joint loss); None for regression.
     dtype : float64 or float32, of the weights; clocks and sums of losses are float64 always.
+    objective : add up ψ(w_t) in every round, so that `history` has R̄(T) exactly: for l1 and learners whose stored
+        weight is the iterate (cl-fobos, cumulative ones, and l-fobos by a sweep every K rounds); else no effect.
 
     A configuration whose margin stops being finite, or passes the loss's bound, has diverged: from that row on its
     slopes are 0 and its sums stand still. Weights do not depend, in any bit, on how the stream is cut into calls, on
@@ -61,6 +64,7 @@ class Learner:
         n_features: int,
         n_classes: int | None = 2,
         dtype: Any = "float64",
+        objective: bool = False,
     ) -> None:
         loss_, penalty_ = find_loss(loss), find_penalty(penalty)
         definition = find_algorithm(algorithm).under(penalty_)
@@ -70,6 +74,7 @@ class Learner:
         self.n_features, self.n_classes = int(n_features), n_classes
         self.n_outputs, response = _outputs(loss_, n_classes)
         self.dtype = _dtype(dtype)
+        self.objective = bool(objective) and penalty == "l1"
         self._configurations = expand(definition, grid)
         static = [parameter.name for parameter in definition.parameters if parameter.static]
         groups: dict[tuple[Any, ...], list[int]] = {}
@@ -80,8 +85,13 @@ class Learner:
             entries = [self._configurations[i] for i in members]
             rule = definition.rule(loss_, penalty_, entries[0])
             hyper = [definition.numbers(entry, rule.hyper) for entry in entries]
-            block = Columns(rule, penalty_, loss_, response, hyper, self.n_outputs, self.n_features, self.dtype)
+            block = Columns(
+                rule, penalty_, loss_, response, hyper, self.n_outputs, self.n_features, self.dtype, self.objective
+            )
             self._blocks.append((np.array(members), block))
+        self.history = History.empty(
+            self._gather([np.full(len(m), b.every > 0) for m, b in self._blocks]), self.n_columns
+        )
 
     @property
     def configurations(self) -> list[dict[str, Any]]:
@@ -165,6 +175,23 @@ class Learner:
             self._gather([block.error_count for _, block in self._blocks]),
         )
 
+    def mark(self) -> None:
+        """Add to `history` how things stand: one sweep over the weights."""
+        size = len(self._configurations)
+        penalty, penalty_sum = np.zeros(size), np.zeros(size)
+        nonzeros = np.zeros((size, self.n_outputs), np.int64)
+        penalty_ = find_penalty(self.penalty)
+        for members, block in self._blocks:
+            lam = np.array([self._configurations[i].get("lam", 0.0) for i in members])
+            ratio = [self._configurations[i].get("l1_ratio", 0.0) for i in members]
+            values, counts = block.measure(penalty_, np.repeat(ratio, self.n_outputs))
+            shape = (len(members), self.n_outputs)
+            nonzeros[members] = counts.reshape(shape)
+            penalty[members] = lam * values.reshape(shape).sum(axis=1)
+            if block.every:
+                penalty_sum[members] = lam * block.level_sum[: block.columns].reshape(shape).sum(axis=1)
+        self.history = self.history.marked(*self.progress, penalty, penalty_sum, nonzeros.ravel())
+
     @property
     def diverged(self) -> np.ndarray:
         """A configuration's row (from 1) at which it diverged and was frozen, or 0."""
@@ -210,14 +237,13 @@ class Learner:
             "n_features": self.n_features,
             "n_classes": self.n_classes,
             "dtype": self.dtype.name,
+            "objective": self.objective,
         }
         with committed(Path(path)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
             archive.writestr(zipfile.ZipInfo("learner.json"), json.dumps(description, sort_keys=True, allow_nan=False))
-            for i, (_, block) in enumerate(self._blocks):
-                for name in Columns.ARRAYS:
-                    entry = zipfile.ZipInfo(f"{i}.{name}.npy")
-                    with archive.open(entry, "w", force_zip64=True) as file:
-                        np.lib.format.write_array(file, getattr(block, name), allow_pickle=False)
+            for name, value in self._arrays():
+                with archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, value, allow_pickle=False)
 
     @classmethod
     def load(cls, path: str | Path) -> "Learner":
@@ -230,14 +256,21 @@ class Learner:
                 learner = cls(description.pop("algorithm"), **description)
                 for i, (_, block) in enumerate(learner._blocks):
                     for name in Columns.ARRAYS:
-                        with archive.open(f"{i}.{name}.npy") as file:
-                            value = np.lib.format.read_array(file, allow_pickle=False)
-                        block.restore(name, value)
+                        block.restore(name, _read_array(archive, f"{i}.{name}.npy"))
+                figures = [_read_array(archive, f"history.{name}.npy") for name in History._fields]
+                learner.history = learner.history.restored(figures)
         except FileNotFoundError:
             raise StorageError(f"{path} does not exist.") from None
         except (OSError, EOFError, KeyError, TypeError, ValueError, InputError, zipfile.BadZipFile) as error:
             raise StorageError(f"{path} is not a learner that can be trusted: {error}.") from error
         return learner
+
+    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        for i, (_, block) in enumerate(self._blocks):
+            for name in Columns.ARRAYS:
+                yield f"{i}.{name}.npy", getattr(block, name)
+        for name, value in zip(History._fields, self.history, strict=True):
+            yield f"history.{name}.npy", value
 
     def _chunks(self, indptr: Any, indices: Any, counts: Any) -> Iterator[tuple[int, int, Rows]]:
         """Runs of rows of a bounded number of nonzeros, with counts in the columns' dtype."""
@@ -257,6 +290,12 @@ class Learner:
         for (members, _), part in zip(self._blocks, parts, strict=True):
             out[members] = part
         return out
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(name) as file:
+        value: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+        return value
 
 
 def bytes_per_column(

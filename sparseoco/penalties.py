@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.errors import InputError
@@ -55,6 +56,17 @@ PENALTIES = {
         Penalty("box", "|w_j| ≤ R", clip, "bounded"),
     )
 }
+
+
+def penalty_values(penalty: Penalty, weights: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    """ψ without its λ, a column: `weights` is (features, columns), `ratio` the l1_ratio of each column."""
+    if penalty.kind == "bounded":
+        return np.zeros(weights.shape[1])
+    total: np.ndarray = np.abs(weights).sum(axis=0, dtype=np.float64)
+    if penalty.kind == "decaying":
+        squares = np.einsum("jc,jc->c", weights, weights, dtype=np.float64)
+        total = ratio * total + (1.0 - ratio) * squares / 2
+    return total
 
 
 def find_penalty(name: str) -> Penalty:

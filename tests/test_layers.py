@@ -13,7 +13,7 @@ LAYERS = [
     {"commit", "functions"},
     {"losses", "penalties"},
     {"learners"},
-    {"grid", "drivers", "shards", "text", "examples"},
+    {"grid", "drivers", "shards", "text", "examples", "history"},
     {"learner", "ingest"},
     {"metrics", "selection", "archives", "conversions", "estimators"},
     {"model", "corpora"},

@@ -8,7 +8,7 @@ import numpy as np
 from sparseoco.drivers.kernels import TALLY, Kernels, kernels_for
 from sparseoco.learners.definition import START, Rule
 from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.penalties import Penalty, penalty_values
 
 LANE_BYTES = 64
 """Columns are padded to a multiple of this many bytes a slot, one cache line, so that the loop over them vectorises."""
@@ -38,7 +38,7 @@ class Columns:
     and ``diverged`` int64.
     """
 
-    ARRAYS = ("state", "stamp", "clock", "running", "loss_sum", "error_count", "diverged")
+    ARRAYS = ("state", "stamp", "clock", "running", "level", "level_sum", "loss_sum", "error_count", "diverged")
 
     def __init__(
         self,
@@ -50,13 +50,16 @@ class Columns:
         outputs: int,
         n_features: int,
         dtype: np.dtype,
+        tracked: bool = False,
     ) -> None:
         self.outputs = outputs
+        self.every = rule.kept_for if tracked else 0.0
+        tracked = self.every > 0.0
         self.dtype = dtype
         self.columns = len(hyper) * outputs
         self.width = padded(self.columns, dtype)
         self.kernels: Kernels = kernels_for(
-            rule._replace(start=START), penalty, loss, response, dtype.name, self.width == 1
+            rule._replace(start=START, kept_for=0.0), penalty, loss, response, dtype.name, self.width == 1, tracked
         )
         values = [entry for entry in hyper for _ in range(outputs)]
         values += [values[-1]] * (self.width - self.columns)
@@ -67,12 +70,28 @@ class Columns:
         self.state = np.zeros((n_features, len(rule.slots), self.width), dtype)
         self.stamp = np.zeros(n_features if rule.stamped else 0, np.float64)
         self.clock = np.array(rule.start, np.float64)
+        self.level = np.zeros(self.width if tracked else 0, np.float64)
+        self.level_sum = np.zeros(self.width if tracked else 0, np.float64)
         self.loss_sum = np.zeros(len(hyper), np.float64)
         self.error_count = np.zeros(len(hyper), np.int64)
         self.diverged = np.zeros(len(hyper), np.int64)
 
     def learn(self, rows: Rows, labels: np.ndarray) -> None:
         """Play the rows in turn; `labels` is read-only float64."""
+        if not 0.0 < self.every < np.inf:
+            self._learn(rows, labels)
+            return
+        start, every = 0, int(self.every)
+        while start < len(labels):  # up to the next round that moves all coordinates
+            stop = min(start + every - int(self.clock[0]) % every, len(labels))
+            entries = rows.indptr[[start, stop]] - rows.indptr[0]
+            part = Rows(rows.indptr[start : stop + 1], rows.indices[slice(*entries)], rows.counts[slice(*entries)])
+            self._learn(part, labels[start:stop])
+            if self.clock[0] % every == 0:
+                self.level[: self.columns] = sum(np.abs(w).sum(axis=0, dtype=np.float64) for _, _, w in self.sweep())
+            start = stop
+
+    def _learn(self, rows: Rows, labels: np.ndarray) -> None:
         self.kernels.learn(
             *rows,
             labels,
@@ -84,6 +103,8 @@ class Columns:
             self.diverged,
             self.loss_sum,
             self.error_count,
+            self.level,
+            self.level_sum,
             self._now(),
             np.zeros(self.width, self.dtype),
             np.zeros(self.width, self.dtype),
@@ -122,6 +143,14 @@ class Columns:
         for first, stop, weights in self.sweep():
             TALLY(weights, bins[first:stop], out)
         return out
+
+    def measure(self, penalty: Penalty, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(ψ without λ, nonzero weights), a column each; `ratio` is the l1_ratio of each column."""
+        total, count = np.zeros(self.columns), np.zeros(self.columns, np.int64)
+        for _, _, weights in self.sweep():
+            total += penalty_values(penalty, weights, ratio)
+            count += np.count_nonzero(weights, axis=0)
+        return total, count
 
     def restore(self, name: str, value: np.ndarray) -> None:
         """Put back a saved array; `ValueError` where it does not fit."""

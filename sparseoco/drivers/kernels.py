@@ -27,7 +27,9 @@ class Kernels(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def kernels_for(rule: Rule, penalty: Penalty, loss: Loss, response: str, dtype: str, alone: bool) -> Kernels:
+def kernels_for(
+    rule: Rule, penalty: Penalty, loss: Loss, response: str, dtype: str, alone: bool, tracked: bool
+) -> Kernels:
     """The kernels of these functions for columns of `dtype`; equal arguments share them.
 
     `response` is a function of `outputs`: binary, one_vs_rest or regression.
@@ -44,7 +46,7 @@ def kernels_for(rule: Rule, penalty: Penalty, loss: Loss, response: str, dtype: 
     functions = (rule.tick, rule.time, rule.weight)
     reading = [_name(f) for f in (*functions, penalty.prox, *rule.parts)]
     reading += [dtype, str((len(rule.slots), len(rule.hyper) + len(rule.running), rule.stamped, alone))]
-    learning = [*reading, _name(rule.run), _name(rule.observe), str(rule.sized), response, loss.name]
+    learning = [*reading, _name(rule.run), _name(rule.observe), str((rule.sized, tracked)), response, loss.name]
     return Kernels(
         _bound(
             stream.build_learn(
@@ -56,6 +58,7 @@ def kernels_for(rule: Rule, penalty: Penalty, loss: Loss, response: str, dtype: 
                 rule.parts,
                 rule.stamped,
                 rule.sized,
+                tracked,
                 alone,
                 respond,
                 loss.value,

@@ -73,14 +73,50 @@ def margins_of_row(
 
 
 def build_learn(
-    tick, time, weight, observe, run, running, prox, parts, stamped, sized, alone, respond, value, slope, bound, tuples
+    tick,
+    time,
+    weight,
+    observe,
+    run,
+    running,
+    prox,
+    parts,
+    stamped,
+    sized,
+    tracked,
+    alone,
+    respond,
+    value,
+    slope,
+    bound,
+    tuples,
 ):
-    """``learn``: play every row in turn, update state, clock and progress in place."""
+    """``learn``: play every row in turn, update state, clock and progress in place.
+
+    Where `tracked`, ``level[c]`` is Σ_j |w_j| at all times, followed from the coordinates that move, and
+    ``level_sum[c]`` its sum over the rounds played, each as it was when the round was predicted.
+    """
     load, store, load_hyper, store_hyper, load_now, store_now = tuples
     part_1, part_2 = parts
 
     def learn(
-        indptr, indices, counts, labels, outputs, state, stamp, hyper, clock, diverged, loss_sum, error_count, now, z, u
+        indptr,
+        indices,
+        counts,
+        labels,
+        outputs,
+        state,
+        stamp,
+        hyper,
+        clock,
+        diverged,
+        loss_sum,
+        error_count,
+        level,
+        level_sum,
+        now,
+        z,
+        u,
     ):
         parts = (part_1, part_2)
         width = 1 if alone else z.shape[0]
@@ -112,6 +148,9 @@ def build_learn(
             )
             t = int(moment.n) + 1
             respond(value, slope, bound, z, u, outputs, labels[i], t, diverged, loss_sum, error_count)
+            if tracked:
+                for c in range(width):
+                    level_sum[c] += level[c]
             for k in range(start, stop):
                 j = indices[k]
                 x = counts[k]
@@ -122,7 +161,10 @@ def build_learn(
                     stamp[j] = time_now
                 for c in range(width):
                     g = u[c] * x
-                    store(slots, c, observe(load(slots, c), slept, load_now(now, c), g, x, prox, parts))
+                    new = observe(load(slots, c), slept, load_now(now, c), g, x, prox, parts)
+                    if tracked:
+                        level[c] += abs(new[0]) - abs(weight(load(slots, c), slept, load_now(now, c), prox, parts))
+                    store(slots, c, new)
             if running:
                 for c in range(width):
                     store_hyper(hyper, c, run(moment, load_hyper(hyper, c)))

@@ -18,6 +18,7 @@ since the round it was charged last, which waits by itself where the slope is ze
 One slot a coordinate (two where the slope can vanish, or with ½w²), one stamp a feature.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,13 +90,37 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     start = begin(parameters)
     if penalty.kind == "decaying":
         step = observe_decaying_vanishing if loss.slope_vanishes else observe_decaying
-        return Rule(no_time, tick_decaying, weight, step, ("w", "P"), **DECAYING, ticks=3, stamped=False, start=start)
+        return Rule(
+            no_time,
+            tick_decaying,
+            weight,
+            step,
+            ("w", "P"),
+            **DECAYING,
+            ticks=3,
+            stamped=False,
+            start=start,
+            kept_for=math.inf,
+        )
     if penalty.kind == "bounded":
-        return Rule(no_time, tick_bounded, weight, observe_bounded, ("w",), ("eta0", "R"), 2, False, start=start)
+        return Rule(
+            no_time,
+            tick_bounded,
+            weight,
+            observe_bounded,
+            ("w",),
+            ("eta0", "R"),
+            2,
+            False,
+            start=start,
+            kept_for=math.inf,
+        )
     if loss.slope_vanishes:
         slots = ("w", "owed")
-        return Rule(time, tick, weight, observe_vanishing, slots, ("eta0", "lam"), 2, True, start=start)
-    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 2, True, start=start)
+        return Rule(
+            time, tick, weight, observe_vanishing, slots, ("eta0", "lam"), 2, True, start=start, kept_for=math.inf
+        )
+    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 2, True, start=start, kept_for=math.inf)
 
 
 CL_FOBOS = Algorithm(

@@ -16,6 +16,7 @@ Why lazy is exact: only the features of the row are truncated, so `weight` is wh
 Two slots a coordinate, three with h; no stamp.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,14 +80,35 @@ def observe_aware(slots, slept, now, g, x, prox, parts):
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(no_time, tick, weight, observe, ("w", "q"), ("eta0", "lam"), 2, False, start=begin(parameters))
+    return Rule(
+        no_time,
+        tick,
+        weight,
+        observe,
+        ("w", "q"),
+        ("eta0", "lam"),
+        2,
+        False,
+        start=begin(parameters),
+        kept_for=math.inf,
+    )
 
 
 def rule_aware(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     parts = norm_of_order(parameters["p"])
     hyper = ("eta0", "lam", "V", "p")
     return Rule(
-        no_time, tick_aware, weight, observe_aware, ("w", "q", "H"), hyper, 5, False, parts, start=begin(parameters)
+        no_time,
+        tick_aware,
+        weight,
+        observe_aware,
+        ("w", "q", "H"),
+        hyper,
+        5,
+        False,
+        parts,
+        start=begin(parameters),
+        kept_for=math.inf,
     )
 
 

@@ -136,6 +136,9 @@ class Rule(NamedTuple):
     """The clock of the first round."""
     running: tuple[str, ...] = ()
     """Numbers a column keeps as float64, from 0; `tick` sees them after `hyper`."""
+    kept_for: float = 0.0
+    """Rounds for which slot 0 is the iterate w_t itself: inf, or K where all coordinates move every K rounds; 0 where
+    what is stored is brought up to date on reading."""
     run: Callable[..., Any] = same
     """``run(clock, hyper) -> hyper``: all `tick` sees, the running numbers as they are after the round."""
 

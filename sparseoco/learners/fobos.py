@@ -113,7 +113,8 @@ DECAYING = {"hyper": ("eta0", "lam", "l1_ratio"), "running": ("P_all", "P"), "ru
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    start = begin(parameters)
+    start, K = begin(parameters), parameters.get("K", 1)
+    kept_for = float(K) if K > 1 else 0.0
     if penalty.kind == "decaying":
         slots = ("w", "P")
         return Rule(
@@ -128,8 +129,19 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
             start=start,
         )
     if penalty.kind == "bounded":
-        return Rule(time, tick_bounded, weight_bounded, observe_bounded, ("w",), ("eta0", "R"), 2, True, start=start)
-    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 2, True, start=start)
+        return Rule(
+            time,
+            tick_bounded,
+            weight_bounded,
+            observe_bounded,
+            ("w",),
+            ("eta0", "R"),
+            2,
+            True,
+            start=start,
+            kept_for=kept_for,
+        )
+    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 2, True, start=start, kept_for=kept_for)
 
 
 FOBOS = Algorithm(

@@ -1,0 +1,114 @@
+"""How a fit went: what was suffered and kept at marks along the stream, as arrays and as Parquet."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparseoco.commit import committed
+
+SCHEMA = pa.schema(
+    [
+        ("rows", pa.int64()),
+        ("configuration", pa.int32()),
+        ("output", pa.int32()),  # the column's place among the configuration's, 0 where there is one
+        ("progressive_loss", pa.float64()),
+        ("progressive_error", pa.float64()),
+        ("objective", pa.float64()),
+        ("objective_exact", pa.bool_()),
+        ("nonzeros", pa.int64()),
+    ]
+)
+
+
+class History(NamedTuple):
+    """Marks in the order they were made, C configurations of `outputs` columns each."""
+
+    rows: np.ndarray
+    """(marks,) int64: rows learned by then."""
+    progressive_loss: np.ndarray
+    """(marks, C) float64: mean over those rows, each predicted before it was learned."""
+    progressive_error: np.ndarray
+    """(marks, C) float64."""
+    penalty: np.ndarray
+    """(marks, C) float64: ψ(w), λ included, of the weights at the mark."""
+    objective: np.ndarray
+    """(marks, C) float64: R̄(T) = Σ_{t≤T} (f_t(w_t) + ψ(w_t)) / T (Togari and Yamashita 2016, (42))."""
+    exact: np.ndarray
+    """(C,) bool: whether ψ(w_t) was added up in every round, or by the trapezium rule between marks."""
+    nonzeros: np.ndarray
+    """(marks, columns) int64."""
+
+    @classmethod
+    def empty(cls, exact: np.ndarray, columns: int) -> "History":
+        """Of a fit without marks."""
+        size = len(exact)
+        none = np.zeros((0, size))
+        return cls(np.zeros(0, np.int64), none, none, none, none, exact, np.zeros((0, columns), np.int64))
+
+    def restored(self, arrays: Sequence[np.ndarray]) -> "History":
+        """With arrays that were saved; `ValueError` where they are not of this kind of history."""
+        marks = len(arrays[0])
+        for own, value in zip(self, arrays, strict=True):
+            if value.dtype != own.dtype or value.shape != (own.shape if own is self.exact else (marks, *own.shape[1:])):
+                raise ValueError(f"its history holds {value.dtype} of shape {value.shape}")
+        return History(*arrays)
+
+    def marked(
+        self,
+        rows: int,
+        loss_sum: np.ndarray,
+        error_count: np.ndarray,
+        penalty: np.ndarray,
+        penalty_sum: np.ndarray,
+        nonzeros: np.ndarray,
+    ) -> "History":
+        """With one more mark; `penalty_sum` is Σ ψ(w_t) where it is exact, and not read elsewhere."""
+        before = int(self.rows[-1]) if len(self.rows) else 0
+        last, total = np.zeros_like(penalty), np.zeros_like(penalty)
+        if len(self.rows):
+            last = self.penalty[-1]
+            total = (self.objective[-1] - self.progressive_loss[-1]) * before
+        estimated = total + (rows - before) * (last + penalty) / 2
+        n = max(rows, 1)
+        loss = loss_sum / n
+        return History(
+            np.append(self.rows, rows),
+            np.vstack([self.progressive_loss, loss]),
+            np.vstack([self.progressive_error, error_count / n]),
+            np.vstack([self.penalty, penalty]),
+            np.vstack([self.objective, loss + np.where(self.exact, penalty_sum, estimated) / n]),
+            self.exact,
+            np.vstack([self.nonzeros, nonzeros]),
+        )
+
+    def table(self) -> pa.Table:
+        """A row a mark and column."""
+        marks, columns = self.nonzeros.shape
+        outputs = columns // len(self.exact)
+        place = np.tile(np.arange(columns), marks)
+        mark = np.repeat(np.arange(marks), columns)
+        configuration = place // outputs
+
+        def figures(values: np.ndarray) -> Any:
+            return values[mark, configuration]
+
+        arrays = [
+            self.rows[mark],
+            configuration,
+            place % outputs,
+            figures(self.progressive_loss),
+            figures(self.progressive_error),
+            figures(self.objective),
+            self.exact[configuration],
+            self.nonzeros.ravel(),
+        ]
+        return pa.table(dict(zip(SCHEMA.names, arrays, strict=True)), schema=SCHEMA)
+
+    def write(self, path: str | Path) -> None:
+        """Commit `table` as a Parquet file. Raises `StorageError`."""
+        with committed(Path(path)) as temporary:
+            pq.write_table(self.table(), temporary)
