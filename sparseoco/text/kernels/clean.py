@@ -1,14 +1,16 @@
 """Turning text into word bytes between zeros."""
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
+
+from sparseoco.text.kernels import kernel
 
 ASCII, WESTERN, WIDE = 0, 1, 2
 HARD = 0xFFFF  # in a table of western letters: leave the document to Python
 WESTERN_END = 0x250
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _is_western(source, table):
     """Are all characters ASCII, below U+0250 and easy by the table, or punctuation of U+2000 … U+206F?"""
     i = 0
@@ -27,7 +29,7 @@ def _is_western(source, table):
     return True
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def classify(data, starts, stops, table):
     """(rows,) uint8: is document data[starts[d] : stops[d]] ASCII, WESTERN (see `clean_western`), or WIDE?"""
     kinds = np.zeros(starts.size, np.uint8)
@@ -41,7 +43,7 @@ def classify(data, starts, stops, table):
     return kinds
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def is_word(byte):
     """Is this ASCII byte of a word: a letter, a digit, an underscore?"""
     upper = np.uint8(byte - np.uint8(65)) < np.uint8(26)
@@ -50,7 +52,7 @@ def is_word(byte):
     return upper | lower | digit | (byte == np.uint8(95))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def clean_ascii(source, lowercase, target):
     """Copy an ASCII document, separators as 0. Arithmetic in eight bits, so that it runs 64 bytes at a time."""
     difference = np.uint8(32 if lowercase else 0)
@@ -60,7 +62,7 @@ def clean_ascii(source, lowercase, target):
         target[i] = (byte | (difference if upper else np.uint8(0))) if is_word(byte) else np.uint8(0)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def clean_western(source, lowercase, table, target):
     """The same for a document that is WESTERN: table[c] is what the letter c < U+0250 becomes, 0 for a separator."""
     clean_ascii(source, lowercase, target)  # bytes above 127 become separators
@@ -78,7 +80,7 @@ def clean_western(source, lowercase, table, target):
             i += 3
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def clean_utf8(data, start, stop, to, wide, clean):
     """The same for valid UTF-8 whose letters have the case wanted; `wide[c]` says if code point c is of a word."""
     i = start
@@ -103,7 +105,7 @@ def clean_utf8(data, start, stop, to, wide, clean):
         i += size
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def clean_documents(data, starts, stops, kinds, western, other, other_offsets, lowercase, wide):
     """Clean a run of documents; the WIDE ones, in order, are taken from `other`, their letters in the case wanted.
 

@@ -5,8 +5,9 @@ change, which is what lets the compiler keep their pointers in registers.
 """
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 
+from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.memory import load8, prefetch, trailing_zeros
 
 ONES = np.uint64(0x0101010101010101)
@@ -21,7 +22,7 @@ ZERO, ONE = np.uint64(0), np.uint64(1)
 DOCUMENT, SLOT, COUNT, DOCUMENTS = 0, 1, 2, 3
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _mix(word):
     """A bijection of 64 bits whose high bits depend on all of them."""
     word = word * ODD_1
@@ -29,7 +30,7 @@ def _mix(word):
     return word * ODD_2
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _tokenise(clean, start, end, seed, table, hashes, heads, offsets, arena, n_tokens, tokens):
     """Number the tokens of clean[start:end] (which ends at a zero) into `tokens`; gives (how many, n_tokens).
 
@@ -96,7 +97,7 @@ def _tokenise(clean, start, end, seed, table, hashes, heads, offsets, arena, n_t
     return m, n_tokens
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _extend(current, tokens, n, span, table, shift, keys, state, n_grams):
     """Lengthen the gram at each place, current[i], by the token n − 1 further on; gives n_grams.
 
@@ -128,7 +129,7 @@ def _extend(current, tokens, n, span, table, shift, keys, state, n_grams):
     return n_grams
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _start(state, gram):
     at = 4 * gram
     state[at + DOCUMENT] = -1
@@ -136,7 +137,7 @@ def _start(state, gram):
     state[at + DOCUMENTS] = 0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _tally(current, span, document, state, grams, counts, nonzeros):
     """Count the grams of one level of a document: the first of a kind appends, later ones increment. Gives nonzeros."""
     for i in range(span):
@@ -155,14 +156,14 @@ def _tally(current, span, document, state, grams, counts, nonzeros):
     return nonzeros
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _grown(array, size):
     larger = np.empty(size, array.dtype)
     larger[: array.size] = array
     return larger
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _token_table(hashes, n, capacity):
     table = np.zeros(capacity, np.uint64)
     mask = np.uint64(capacity - 1)
@@ -174,7 +175,7 @@ def _token_table(hashes, n, capacity):
     return table
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _shift(capacity):
     """How far to the right a hash is shifted to be a place in a table of `capacity` (a power of two)."""
     shift = np.uint64(64)
@@ -184,7 +185,7 @@ def _shift(capacity):
     return shift
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _gram_table(keys, lengths, n, capacity, shift):
     """The table of the grams of two tokens and more."""
     table = np.zeros(2 * capacity, np.uint64)
@@ -200,7 +201,7 @@ def _gram_table(keys, lengths, n, capacity, shift):
     return table
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def count_grams(clean, bounds, min_n, max_n, seed, table, keys, lengths, state, grams, counts):
     """Count the n-grams, min_n ≤ n ≤ max_n, of documents given as word bytes between zeros.
 

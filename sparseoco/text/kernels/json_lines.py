@@ -6,8 +6,9 @@ integer, and anything that is not JSON.
 """
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 
+from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.memory import load8, trailing_zeros
 
 ONES = np.uint64(0x0101010101010101)
@@ -19,7 +20,7 @@ TAKEN, LEFT, BLANK = 0, 1, 2
 MISSING, STRING, ESCAPED, INTEGER = 0, 1, 2, 3
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def find_lines(data, size):
     """Offsets at which the lines of data[:size] start, and `size` at the end."""
     n = 0
@@ -38,19 +39,19 @@ def find_lines(data, size):
     return starts
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _blank(data, i):
     while data[i] == 32 or data[i] == 9 or data[i] == 13:
         i += 1
     return i
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _follows(data, i, low, high):
     return low <= data[i] <= high
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _beyond_ascii(data, i):
     """End of the run of bytes above 127 at i, or -1 if it is not well-formed UTF-8 (Unicode 16.0, table 3-7)."""
     while data[i] >= 0x80:
@@ -75,7 +76,7 @@ def _beyond_ascii(data, i):
     return i
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _string(data, i):
     """From the byte after a quote: (place of the closing quote, escapes seen), or (-1, ·) if the line is not for us."""
     escaped = False
@@ -109,14 +110,14 @@ def _string(data, i):
         i += 2
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _digits(data, i):
     while 48 <= data[i] <= 57:
         i += 1
     return i
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _number(data, i):
     """From the first byte of a number: (end, is it an integer in its usual form), or (-1, ·)."""
     negative = data[i] == 45
@@ -144,7 +145,7 @@ def _number(data, i):
     return i, integer
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _literal(data, i):
     """End of true, false or null at i, or -1."""
     a, b, c, d = data[i], data[i + 1], data[i + 2], data[i + 3]
@@ -155,7 +156,7 @@ def _literal(data, i):
     return -1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _wanted(data, start, stop, names, name_offsets):
     for w in range(name_offsets.size - 1):
         size = name_offsets[w + 1] - name_offsets[w]
@@ -168,7 +169,7 @@ def _wanted(data, start, stop, names, name_offsets):
     return -1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _line(data, i, end, names, name_offsets, kinds, starts, stops):
     """Scan the object of one line; True if it is taken. `end` is the place of its newline."""
     if data[i] != 0x7B:
@@ -221,7 +222,7 @@ def _line(data, i, end, names, name_offsets, kinds, starts, stops):
         i = _blank(data, i + 1)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def scan_json_lines(data, lines, names, name_offsets):
     """Find the wanted fields of each line.
 
@@ -255,7 +256,7 @@ def scan_json_lines(data, lines, names, name_offsets):
     return status, kinds, starts, stops
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def unescape(data, kinds, starts, stops):
     """Undo the simple escapes of the strings marked ESCAPED, in place: they only get shorter (`stops` is changed)."""
     for k in range(kinds.size):
@@ -284,7 +285,7 @@ def unescape(data, kinds, starts, stops):
         stops[k] = to
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def gather_spans(data, starts, stops):
     """Bytes of the spans one after the other, and int32 offsets: the two buffers of an Arrow string array."""
     offsets = np.zeros(starts.size + 1, np.int32)

@@ -1,10 +1,11 @@
 """Merging sorted keys and putting features in order."""
 
 import numpy as np
-from numba import njit
+
+from sparseoco.text.kernels import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def total_grams(indptr, grams, counts, dropped, size):
     """(occurrences, documents) int64 of each of `size` grams over the rows not dropped; the whole part of
     each count, which is of use only where counts are whole."""
@@ -19,7 +20,7 @@ def total_grams(indptr, grams, counts, dropped, size):
     return totals, documents
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def local_keys(keys, nodes, place, rank, low, packed, shift):
     """Keys in alphabetical numbers of the grams `nodes`: place[prefix] · 2^low + rank[last token].
 
@@ -32,7 +33,7 @@ def local_keys(keys, nodes, place, rank, low, packed, shift):
         packed[i] = (((prefix << low) | last) << shift) | (np.uint64(nodes[i]) if shift else np.uint64(0))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def unpack_keys(packed, low, shift):
     """(keys prefix · 2^32 + last token, nodes int32) of what `local_keys` packed."""
     keys, nodes = np.empty(packed.size, np.uint64), np.empty(packed.size, np.int32)
@@ -44,7 +45,7 @@ def unpack_keys(packed, low, shift):
     return keys, nodes
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def take_columns(table, rows, first, second):
     """(table[rows, first], table[rows, second])."""
     a, b = np.empty(rows.size, table.dtype), np.empty(rows.size, table.dtype)
@@ -53,14 +54,14 @@ def take_columns(table, rows, first, second):
     return a, b
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def spread(values, places, nodes, result):
     """result[nodes[i]] = values[places[i]]."""
     for i in range(nodes.size):
         result[nodes[i]] = values[places[i]]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def global_keys(keys, first, prefix_map, token_map):
     """Keys of a piece's slice in common numbers: prefix_map[(key >> 32) − first] · 2^32 + token_map[low half]."""
     result = np.empty(keys.size, np.uint64)
@@ -71,7 +72,7 @@ def global_keys(keys, first, prefix_map, token_map):
     return result
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def distinct(ordered):
     """The distinct values of a sorted array."""
     result = np.empty(ordered.size, ordered.dtype)
@@ -83,7 +84,7 @@ def distinct(ordered):
     return result[:n].copy()
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def locate(keys, known):
     """(keys.size,) int32: the place of each key in `known`, or −1; both strictly increase. Gallops, so a short list
     costs its length times a logarithm and a long one its length."""
@@ -110,7 +111,7 @@ def locate(keys, known):
     return places
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def add_at(places, values, sums):
     """sums[places[i]] += values[i], leaving out places below 0."""
     for i in range(places.size):
@@ -118,7 +119,7 @@ def add_at(places, values, sums):
             sums[places[i]] += values[i]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def rank_by_count(counts, chosen):
     """(counts.size,) int64: the rank of each chosen feature by falling count, ties in their order; −1 for the others.
 

@@ -4,10 +4,12 @@ Two counting sorts, by feature and then by document, put every row in order in t
 """
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
+
+from sparseoco.text.kernels import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _places(indptr, grams, order, sizes):
     """Where each gram's entries begin when grams lie in `order` (−1: left out), and the entries before each row."""
     at = np.full(sizes.size, -1, np.int32)  # a piece has fewer than 2^31 entries
@@ -26,7 +28,7 @@ def _places(indptr, grams, order, sizes):
     return at, ends
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _closed_up(ends, to, indices, values):
     """Rows without the gaps that summing left: row d is [ends[d], to[d])."""
     final = np.zeros(ends.size, np.int64)
@@ -40,7 +42,7 @@ def _closed_up(ends, to, indices, values):
     return final, indices[:n].copy(), values[:n].copy()
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def sort_rows(indptr, grams, counts, order, sizes, ids, packed, shift):
     """CSR in which entry (d, order[i]) has become (d, ids[i]); grams that are not in `order` are left out.
 
@@ -83,7 +85,7 @@ def sort_rows(indptr, grams, counts, order, sizes, ids, packed, shift):
     return ends, indices, values
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def sort_real_rows(indptr, grams, counts, order, sizes, ids):
     """The same for counts that are real numbers."""
     at, ends = _places(indptr, grams, order, sizes)

@@ -1,12 +1,12 @@
 """Spelling n-grams: from places in a trie to bytes."""
 
 import numpy as np
-from numba import njit
 
+from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.memory import load8, store8
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def term_offsets(order, parents, lasts, token_offsets):
     """(order.size + 1,) int64: where each term begins when those of the grams `order` are written end to end."""
     offsets = np.empty(order.size + 1, np.int64)
@@ -23,7 +23,7 @@ def term_offsets(order, parents, lasts, token_offsets):
     return offsets
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def write_terms(order, parents, lasts, token_bytes, token_offsets, offsets, depth):
     """The bytes of those terms, tokens joined by a space, and eight bytes of slack; token_bytes has slack, too.
 

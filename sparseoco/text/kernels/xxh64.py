@@ -1,8 +1,9 @@
 """XXH64 (Yann Collet, xxHash specification 0.1.1, section "XXH64 algorithm"), and the hash of every gram of a trie."""
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 
+from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.memory import load8
 
 P1, P2, P3 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
@@ -10,17 +11,17 @@ P4, P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 LOW = np.uint64(0xFFFFFFFF)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _left(word, bits):
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def _round(lane, word):
     return _left(lane + word * P2, 31) * P1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@register_jitable
 def xxh64(data, start, stop, seed):
     """64-bit hash of data[start:stop]; the array goes on for eight bytes after `stop`."""
     at = start
@@ -54,7 +55,7 @@ def xxh64(data, start, stop, seed):
     return h ^ (h >> np.uint64(32))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def hash_terms(data, offsets, seed, bits):
     """(terms,) int64: the low `bits` bits of XXH64 of each term; data has eight bytes of slack."""
     result = np.empty(offsets.size - 1, np.int64)
