@@ -11,17 +11,16 @@ from pathlib import Path
 
 from sparseoco import __version__
 from sparseoco.errors import InputError
-from sparseoco.shards import (
+from sparseoco.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
     FileEntry,
     Manifest,
     SourceEntry,
-    Store,
     commit_manifest,
     latest_manifest,
-    write_quarantine,
 )
+from sparseoco.shards import Store, write_quarantine
 from sparseoco.text.arrays import staging_folder
 from sparseoco.text.build import (
     EncodedShard,

@@ -18,11 +18,12 @@ from sparseoco.config import Configuration, RunFile, SearchOptions
 from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
 from sparseoco.ingest import ingest
+from sparseoco.manifest import Manifest
 from sparseoco.metrics import SEARCH_TABLES, write_table
 from sparseoco.model import Model
 from sparseoco.report import write_report
 from sparseoco.selection import choose
-from sparseoco.shards import Manifest, Store
+from sparseoco.shards import Store
 from sparseoco.text.options import TextOptions
 
 Progress = Callable[[str, int, int], None]

@@ -5,17 +5,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from sparseoco.shards import (
-    SCHEMA_VERSION,
-    ClassEntry,
-    FeatureTable,
-    LabelTable,
-    Manifest,
-    Rows,
-    commit_manifest,
-    write_shard,
-    write_vocabulary,
-)
+from sparseoco.manifest import SCHEMA_VERSION, ClassEntry, FeatureTable, LabelTable, Manifest, commit_manifest
+from sparseoco.shards import Rows, write_shard, write_vocabulary
 
 
 def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: int = 2, shard_rows: int = 100) -> Path:

@@ -11,6 +11,7 @@ ROOT = Path(sparseoco.__file__).parent
 LAYERS = [
     {"errors", "compiling"},
     {"commit", "functions"},
+    {"manifest"},
     {"losses", "penalties"},
     {"learners"},
     {"grid", "drivers", "shards", "text", "examples", "history"},

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from sparseoco.errors import InputError, StorageError
-from sparseoco.shards import Rows, Store, commit_manifest, read_shards, write_names, write_shard
+from sparseoco.manifest import commit_manifest
+from sparseoco.shards import Rows, Store, read_shards, write_names, write_shard
 from tests.stores import make_store
 
 

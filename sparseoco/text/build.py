@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.commit import commit_json, digest_value
-from sparseoco.shards import FileEntry, Rows, ShardEntry, Store, write_names, write_shard, write_vocabulary
+from sparseoco.manifest import FileEntry, ShardEntry
+from sparseoco.shards import Rows, Store, write_names, write_shard, write_vocabulary
 from sparseoco.text.arrays import load_arrays, save_arrays, string_array
 from sparseoco.text.encode import counted_levels, encode_rows, hash_features
 from sparseoco.text.formats import Source

@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.errors import InputError
-from sparseoco.shards import ClassEntry, LabelTable, Manifest, Store
+from sparseoco.manifest import ClassEntry, LabelTable, Manifest
+from sparseoco.shards import Store
 from sparseoco.text.arrays import load_arrays, string_array
 from sparseoco.text.options import TextOptions
 from sparseoco.text.pieces import PieceInfo

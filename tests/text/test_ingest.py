@@ -18,7 +18,8 @@ import sparseoco.commit
 import sparseoco.ingest
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.ingest import ingest
-from sparseoco.shards import Manifest, Store, read_shards
+from sparseoco.manifest import Manifest
+from sparseoco.shards import Store, read_shards
 from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.kernels.xxh64 import hash_terms
 from sparseoco.text.options import TextOptions

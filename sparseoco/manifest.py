@@ -1,0 +1,126 @@
+"""What a store of shards says of itself: one JSON document, validated, numbered and put if absent."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sparseoco.commit import commit_json, digest_value, storage_error
+from sparseoco.errors import StorageError
+
+SCHEMA_VERSION = 1
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FileEntry(_Record):
+    """A committed data file: its name in the store, its size and the SHA-256 of its bytes."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+class ShardEntry(FileEntry):
+    """A shard: its file, documents, nonzeros, the type of its counts, and which source it came from."""
+
+    rows: int
+    nonzeros: int
+    counts: str
+    source: int = 0
+
+
+class ClassEntry(_Record):
+    """A class frozen at the first ingest, with the documents seen of it."""
+
+    name: str
+    rows: int
+
+
+class LabelTable(_Record):
+    """What the labels are: class indices into `classes`, or numbers."""
+
+    kind: Literal["classes", "numbers"]
+    classes: tuple[ClassEntry, ...] = ()
+
+
+class FeatureTable(_Record):
+    """What a feature id means: a row of the vocabulary file, or a hash named by side tables."""
+
+    kind: Literal["vocabulary", "hashed"]
+    count: int
+    files: tuple[FileEntry, ...]
+    hash_bits: int | None = None
+    hash_seed: int | None = None
+
+
+class SourceEntry(_Record):
+    """A raw input: where it was, and enough to tell whether it has changed."""
+
+    path: str
+    bytes: int
+    modified_ns: int | None
+    sha256: str
+    rows: int
+
+
+class Manifest(_Record):
+    """All that a reader needs to trust the store."""
+
+    schema_version: int
+    version: int
+    sparseoco: str
+    options: dict[str, Any]
+    options_digest: str
+    features: FeatureTable
+    labels: LabelTable
+    rows: int
+    nonzeros: int
+    empty_rows: int = 0
+    dropped_terms: int = 0
+    quarantined_rows: int = 0
+    quarantine: tuple[FileEntry, ...] = ()
+    sources: tuple[SourceEntry, ...]
+    shards: tuple[ShardEntry, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for what can be learned from it: shards, features, labels and options, wherever the text came from."""
+        return digest_value(self.model_dump(mode="json", include={"options_digest", "features", "labels", "shards"}))
+
+
+def commit_manifest(folder: Path, manifest: Manifest) -> None:
+    """Make a new version of the store visible.
+
+    Raises `StorageError` if another writer has committed this version first.
+    """
+    path = folder / f"manifest-{manifest.version:08d}.json"
+    try:
+        commit_json(path, manifest.model_dump(mode="json"), replace=False)
+    except FileExistsError as error:
+        raise StorageError(f"{folder}: another run committed version {manifest.version} first; run again.") from error
+
+
+def latest_manifest(folder: Path) -> Manifest | None:
+    """The newest manifest of a store, or None where there is none.
+
+    Raises `StorageError` for a manifest that cannot be understood.
+    """
+    paths = sorted(folder.glob("manifest-*.json"))
+    if not paths:
+        return None
+    try:
+        manifest = Manifest.model_validate_json(paths[-1].read_bytes())
+    except OSError as error:
+        raise storage_error(error, paths[-1]) from error
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
+        raise StorageError(f"{paths[-1]} is damaged or of another version (at {where}); ingest again.") from error
+    if manifest.schema_version != SCHEMA_VERSION:
+        raise StorageError(
+            f"{paths[-1]} has schema version {manifest.schema_version}; this sparseoco reads {SCHEMA_VERSION}."
+        )
+    return manifest
