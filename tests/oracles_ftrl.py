@@ -22,6 +22,11 @@ def box_minimizer(b: np.ndarray, A: np.ndarray, k: float, R: float) -> np.ndarra
     return x
 
 
+def share_of_l1(penalty: str, l1_ratio: float) -> float:
+    """ρ of λ(ρ|x| + (1 − ρ)x²/2)."""
+    return {"l1": 1.0, "l2": 0.0}.get(penalty, l1_ratio)
+
+
 def cao_ftrl(
     X: np.ndarray,
     y: np.ndarray,
@@ -30,6 +35,8 @@ def cao_ftrl(
     lam: float,
     predict: str,
     importance: np.ndarray | None = None,
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
 ) -> Iterator[np.ndarray]:
     """Algorithm 2 with the regularizer of Corollary 2; with `importance`, Algorithm 3: ĝ_t = importance_t·g_t.
 
@@ -49,7 +56,11 @@ def cao_ftrl(
         return np.zeros(n)
 
     def update(t: int, g_tilde: np.ndarray) -> np.ndarray:
-        return box_minimizer(g_sum + g_tilde - sigma_x, sigma_sum, t * lam, R)  # line 7 of the round before
+        """Line 7 of the round before; 0 where nothing was seen."""
+        x = box_minimizer(g_sum + g_tilde - sigma_x, sigma_sum + t * lam * (1 - ratio), t * lam * ratio, R)
+        return np.where(sigma_sum > 0, x, 0.0)
+
+    ratio = share_of_l1(penalty, l1_ratio)
 
     for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
         g_tilde = predicted(a)
@@ -98,15 +109,24 @@ def caos_ftrl(
 
 
 def adagrad(
-    X: np.ndarray, y: np.ndarray, slope: Callable[[float, float], float], eta: float, delta: float, lam: float
+    X: np.ndarray,
+    y: np.ndarray,
+    slope: Callable[[float, float], float],
+    eta: float,
+    delta: float,
+    lam: float = 0.0,
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+    R: float = np.inf,
 ) -> Iterator[np.ndarray]:
-    """Corollary 1.2, the primal-dual update of Duchi et al. (2011): argmin eta(g_{1:t}·w + tλ|w|) + H_t w²/2."""
+    """Corollary 1.2, the primal-dual update of Duchi et al. (2011): argmin eta(g_{1:t}·w + tψ(w)) + H_t w²/2."""
+    ratio = share_of_l1(penalty, l1_ratio)
     w = np.zeros(X.shape[1])
     gradients: list[np.ndarray] = []
     for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
         gradients.append(slope(a @ w, b) * a)
         H = delta + np.linalg.norm(gradients, axis=0)
-        w = box_minimizer(eta * np.sum(gradients, axis=0), H, eta * t * lam, np.inf)
+        w = box_minimizer(eta * np.sum(gradients, axis=0), H + eta * t * lam * (1 - ratio), eta * t * lam * ratio, R)
         yield w
 
 

@@ -1,11 +1,14 @@
 """Primal-dual AdaGrad: dual averaging whose step is a coordinate's own, by the root of its squared gradients.
 
-    w_{t+1} = argmin_w g_{1:t}·w + tψ(w) + w·H_t w/(2·eta) = −eta·soft(g_{1:t}, tλ)/(δ + √(Σ_{s≤t} g_s²)) for ψ = λ‖w‖₁
+    w_{t+1} = argmin_w g_{1:t}·w + tψ(w) + w·H_t w/(2·eta),    H_t = δ + diag(√(Σ_{s≤t} g_s²))
+            = −eta·soft(g_{1:t}, tλ)/H_t for ψ = λ‖w‖₁
 
-Source: Duchi, Hazan and Singer (2011), the primal-dual update, H_t = δ + diag(√Σ g²); Mohri and Yang (2015),
+Source: Duchi, Hazan and Singer (2011), the primal-dual update; Mohri and Yang (2015),
 Corollary 1.2.
 
-Symbols: `G` = g_{1:t}; `root` = √(Σ g²); `due` = tλ.
+With ψ = λ(ρ|w| + (1 − ρ)w²/2) it is −eta·soft(g_{1:t}, tλρ)/(H_t + eta·tλ(1 − ρ)); in a box, −eta·g_{1:t}/H_t clipped.
+
+Symbols: `G` = g_{1:t}; `root` = √(Σ g²); `stiff` = δ + eta·tλ(1 − ρ); `due` = tλρ, for a box its R.
 
 Why lazy is exact: a coordinate out of the support of g_t adds 0 to both sums, and the weight is a function of the sums
 and of t alone, so nothing is ever due.
@@ -31,11 +34,30 @@ def tick(clock, hyper):
 
 
 @register_jitable
+def tick_decaying(clock, hyper):
+    eta, delta, lam, ratio = hyper
+    due = clock.n * lam
+    return (eta, delta + eta * due * (1.0 - ratio), due * ratio)
+
+
+@register_jitable
+def tick_bounded(clock, hyper):
+    return hyper
+
+
+@register_jitable
 def weight(slots, slept, now, prox, parts):
     G, root = slots
-    eta, delta, due = now
-    scale = eta / (delta + root)
+    eta, stiff, due = now
+    scale = eta / (stiff + root)
     return prox(-G * scale, due * scale)
+
+
+@register_jitable
+def weight_bounded(slots, slept, now, prox, parts):
+    G, root = slots
+    eta, delta, R = now
+    return prox(-G * (eta / (delta + root)), R)
 
 
 @register_jitable
@@ -44,14 +66,21 @@ def observe(slots, slept, now, g, x, prox, parts):
     return (G + g, math.sqrt(root * root + g * g))
 
 
+FORMS = {
+    "additive": (tick, weight, ("eta", "delta", "lam")),
+    "decaying": (tick_decaying, weight, ("eta", "delta", "lam", "l1_ratio")),
+    "bounded": (tick_bounded, weight_bounded, ("eta", "delta", "R")),
+}
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    hyper = ("eta", "delta", "lam")
-    return Rule(no_time, tick, weight, observe, ("G", "root"), hyper, ticks=3, stamped=False)
+    form, read, hyper = FORMS[penalty.kind]
+    return Rule(no_time, form, read, observe, ("G", "root"), hyper, ticks=3, stamped=False)
 
 
 ADAGRAD = Algorithm(
     name="adagrad",
-    formula="w_{t+1} = −eta·soft(g_{1:t}, tλ)/(δ + √(Σ_{s≤t} g_s²))",
+    formula="w_{t+1} = argmin g_{1:t}·w + tψ(w) + (δ + √(Σ_{s≤t} g_s²))·w²/(2·eta)",
     source="Duchi, Hazan and Singer 2011; Mohri and Yang 2015, Corollary 1.2",
     parameters=(
         Parameter(
@@ -60,7 +89,7 @@ ADAGRAD = Algorithm(
         Parameter("delta", 1e-6, "added to the root, so that first steps are bounded", positive),
         LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3)),
     ),
-    penalties=("l1",),
+    penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,
     module=__name__,
 )

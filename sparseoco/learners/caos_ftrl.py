@@ -26,7 +26,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.functions import mix
-from sparseoco.learners.cao_ftrl import L1, PREDICT, R, rule_of
+from sparseoco.learners.cao_ftrl import L1, PREDICT, SEPARABLE, WHY, R, rule_of, terms
 from sparseoco.learners.definition import Algorithm, Parameter, Rule, one_of, positive
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
@@ -42,17 +42,28 @@ def drawn(seed, t):
 
 
 @register_jitable
-def tick(clock, hyper):
-    R, lam, keep, by_lipschitz, seed = hyper
+def importance(clock, keep, by_lipschitz, seed):
+    """b_t/q_t of the row that is played."""
     t = clock.n + 1.0
     q = keep
     if by_lipschitz and clock.L_sum > 0.0:
         q = min(1.0, keep * clock.L * t / clock.L_sum)
-    importance = 1.0 / q if drawn(seed, t) < q else 0.0
-    return (R, 1.0 / R, t * lam, lam, t + 1.0, importance)
+    return 1.0 / q if drawn(seed, t) < q else 0.0
 
 
-def share(value: Any) -> float:
+@register_jitable
+def tick(clock, hyper):
+    R, lam, keep, by_lipschitz, seed = hyper
+    return terms(R, lam, 1.0, clock.n + 1.0, importance(clock, keep, by_lipschitz, seed))
+
+
+@register_jitable
+def tick_decaying(clock, hyper):
+    R, lam, keep, by_lipschitz, seed, ratio = hyper
+    return terms(R, lam, ratio, clock.n + 1.0, importance(clock, keep, by_lipschitz, seed))
+
+
+def chance(value: Any) -> float:
     """A number of (0, 1]."""
     result = positive(value)
     if result > 1.0:
@@ -60,7 +71,7 @@ def share(value: Any) -> float:
     return result
 
 
-def whole(value: Any) -> int:
+def seed(value: Any) -> int:
     """A whole number that a float64 holds exactly, from 0."""
     try:
         result = operator.index(value)
@@ -72,7 +83,10 @@ def whole(value: Any) -> int:
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return rule_of(parameters["predict"], tick, ("R", "lam", "keep", "sample", "seed"))._replace(sized=True)
+    hyper = ("R", "lam", "keep", "sample", "seed")
+    if penalty.kind == "decaying":
+        return rule_of(parameters["predict"], penalty, tick_decaying, (*hyper, "l1_ratio"))._replace(sized=True)
+    return rule_of(parameters["predict"], penalty, tick, hyper)._replace(sized=True)
 
 
 SAMPLES = ("uniform", "lipschitz")
@@ -84,7 +98,7 @@ CAOS_FTRL = Algorithm(
         R,
         L1,
         PREDICT._replace(grid=()),
-        Parameter("keep", 0.5, "expected share of the rows that are learned from", share),
+        Parameter("keep", 0.5, "expected share of the rows that are learned from", chance),
         Parameter(
             "sample",
             SAMPLES[1],
@@ -92,9 +106,10 @@ CAOS_FTRL = Algorithm(
             one_of(*SAMPLES),
             choices=SAMPLES,
         ),
-        Parameter("seed", 0, "of the draws, which are a function of it and of the round", whole),
+        Parameter("seed", 0, "of the draws, which are a function of it and of the round", seed),
     ),
-    penalties=("l1",),
+    penalties=SEPARABLE,
     rule=rule,
     module=__name__,
+    why=WHY,
 )
