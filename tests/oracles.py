@@ -82,6 +82,17 @@ def fobos(
         yield x_t
 
 
+def subgradient(
+    X: np.ndarray, y: np.ndarray, loss: str, eta0: float, lam: float, step: str = "sqrt"
+) -> Iterator[np.ndarray]:
+    """Togari and Yamashita 2016, Algorithm 1 with r = λ‖·‖₁ and the subgradient that is 0 at 0."""
+    x_t = np.zeros(X.shape[1])
+    for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
+        s_t = SLOPES[loss](a @ x_t, b) * a + lam * np.sign(x_t)
+        x_t = x_t - eta(eta0, t, step) * s_t
+        yield x_t
+
+
 def l_fobos(
     X: np.ndarray,
     y: np.ndarray,
@@ -179,6 +190,7 @@ def stda(
 
 
 ORACLES: dict[str, Callable[..., Iterator[np.ndarray]]] = {
+    "subgradient": subgradient,
     "fobos": fobos,
     "l-fobos": l_fobos,
     "cl-fobos": cl_fobos,

@@ -15,10 +15,12 @@ from sparseoco.learners.l_fobos import L_FOBOS
 from sparseoco.learners.rda import RDA
 from sparseoco.learners.sgft import SGFT
 from sparseoco.learners.stda import STDA
+from sparseoco.learners.subgradient import SUBGRADIENT
 
 ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm
     for algorithm in (
+        SUBGRADIENT,
         FOBOS,
         SG_L1,
         L_FOBOS,

@@ -25,6 +25,11 @@ def check_every_row(learner: Learner, stream: Stream, oracles: list) -> None:
         np.testing.assert_allclose(learner.weights(), np.column_stack(iterates), **TOLERANCE)
 
 
+def at_a_jump(name: str, before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether rounding decides where the recursion goes: λ·sign(w) with a w that has come to 0, or to 1e-17."""
+    return name == "subgradient" and bool(((before != 0) & (np.abs(after) < 1e-11)).any())
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", ALGORITHMS)
 @settings(max_examples=25, deadline=None)
@@ -37,7 +42,9 @@ def test_lazy_equals_dense_after_every_row(name: str, loss: str, data: st.DataOb
     with np.errstate(over="ignore", invalid="ignore"):  # a diverging oracle stops at the learner's bound, below
         oracles = [list(ORACLES[name](stream.dense, signs, loss, **entry)) for entry in grid]
     margins = [np.abs(np.einsum("tj,tj->t", stream.dense[1:], np.array(w)[:-1])).max(initial=0.0) for w in oracles]
-    if not max(margins) < 1e5:  # NaN included
+    if not max(margins) < 1e5 or any(
+        at_a_jump(name, np.array(w)[:-1], np.array(w)[1:]) for w in oracles
+    ):  # NaN included
         return
     check_every_row(learner, stream, oracles)
     assert not learner.diverged.any()
@@ -85,7 +92,9 @@ def test_losses_that_classes_share(name: str, loss: str, data: st.DataObject) ->
             return
         slopes[:, t] = JOINT_SLOPES[loss](z, labels[t])
         losses += JOINT_VALUES[loss](z, labels[t])
-        W = np.column_stack([next(oracle) for oracle in oracles])
+        before, W = W, np.column_stack([next(oracle) for oracle in oracles])
+        if at_a_jump(name, before, W):
+            return
         learner.partial_fit(stream.csr[t], labels[t : t + 1])
         np.testing.assert_allclose(learner.weights(), W, **TOLERANCE)
         assert learner.progress.loss_sum[0] == pytest.approx(losses, rel=1e-10, abs=1e-10)

@@ -35,7 +35,7 @@ def test_a_grid_is_a_product_in_the_order_of_the_definition() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"algorithm": "sgd"}, "algorithm='sgd' is not known; choose one of fobos"),
+        ({"algorithm": "sgd"}, "algorithm='sgd' is not known; choose one of subgradient"),
         ({"loss": "huber"}, "loss='huber' is not known"),
         ({"algorithm": "sgft", "penalty": "box"}, "sgft is not defined for penalty='box': its thresholds are"),
         ({"penalty": "l0"}, "penalty='l0' is not known"),

@@ -1,0 +1,119 @@
+"""What a weight does that only λ·sign(w) pulls on: down to zero, then to and fro across it, in closed form.
+
+In units of eta0·λ, with b = |w| and a_τ = 1/√τ, a round is b ← |b − a_τ|, the sign turning where b < a_τ. Once b ≤ ½a
+two rounds in a row are b ← |b − (a_τ − a_{τ+1})|: a round of the same kind, of the sequence of every second
+difference, which falls as well. So the rounds slept halve from level to level, and a level is a run of plain
+subtractions, found by bisection of a sum in closed form, then at most one round by itself, then the next level; a
+round left over at the end of a level is played on the way back. On level L a step is
+
+    f_L(t) = Σ_{r < 2^L} ±a_{t+r},    the signs those of Thue and Morse,
+
+and its sums are Hurwitz' ζ(½, t) on level 0 and Boole's alternating sums on the others, each as an asymptotic series,
+good to 1e-15 from t = 64·2^(L−1) on; before that rounds are played one by one. On level 7 a step is less than 1e-15 of
+the first round's, below what rounding does to the recursion itself, and no more is done.
+"""
+
+import math
+
+import numpy as np
+from numba.extending import register_jitable
+
+LEVELS = 7
+SERIES_FROM = 64.0
+
+
+@register_jitable
+def odd(r):
+    """Whether r has an odd number of bits set: where the Thue–Morse sequence is −1."""
+    parity = False
+    while r > 0:
+        parity ^= (r & 1) == 1
+        r >>= 1
+    return parity
+
+
+@register_jitable
+def step_of(t, level):
+    """f_L(t)."""
+    total = 0.0
+    for r in range(1 << level):
+        a = 1.0 / math.sqrt(t + r)
+        total += -a if odd(r) else a
+    return total
+
+
+@register_jitable
+def tail(t, level):
+    """Σ_{i ≥ 0} f_L(t + i·2^L), up to a constant on level 0."""
+    if level == 0:
+        i = 1.0 / t
+        return -2.0 * math.sqrt(t) + math.sqrt(i) * (
+            0.5 + i * (1 / 24 + i * i * (-1 / 384 + i * i * (1 / 1024 - i * i * 0.000873)))
+        )
+    half = 1 << (level - 1)
+    total = 0.0
+    for r in range(half):
+        q = half / (t + r)
+        c = q * q
+        a = (0.5 + q * (0.125 + c * (-0.0390625 + c * (0.0615234375 - c * 0.222565)))) / math.sqrt(t + r)
+        total += -a if odd(r) else a
+    return total
+
+
+@register_jitable
+def swing(b, t, rounds):
+    """(b, turns) after `rounds` rounds from t on; `turns` is −1 where the sign is the other one."""
+    turns = 1.0
+    ends = np.empty(LEVELS)  # the round left over on each level, or 0
+    deepest = -1
+    for level in range(LEVELS):
+        stride = float(1 << level)
+        while rounds > 0 and t < SERIES_FROM * stride / 2.0 + SERIES_FROM / 2.0 * (level == 0):
+            f = step_of(t, level)
+            turns = -turns if b < f else turns
+            b = abs(b - f)
+            t += stride
+            rounds -= 1
+        if rounds > 0:
+            start = tail(t, level)
+            low, high = 0, rounds + 1  # the most rounds that leave b ≥ 0
+            if start - tail(t + stride * rounds, level) <= b:
+                low = rounds
+            while low < rounds and high - low > 1:
+                middle = (low + high) // 2
+                if start - tail(t + stride * middle, level) <= b:
+                    low = middle
+                else:
+                    high = middle
+            if low > 0:
+                b = max(0.0, b - (start - tail(t + stride * low, level)))
+                t += stride * low
+                rounds -= low
+        if rounds > 0:
+            f = step_of(t, level)
+            if b > 0.5 * f:
+                turns = -turns if b < f else turns
+                b = abs(b - f)
+                t += stride
+                rounds -= 1
+        ends[level] = t + stride * (rounds - 1) if rounds % 2 == 1 else 0.0
+        deepest = level
+        rounds //= 2
+        if rounds == 0:
+            break
+    for level in range(deepest, -1, -1):
+        if ends[level] > 0.0:
+            f = step_of(ends[level], level)
+            turns = -turns if b < f else turns
+            b = abs(b - f)
+    return b, turns
+
+
+@register_jitable
+def swing_evenly(b, rounds):
+    """`swing` for steps that are all 1."""
+    down = min(math.floor(b), float(rounds))
+    b -= down
+    if b == 0.0 or (rounds - int(down)) % 2 == 0:
+        return b, 1.0
+    return 1.0 - b, -1.0
