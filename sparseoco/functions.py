@@ -6,6 +6,7 @@ in the last place.
 """
 
 import numpy as np
+from numba import config
 from numba.extending import register_jitable
 
 _LOG2_E = 1.4426950408889634
@@ -43,6 +44,10 @@ def mix(x):
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+if config.DISABLE_JIT:  # NumPy warns where a word of the machine wraps around
+    mix = np.errstate(over="ignore")(mix)
 
 
 @register_jitable

@@ -52,6 +52,7 @@ def time(clock):
 
 @register_jitable
 def terms(R, lam, ratio, rounds, importance):
+    """A column's scalars of the coming round, as all functions below unpack them."""
     return (R, 1.0 / R, lam * ratio, lam * (1.0 - ratio) * R, rounds, importance)
 
 
@@ -75,6 +76,7 @@ def tick_without_penalty(clock, hyper):
 
 @register_jitable
 def stiffness(Delta, ridge, rounds):
+    """Second derivative of the sum that is minimised, times R."""
     return Delta
 
 
