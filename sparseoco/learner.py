@@ -68,6 +68,10 @@ class Learner:
     ) -> None:
         loss_, penalty_ = find_loss(loss), find_penalty(penalty)
         definition = find_algorithm(algorithm).under(penalty_)
+        if penalty_.kind == "grouped" and (n_classes is None or n_classes <= 2):
+            raise InputError(
+                "penalty='group' needs more than two classes: over the one column of two it is penalty='l1'."
+            )
         if isinstance(n_features, bool) or int(n_features) != n_features or n_features < 1:
             raise InputError(f"n_features={n_features!r} must be a whole number of at least 1.")
         self.algorithm, self.loss, self.penalty = algorithm, loss, penalty

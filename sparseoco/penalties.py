@@ -3,6 +3,7 @@
 `prox(v, a)` = argmin_w ½(w − v)² + a·ψ(w), where `a` is the weight of the penalty: a sum of steps times λ.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,25 @@ def clip(v, R):
     return -R if low < -R else low
 
 
+@register_jitable
+def value_alone(v, a):
+    """v, of which a loop that sees the whole group takes its share: see `group_factor`."""
+    return v
+
+
+@register_jitable
+def amount_alone(v, a):
+    """a, for the same loop."""
+    return a
+
+
+@register_jitable
+def group_factor(square, a):
+    """max(0, 1 − a/‖v‖) for ‖v‖² = square: the prox of a‖w‖₂ is v times this. A NaN stays one."""
+    norm = math.sqrt(square)
+    return 0.0 if norm <= a else 1.0 - a / norm
+
+
 @dataclass(frozen=True)
 class Penalty:
     """A penalty: its formula, the proximal map its learners are compiled with, and how maps of it follow each other.
@@ -38,6 +58,7 @@ class Penalty:
     `kind` is one of
     additive: prox of a, then of b, is prox of a + b;
     decaying: ½w² is in it, whose maps multiply: ψ = λ(ρ|w| + (1 − ρ)w²/2), written with `soft`, ρ = 0 for l2;
+    grouped: additive, but the map is of all classes of a feature at once;
     bounded: any number of maps are one, ``prox(v, R)``, and λ has no part.
     """
 
@@ -53,15 +74,24 @@ PENALTIES = {
         Penalty("l1", "λ‖w‖₁", soft),
         Penalty("l2", "λ‖w‖²/2", soft, "decaying"),
         Penalty("elastic_net", "λ(ρ‖w‖₁ + (1 − ρ)‖w‖²/2), ρ = l1_ratio", soft, "decaying"),
+        Penalty("group", "λ Σ_j ‖w_j‖₂, w_j the weights of feature j for all classes", value_alone, "grouped"),
         Penalty("box", "|w_j| ≤ R", clip, "bounded"),
     )
 }
 
 
-def penalty_values(penalty: Penalty, weights: np.ndarray, ratio: np.ndarray) -> np.ndarray:
-    """ψ without its λ, a column: `weights` is (features, columns), `ratio` the l1_ratio of each column."""
+def penalty_values(penalty: Penalty, weights: np.ndarray, ratio: np.ndarray, outputs: int) -> np.ndarray:
+    """ψ without its λ, by column, of (features, columns); `ratio` is the l1_ratio of each column.
+
+    A group's is in the first of its `outputs` columns.
+    """
     if penalty.kind == "bounded":
         return np.zeros(weights.shape[1])
+    if penalty.kind == "grouped":
+        groups = weights.astype(np.float64).reshape(len(weights), -1, outputs)
+        values = np.zeros((groups.shape[1], outputs))
+        values[:, 0] = np.sqrt((groups**2).sum(axis=2)).sum(axis=0)
+        return values.ravel()
     total: np.ndarray = np.abs(weights).sum(axis=0, dtype=np.float64)
     if penalty.kind == "decaying":
         squares = np.einsum("jc,jc->c", weights, weights, dtype=np.float64)

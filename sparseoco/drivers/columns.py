@@ -113,7 +113,7 @@ class Columns:
     def margins(self, rows: Rows) -> np.ndarray:
         """(rows, width), padding included."""
         out = np.empty((len(rows.indptr) - 1, self.width), self.dtype)
-        self.kernels.margins(*rows, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
+        self.kernels.margins(*rows, self.outputs, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
         return out
 
     def evaluate(self, rows: Rows, labels: np.ndarray, loss_sum: np.ndarray, error_count: np.ndarray) -> None:
@@ -126,7 +126,7 @@ class Columns:
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the weights of a run of features."""
         out = np.empty((stop - first, self.width), self.dtype)
-        self.kernels.sweep(first, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
+        self.kernels.sweep(first, self.outputs, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
         return out[:, : self.columns]
 
     def sweep(self) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -148,7 +148,7 @@ class Columns:
         """(ψ without λ, nonzero weights), a column each; `ratio` is the l1_ratio of each column."""
         total, count = np.zeros(self.columns), np.zeros(self.columns, np.int64)
         for _, _, weights in self.sweep():
-            total += penalty_values(penalty, weights, ratio)
+            total += penalty_values(penalty, weights, ratio, self.outputs)
             count += np.count_nonzero(weights, axis=0)
         return total, count
 

@@ -43,10 +43,19 @@ def kernels_for(
         STORE[rule.ticks],
     )
     respond = getattr(responses, response)
+    grouped = penalty.kind == "grouped"
+    settled = grouped and rule.slots[0] == "w"
     functions = (rule.tick, rule.time, rule.weight)
     reading = [_name(f) for f in (*functions, penalty.prox, *rule.parts)]
     reading += [dtype, str((len(rule.slots), len(rule.hyper) + len(rule.running), rule.stamped, alone))]
-    learning = [*reading, _name(rule.run), _name(rule.observe), str((rule.sized, tracked)), response, loss.name]
+    learning = [
+        *reading,
+        _name(rule.run),
+        _name(rule.observe),
+        str((rule.sized, tracked, settled)),
+        response,
+        loss.name,
+    ]
     return Kernels(
         _bound(
             stream.build_learn(
@@ -59,6 +68,8 @@ def kernels_for(
                 rule.stamped,
                 rule.sized,
                 tracked,
+                grouped,
+                settled,
                 alone,
                 respond,
                 loss.value,
@@ -68,9 +79,11 @@ def kernels_for(
             ),
             learning,
         ),
-        _bound(stream.build_margins(*functions, penalty.prox, rule.parts, rule.stamped, alone, tuples), reading),
+        _bound(
+            stream.build_margins(*functions, penalty.prox, rule.parts, rule.stamped, alone, grouped, tuples), reading
+        ),
         _bound(stream.build_evaluate(respond, loss.value, loss.slope), [response, loss.name, dtype]),
-        _bound(stream.build_sweep(*functions, penalty.prox, rule.parts, rule.stamped, alone, tuples), reading),
+        _bound(stream.build_sweep(*functions, penalty.prox, rule.parts, rule.stamped, alone, grouped, tuples), reading),
     )
 
 

@@ -13,6 +13,7 @@ from numba.extending import register_jitable
 
 from sparseoco.drivers.prefetch import prefetch
 from sparseoco.learners.definition import Clock, advance, clock_of, keep_clock
+from sparseoco.penalties import amount_alone, group_factor, value_alone
 
 LARGEST = 1.7976931348623157e308
 AHEAD = 24  # nonzeros between asking for a feature's state and using it: memory is slower than arithmetic
@@ -47,9 +48,37 @@ def meet(clock, counts, start, stop):
     )
 
 
+@register_jitable
+def factor_of_group(weight, parts, load, load_now, slots, slept, now, first, outputs):
+    """What the penalty leaves of a feature's weights ``first … first + outputs − 1``, all that its prox would see."""
+    square = 0.0
+    for c in range(first, first + outputs):
+        v = float(weight(load(slots, c), slept, load_now(now, c), value_alone, parts))
+        square += v * v
+    a = weight(load(slots, first), slept, load_now(now, first), amount_alone, parts)
+    return group_factor(square, float(a))
+
+
 @register_jitable(forceinline=True)
 def margins_of_row(
-    weight, prox, parts, load, load_now, stamped, alone, indices, counts, start, stop, state, stamp, time_now, now, z
+    weight,
+    prox,
+    parts,
+    load,
+    load_now,
+    stamped,
+    alone,
+    grouped,
+    outputs,
+    indices,
+    counts,
+    start,
+    stop,
+    state,
+    stamp,
+    time_now,
+    now,
+    z,
 ):
     """z_c = Σ_j x_j·w_{j,c} over one row, in the order of its nonzeros."""
     width = 1 if alone else z.shape[0]
@@ -68,6 +97,12 @@ def margins_of_row(
         x = counts[k]
         slots = state[j]
         slept = z.dtype.type(time_now - stamp[j]) if stamped else z.dtype.type(0)
+        if grouped:
+            for first in range(0, width - outputs + 1, outputs):
+                f = factor_of_group(weight, parts, load, load_now, slots, slept, now, first, outputs)
+                for c in range(first, first + outputs):
+                    z[c] += x * z.dtype.type(f * weight(load(slots, c), slept, load_now(now, c), prox, parts))
+            continue
         for c in range(width):
             z[c] += x * weight(load(slots, c), slept, load_now(now, c), prox, parts)
 
@@ -84,6 +119,8 @@ def build_learn(
     stamped,
     sized,
     tracked,
+    grouped,
+    settled,
     alone,
     respond,
     value,
@@ -136,6 +173,8 @@ def build_learn(
                 load_now,
                 stamped,
                 alone,
+                grouped,
+                outputs,
                 indices,
                 counts,
                 start,
@@ -159,6 +198,13 @@ def build_learn(
                 if stamped:
                     slept = z.dtype.type(time_now - stamp[j])
                     stamp[j] = time_now
+                if settled:  # the weights are brought up to date together, then take their steps
+                    for first in range(0, width - outputs + 1, outputs):
+                        f = factor_of_group(weight, parts, load, load_now, slots, slept, now, first, outputs)
+                        for c in range(first, first + outputs):
+                            w = f * weight(load(slots, c), slept, load_now(now, c), prox, parts)
+                            store(slots, c, (z.dtype.type(w), *load(slots, c)[1:]))
+                    slept = z.dtype.type(0)
                 for c in range(width):
                     g = u[c] * x
                     new = observe(load(slots, c), slept, load_now(now, c), g, x, prox, parts)
@@ -174,12 +220,12 @@ def build_learn(
     return learn
 
 
-def build_margins(tick, time, weight, prox, parts, stamped, alone, tuples):
+def build_margins(tick, time, weight, prox, parts, stamped, alone, grouped, tuples):
     """``margins``: the margins of every row at this moment; the state is only read."""
     load, _, load_hyper, _, load_now, store_now = tuples
     part_1, part_2 = parts
 
-    def margins(indptr, indices, counts, state, stamp, hyper, clock, now, out):
+    def margins(indptr, indices, counts, outputs, state, stamp, hyper, clock, now, out):
         parts = (part_1, part_2)
         base = indptr[0]
         moment = clock_of(clock)
@@ -194,6 +240,8 @@ def build_margins(tick, time, weight, prox, parts, stamped, alone, tuples):
                 load_now,
                 stamped,
                 alone,
+                grouped,
+                outputs,
                 indices,
                 counts,
                 indptr[i] - base,
@@ -221,12 +269,12 @@ def build_evaluate(respond, value, slope):
     return evaluate
 
 
-def build_sweep(tick, time, weight, prox, parts, stamped, alone, tuples):
+def build_sweep(tick, time, weight, prox, parts, stamped, alone, grouped, tuples):
     """``sweep``: the weights of a run of features at this moment; the state is only read."""
     load, _, load_hyper, _, load_now, store_now = tuples
     part_1, part_2 = parts
 
-    def sweep(first, state, stamp, hyper, clock, now, out):
+    def sweep(first, outputs, state, stamp, hyper, clock, now, out):
         parts = (part_1, part_2)
         moment = clock_of(clock)
         begin_round(moment, tick, load_hyper, store_now, hyper, now)
@@ -237,5 +285,10 @@ def build_sweep(tick, time, weight, prox, parts, stamped, alone, tuples):
             slept = out.dtype.type(time_now - stamp[j]) if stamped else out.dtype.type(0)
             for c in range(out.shape[1]):
                 out[i, c] = weight(load(slots, c), slept, load_now(now, c), prox, parts)
+            if grouped:
+                for c in range(0, out.shape[1] - outputs + 1, outputs):
+                    f = factor_of_group(weight, parts, load, load_now, slots, slept, now, c, outputs)
+                    for k in range(c, c + outputs):
+                        out[i, k] = f * out[i, k]
 
     return sweep

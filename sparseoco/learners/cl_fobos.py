@@ -131,4 +131,5 @@ CL_FOBOS = Algorithm(
     penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,
     module=__name__,
+    why="it is charged coordinate by coordinate, each on the support of the gradient",
 )

@@ -149,7 +149,7 @@ FOBOS = Algorithm(
     formula="w_{t+1} = prox_{η_t ψ}(w_t − η_t g_t), η_t = eta0/√t",
     source="Togari and Yamashita 2016, Algorithm 2; Duchi and Singer 2009",
     parameters=(ETA0, LAM, STEP),
-    penalties=("l1", "l2", "elastic_net", "box"),
+    penalties=("l1", "l2", "elastic_net", "group", "box"),
     rule=rule,
     module=__name__,
 )

@@ -61,6 +61,7 @@ def tick_bounded(clock, hyper):
 
 FORMS = {
     "additive": (tick, ("gamma", "lam")),
+    "grouped": (tick, ("gamma", "lam")),
     "decaying": (tick_decaying, ("gamma", "lam", "l1_ratio")),
     "bounded": (tick_bounded, ("gamma", "R")),
 }
@@ -76,7 +77,7 @@ RDA = Algorithm(
     formula="w_{t+1} = argmin ⟨ḡ_t, w⟩ + ψ(w) + γ/(2√t)·‖w‖², ḡ_t the mean of g_1 … g_t",
     source="Xiao 2010; Oiwa, Matsushima and Nakagawa 2012, (3)",
     parameters=(GAMMA, LAM),
-    penalties=("l1", "l2", "elastic_net", "box"),
+    penalties=("l1", "l2", "elastic_net", "group", "box"),
     rule=rule,
     module=__name__,
 )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sparseoco.learner import Learner
 from sparseoco.learners import ALGORITHMS
-from tests.learners.streams import LOSSES, Stream, configurations, streams
+from tests.learners.streams import WITH_LOSSES, Stream, configurations, streams
 from tests.oracles import JOINT_SLOPES, JOINT_VALUES, ORACLES, VALUES
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
@@ -30,8 +30,7 @@ def at_a_jump(name: str, before: np.ndarray, after: np.ndarray) -> bool:
     return name == "subgradient" and bool(((before != 0) & (np.abs(after) < 1e-11)).any())
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(("name", "loss"), WITH_LOSSES)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_lazy_equals_dense_after_every_row(name: str, loss: str, data: st.DataObject) -> None:
@@ -50,7 +49,9 @@ def test_lazy_equals_dense_after_every_row(name: str, loss: str, data: st.DataOb
     assert not learner.diverged.any()
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("fobos", "cl-fobos") else pytest.mark.slow) for name in ALGORITHMS]
+)
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_one_against_the_rest(name: str, data: st.DataObject) -> None:
@@ -71,8 +72,14 @@ def at_a_kink(z: np.ndarray, truth: int) -> bool:
     return bool((first - second < 1e-9 and first != 0) or abs(1 - z[truth] + first) < 1e-9)
 
 
-@pytest.mark.parametrize("loss", JOINT_SLOPES)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        pytest.param(name, loss, marks=() if name in ("fobos", "cl-fobos", "stda") else pytest.mark.slow)
+        for name in ALGORITHMS
+        for loss in JOINT_SLOPES
+    ],
+)
 @settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_losses_that_classes_share(name: str, loss: str, data: st.DataObject) -> None:
@@ -100,12 +107,11 @@ def test_losses_that_classes_share(name: str, loss: str, data: st.DataObject) ->
         assert learner.progress.loss_sum[0] == pytest.approx(losses, rel=1e-10, abs=1e-10)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(("name", "loss"), WITH_LOSSES)
 def test_progress_counts_what_was_predicted_before_it_was_learned(name: str, loss: str) -> None:
     rng = np.random.default_rng(3)
     stream = Stream(rng.normal(0, 0.3, (60, 5)) * (rng.random((60, 5)) < 0.5), rng.integers(0, 2, 60), 2)
-    learner = Learner(name, loss=loss, n_features=5)
+    learner = Learner(name, loss=loss, grid=[{}, {}], n_features=5)
     learner.partial_fit(stream.csr, stream.labels)
     signs = 2.0 * stream.labels - 1
     parameters = learner.configurations[0]

@@ -70,7 +70,7 @@ def test_the_logistic_slope_is_never_zero(z: float, y: float) -> None:
     assert math.isfinite(LOSSES["logistic"].value(z, y))
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("name", ["l1", "l2", "elastic_net"])
 @given(v=st.floats(-1e6, 1e6), a=st.floats(0, 1e6))
 def test_prox_is_optimal(name: str, v: float, a: float) -> None:
     """0 ∈ w − v + a·∂|w|."""

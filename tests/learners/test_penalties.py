@@ -15,13 +15,14 @@ from sparseoco.learners import ALGORITHMS
 from sparseoco.penalties import PENALTIES
 from tests.learners.streams import configurations, streams
 from tests.learners.test_battery import TOLERANCE, check_every_row
-from tests.oracles import ORACLES
+from tests.oracles import JOINT_SLOPES, ORACLES, SLOPES
+from tests.oracles_group import GROUP_ORACLES
 
 PAIRS = [
     (name, penalty)
     for name, algorithm in ALGORITHMS.items()
     for penalty in algorithm.penalties
-    if penalty in ("l2", "elastic_net", "box")
+    if penalty not in ("l1", "group")
 ]
 REFUSED = [(name, penalty) for name in ALGORITHMS for penalty in PENALTIES if penalty not in ALGORITHMS[name].penalties]
 
@@ -47,7 +48,7 @@ def test_the_same_bits_for_any_cut(name: str, penalty: str, tmp_path: Path) -> N
     grid: list[dict[str, Any]] = [{"R": R} for R in (0.1, 0.5)] if penalty == "box" else [{"lam": 1e-3}, {"lam": 2.0}]
 
     def new(entries: list[dict[str, Any]]) -> Learner:
-        return Learner(name, loss="hinge", penalty=penalty, grid=entries, n_features=30, dtype="float32")
+        return Learner(name, loss="hinge", penalty=penalty, grid=entries, n_features=30)
 
     whole, pieces = new(grid * 9).partial_fit(X, y), new(grid * 9)
     for start in range(0, 200, 23):
@@ -59,6 +60,53 @@ def test_the_same_bits_for_any_cut(name: str, penalty: str, tmp_path: Path) -> N
     for i, entry in enumerate(grid):
         alone = new([entry]).partial_fit(X, y)
         assert alone.weights().tobytes() == whole.weights_of(i).tobytes() == whole.weights_of(16 + i).tobytes()
+
+
+def one_vs_rest_slopes(z: np.ndarray, truth: int) -> np.ndarray:
+    return np.array([SLOPES["hinge"](margin, 1.0 if k == truth else -1.0) for k, margin in enumerate(z)])
+
+
+@pytest.mark.parametrize("loss", ["hinge", "softmax"])
+@pytest.mark.parametrize("name", GROUP_ORACLES)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data(), classes=st.integers(3, 5))
+def test_groups_equal_dense_after_every_row(name: str, loss: str, data: st.DataObject, classes: int) -> None:
+    stream = data.draw(streams(classes=classes))
+    grid = data.draw(st.lists(configurations(ALGORITHMS[name]), min_size=1, max_size=3))
+    learner = Learner(name, loss=loss, penalty="group", grid=grid, n_features=stream.X.shape[1], n_classes=classes)
+    slopes = JOINT_SLOPES.get(loss, one_vs_rest_slopes)
+    oracles = [GROUP_ORACLES[name](stream.dense, stream.labels, classes, slopes, **entry) for entry in grid]
+    X, y = stream.csr, stream.labels
+    for t, iterates in enumerate(zip(*oracles, strict=True)):
+        if max(np.abs(W).max() for W in iterates) > 1e5:
+            return
+        learner.partial_fit(X[t], y[t : t + 1])
+        np.testing.assert_allclose(learner.weights(), np.hstack(iterates), **TOLERANCE)
+    learner.mark()
+    for i, W in enumerate(iterates):
+        assert learner.history.penalty[-1, i] == pytest.approx(
+            grid[i]["lam"] * np.linalg.norm(W, axis=1).sum(), abs=1e-9
+        )
+
+
+def test_groups_keep_the_same_bits_and_drop_features_whole() -> None:
+    rng = np.random.default_rng(2)
+    X = sp.csr_matrix(rng.integers(1, 5, (200, 30)) * (rng.random((200, 30)) < 1.0 / np.arange(1, 31)))
+    y = rng.integers(0, 3, 200)
+    lams = [1e-3, 0.5]
+
+    def new(among: list[float]) -> Learner:
+        return Learner("fobos", loss="softmax", penalty="group", grid={"lam": among}, n_features=30, n_classes=3)
+
+    whole, pieces = new(lams * 4).partial_fit(X, y), new(lams * 4)
+    for start in range(0, 200, 23):
+        pieces.partial_fit(X[start : start + 23], y[start : start + 23]).weights()
+    assert pieces.weights().tobytes() == whole.weights().tobytes()
+    for i, lam in enumerate(lams):
+        assert new([lam]).partial_fit(X, y).weights().tobytes() == whole.weights_of(i).tobytes()
+        assert whole.weights_of(i).tobytes() == whole.weights_of(6 + i).tobytes()
+    zeros = (whole.weights_of(1) == 0).sum(axis=1)
+    assert set(zeros) == {0, 3}
 
 
 def test_l2_over_a_long_sleep_neither_underflows_nor_drifts() -> None:
@@ -82,6 +130,8 @@ def test_parameters_of_a_penalty() -> None:
     assert Learner("rda", penalty="box", n_features=3).configurations == [{"gamma": 1.0, "R": 1.0}]
     with pytest.raises(InputError, match="has no parameter 'lam'"):
         Learner("fobos", penalty="box", grid={"lam": 0.1}, n_features=3)
+    with pytest.raises(InputError, match="needs more than two classes"):
+        Learner("fobos", penalty="group", n_features=3)
     with pytest.raises(InputError, match="l1_ratio=1 must be less than 1"):
         Learner("fobos", penalty="elastic_net", grid={"l1_ratio": 1}, n_features=3)
 
