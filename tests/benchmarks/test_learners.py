@@ -65,6 +65,7 @@ CASES = [
     Case("cao-ftrl", "logistic", 64, "float32", {"predict": "none"}, OPTIMISTIC),
     Case("cao-ftrl", "logistic", 64, "float32", {"predict": "last"}, OPTIMISTIC),
     Case("cao-ftrl", "logistic", 64, "float32", {"predict": "mean"}, OPTIMISTIC),
+    Case("caos-ftrl", "logistic", 64, "float32", {"predict": "none"}, {}),
     Case("ao-gd", "logistic", 64, "float32", {}, {}),
     Case("fobos", "logistic", 16, "float32", {}, {}),
     Case("fobos", "logistic", 64, "float64", {}, {}),

@@ -130,6 +130,31 @@ def test_regret_is_bounded(name: str, loss: str, predict: str, lam: float, strea
     assert regret <= bound + 1e-9
 
 
+@pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
+def test_regret_of_samples_is_bounded_in_expectation(sample: str) -> None:
+    """Theorem 5 with the regularizer of Corollary 2, both sides averaged over 64 seeds."""
+    rng = np.random.default_rng(8)
+    X = sp.csr_matrix(rng.lognormal(-1, 1, (250, 4)) * (rng.random((250, 4)) < 0.6))
+    y, R, keep = (rng.random(250) < 0.8).astype(int), 0.5, 0.3
+    rows, signs, seeds = X.toarray(), 2.0 * y - 1, range(64)
+    grid = {"R": R, "lam": 0.0, "keep": keep, "sample": sample, "predict": "last", "seed": seeds}
+    learner = Learner("caos-ftrl", grid=grid, n_features=4)
+    drawn = np.array([importances(rows, keep, sample, seed) for seed in seeds])
+    g_last, squares = np.zeros((4, 64)), np.zeros((4, 64))
+    for t, x in enumerate(rows):
+        slopes = [SLOPES["logistic"](z, signs[t]) for z in x @ learner.weights()]
+        g_hat = x[:, None] * slopes * drawn[:, t]
+        squares += (g_hat - g_last) ** 2
+        g_last = g_hat
+        learner.partial_fit(X[t], y[t : t + 1])
+
+    def loss(w: np.ndarray) -> float:
+        return float(sum(VALUES["logistic"](*pair) for pair in zip(rows @ w, signs, strict=True)))
+
+    best = minimize(loss, np.zeros(4), bounds=[(-R, R)] * 4).fun
+    assert (learner.progress.loss_sum - best).mean() <= 4 * R * np.sqrt(squares).sum(axis=0).mean()
+
+
 def test_an_optimist_who_is_right_pays_less() -> None:
     """Slopes that hardly change: the bound of ao-gd, and what it pays, stay small while FTRL-proximal's grow."""
     X, y = np.full((400, 2), 0.05), np.ones(400, int)
