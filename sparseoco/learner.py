@@ -2,7 +2,7 @@
 
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -303,12 +303,19 @@ def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def bytes_per_column(
-    algorithm: str, n_features: int, dtype: Any, *, loss: str = "logistic", penalty: str = "l1"
+    algorithm: str,
+    n_features: int,
+    dtype: Any,
+    *,
+    loss: str = "logistic",
+    penalty: str = "l1",
+    parameters: Mapping[str, Any] | None = None,
 ) -> int:
-    """Bytes of state a column, for sizing blocks: slots a coordinate, and its share of the stamps of 16 columns."""
+    """Bytes of state a column of one configuration (the defaults, where it says nothing), for sizing blocks: slots a
+    coordinate, and its share of the stamps of 16 columns."""
     loss_, penalty_ = find_loss(loss), find_penalty(penalty)
     definition = find_algorithm(algorithm).under(penalty_)
-    rule = definition.rule(loss_, penalty_, definition.configuration({}))
+    rule = definition.rule(loss_, penalty_, definition.configuration(parameters or {}))
     return n_features * (len(rule.slots) * _dtype(dtype).itemsize + rule.stamped)
 
 

@@ -51,7 +51,7 @@ def run_search(
             missing = [c for c in group if (setting.fold, _identity(c.algorithm, c.parameters)) not in found]
             # Wider than an even share would leave a task with nothing to do.
             share = -(-len(group) * len(settings) // tasks)
-            width = max(1, min(columns_at_once(group[0].algorithm, options, store, memory), share))
+            width = max(1, min(columns_at_once(group[0], options, store, memory), share))
             blocks += [_block(setting, missing[first : first + width]) for first in range(0, len(missing), width)]
     total = len(configurations) * len(settings)
     failures = _run_blocks(client, blocks, store, cells, total, progress)
@@ -80,7 +80,7 @@ def train_model(
 
     Raises `InputError` if it does not fit in memory, `SparseocoError` if it cannot be trained, with the reason.
     """
-    columns_at_once(configuration.algorithm, options, store, worker_shape(client)[1])
+    columns_at_once(configuration, options, store, worker_shape(client)[1])
     setting = _setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
     block = _block(setting, [configuration])
     with _told_rows(client, "train", [block], 1, store.n_rows, progress) as finished:
@@ -91,20 +91,25 @@ def train_model(
         finished(block)
 
 
-def columns_at_once(algorithm: str, options: SearchOptions, store: Store, memory: int) -> int:
-    """How many configurations of an algorithm share a block: as many as share cache lines and fit in `memory` bytes.
+def columns_at_once(configuration: Configuration, options: SearchOptions, store: Store, memory: int) -> int:
+    """How many configurations compiled as this one share a block: as share cache lines and fit in `memory` bytes.
 
     Raises `InputError`, with the figure, if not even one fits.
     """
     outputs = len(store.classes) if len(store.classes) > 2 else 1
     each = outputs * bytes_per_column(
-        algorithm, store.n_features, options.dtype, loss=options.loss, penalty=options.penalty
+        configuration.algorithm,
+        store.n_features,
+        options.dtype,
+        loss=options.loss,
+        penalty=options.penalty,
+        parameters=configuration.parameters,
     )
     if each > memory * MEMORY_SHARE:
         raise InputError(
-            f"One configuration of {algorithm} needs {each / 1e9:.1f} GB ({store.n_features:,} features × {outputs} "
-            f"columns) and a task has {memory / 1e9:.1f} GB: keep fewer features at ingest (--min-df, --max-features, "
-            "--hash-bits) or give workers more memory."
+            f"One configuration of {configuration.algorithm} needs {each / 1e9:.1f} GB ({store.n_features:,} features "
+            f"× {outputs} columns) and a task has {memory / 1e9:.1f} GB: keep fewer features at ingest "
+            "(--min-df, --max-features, --hash-bits) or give workers more memory."
         )
     return max(1, min(BLOCK_COLUMNS // outputs, int(memory * MEMORY_SHARE // each)))
 
