@@ -26,6 +26,13 @@ def grow_2(u, a, p):
 
 
 @register_jitable
+def grow_3(u, a, p):
+    """u + |a|³."""
+    b = abs(a)
+    return u + b * b * b
+
+
+@register_jitable
 def grow_p(u, a, p):
     """u + |a|^p."""
     return u + abs(a) ** p
@@ -59,6 +66,7 @@ def norm_p(u, inverse_p):
 NORMS: dict[int | float | str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     1: (grow_1, norm_1),
     2: (grow_2, norm_2),
+    3: (grow_3, norm_p),
     "inf": (grow_inf, norm_1),
 }
 
