@@ -11,7 +11,7 @@ from sparseoco.config import describe_invalid
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.losses import LOSSES
-from sparseoco.penalties import PENALTIES
+from sparseoco.penalties import PENALTIES, find_penalty
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -115,14 +115,15 @@ def count_or_share(text: str, option: str) -> int | float:
         raise InputError(f"{option} {text}: write a whole number of documents or a share such as 0.01.") from None
 
 
-def search_tables(names: list[str], grid: list[str]) -> dict[str, dict[str, Any]]:
-    """The tables of a search: the defaults of each learner, replaced by what `--grid` says."""
-    tables = {name: dict(find_algorithm(name).grid) for name in names}
+def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
+    """The tables of a search: the defaults of each learner with this penalty, replaced by what `--grid` says."""
+    learners = {name: find_algorithm(name).under(find_penalty(penalty)) for name in names}
+    tables = {name: dict(learner.grid) for name, learner in learners.items()}
     for key, values in pairs(grid, "--grid").items():
         owner, _, parameter = key.rpartition(".")
         if owner and owner not in tables:
             raise InputError(f"--grid {key}: {owner} is not among the learners tried ({', '.join(tables)}).")
-        takers = [owner] if owner else [n for n in names if parameter in {p.name for p in find_algorithm(n).parameters}]
+        takers = [owner] if owner else [n for n in names if parameter in {p.name for p in learners[n].parameters}]
         if not takers:
             raise InputError(f"--grid {key}: none of {', '.join(names)} has a parameter {parameter}.")
         for name in takers:

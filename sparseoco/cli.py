@@ -201,10 +201,11 @@ def search(
     memory: Memory = None,
 ) -> None:
     """Try configurations by cross-validation, many in one pass, and learn the best of them on all the data."""
+    tried = [name for name in TRIED if penalty in find_algorithm(name).penalties] or list(TRIED)
     options = checked(
         SearchOptions,
         {
-            "algorithms": search_tables(algorithm or list(TRIED), grid or []),
+            "algorithms": search_tables(algorithm or tried, grid or [], penalty),
             "samples": samples,
             "loss": loss,
             "penalty": penalty,

@@ -47,6 +47,7 @@ CASES = [
     Case("cl-fobos", "logistic", 64, "float32", {}, FAMILY),
     Case("fobos", "hinge", 64, "float32", {}, FAMILY),
     Case("cl-fobos", "hinge", 64, "float32", {}, FAMILY),
+    Case("subgradient", "logistic", 64, "float32", {}, {}),
     Case("l-fobos", "logistic", 64, "float32", {"K": 100}, FAMILY),
     Case("fobos", "logistic", 64, "float32", {}, {}, "l2"),
     Case("fobos", "logistic", 64, "float32", {}, {}, "elastic_net"),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparseoco.arguments import search_tables
 from sparseoco.errors import InputError
 from sparseoco.learner import Learner
 from sparseoco.learners import ALGORITHMS
@@ -134,6 +136,13 @@ def test_parameters_of_a_penalty() -> None:
         Learner("fobos", penalty="group", n_features=3)
     with pytest.raises(InputError, match="l1_ratio=1 must be less than 1"):
         Learner("fobos", penalty="elastic_net", grid={"l1_ratio": 1}, n_features=3)
+
+
+def test_the_search_of_the_command_line_takes_the_parameters_of_the_penalty() -> None:
+    assert search_tables(["rda"], ["R=1,2"], "box") == {"rda": {"gamma": ANY, "R": [1.0, 2.0]}}
+    assert "l1_ratio" in search_tables(["fobos"], [], "elastic_net")["fobos"]
+    with pytest.raises(InputError, match="none of fobos has a parameter lam"):
+        search_tables(["fobos"], ["lam=1"], "box")
 
 
 def test_elastic_net_without_l1_is_l2() -> None:
