@@ -47,6 +47,8 @@ class Learner:
     objective : add up ψ(w_t) in every round, so that `history` has R̄(T) exactly: for l1 and learners whose stored
         weight is the iterate (cl-fobos, cumulative ones, and l-fobos by a sweep every K rounds); else no effect.
 
+    `mark` adds how things stand to `history` (see `sparseoco.history.History`): arrays, and Parquet by its `write`.
+
     A configuration whose margin stops being finite, or passes the loss's bound, has diverged: from that row on its
     slopes are 0 and its sums stand still. Weights do not depend, in any bit, on how the stream is cut into calls, on
     which configurations are trained together, or on saving and loading; reading never changes anything.

@@ -20,6 +20,7 @@ from numba.extending import register_jitable
 
 LEVELS = 7
 SERIES_FROM = 64.0
+SHORT = 12  # rounds that are played faster than summed
 
 
 @register_jitable
@@ -63,6 +64,23 @@ def tail(t, level):
 @register_jitable
 def swing(b, t, rounds):
     """(b, turns) after `rounds` rounds from t on; `turns` is −1 where the sign is the other one."""
+    turns = 1.0
+    if rounds <= SHORT:
+        for i in range(rounds):
+            a = 1.0 / math.sqrt(t + i)
+            turns = -turns if b < a else turns
+            b = abs(b - a)
+        return b, turns
+    if t >= SERIES_FROM:
+        fall = tail(t, 0) - tail(t + rounds, 0)
+        if fall <= b:
+            return b - fall, turns
+    return swing_across(b, t, rounds)
+
+
+@register_jitable
+def swing_across(b, t, rounds):
+    """`swing` where zero may be crossed."""
     turns = 1.0
     ends = np.empty(LEVELS)  # the round left over on each level, or 0
     deepest = -1
