@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from sparseoco import __version__, steps
 from sparseoco.arguments import (
@@ -321,7 +322,7 @@ def evaluate(
     table = Table("class", "documents", "precision", "recall", "F1")
     for row in result["classes"]:
         figures = (f"{row[name]:.3f}" for name in ("precision", "recall", "f1"))
-        table.add_row(row["name"], f"{row['rows']:,}", *figures)
+        table.add_row(Text(row["name"]), f"{row['rows']:,}", *figures)
     output.print(table)
 
 
@@ -339,7 +340,7 @@ def fetch_corpus(
     if name is None:
         table = Table("name", "what", "licence")
         for entry in list_cards():
-            table.add_row(entry.name, entry.title, entry.licence)
+            table.add_row(*map(Text, (entry.name, entry.title, entry.licence)))
         output.print(table)
         return
     with progress_bars() as progress:

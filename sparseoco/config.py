@@ -77,6 +77,25 @@ class Range(_Table):
 
 
 Values = list[float | str] | Range
+MAX_CONFIGURATIONS = 100_000
+
+
+def _listed(values: Any) -> Any:
+    """A single value as a list of one; words that are numbers as numbers (YAML takes 1e-3 for a word)."""
+    if isinstance(values, _SINGLE):
+        values = [values]
+    return [_number(value) for value in values] if isinstance(values, list) else values
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("true and false are not values of a parameter")
+    try:
+        return float(value) if isinstance(value, str) and value != "inf" else value
+    except ValueError:
+        return value
+
+
 _SINGLE = (int, float, str)
 
 
@@ -106,9 +125,7 @@ class SearchOptions(_Table):
         if not isinstance(value, dict):
             return value
         return {
-            name: {key: [v] if isinstance(v, _SINGLE) else v for key, v in grid.items()}
-            if isinstance(grid, dict)
-            else grid
+            name: {key: _listed(values) for key, values in grid.items()} if isinstance(grid, dict) else grid
             for name, grid in value.items()
         }
 
@@ -230,10 +247,14 @@ def _read(file: Path) -> Any:
             return _StrictLoader(text).get_single_data()
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file} is not TOML: {error}.") from error
+    except RecursionError as error:
+        raise InputError(f"{file} is nested too deeply for a run file.") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise InputError(f"{file}{where} is not YAML: {getattr(error, 'problem', None) or error}.") from error
+    except ValueError as error:  # a date that does not exist, say
+        raise InputError(f"{file} holds a value that cannot be read: {error}.") from error
     raise InputError(f"{file}: a run file ends in .toml, .yaml or .yml.")
 
 

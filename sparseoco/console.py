@@ -63,9 +63,7 @@ def sentences() -> Iterator[None]:
     except MemoryError:
         _end("Out of memory: ask for narrower blocks (--memory), fewer features or smaller shards.", 1)
     except OSError as error:
-        if error.filename is None:
-            raise
-        _end(str(storage_error(error, Path(error.filename))), 1)
+        _end(str(storage_error(error, Path(error.filename or "/dev/stdout"))), 1)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

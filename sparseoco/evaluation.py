@@ -25,6 +25,8 @@ def evaluate_model(model: Model, inputs: Sequence[str], where: dict[str, str], p
     guesses: list[int] = []
     for batch in read_documents(inputs, options):
         labels: Any = batch.labels
+        if labels is None:
+            raise InputError("Plain lines of text have no labels to compare with: evaluate needs labelled documents.")
         for document, label in zip(batch.ids.to_pylist(), labels.to_pylist(), strict=True):
             if label not in number:
                 raise InputError(f"Document {document} has the label {label}, which the model does not know.")

@@ -112,12 +112,15 @@ class Model:
         if not (folder / "model.json").exists():
             raise InputError(f"{folder} is not a model: it has no model.json.")
         self.folder = folder
-        self.description: dict[str, Any] = read_json(folder / "model.json")
+        described = read_json(folder / "model.json")
         try:
-            self.classes: list[str] = self.description["classes"]
-            self.text = TextOptions.model_validate(self.description["text"])
-            expected = self.description["weights_sha256"]
-        except (KeyError, ValueError) as error:
+            self.description: dict[str, Any] = described
+            self.classes: list[str] = described["classes"]
+            self.text = TextOptions.model_validate(described["text"])
+            expected = described["weights_sha256"]
+            if len(self.classes) == 1:
+                raise ValueError("one class")
+        except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{folder / 'model.json'} is damaged or of another version; train again.") from error
         if digest_file(folder / "weights.parquet") != expected:
             raise StorageError(f"{folder}: weights.parquet is damaged or being replaced; run again, or train again.")

@@ -24,6 +24,7 @@ from sparseoco.model import Model
 from sparseoco.report import write_report
 from sparseoco.selection import choose
 from sparseoco.shards import Store
+from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
 
 Progress = Callable[[str, int, int], None]
@@ -116,7 +117,9 @@ def train_best(store_folder: Path, out: Path, cluster: ClusterOptions, *, progre
 
 
 def run_ingest(run: RunFile, progress: Progress = silent) -> Path:
-    """The ingest step of a run file; gives the store."""
+    """The ingest step of a run file; gives the store. What will be evaluated must be there before the work begins."""
+    if run.evaluate is not None and run.evaluate.inputs is not None:
+        find_sources(list(run.evaluate.inputs), run.ingest.text)
     ingest_texts(
         list(run.ingest.inputs),
         run.store,
@@ -169,6 +172,8 @@ def _check_labels(store: Store) -> None:
         raise InputError(f"{store.folder} holds no documents: there is nothing to learn from.")
     if store.manifest.labels.kind != "classes":
         raise InputError(f"{store.folder} has numbers for labels: a search for classes needs classes.")
+    if not store.classes:
+        raise InputError(f"{store.folder} has no labels: there is nothing to learn.")
     if len(store.classes) < 2:
         raise InputError(f"{store.folder} has one class only ({store.classes[0]}): there is nothing to tell apart.")
 

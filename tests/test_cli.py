@@ -126,6 +126,27 @@ def test_what_is_wrong_is_said_in_a_sentence(
     assert "Traceback" not in error
 
 
+def test_odd_names_of_classes_are_printed_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [json.dumps({"label": label, "text": f"{word} thing"}) for label, word in (("[/bold]", "aa"), ("z", "cc"))]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert call(monkeypatch, "ingest", tmp_path / "a.jsonl", "--out", tmp_path / "s") == 0
+    assert call(monkeypatch, "train", tmp_path / "s", "--out", tmp_path / "m") == 0
+    assert call(monkeypatch, "evaluate", tmp_path / "m", tmp_path / "a.jsonl") == 0
+    assert "[/bold]" in capsys.readouterr().out
+    (tmp_path / "lines.txt").write_text("aa thing\n")
+    assert call(monkeypatch, "evaluate", tmp_path / "m", tmp_path / "lines.txt") == 2
+    assert call(monkeypatch, "ingest", tmp_path / "lines.txt", "--out", tmp_path / "plain") == 0
+    assert call(monkeypatch, "train", tmp_path / "plain", "--out", tmp_path / "m2") == 2
+    (tmp_path / "m" / "model.json").write_text("[]")
+    assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "lines.txt") == 3
+    said = capsys.readouterr().err
+    assert "have no labels" in said
+    assert "has no labels" in said
+    assert "model.json is damaged" in said
+
+
 def test_text_of_documents_is_never_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,8 +63,8 @@ ingest:
 search:
   folds: 3
   algorithms:
-    cl-fobos: {lam: [1.0e-6, 1.0e-5], eta0: 0.5}
-    stda: {p: [inf, 2], lam: 1.0e-4}
+    cl-fobos: {lam: [1e-6, 1.0e-5], eta0: 0.5}
+    stda: {p: [inf, 2], lam: 1e-4}
 evaluate:
   where: {split: test}
 cluster: {workers: 2}
@@ -90,7 +90,11 @@ cluster: {workers: 2}
         ('out = "runs/reviews"', "", "out: this key is required"),
         ("inputs = [", "input = [", "ingest.inputs: this key is required"),
         ("workers = 2", "scheduler = 3", "cluster.scheduler: Input should be a valid string"),
+        ("workers = 2", 'memory = "5XX"', "cluster.memory: Could not interpret 'XX'"),
+        ("workers = 2", 'memory = "10MB"', "cluster.memory: a worker needs at least 512 MiB"),
+        ("lam = 1e-4", "lam = true", "true and false are not values of a parameter"),
         ("[search]", "[search", "is not TOML"),
+        ("folds = 3", "folds = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
     ],
 )
 def test_every_error_names_its_key(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -108,6 +112,7 @@ def test_every_error_names_its_key(tmp_path: Path, old: str, new: str, said: str
         ("out: a\nout: b", "line 2 is not YAML: the key 'out' stands twice"),
         ("a: !!python/object/apply:os.system ['true']", "could not determine a constructor"),
         ("a: [", "is not YAML"),
+        ("a: 2020-99-99", "holds a value that cannot be read"),
         ("", "Input should be"),
     ],
 )

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import dask
+from dask.utils import parse_bytes
 from distributed import Client, LocalCluster, Security
 from distributed.comm import connect as knock
 from distributed.system import MEMORY_LIMIT
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sparseoco.errors import InputError, SparseocoError
 
+LEAST_MEMORY = 512 << 20  # below it a worker is killed before it has begun
 CONNECT_SECONDS = 15
 LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
 # Kernels are one thread each: what runs at once is decided by the cluster, not by OpenMP or BLAS pools.
@@ -33,6 +35,13 @@ class ClusterOptions(BaseModel):
     memory: str | None = Field(
         None, description="Memory a worker may use, such as 4GB; by default its share of the machine."
     )
+
+    @field_validator("memory")
+    @classmethod
+    def _enough(cls, value: str | None) -> str | None:
+        if value is not None and parse_bytes(value) < LEAST_MEMORY:
+            raise ValueError(f"a worker needs at least {LEAST_MEMORY // 2**20} MiB")
+        return value
 
 
 @contextmanager
@@ -61,7 +70,9 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
             "memory_limit": options.memory or "auto",
             "host": "127.0.0.1",
         }
-    logging.getLogger("distributed").setLevel(logging.WARNING)  # the comings and goings of our own workers are no news
+    # The comings and goings of our own workers are no news, nor is what they leave unread when they are closed.
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     settings = {
         "distributed.worker.use-file-locking": False,
         "distributed.scheduler.work-stealing": True,

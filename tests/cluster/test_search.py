@@ -140,7 +140,8 @@ def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path
         search(client, store, tmp_path / "cells")
 
 
-def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path) -> None:
+def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparseoco.cluster.connect.LEAST_MEMORY", 0)
     store = make_store(tmp_path / "store", features=3000)
     with (
         connect(ClusterOptions(threads=1, memory="10kB"), tmp_path) as small,
