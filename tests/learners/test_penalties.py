@@ -21,7 +21,7 @@ from tests.oracles import JOINT_SLOPES, ORACLES, SLOPES
 from tests.oracles_group import GROUP_ORACLES
 
 PAIRS = [
-    (name, penalty)
+    pytest.param(name, penalty, marks=() if name in ("fobos", "cl-fobos") else pytest.mark.slow)
     for name, algorithm in ALGORITHMS.items()
     for penalty in algorithm.penalties
     if penalty not in ("l1", "group")
