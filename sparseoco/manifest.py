@@ -1,5 +1,6 @@
 """What a store of shards says of itself: one JSON document, validated, numbered and put if absent."""
 
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from sparseoco.commit import commit_json, digest_value, storage_error
 from sparseoco.errors import StorageError
 
 SCHEMA_VERSION = 1
+_NAME = re.compile(r"manifest-\d{8}\.json")
 
 
 class _Record(BaseModel):
@@ -109,7 +111,7 @@ def latest_manifest(folder: Path) -> Manifest | None:
 
     Raises `StorageError` for a manifest that cannot be understood.
     """
-    paths = sorted(folder.glob("manifest-*.json"))
+    paths = sorted(path for path in folder.glob("manifest-*.json") if _NAME.fullmatch(path.name))
     if not paths:
         return None
     try:

@@ -6,7 +6,6 @@ synced: staging is for one boot of the machine, and its folder is named after it
 """
 
 import json
-import mmap
 import os
 import tempfile
 from pathlib import Path
@@ -55,15 +54,18 @@ def save_arrays(path: Path, arrays: Arrays, facts: dict[str, Any] | None = None)
 def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """The arrays (read-only views of the mapped file) and the facts. Raises `StorageError`."""
     try:
-        with path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        # Python's own map keeps a descriptor for as long as it lives, and a store may have more pieces than a process
+        # may have files open; Arrow's buffer outlives its file.
+        with pa.memory_map(str(path)) as file:
+            mapped = file.read_buffer()
     except OSError as error:
-        raise storage_error(error, path) from error
-    if mapped[:8] != MAGIC:
-        raise StorageError(f"{path} is not a staged file of this program; delete the folder it is in and run again.")
-    size = int.from_bytes(mapped[8:16], "little")
-    header = json.loads(mapped[16 : 16 + size])
+        reason = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
+        raise storage_error(reason, path) from error
     whole = np.frombuffer(mapped, dtype=np.uint8)
+    if whole[:8].tobytes() != MAGIC:
+        raise StorageError(f"{path} is not a staged file of this program; delete the folder it is in and run again.")
+    size = int.from_bytes(whole[8:16].tobytes(), "little")
+    header = json.loads(whole[16 : 16 + size].tobytes())
     arrays: Arrays = {}
     for name, (dtype, shape, offset) in header["arrays"].items():
         kind = np.dtype(dtype)

@@ -17,6 +17,7 @@ INFLATED = 4 << 20
 _DAMAGED: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), zstandard.ZstdError)
 # A block of zstd may inflate 40,000-fold at once, so it is fed in spoonfuls.
 ZSTD_BLOCK = 1 << 14
+GZIP_BEGIN = 0x1F
 # Small files may inflate as they like.
 FREE_BYTES = 64 << 20
 
@@ -64,18 +65,25 @@ class Stream:
                     self.bytes += len(block)
                     yield block
         except OSError as error:
+            if "://" in self.path:
+                raise InputError(f"{self.path} cannot be read: {error}.") from error
             raise storage_error(error, Path(self.path)) from error
 
     def _gzip(self) -> Iterator[bytes]:
         inflater: Any = None
+        members = 0
         for block in self._stored():
             data = block
             while data:
                 if inflater is None:
                     # Zero padding between or after members is allowed, as gzip does.
-                    data = data.lstrip(b"\0") if self._inflated else data
+                    data = data.lstrip(b"\0") if members else data
                     if not data:
                         break
+                    if data[0] != GZIP_BEGIN:
+                        reason = "other bytes follow the end of its gzip stream" if members else "it is not valid gzip"
+                        raise InputError(f"{self.path} is damaged: {reason}.")
+                    members += 1
                     inflater = isal_zlib.decompressobj(31)
                 yield inflater.decompress(data, INFLATED)
                 data = inflater.unconsumed_tail

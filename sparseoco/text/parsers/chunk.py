@@ -115,7 +115,10 @@ def settle_label(value: Any, options: TextOptions) -> Any:
         if not value:
             raise UnreadableError(f"{what} is an empty list")
         if options.label_list == "join":
-            value = ",".join(sorted(plain_value(item, what) for item in value))
+            names = sorted(plain_value(item, what) for item in value)
+            if len(names) > 1 and any("," in name for name in names):
+                raise UnreadableError(f"{what} cannot be joined: a label in the list holds a comma")
+            value = ",".join(names)
         else:
             value = value[0]
     if options.labels == "numbers":
@@ -127,9 +130,13 @@ def settle_label(value: Any, options: TextOptions) -> Any:
 
 
 def number(value: Any, what: str) -> float:
-    """A finite number."""
+    """A finite number. Python's own liberties, 1_0 for 10 and digits of other scripts, are not taken."""
     try:
+        if isinstance(value, str) and ("_" in value or not value.isascii()):
+            raise UnreadableError(f"{what} is not a number")
         result = float(value)
+    except OverflowError:
+        raise UnreadableError(f"{what} is not finite") from None
     except (TypeError, ValueError):
         raise UnreadableError(f"{what} is not a number" if value is not None else f"{what} is missing") from None
     if not np.isfinite(result):

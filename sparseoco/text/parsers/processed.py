@@ -21,6 +21,8 @@ def read_processed(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Bag
                 name, colon, value = item.rpartition(":")
                 if not item:
                     continue
+                if name == LABEL and label is not None:
+                    raise UnreadableError("two labels")
                 if name == LABEL:
                     label = value
                     continue
