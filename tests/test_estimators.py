@@ -363,3 +363,13 @@ def test_a_fit_that_diverges_says_so_once() -> None:
     assert np.isfinite(model.coef_).all()
     with pytest.warns(ConvergenceWarning, match="fobos diverged"):
         model.fit(X, y)
+
+
+def test_further_parameters_and_probabilities_of_softmax() -> None:
+    X, y = sp.csr_matrix(np.eye(6)), np.arange(6) % 3
+    model = SparseOnlineClassifier("fobos", loss="softmax", penalty="elastic_net", further={"l1_ratio": 0.5}).fit(X, y)
+    assert model.learner_.configurations[0]["l1_ratio"] == 0.5
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert (model.predict_proba(X).argmax(axis=1) == y).all()
+    with pytest.raises(InputError, match="has no parameter 'eta'"):
+        SparseOnlineClassifier("fobos", further={"eta": 1}).fit(X, y)

@@ -2,6 +2,7 @@
 
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         by: str | None,
         R: float | None,
         predict_gradient: str | None,
+        further: Mapping[str, Any] | None,
         epochs: int,
         shuffle: bool,
         random_state: Any,
@@ -61,6 +63,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         self.by = by
         self.R = R
         self.predict_gradient = predict_gradient
+        self.further = further
         self.epochs = epochs
         self.shuffle = shuffle
         self.random_state = random_state
@@ -96,7 +99,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         known = {
             parameter.name for parameter in find_algorithm(self.algorithm).under(find_penalty(self.penalty)).parameters
         }
-        given = {}
+        given: dict[str, Any] = dict(self.further or {})
         for name in _PARAMETERS:
             if getattr(self, name) is not None:
                 renamed = _RENAMED.get(name, name)

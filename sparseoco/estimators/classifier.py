@@ -1,9 +1,10 @@
 """The learners as a scikit-learn classifier."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
@@ -21,6 +22,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     algorithm, loss, penalty : names, as `sparseoco.Learner` takes them; ``sparseoco algorithms`` lists the learners.
     lam, eta0, gamma, p, K, by, R, predict_gradient : parameters of the learner, None for its own default; one that the
         learner does not have is refused. `predict_gradient` is the parameter `predict` of the optimistic learners.
+    further : parameters of the learner or the penalty that have no name here, as a mapping: ``{"l1_ratio": 0.5}``.
     epochs : times `fit` goes through the rows; the rounds are counted on, steps do not start again.
     shuffle, random_state : whether each epoch of `fit` goes in an order of its own, a function of the seed, the epoch
         and the number of rows: that of `sparseoco.drivers.order`. An integer is the seed itself; None and a
@@ -65,6 +67,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         by: str | None = None,
         R: float | None = None,
         predict_gradient: str | None = None,
+        further: Mapping[str, Any] | None = None,
         epochs: int = 1,
         shuffle: bool = False,
         random_state: Any = None,
@@ -72,7 +75,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         dtype: Any = "float64",
     ) -> None:
         super().__init__(
-            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient,
+            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient, further,
             epochs, shuffle, random_state, fit_intercept, dtype,
         )  # fmt: skip
 
@@ -119,11 +122,14 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         labels: np.ndarray = self.classes_[place]
         return labels
 
-    @available_if(lambda self: self.loss == "logistic")  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self.loss in ("logistic", "softmax"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(rows, n_classes) float64: 1/(1 + exp(−margin)), made to sum to 1 over more than two classes. For
-        ``loss="logistic"`` only: other margins are no log-odds."""
-        probabilities: np.ndarray = expit(self._margins(X).astype(np.float64))
+        """(rows, n_classes) float64: for ``loss="softmax"`` the softmax of the margins; for ``loss="logistic"``
+        1/(1 + exp(−margin)), made to sum to 1 over more than two classes. Other margins are no log-odds."""
+        margins = self._margins(X).astype(np.float64)
+        if self.loss == "softmax":
+            return np.asarray(softmax(margins, axis=1))
+        probabilities: np.ndarray = expit(margins)
         if probabilities.shape[1] == 1:
             return np.hstack([1.0 - probabilities, probabilities])
         totals = probabilities.sum(axis=1, keepdims=True)

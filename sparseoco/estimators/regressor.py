@@ -1,5 +1,6 @@
 """The learners as a scikit-learn regressor."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
         by: str | None = None,
         R: float | None = None,
         predict_gradient: str | None = None,
+        further: Mapping[str, Any] | None = None,
         epochs: int = 1,
         shuffle: bool = False,
         random_state: Any = None,
@@ -44,7 +46,7 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
         dtype: Any = "float64",
     ) -> None:
         super().__init__(
-            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient,
+            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient, further,
             epochs, shuffle, random_state, fit_intercept, dtype,
         )  # fmt: skip
 
