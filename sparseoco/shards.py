@@ -177,6 +177,11 @@ class Store:
             counts=counts.values.to_numpy(),
         )
 
+    def labels(self) -> NDArray[Any]:
+        """(n_rows,) the labels of all documents in order: int32 class indices or float64 numbers."""
+        parts = [self.read(shard).labels for shard in range(len(self.manifest.shards))]
+        return np.concatenate(parts) if parts else np.empty(0, self.labels_dtype)
+
     def vocabulary(self) -> pa.Table:
         """Columns term, count, documents; row i is feature i. Raises `InputError` for hashed features."""
         if self.manifest.features.kind != "vocabulary":

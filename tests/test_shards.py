@@ -24,6 +24,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     rows = store.read(1, ids=True)
     assert rows.ids.to_pylist()[0] == "d70"
     assert np.array_equal(rows.indptr, matrix.indptr[70:141] - matrix.indptr[70])
+    assert np.array_equal(store.labels()[70:140], rows.labels)
     assert np.array_equal(store.document_frequencies(), np.diff(matrix.tocsc().indptr))
 
 

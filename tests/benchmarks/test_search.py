@@ -39,8 +39,7 @@ def test_sixty_four_configurations_against_sgd(imdb: Path, tmp_path: Path) -> No
     """One core each: a whole search of 64 configurations, and an epoch of SGDClassifier on the same matrix."""
     X, _ = read_shards(imdb)
     X = X.astype(np.float64)
-    store = Store.open(imdb)
-    y = np.concatenate([store.read(i).labels for i in range(len(store.manifest.shards))])
+    y = Store.open(imdb).labels()
     one_core = ClusterOptions(threads=1)
     steps.search(imdb, tmp_path / "warm", search_options(64), one_core)
     ratios = []
