@@ -11,11 +11,12 @@ from sparseoco.commit import digest_value
 from sparseoco.errors import InputError
 from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.documents import BadRow, Bags, Documents, Row, documents_of
-from sparseoco.text.formats import COMPRESSIONS, Source
+from sparseoco.text.formats import COMPRESSIONS, Source, check_name
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, UnreadableError, too_long, utf8
 from sparseoco.text.parsers.delimited import header_of
+from sparseoco.text.parsers.records import RecordScan, line_starts
 from sparseoco.text.streams import Stream, open_binary
 
 QUOTED = {"csv": ",", "tsv": "\t"}
@@ -71,6 +72,8 @@ class Cutter:
         self.staging = staging
         self.counted = counted
         self.hand_over = hand_over
+        delimiter = QUOTED.get(source.format)
+        self._records = RecordScan(source.path, delimiter, options) if delimiter else None
         self.sha256 = ""
         self.bytes = 0
 
@@ -94,15 +97,17 @@ class Cutter:
             ended = part is None
             pending += part or b""
             if header is None:
-                size = self._record_end(pending, 0, line, ended)
+                # Blank lines may come before the names.
+                blank = len(pending) - len(pending.lstrip(b"\xef\xbb\xbf\r\n"))
+                size = self._run_end(pending, blank, line, ended)
                 if size < 0:
                     continue
                 record = bytes(pending[:size]).decode("utf-8", "replace")
-                header = header_of(record, QUOTED[source.format])
-                line, offset = line + pending.count(b"\n", 0, size), size
+                header = header_of(record, QUOTED[source.format], source.path, self.options)
+                line, offset = line + self._count_lines(pending, size), size
                 del pending[:size]
             while len(pending) >= self.shard_bytes or (ended and pending):
-                size = self._record_end(pending, self.shard_bytes - 1, line, ended)
+                size = self._run_end(pending, self.shard_bytes - 1, line, ended)
                 if size < 0:
                     break
                 split = self._split(number, line, offset, size, header)
@@ -111,38 +116,33 @@ class Cutter:
                     if not self.counted(split.key):
                         self._stage(split.path, memoryview(pending)[:size])
                 yield split
-                line, offset = line + _count_lines(pending, size), offset + size
+                line, offset = line + self._count_lines(pending, size), offset + size
                 number += 1
                 del pending[:size]
         self.sha256, self.bytes = stream.sha256, stream.bytes
 
-    def _record_end(self, pending: bytearray, at_least: int, line: int, ended: bool) -> int:
-        """Size of the shortest run of whole records longer than `at_least`, or -1 if more bytes are needed."""
-        quoted = self.source.format in QUOTED
-        end = begin = 0
-        quotes = 0
-        place = min(at_least, len(pending))
-        while True:
-            newline = pending.find(b"\n", place)
-            if newline < 0:
-                break
-            if not quoted:
-                return newline + 1
-            end = newline + 1
-            quotes += pending.count(b'"', begin, end)
-            if quotes % 2 == 0:
-                return end
-            begin = place = end
+    def _run_end(self, pending: bytearray, at_least: int, line: int, ended: bool) -> int:
+        """Size of the shortest run of whole lines or records longer than `at_least`, or -1 if more bytes are needed."""
+        if self._records is not None:
+            return self._records.end(pending, at_least, line, ended=ended)
+        newline = pending.find(b"\n", min(at_least, len(pending)))
+        if newline >= 0:
+            return newline + 1
         if ended:
             return len(pending)
-        last = max(pending.rfind(b"\n"), 0) if not quoted else at_least
-        if len(pending) - last > self.options.max_line_bytes:
+        if len(pending) - max(pending.rfind(b"\n"), 0) > self.options.max_line_bytes:
             raise too_long(self.source.path, line + pending.count(b"\n"), self.options)
         return -1
 
+    def _count_lines(self, pending: bytearray, size: int) -> int:
+        if self._records is not None:
+            return line_starts(pending, size).size - 1
+        return int(np.count_nonzero(np.frombuffer(pending, np.uint8, size) == ord("\n")))
+
     def _split(self, number: int, line: int, offset: int, size: int, header: tuple[str, ...]) -> Split:
         source = self.source
-        key = digest_value([source.key, source.format, self.shard_bytes, number, self.options.counting_digest])[:32]
+        state = [source.key, source.short, source.format, self.shard_bytes, number, self.options.counting_digest]
+        key = digest_value(state)[:32]
         return Split(
             self.index, number, source.path, source.short, source.format, source.path, offset, offset + size, False,
             line, offset, header, key,
@@ -169,6 +169,9 @@ class Cutter:
                 continue
             if "/" not in name:
                 raise InputError(f"{path} lies beside the folders of the classes; every file must be in one of them.")
+            check_name(str(path))
+            if not path.is_file():
+                raise InputError(f"{path} is not a regular file.")
             stream = Stream(str(path), COMPRESSIONS.get(path.suffix.lower()), self.options.max_inflation)
             data = b"".join(stream)
             if len(data) > self.options.max_line_bytes:
@@ -177,7 +180,7 @@ class Cutter:
             self.bytes += stream.bytes
             try:
                 text = utf8(data.decode("utf-8-sig", "surrogateescape"), self.options)
-                rows.append(Row(text, name, name.partition("/")[0], 1))
+                rows.append(Row(text, f"{self.source.short}/{name}", name.partition("/")[0], 1))
             except UnreadableError as error:
                 bad.append(error.at(1, 0)._replace(file=name))
             size += len(data)
@@ -257,10 +260,6 @@ def load_documents(path: Path) -> Documents:
         arrays["lines"],
         [BadRow(*row) for row in facts["bad"]],
     )
-
-
-def _count_lines(data: bytearray, size: int) -> int:
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8, size) == ord("\n")))
 
 
 def _stage(path: Path, data: memoryview) -> None:

@@ -1,0 +1,58 @@
+"""Where the records of CSV and TSV end: the state machine of Python's `csv.reader`, over bytes."""
+
+from sparseoco.text.kernels import kernel
+
+# At the start of a field; in a field without quotes; in a quoted field; after a quote in a quoted field.
+START, PLAIN, QUOTED, CLOSED = 0, 1, 2, 3
+NEEDS_MORE, TOO_LONG = -1, -2
+
+QUOTE, NEWLINE, RETURN = 0x22, 0x0A, 0x0D
+
+
+@kernel
+def scan_records(data, place, state, begin, opened, at_least, longest, delimiter, final):
+    """Scan data[place:] for the first end of a record beyond `at_least`.
+
+    A quote opens a quoted field at the start of a field only; in a quoted field two quotes stand for one, and text
+    after the closing quote goes on without quotes. LF, CR and CRLF end a record, except in a quoted field. `begin` is
+    where the record starts in which `place` lies, `opened` where the last quoted field opened; `final` says that no
+    data follow.
+
+    Returns (end, or NEEDS_MORE, or TOO_LONG for a record of more than `longest` bytes; place; state; begin; opened).
+    """
+    size = data.size
+    i = place
+    while i < size:
+        byte = data[i]
+        if state == QUOTED:
+            while i < size and data[i] != QUOTE:
+                i += 1
+            if i < size:
+                state = CLOSED
+                i += 1
+        elif byte in (NEWLINE, RETURN):
+            if byte == RETURN and i + 1 == size and not final:
+                break  # the next byte tells CR from CRLF
+            i += 2 if byte == RETURN and i + 1 < size and data[i + 1] == NEWLINE else 1
+            state = START
+            if i - begin > longest:
+                return TOO_LONG, i, state, begin, opened
+            begin = i
+            if i > at_least:
+                return i, i, state, begin, opened
+        elif byte == delimiter:
+            state = START
+            i += 1
+        elif byte == QUOTE and state in (START, CLOSED):
+            if state == START:
+                opened = i
+            state = QUOTED
+            i += 1
+        else:
+            state = PLAIN
+            i += 1
+            while i < size and data[i] != delimiter and data[i] != NEWLINE and data[i] != RETURN:
+                i += 1
+    if size - begin > longest:
+        return TOO_LONG, i, state, begin, opened
+    return size if final else NEEDS_MORE, i, state, begin, opened
