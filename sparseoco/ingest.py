@@ -5,6 +5,7 @@ Count every split apart (`text.pieces`), unite their vocabularies (`text.merge`)
 made of what they depend on; a run that was killed finds those that are there. Nothing is visible before the manifest.
 """
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +33,7 @@ from sparseoco.text.build import (
     encode_pieces,
     freeze_features,
 )
-from sparseoco.text.formats import Source, find_sources
+from sparseoco.text.formats import Source, find_sources, name_apart
 from sparseoco.text.labels import settle_labels
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.splits import Cutter, forget_handed
@@ -71,9 +72,11 @@ def ingest(
             f"{out} was ingested with other options ({', '.join(changed)}): ingest into a new folder, or repeat them."
         )
     sources = _new_sources(find_sources(inputs, options), options, previous)
-    if previous is not None and not sources:
-        return previous
     staging = staging_folder(out)
+    if previous is not None and not sources:
+        # A run killed right after its commit leaves it.
+        shutil.rmtree(staging.parent, ignore_errors=True)
+        return previous
     store = Store(out, previous) if previous is not None else None
     with open_tasks(client) as tasks:
         plan = Plan(out, staging, options, shard_bytes, progress or _silent, tasks)
@@ -101,7 +104,7 @@ def ingest(
         rows[piece.split.source] += piece.rows
     entries = tuple(
         SourceEntry(
-            path=source.path, bytes=state.bytes, modified_ns=source.modified_ns, sha256=state.sha256, rows=rows[index]
+            path=source.place, bytes=state.bytes, modified_ns=source.modified_ns, sha256=state.sha256, rows=rows[index]
         )
         for index, (source, state) in enumerate(zip(sources, states, strict=True))
     )
@@ -128,14 +131,19 @@ def ingest(
 
 
 def _new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:
-    """The sources not in the store yet. Raises `InputError` if one that is has changed since, or one is given twice."""
-    twice = {source.path for source in sources if sum(other.path == source.path for other in sources) > 1}
-    if twice:
-        raise InputError(f"{min(twice)} is given twice.")
-    known = {entry.path: entry for entry in previous.sources} if previous is not None else {}
+    """The sources not in the store yet, whatever their spelling, named apart from those that are.
+
+    Raises `InputError` if one that is there has changed since, or one is given twice.
+    """
+    known = {_real(entry.path): entry for entry in previous.sources} if previous is not None else {}
+    given: set[str] = set()
     new: list[Source] = []
     for source in sources:
-        entry = known.get(source.path)
+        real = _real(source.path)
+        if real in given:
+            raise InputError(f"{source.path} is given twice.")
+        given.add(real)
+        entry = known.get(real)
         if entry is None:
             new.append(source)
         elif entry.modified_ns is None or (entry.bytes, entry.modified_ns) != (source.bytes, source.modified_ns):
@@ -144,7 +152,11 @@ def _new_sources(sources: list[Source], options: TextOptions, previous: Manifest
                 pass
             if cutter.sha256 != entry.sha256:
                 raise InputError(f"{source.path} has changed since it was ingested: ingest into a new folder.")
-    return new
+    return name_apart(new, [entry.path for entry in previous.sources] if previous is not None else [])
+
+
+def _real(path: str) -> str:
+    return path if "://" in path else os.path.realpath(path)
 
 
 def _feature_table(

@@ -112,7 +112,7 @@ def test_readers_agree(tmp_path: Path, packing: str) -> None:
     tree = content(tmp_path / "tree")
     order = [k for k in range(200) if labels[k] == "n"] + [k for k in range(200) if labels[k] == "p"]
     assert tree[3] == [rows[k] for k in order]
-    assert tree[1][0] == f"n/d001.txt{packing}"
+    assert tree[1][0] == f"folder/n/d001.txt{packing}"
 
 
 def test_svmlight_and_processed(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_names_of_files_stay_apart(tmp_path: Path) -> None:
         (tmp_path / part).mkdir()
         (tmp_path / part / "in.txt").write_text("ab cd\n")
     ingest([str(tmp_path / part / "in.txt") for part in ("one", "two")], tmp_path / "out", TextOptions())
-    assert content(tmp_path / "out")[1] == ["one/in.txt:1", "two/in.txt:1"]
+    assert content(tmp_path / "out")[1] == ["in.txt:1", "in.txt~2:1"]
 
 
 # Rows and policies
