@@ -1,5 +1,6 @@
 """The steps of an ingest between the raw files and the manifest, each over all pieces."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -133,8 +134,10 @@ def build_features(plan: Plan, pieces: list[PieceInfo]) -> Features:
     unite_tokens(paths, tokens)
     low = plan.options.ngram_range[0]
     grams = sum(sum(piece.levels) for piece in pieces)
-    bounds = token_ranges(paths, tokens, min(MAX_RANGES, 1 + grams // MERGED_GRAMS))
-    targets = [plan.staging / f"{key}-{i}.range" for i in range(len(bounds) - 1)]
+    # No worker should wait for the last range; the bounds are in the names, for a rerun may have other workers.
+    parts = plan.tasks.width * -(-(1 + grams // MERGED_GRAMS) // plan.tasks.width)
+    bounds = token_ranges(paths, tokens, min(MAX_RANGES, parts))
+    targets = [plan.staging / f"{key}-{first}-{last}.range" for first, last in itertools.pairwise(bounds)]
     merging = [
         plan.tasks(merge_range, paths, str(tokens), bounds[i], bounds[i + 1], low, str(target))
         for i, target in enumerate(targets)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from sparseoco.commit import digest_value
 from sparseoco.errors import InputError
+from sparseoco.text.allocator import keep_memory
 from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.characters import clean
 from sparseoco.text.documents import BadRow, Bags, Documents
@@ -66,6 +67,7 @@ def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -
     """
     target = Path(path)
     if not target.exists():
+        keep_memory()
         documents = read_split(split, options, labelled=labelled)
         check_bad(split, documents.bad, options)
         arrays = count_documents(documents, options)
