@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ class ClusterOptions(BaseModel):
 def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
     """A Dask client, and a cluster behind it that is closed with it unless it is somebody else's.
 
+    Workers of our own work in `scratch`, which one process at a time may use.
+
     Raises `InputError` for an address where no scheduler answers.
     """
     if options.scheduler is not None:
@@ -82,6 +85,8 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False if options.workers is None else 0.95,
     }
+    workspaces = scratch / "dask-scratch-space"  # the name is Dask's; what a killed run left there is of no use
+    shutil.rmtree(workspaces, ignore_errors=True)
     with (
         dask.config.set(settings),
         LocalCluster(
@@ -94,6 +99,9 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
+    shutil.rmtree(workspaces, ignore_errors=True)
+    with suppress(OSError):
+        scratch.rmdir()
 
 
 def _client_at(address: str) -> Client:

@@ -49,6 +49,14 @@ def test_our_own_cluster_is_reached_from_this_machine_only(tmp_path: Path, optio
         assert listening() - before <= {"0100007F"}  # 127.0.0.1
 
 
+def test_what_a_killed_run_left_behind_is_cleared(tmp_path: Path) -> None:
+    left = tmp_path / "scratch" / "dask-scratch-space" / "worker-of-old" / "corpus"
+    left.mkdir(parents=True)
+    with connect(ClusterOptions(threads=1), tmp_path / "scratch"):
+        assert not left.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparseoco.cluster.connect.CONNECT_SECONDS", 1)
     with socket.socket() as free:
