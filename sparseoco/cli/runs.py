@@ -1,15 +1,11 @@
-"""The command line: thin, a command a step. What it can do, `sparseoco.steps` does."""
+"""The steps of a run as commands: thin, what they can do `sparseoco.steps` does."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from sparseoco import __version__, steps
+from sparseoco import steps
 from sparseoco.arguments import (
     Dtype,
     Duplicates,
@@ -32,43 +28,16 @@ from sparseoco.arguments import (
     pairs,
     search_tables,
 )
+from sparseoco.cli.app import STEPS, app, tell_model, tell_run
 from sparseoco.config import Configuration, SearchOptions, load_run_file
-from sparseoco.console import errors, output, progress_bars, sentences
-from sparseoco.corpora import fetch, list_cards
-from sparseoco.demo import run_demo
-from sparseoco.evaluation import evaluate_model
-from sparseoco.learners import ALGORITHMS, find_algorithm
+from sparseoco.console import errors, progress_bars
+from sparseoco.learners import find_algorithm
 from sparseoco.model import Model
 from sparseoco.penalties import find_penalty
-from sparseoco.prediction import predict_files, predict_lines
 from sparseoco.report import write_report
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 
-app = typer.Typer(
-    name="sparseoco",
-    help=(
-        "Sparse online learning over large text corpora: raw text to shards, search, model and report.\n\n"
-        "Begin with **sparseoco demo**. A run of your own is a file: **sparseoco run FILE** takes every step in it; "
-        "each step is also a command. Whatever is interrupted goes on where it was when run again."
-    ),
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 TRIED = ("cl-fobos", "fobos", "rda", "stda")  # what a search tries where it is told nothing: two primal, two dual
-STEPS, FILES, HELP = "Steps of a run", "Models and text", "Finding out"
-
-
-@app.callback(invoke_without_command=True)
-def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    if version:
-        print(__version__)
-        raise typer.Exit
 
 
 @app.command(rich_help_panel=STEPS)
@@ -79,7 +48,7 @@ def run(
     described = load_run_file(file)
     with progress_bars() as progress:
         page = steps.run_all(described, progress)
-    _tell_run(described.out, page)
+    tell_run(described.out, page)
 
 
 @app.command(rich_help_panel=STEPS)
@@ -223,7 +192,7 @@ def search(
         steps.search(store, out, options, cluster, name=out.resolve().name, progress=progress)
         steps.train_best(store, out, cluster, progress=progress)
         page = write_report(out)
-    _tell_run(out, page)
+    tell_run(out, page)
 
 
 @app.command(rich_help_panel=STEPS)
@@ -266,7 +235,7 @@ def train(
     cluster = cluster_options(scheduler, workers, threads, memory)
     with progress_bars() as progress:
         steps.train(store, out, configuration, options, cluster, epochs=epochs, progress=progress)
-    _tell_model(Model(out))
+    tell_model(Model(out))
 
 
 @app.command(rich_help_panel=STEPS)
@@ -275,116 +244,3 @@ def report(
 ) -> None:
     """Write the page and the leaderboard of a run."""
     print(write_report(run))
-
-
-@app.command(rich_help_panel=FILES)
-def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[INPUT...]", help="Files as for ingest; without any, lines of standard input."),
-    ] = None,
-    margins: Annotated[
-        bool, typer.Option("--margins", help="Print the margin of each class beside the prediction.")
-    ] = False,
-    where: Where = None,
-    format: Annotated[str, typer.Option(metavar="FORMAT", help="As for ingest.")] = "auto",
-    text_field: Annotated[str | None, typer.Option(help="Field or column of the text.")] = None,
-) -> None:
-    """Predict new text: a line out for a line in; for files the document's id, a tab, the prediction."""
-    opened = Model(model)
-    if inputs:
-        options = {"where": pairs(where, "--where"), "format": format}
-        if text_field is not None:
-            options["text_field"] = text_field
-        predict_files(opened, inputs, options, sys.stdout, margins=margins)
-    else:
-        predict_lines(opened, sys.stdin.buffer, sys.stdout, margins=margins)
-
-
-@app.command(rich_help_panel=FILES)
-def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
-    inputs: Inputs,
-    where: Where = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-) -> None:
-    """Compare predictions with the labels of text the model has not seen."""
-    with progress_bars() as progress:
-        result = evaluate_model(Model(model), inputs, pairs(where, "--where"), progress)
-    if as_json:
-        print(json.dumps(result, indent=1))
-        return
-    print(
-        f"error {result['error']:.2%} of {result['rows']:,} documents "
-        f"(always the largest class: {result['majority_error']:.2%})"
-    )
-    table = Table("class", "documents", "precision", "recall", "F1")
-    for row in result["classes"]:
-        figures = (f"{row[name]:.3f}" for name in ("precision", "recall", "f1"))
-        table.add_row(Text(row["name"]), f"{row['rows']:,}", *figures)
-    output.print(table)
-
-
-@app.command(rich_help_panel=FILES, name="fetch")
-def fetch_corpus(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A corpus; without it, the list of them.")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes.")] = Path("corpora"),
-    local: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="A copy you have, where there is no network.")
-    ] = None,
-) -> None:
-    """Get a public corpus by name, checked against its digest."""
-    if name is None:
-        table = Table("name", "what", "licence")
-        for entry in list_cards():
-            table.add_row(*map(Text, (entry.name, entry.title, entry.licence)))
-        output.print(table)
-        return
-    with progress_bars() as progress:
-        fetched = fetch(name, out, local=local, progress=progress)
-    print(f"{fetched.folder}\nIn a run file:\n\n{fetched.ingest_table()}")
-
-
-@app.command(rich_help_panel=HELP)
-def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the demonstration.")] = Path("demo-run"),
-) -> None:
-    """Learn which library a docstring belongs to, from the packages installed here, and write a report."""
-    with progress_bars() as progress:
-        described, page = run_demo(out, progress)
-    _tell_run(described.out, page)
-
-
-@app.command(rich_help_panel=HELP)
-def algorithms() -> None:
-    """The learners: formula, source, parameters."""
-    for algorithm in ALGORITHMS.values():
-        output.print(f"[bold]{algorithm.name}[/bold]  {algorithm.source}")
-        output.print(f"    {algorithm.formula}", markup=False)
-        for parameter in algorithm.parameters:
-            output.print(f"    {parameter.name} = {parameter.default}  {parameter.meaning}", markup=False)
-        output.print()
-
-
-def main() -> None:
-    """Entry point of the `sparseoco` command."""
-    with sentences():
-        app(prog_name="sparseoco")
-
-
-def _tell_run(folder: Path, page: Path) -> None:
-    _tell_model(Model(folder / "model"))
-    evaluation = folder / "evaluation.json"
-    if evaluation.exists():
-        result = json.loads(evaluation.read_bytes())
-        print(f"on {result['rows']:,} documents it has not seen: error {result['error']:.2%}")
-    print(f"report: {page}")
-
-
-def _tell_model(model: Model) -> None:
-    described = model.description
-    parameters = " ".join(f"{key}={value}" for key, value in described["parameters"].items())
-    print(f"model: {model.folder} ({described['algorithm']} {parameters}; {described['nonzeros']:,} nonzero weights)")

@@ -1,0 +1,32 @@
+"""Commands for finding out: the demonstration, the list of learners."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparseoco.cli.app import HELP, app, tell_run
+from sparseoco.console import output, progress_bars
+from sparseoco.demo import run_demo
+from sparseoco.learners import ALGORITHMS
+
+
+@app.command(rich_help_panel=HELP)
+def demo(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the demonstration.")] = Path("demo-run"),
+) -> None:
+    """Learn which library a docstring belongs to, from the packages installed here, and write a report."""
+    with progress_bars() as progress:
+        described, page = run_demo(out, progress)
+    tell_run(described.out, page)
+
+
+@app.command(rich_help_panel=HELP)
+def algorithms() -> None:
+    """The learners: formula, source, parameters."""
+    for algorithm in ALGORITHMS.values():
+        output.print(f"[bold]{algorithm.name}[/bold]  {algorithm.source}")
+        output.print(f"    {algorithm.formula}", markup=False)
+        for parameter in algorithm.parameters:
+            output.print(f"    {parameter.name} = {parameter.default}  {parameter.meaning}", markup=False)
+        output.print()

@@ -1,0 +1,50 @@
+"""The application the commands are registered with, and what several of them print."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparseoco import __version__
+from sparseoco.model import Model
+
+app = typer.Typer(
+    name="sparseoco",
+    help=(
+        "Sparse online learning over large text corpora: raw text to shards, search, model and report.\n\n"
+        "Begin with **sparseoco demo**. A run of your own is a file: **sparseoco run FILE** takes every step in it; "
+        "each step is also a command. Whatever is interrupted goes on where it was when run again."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+STEPS, FILES, HELP = "Steps of a run", "Models and text", "Finding out"
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+def tell_run(folder: Path, page: Path) -> None:
+    tell_model(Model(folder / "model"))
+    evaluation = folder / "evaluation.json"
+    if evaluation.exists():
+        result = json.loads(evaluation.read_bytes())
+        print(f"on {result['rows']:,} documents it has not seen: error {result['error']:.2%}")
+    print(f"report: {page}")
+
+
+def tell_model(model: Model) -> None:
+    described = model.description
+    parameters = " ".join(f"{key}={value}" for key, value in described["parameters"].items())
+    print(f"model: {model.folder} ({described['algorithm']} {parameters}; {described['nonzeros']:,} nonzero weights)")

@@ -1,0 +1,93 @@
+"""Commands about models and text: predict, evaluate, fetch."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from sparseoco.arguments import (
+    Inputs,
+    Where,
+    pairs,
+)
+from sparseoco.cli.app import FILES, app
+from sparseoco.console import output, progress_bars
+from sparseoco.corpora import fetch, list_cards
+from sparseoco.evaluation import evaluate_model
+from sparseoco.model import Model
+from sparseoco.prediction import predict_files, predict_lines
+
+
+@app.command(rich_help_panel=FILES)
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[INPUT...]", help="Files as for ingest; without any, lines of standard input."),
+    ] = None,
+    margins: Annotated[
+        bool, typer.Option("--margins", help="Print the margin of each class beside the prediction.")
+    ] = False,
+    where: Where = None,
+    format: Annotated[str, typer.Option(metavar="FORMAT", help="As for ingest.")] = "auto",
+    text_field: Annotated[str | None, typer.Option(help="Field or column of the text.")] = None,
+) -> None:
+    """Predict new text: a line out for a line in; for files the document's id, a tab, the prediction."""
+    opened = Model(model)
+    if inputs:
+        options = {"where": pairs(where, "--where"), "format": format}
+        if text_field is not None:
+            options["text_field"] = text_field
+        predict_files(opened, inputs, options, sys.stdout, margins=margins)
+    else:
+        predict_lines(opened, sys.stdin.buffer, sys.stdout, margins=margins)
+
+
+@app.command(rich_help_panel=FILES)
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
+    inputs: Inputs,
+    where: Where = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Compare predictions with the labels of text the model has not seen."""
+    with progress_bars() as progress:
+        result = evaluate_model(Model(model), inputs, pairs(where, "--where"), progress)
+    if as_json:
+        print(json.dumps(result, indent=1))
+        return
+    print(
+        f"error {result['error']:.2%} of {result['rows']:,} documents "
+        f"(always the largest class: {result['majority_error']:.2%})"
+    )
+    table = Table("class", "documents", "precision", "recall", "F1")
+    for row in result["classes"]:
+        figures = (f"{row[name]:.3f}" for name in ("precision", "recall", "f1"))
+        table.add_row(Text(row["name"]), f"{row['rows']:,}", *figures)
+    output.print(table)
+
+
+@app.command(rich_help_panel=FILES, name="fetch")
+def fetch_corpus(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A corpus; without it, the list of them.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes.")] = Path("corpora"),
+    local: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="A copy you have, where there is no network.")
+    ] = None,
+) -> None:
+    """Get a public corpus by name, checked against its digest."""
+    if name is None:
+        table = Table("name", "what", "licence")
+        for entry in list_cards():
+            table.add_row(*map(Text, (entry.name, entry.title, entry.licence)))
+        output.print(table)
+        return
+    with progress_bars() as progress:
+        fetched = fetch(name, out, local=local, progress=progress)
+    print(f"{fetched.folder}\nIn a run file:\n\n{fetched.ingest_table()}")
