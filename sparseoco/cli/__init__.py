@@ -1,6 +1,7 @@
 """The command line: thin, a command a step."""
 
-# isort: off — commands are listed in the order in which they are registered
+# Commands are listed in the order in which they are registered.
+# isort: off
 from sparseoco.cli import runs, files, about
 from sparseoco.cli.app import app
 from sparseoco.console import sentences
