@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import shutil
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -108,12 +109,28 @@ def _client_at(address: str) -> Client:
     try:
         asyncio.run(_knock(address))  # a client that fails to connect takes 30 s more to let go
         return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except TypeError as error:
+        raise InputError(
+            f"{address} wants certificates: name them in Dask's configuration (distributed.comm.tls.ca-file, "
+            "distributed.comm.tls.client.cert and .key)."
+        ) from error
     except (OSError, TimeoutError) as error:
+        if _about_certificates(error):
+            raise InputError(
+                f"The scheduler at {address} and this client do not accept each other's certificates; both must be "
+                "signed by the authority in distributed.comm.tls.ca-file."
+            ) from error
         raise InputError(f"No Dask scheduler answers at {address} within {CONNECT_SECONDS} s.") from error
     except ValueError as error:
         raise InputError(
             f"{address} is not a Dask scheduler's address (tcp://HOST:PORT or tls://HOST:PORT)."
         ) from error
+
+
+def _about_certificates(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 async def _knock(address: str) -> None:

@@ -1,19 +1,12 @@
-import json
 import os
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sparseoco import steps
 from sparseoco.cluster.connect import ClusterOptions, connect, worker_shape
-from sparseoco.config import load_run_file
 from sparseoco.errors import InputError, SparseocoError
-from tests.texts import write_run_file
 
 
 def listening() -> set[str]:
@@ -65,38 +58,6 @@ def test_nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, said in ((address, f"No Dask scheduler answers at {address}"), ("somewhere", "not a Dask scheduler's")):
         with pytest.raises(InputError, match=said), connect(ClusterOptions(scheduler=place), tmp_path):
             pass
-
-
-@pytest.fixture
-def scheduler(tmp_path: Path) -> Iterator[str]:
-    """`dask scheduler` and two `dask worker`s, started by hand."""
-    file = tmp_path / "scheduler.json"
-    dask = [sys.executable, "-m", "dask"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    local = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
-    started = [subprocess.Popen([*dask, "scheduler", *local, "--port", "0", "--scheduler-file", str(file)], **quiet)]
-    while not file.exists():
-        time.sleep(0.05)
-    for _ in range(2):
-        scratch = ["--local-directory", str(tmp_path / "scratch"), "--nthreads", "1"]
-        started.append(subprocess.Popen([*dask, "worker", *local, "--scheduler-file", str(file), *scratch], **quiet))
-    try:
-        yield json.loads(file.read_text())["address"]
-    finally:
-        for process in reversed(started):
-            process.terminate()
-        for process in started:
-            process.wait(20)
-
-
-def test_a_cluster_started_by_hand_gives_the_same_bytes(tmp_path: Path, scheduler: str) -> None:
-    run = load_run_file(write_run_file(tmp_path))
-    here = run.model_copy(update={"out": tmp_path / "here"})
-    there = run.model_copy(update={"out": tmp_path / "there", "cluster": ClusterOptions(scheduler=scheduler)})
-    for described in (here, there):
-        steps.run_all(described)
-    for file in ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet"):
-        assert (here.out / file).read_bytes() == (there.out / file).read_bytes(), file
 
 
 def test_a_cluster_without_workers_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
