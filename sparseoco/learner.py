@@ -36,7 +36,7 @@ class Learner:
 
     Parameters
     ----------
-    algorithm : name of a learner, see `sparseoco.learners.ALGORITHMS`.
+    algorithm : name of a learner, see `sparseoco.learners.streaming`.
     loss, penalty : names, see `sparseoco.losses.LOSSES` and `sparseoco.penalties.PENALTIES`.
     grid : a mapping of parameters to values (the product is trained, in a fixed order), or a list of configurations.
     n_features : features have indices 0 … n_features − 1.
@@ -70,6 +70,11 @@ class Learner:
     ) -> None:
         loss_, penalty_ = find_loss(loss), find_penalty(penalty)
         definition = find_algorithm(algorithm).under(penalty_)
+        if definition.driver != "stream":
+            raise InputError(
+                f"{algorithm} goes through the same rows again and again, so it cannot learn from a stream: use "
+                "sparseoco.epochs.fit_epochs, `sparseoco train` or a search."
+            )
         if penalty_.kind == "grouped" and (n_classes is None or n_classes <= 2):
             raise InputError(
                 "penalty='group' needs more than two classes: over the one column of two it is penalty='l1'."

@@ -27,7 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sparseoco import InputError, Learner, SparseOnlineClassifier, SparseOnlineRegressor
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.estimators import classifier, regressor
-from sparseoco.learners import ALGORITHMS
+from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.learners.definition import Parameter, one_of
 from sparseoco.learners.fobos import FOBOS
 
@@ -71,7 +71,7 @@ def test_examples_in_the_docstrings(module: Any) -> None:
     assert not result.failed
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", streaming())
 @settings(deadline=None, max_examples=15)
 @given(
     cuts=st.lists(st.integers(0, ROWS), max_size=6).map(sorted),

@@ -40,6 +40,11 @@ ALGORITHMS: dict[str, Algorithm] = {
 }
 
 
+def streaming() -> list[str]:
+    """The learners that take rows in turn, once each: those that `Learner` and the estimators run."""
+    return [name for name, algorithm in ALGORITHMS.items() if algorithm.driver == "stream"]
+
+
 def find_algorithm(name: str) -> Algorithm:
     """The learner of that name; `InputError` names the ones there are."""
     try:

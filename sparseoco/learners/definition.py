@@ -171,6 +171,9 @@ class Algorithm:
     module: str
     why: str = "its update is a closed form that only l1 has"
     """Why it takes no other penalties."""
+    driver: str = "stream"
+    """The loop that runs it: stream (rows in turn, by `Learner`), epoch (full passes and sampled rows) or coordinate
+    (sampled features), both by `sparseoco.epochs` over data that can be gone through again."""
 
     @property
     def grid(self) -> dict[str, list[Any]]:

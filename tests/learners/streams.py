@@ -7,14 +7,14 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-from sparseoco.learners import ALGORITHMS
+from sparseoco.learners import streaming
 from sparseoco.learners.definition import Algorithm
 
 LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
 # Every learner with one loss always, with the rest when asked: making the machine code is what takes time.
 WITH_LOSSES = [
     pytest.param(name, loss, marks=() if loss == "hinge" or name == "cl-fobos" else pytest.mark.slow)
-    for name in ALGORITHMS
+    for name in streaming()
     for loss in LOSSES
 ]
 

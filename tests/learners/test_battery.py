@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparseoco.learner import Learner
-from sparseoco.learners import ALGORITHMS
+from sparseoco.learners import ALGORITHMS, streaming
 from tests.learners.streams import WITH_LOSSES, Stream, configurations, streams
 from tests.oracles import JOINT_SLOPES, JOINT_VALUES, ORACLES, VALUES
 
@@ -14,7 +14,7 @@ TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def test_every_learner_has_an_oracle() -> None:
-    assert set(ORACLES) == set(ALGORITHMS)
+    assert set(ORACLES) == set(streaming())
 
 
 def check_every_row(learner: Learner, stream: Stream, oracles: list) -> None:
@@ -50,7 +50,8 @@ def test_lazy_equals_dense_after_every_row(name: str, loss: str, data: st.DataOb
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("fobos", "cl-fobos") else pytest.mark.slow) for name in ALGORITHMS]
+    "name",
+    [pytest.param(name, marks=() if name in ("fobos", "cl-fobos") else pytest.mark.slow) for name in streaming()],
 )
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
@@ -76,7 +77,7 @@ def at_a_kink(z: np.ndarray, truth: int) -> bool:
     ("name", "loss"),
     [
         pytest.param(name, loss, marks=() if name in ("fobos", "cl-fobos", "stda") else pytest.mark.slow)
-        for name in ALGORITHMS
+        for name in streaming()
         for loss in JOINT_SLOPES
     ],
 )

@@ -9,12 +9,12 @@ import pytest
 import scipy.sparse as sp
 
 from sparseoco.learner import Learner
-from sparseoco.learners import ALGORITHMS
+from sparseoco.learners import ALGORITHMS, streaming
 
 ROWS, FEATURES = 300, 40
 CASES = [
     pytest.param(name, loss, dtype, marks=() if (loss, dtype) == ("hinge", "float64") else pytest.mark.slow)
-    for name in ALGORITHMS
+    for name in streaming()
     for loss in ("logistic", "hinge")
     for dtype in ("float32", "float64")
 ]
@@ -123,7 +123,7 @@ def test_evaluation_does_not_depend_on_the_cut(data: tuple) -> None:
     assert errors.tolist() == ((z > 0) != (y[:, None] > 0)).sum(axis=0).tolist()
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", streaming())
 def test_a_diverging_neighbour_changes_no_bit(name: str, data: tuple) -> None:
     X, y = data
     own = Learner(name, n_features=1).configurations[0]

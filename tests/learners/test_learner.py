@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from sparseoco.errors import InputError, StorageError
 from sparseoco.learner import Learner, bytes_per_column
-from sparseoco.learners import ALGORITHMS
+from sparseoco.learners import streaming
 from tests.oracles import fobos
 
 
@@ -201,7 +201,7 @@ def test_files_that_are_not_learners(tmp_path: Path, data: tuple) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"), [*((name, {}) for name in ALGORITHMS), ("cao-ftrl", {"predict": "mean"})]
+    ("name", "parameters"), [*((name, {}) for name in streaming()), ("cao-ftrl", {"predict": "mean"})]
 )
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_bytes_a_column(name: str, parameters: dict, loss: str) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparseoco.arguments import search_tables
 from sparseoco.errors import InputError
 from sparseoco.learner import Learner
-from sparseoco.learners import ALGORITHMS
+from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.penalties import PENALTIES
 from tests.learners.streams import configurations, streams
 from tests.learners.test_battery import TOLERANCE, check_every_row
@@ -22,8 +22,8 @@ from tests.oracles_group import GROUP_ORACLES
 
 PAIRS = [
     pytest.param(name, penalty, marks=() if name in ("fobos", "cl-fobos") else pytest.mark.slow)
-    for name, algorithm in ALGORITHMS.items()
-    for penalty in algorithm.penalties
+    for name in streaming()
+    for penalty in ALGORITHMS[name].penalties
     if penalty not in ("l1", "group")
 ]
 REFUSED = [(name, penalty) for name in ALGORITHMS for penalty in PENALTIES if penalty not in ALGORITHMS[name].penalties]
