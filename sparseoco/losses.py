@@ -77,6 +77,49 @@ def squared_slope(z, y):
 
 
 @register_jitable
+def logistic_conjugate(u):
+    """a·log a + (1 − a)·log(1 − a), a = |u| ≤ 1."""
+    a = abs(u)
+    return (a * np.log(a) if a > 0.0 else 0.0) + ((1.0 - a) * np.log1p(-a) if a < 1.0 else 0.0)
+
+
+@register_jitable
+def hinge_conjugate(u):
+    """−a, a = |u| ≤ 1."""
+    return -abs(u)
+
+
+@register_jitable
+def squared_hinge_conjugate(u):
+    """a²/4 − a, a = |u|."""
+    a = abs(u)
+    return 0.25 * a * a - a
+
+
+@register_jitable
+def squared_conjugate(u):
+    """½u², to which yu is to be added."""
+    return 0.5 * u * u
+
+
+@register_jitable
+def smoothed_hinge_value(z, y, width):
+    """The hinge with its corner rounded: m²/(2μ) for 0 < m < μ, m − μ/2 beyond, m = 1 − yz, μ = width.
+
+    It is under the hinge by μ/2 at most (Nesterov 2005, Smooth minimization of non-smooth functions).
+    """
+    m = 1.0 - y * z
+    return 0.0 if m <= 0.0 else (0.5 * m * m / width if m < width else m - 0.5 * width)
+
+
+@register_jitable
+def smoothed_hinge_slope(z, y, width):
+    """−y·min(1, max(0, (1 − yz)/μ))."""
+    m = 1.0 - y * z
+    return 0.0 if m <= 0.0 else (-y * m / width if m < width else -y)
+
+
+@register_jitable
 def softmax(z, u, first, stop, truth):
     """log Σ_k exp(z_k) − z_truth; slopes exp(z_k) / Σ exp(z) − [k = truth]."""
     largest = float(z[first])
@@ -121,6 +164,8 @@ class Loss:
     regression: bool = False
     joint: str = ""
     """For a joint loss: the loss of one margin that two classes need instead."""
+    conjugate: Callable[[Any], Any] | None = None
+    """ℓ*(u) = sup_z uz − ℓ(z, y) at slopes u that ℓ can have; for regression without its term yu."""
 
 
 MARGIN_BOUND = 1e6  # a classifier this sure of anything is running away
@@ -129,10 +174,35 @@ NUMBER_BOUND = 1e12  # targets may be large numbers; squares still fit float32
 LOSSES = {
     loss.name: loss
     for loss in (
-        Loss("logistic", "log(1 + exp(−yz))", logistic_value, logistic_slope, False, MARGIN_BOUND),
-        Loss("hinge", "max(0, 1 − yz)", hinge_value, hinge_slope, True, MARGIN_BOUND),
-        Loss("squared_hinge", "max(0, 1 − yz)²", squared_hinge_value, squared_hinge_slope, True, MARGIN_BOUND),
-        Loss("squared", "½(z − y)²", squared_value, squared_slope, True, NUMBER_BOUND, regression=True),
+        Loss(
+            "logistic",
+            "log(1 + exp(−yz))",
+            logistic_value,
+            logistic_slope,
+            False,
+            MARGIN_BOUND,
+            conjugate=logistic_conjugate,
+        ),
+        Loss("hinge", "max(0, 1 − yz)", hinge_value, hinge_slope, True, MARGIN_BOUND, conjugate=hinge_conjugate),
+        Loss(
+            "squared_hinge",
+            "max(0, 1 − yz)²",
+            squared_hinge_value,
+            squared_hinge_slope,
+            True,
+            MARGIN_BOUND,
+            conjugate=squared_hinge_conjugate,
+        ),
+        Loss(
+            "squared",
+            "½(z − y)²",
+            squared_value,
+            squared_slope,
+            True,
+            NUMBER_BOUND,
+            regression=True,
+            conjugate=squared_conjugate,
+        ),
         Loss("softmax", "log Σ_k exp(z_k) − z_y", softmax, None, False, MARGIN_BOUND, joint="logistic"),
         Loss(
             "multiclass_hinge",

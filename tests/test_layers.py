@@ -10,12 +10,12 @@ ROOT = Path(sparseoco.__file__).parent
 # A module may import those of its own row and of the rows above it.
 LAYERS = [
     {"errors", "compiling"},
-    {"commit", "functions"},
+    {"commit", "functions", "checkpoints"},
     {"manifest"},
     {"losses", "penalties"},
     {"learners"},
     {"grid", "drivers", "shards", "text", "examples", "history"},
-    {"learner", "ingest"},
+    {"learner", "ingest", "passes", "optimum"},
     {"metrics", "selection", "archives", "conversions", "estimators"},
     {"model", "corpora"},
     {"prediction", "evaluation"},
