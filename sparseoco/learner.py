@@ -1,14 +1,12 @@
 """The one stateful face of the learners: a grid of configurations trained together on one stream of sparse rows."""
 
-import json
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparseoco.commit import committed
+from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.drivers.columns import Columns, Rows
 from sparseoco.errors import InputError, StorageError
 from sparseoco.examples import checked_labels, checked_rows
@@ -18,7 +16,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.losses import Loss, find_loss
 from sparseoco.penalties import find_penalty
 
-FORMAT = 3
+FORMAT = 4
 _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 _DTYPES = ("float32", "float64")
 
@@ -233,55 +231,76 @@ class Learner:
                     out[first:stop, targets] = part[:, sources]
         return out
 
+    def thresholds_of(self, configuration: int) -> np.ndarray | None:
+        """(n_features, outputs) h_t after the last round t of one configuration, whose penalty there is λ·h_t·|w|, for
+        learners whose coordinates' own history weighs it (sgft, stda); None for all others."""
+        (members, block) = next(entry for entry in self._blocks if configuration in entry[0])
+        first = int(np.flatnonzero(members == configuration)[0]) * self.n_outputs
+        values = block.thresholds()
+        return None if values is None else values[:, first : first + self.n_outputs]
+
     def weights_of(self, configuration: int) -> np.ndarray:
         """(n_features, outputs) of one configuration."""
         return self.weights(configuration * self.n_outputs + np.arange(self.n_outputs))
 
+    def select(self, configurations: Sequence[int]) -> "Learner":
+        """A learner of these configurations alone, by their numbers, in this order, as narrow as if it had never had
+        others: what it learns from here on is, bit for bit, what they would have learned here.
+
+        Raises `InputError` for a number that there is not.
+        """
+        chosen = [int(number) for number in configurations]
+        for number in chosen:
+            if not 0 <= number < len(self._configurations):
+                raise InputError(
+                    f"There is no configuration {number}: they are numbered 0 … {len(self._configurations) - 1}."
+                )
+        fewer = Learner(**self._description([self._configurations[number] for number in chosen]))
+        place = {int(i): (block, at) for members, block in self._blocks for at, i in enumerate(members)}
+        for members, block in fewer._blocks:
+            sources = [place[chosen[i]] for i in members]
+            block.take(sources[0][0], np.array([at for _, at in sources]))
+        fewer.history = self.history.select(np.array(chosen), self.n_outputs)
+        return fewer
+
     def save(self, path: str | Path) -> None:
         """Write everything to one file (npz, no pickle), whole or not at all; equal learners give equal bytes."""
-        description = {
-            "format": FORMAT,
+        write_checkpoint(
+            Path(path), {"format": FORMAT, "learner": self._description(self._configurations)}, self._arrays()
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Learner":
+        """A learner as it was saved, which goes on bit for bit. Raises `StorageError` for a file that is not one."""
+        with read_checkpoint(Path(path)) as (description, read):
+            if description["format"] != FORMAT:
+                raise StorageError(f"{path} was saved by another version of sparseoco; train it again.")
+            learner = cls(**description["learner"])
+            for i, (_, block) in enumerate(learner._blocks):
+                for name, own in block.arrays():
+                    read(f"{i}.{name}", own)
+                block.pad()
+            learner.history = learner.history.restored([read(f"history.{name}") for name in History._fields])
+        return learner
+
+    def _description(self, grid: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
             "algorithm": self.algorithm,
             "loss": self.loss,
             "penalty": self.penalty,
-            "grid": self._configurations,
+            "grid": grid,
             "n_features": self.n_features,
             "n_classes": self.n_classes,
             "dtype": self.dtype.name,
             "objective": self.objective,
         }
-        with committed(Path(path)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-            archive.writestr(zipfile.ZipInfo("learner.json"), json.dumps(description, sort_keys=True, allow_nan=False))
-            for name, value in self._arrays():
-                with archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, value, allow_pickle=False)
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Learner":
-        """A learner as it was saved, which goes on bit for bit. Raises `StorageError` for a file that is not one."""
-        try:
-            with zipfile.ZipFile(path) as archive:
-                description = json.loads(archive.read("learner.json"))
-                if description.pop("format") != FORMAT:
-                    raise StorageError(f"{path} was saved by another version of sparseoco; train it again.")
-                learner = cls(description.pop("algorithm"), **description)
-                for i, (_, block) in enumerate(learner._blocks):
-                    for name in Columns.ARRAYS:
-                        block.restore(name, _read_array(archive, f"{i}.{name}.npy"))
-                figures = [_read_array(archive, f"history.{name}.npy") for name in History._fields]
-                learner.history = learner.history.restored(figures)
-        except FileNotFoundError:
-            raise StorageError(f"{path} does not exist.") from None
-        except (OSError, EOFError, KeyError, TypeError, ValueError, InputError, zipfile.BadZipFile) as error:
-            raise StorageError(f"{path} is not a learner that can be trusted: {error}.") from error
-        return learner
 
     def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         for i, (_, block) in enumerate(self._blocks):
-            for name in Columns.ARRAYS:
-                yield f"{i}.{name}.npy", getattr(block, name)
-        for name, value in zip(History._fields, self.history, strict=True):
-            yield f"history.{name}.npy", value
+            for name, array in block.arrays():
+                yield f"{i}.{name}", array
+        for name, array in zip(History._fields, self.history, strict=True):
+            yield f"history.{name}", array
 
     def _chunks(self, indptr: Any, indices: Any, counts: Any) -> Iterator[tuple[int, int, Rows]]:
         """Runs of rows of a bounded number of nonzeros, with counts in the columns' dtype."""
@@ -301,12 +320,6 @@ class Learner:
         for (members, _), part in zip(self._blocks, parts, strict=True):
             out[members] = part
         return out
-
-
-def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    with archive.open(name) as file:
-        value: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
-        return value
 
 
 def bytes_per_column(

@@ -1,6 +1,6 @@
 """A block of columns: configurations of one learner that run through one compiled loop, and their arrays."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -38,8 +38,6 @@ class Columns:
     and ``diverged`` int64.
     """
 
-    ARRAYS = ("state", "stamp", "clock", "running", "level", "level_sum", "loss_sum", "error_count", "diverged")
-
     def __init__(
         self,
         rule: Rule,
@@ -58,9 +56,12 @@ class Columns:
         self.dtype = dtype
         self.columns = len(hyper) * outputs
         self.width = padded(self.columns, dtype)
-        self.kernels: Kernels = kernels_for(
-            rule._replace(start=START, kept_for=0.0), penalty, loss, response, dtype.name, self.width == 1, tracked
-        )
+        bound = (penalty, loss, response, dtype.name, self.width == 1, tracked)
+        rule_only = rule._replace(start=START, kept_for=0.0, threshold=None)
+        self.kernels: Kernels = kernels_for(rule_only, *bound)
+        self.sweep_thresholds = None
+        if rule.threshold is not None:
+            self.sweep_thresholds = kernels_for(rule_only._replace(weight=rule.threshold), *bound).sweep
         values = [entry for entry in hyper for _ in range(outputs)]
         values += [values[-1]] * (self.width - self.columns)
         numbers = np.array(values, dtype=np.float64).T
@@ -125,16 +126,20 @@ class Columns:
 
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the weights of a run of features."""
+        return self._swept(self.kernels.sweep, first, stop)
+
+    def thresholds(self) -> np.ndarray | None:
+        """(n_features, columns): what each coordinate's own history makes of λ (`Rule.threshold`); None where it is λ."""
+        return None if self.sweep_thresholds is None else self._swept(self.sweep_thresholds, 0, len(self.state))
+
+    def _swept(self, kernel: Callable[..., None], first: int, stop: int) -> np.ndarray:
         out = np.empty((stop - first, self.width), self.dtype)
-        self.kernels.sweep(first, self.outputs, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
+        kernel(first, self.outputs, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
         return out[:, : self.columns]
 
     def sweep(self) -> Iterator[tuple[int, int, np.ndarray]]:
         """Runs of features in order, with their weights (stop − first, columns), in bounded memory."""
-        n_features = len(self.state)
-        block = max(1, SWEEP_BYTES // (self.width * self.dtype.itemsize))
-        for first in range(0, n_features, block):
-            stop = min(first + block, n_features)
+        for first, stop in self._runs():
             yield first, stop, self.weights(first, stop)
 
     def nonzeros(self, bins: np.ndarray, n_bins: int) -> np.ndarray:
@@ -152,12 +157,43 @@ class Columns:
             count += np.count_nonzero(weights, axis=0)
         return total, count
 
-    def restore(self, name: str, value: np.ndarray) -> None:
-        """Put back a saved array; `ValueError` where it does not fit."""
-        current = getattr(self, name)
-        if value.shape != current.shape or value.dtype != current.dtype:
-            raise ValueError(f"{name} has shape {value.shape} of {value.dtype}, not {current.shape} of {current.dtype}")
-        current[...] = value
+    def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        """All that there is to keep, with names: views, without padding."""
+        yield "state", self.state[:, :, : self.columns]
+        yield "stamp", self.stamp
+        yield "clock", self.clock
+        yield "running", self.running[:, : self.columns]
+        yield "level", self.level[: self.columns]
+        yield "level_sum", self.level_sum[: self.columns]
+        yield "loss_sum", self.loss_sum
+        yield "error_count", self.error_count
+        yield "diverged", self.diverged
+
+    def pad(self) -> None:
+        """Put the running numbers of the last column, whose parameters the padding has, into the padding."""
+        self.running[:, self.columns :] = self.running[:, self.columns - 1 : self.columns]
+
+    def take(self, other: "Columns", configurations: np.ndarray) -> None:
+        """Become these configurations of a block of the same rule, this block being new and made for them."""
+        columns = (configurations[:, None] * self.outputs + np.arange(self.outputs)).ravel()
+        by_configuration = ("loss_sum", "error_count", "diverged")
+        for (name, own), (_, value) in zip(self.arrays(), other.arrays(), strict=True):
+            if name in ("stamp", "clock"):
+                own[...] = value
+            elif name in by_configuration:
+                own[...] = value[configurations]
+            elif name == "state":
+                for first, stop in self._runs():
+                    own[first:stop] = value[first:stop, :, columns]
+            elif value.size:
+                own[...] = value[..., columns]
+        self.pad()
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        n_features = len(self.state)
+        length = max(1, SWEEP_BYTES // (self.width * self.dtype.itemsize))
+        for first in range(0, n_features, length):
+            yield first, min(first + length, n_features)
 
     def _now(self) -> np.ndarray:
         return np.zeros((self.ticks, self.width), self.dtype)

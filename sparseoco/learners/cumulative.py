@@ -60,6 +60,14 @@ def weight(slots, slept, now, prox, parts):
 
 
 @register_jitable
+def threshold_now(slots, slept, now, prox, parts):
+    _, _, H = slots
+    _, _, V, _, inverse_p = now
+    _, norm = parts
+    return threshold(H, V, inverse_p, norm)
+
+
+@register_jitable
 def observe(slots, slept, now, g, x, prox, parts):
     w, q = slots
     eta, total = now
@@ -109,6 +117,7 @@ def rule_aware(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> R
         parts,
         start=begin(parameters),
         kept_for=math.inf,
+        threshold=threshold_now,
     )
 
 

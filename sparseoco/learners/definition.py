@@ -141,6 +141,9 @@ class Rule(NamedTuple):
     what is stored is brought up to date on reading."""
     run: Callable[..., Any] = same
     """``run(clock, hyper) -> hyper``: all `tick` sees, the running numbers as they are after the round."""
+    threshold: Callable[..., Any] | None = None
+    """h_t of a coordinate after round t, from what `weight` is given, where its own history weighs its penalty:
+    λ·h_t·|w| in round t; None where h is 1."""
 
 
 class Parameter(NamedTuple):

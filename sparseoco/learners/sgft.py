@@ -42,6 +42,14 @@ def threshold(H, V, inverse_p, norm):
 
 
 @register_jitable
+def threshold_now(slots, slept, now, prox, parts):
+    _, H = slots
+    _, _, V, _, inverse_p = now
+    _, norm = parts
+    return threshold(H, V, inverse_p, norm)
+
+
+@register_jitable
 def weight(slots, slept, now, prox, parts):
     w, H = slots
     _, rate, V, _, inverse_p = now
@@ -69,6 +77,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         stamped=True,
         parts=norm_of_order(parameters["p"]),
         start=begin(parameters),
+        threshold=threshold_now,
     )
 
 

@@ -38,28 +38,35 @@ def tick(clock, hyper):
 
 
 @register_jitable
-def truncation_slept_through(slots, slept, now, norm):
-    """r_1 + … + r_t with r = min(V, ‖·‖_p), (21)."""
-    _, u, R = slots
+def threshold_now(slots, slept, now, prox, parts):
+    """r = min(V, ‖·‖_p), (21)."""
+    _, u, _ = slots
     _, _, V, _, inverse_p, _ = now
+    _, norm = parts
     r = norm(u, inverse_p)
-    return R + (r if r < V else V) * slept
+    return r if r < V else V
+
+
+@register_jitable
+def truncation_slept_through(slots, slept, now, prox, parts):
+    """r_1 + … + r_t."""
+    _, _, R = slots
+    return R + threshold_now(slots, slept, now, prox, parts) * slept
 
 
 @register_jitable
 def weight(slots, slept, now, prox, parts):
     G, _, _ = slots
     scale, lam_scale, _, _, _, _ = now
-    _, norm = parts
-    return prox(scale * G, lam_scale * truncation_slept_through(slots, slept, now, norm))
+    return prox(scale * G, lam_scale * truncation_slept_through(slots, slept, now, prox, parts))
 
 
 @register_jitable
 def observe(slots, slept, now, g, x, prox, parts):
     G, u, _ = slots
     _, _, _, p, _, by_feature = now
-    grow, norm = parts
-    return (G + g, grow(u, x if by_feature else g, p), truncation_slept_through(slots, slept, now, norm))
+    grow, _ = parts
+    return (G + g, grow(u, x if by_feature else g, p), truncation_slept_through(slots, slept, now, prox, parts))
 
 
 HISTORIES = ("subgradient", "feature")
@@ -67,7 +74,8 @@ HISTORIES = ("subgradient", "feature")
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     hyper = ("gamma", "lam", "V", "p", "by")
-    return Rule(time, tick, weight, observe, ("G", "u", "R"), hyper, 6, True, norm_of_order(parameters["p"]))
+    parts = norm_of_order(parameters["p"])
+    return Rule(time, tick, weight, observe, ("G", "u", "R"), hyper, 6, True, parts, threshold=threshold_now)
 
 
 STDA = Algorithm(
