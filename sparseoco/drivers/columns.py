@@ -129,7 +129,7 @@ class Columns:
         return self._swept(self.kernels.sweep, first, stop)
 
     def thresholds(self) -> np.ndarray | None:
-        """(n_features, columns): what each coordinate's own history makes of λ (`Rule.threshold`); None where it is λ."""
+        """(n_features, columns): h of every coordinate (`Rule.threshold`); None where it is 1."""
         return None if self.sweep_thresholds is None else self._swept(self.sweep_thresholds, 0, len(self.state))
 
     def _swept(self, kernel: Callable[..., None], first: int, stop: int) -> np.ndarray:
