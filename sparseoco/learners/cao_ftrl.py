@@ -10,7 +10,8 @@ Z_t = g_{1:t} − Σ_{s≤t} σ_s x_s, Σ σ_s = Δ_t/R and ψ = λ(ρ|x| + (1 �
 
     x_{t+1} = clip(−c·soft(Z_t + g̃_{t+1}, (t+1)λρ), ±R),    c = R/(Δ_t + (t+1)λ(1 − ρ)R),
 
-and x = 0 while Δ_t = 0: no gradient was seen yet.
+and while that denominator is 0 the sum is linear and its minimum at 0 or a corner of the box: c is then a number so
+large that clipping finds it. (Here no gradient was seen yet, so Z + g̃ = 0 and x = 0; not so in `caos_erm`.)
 
 The prediction g̃_{t+1} is 0 or, coordinate by coordinate,
 
@@ -43,6 +44,7 @@ from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty, clip
 
 ZERO, ONE = np.float32(0), np.float32(1)  # of a type that does not widen float32 columns
+LARGE = np.float32(2.0**64)
 
 
 @register_jitable
@@ -87,10 +89,11 @@ def stiffness_decaying(Delta, ridge, rounds):
 
 @register_jitable
 def minimizer(v, Delta, rounds, now, prox, parts):
-    """argmin_{|x| ≤ R} v·x + Δ/(2R)·x² + rounds·ψ(x), 0 while Δ = 0; a NaN stays one."""
+    """argmin_{|x| ≤ R} v·x + Δ/(2R)·x² + rounds·ψ(x); a NaN stays one."""
     R, _, l1, ridge, _, _ = now
     stiff, _ = parts
-    scale = R / stiff(Delta, ridge, rounds) if Delta > 0 else ZERO
+    denominator = stiff(Delta, ridge, rounds)
+    scale = R / denominator if denominator > 0 else LARGE
     return clip(prox(-v * scale, rounds * l1 * scale), R)
 
 
