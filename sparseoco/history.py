@@ -57,6 +57,19 @@ class History(NamedTuple):
                 raise ValueError(f"its history holds {value.dtype} of shape {value.shape}")
         return History(*arrays)
 
+    def select(self, configurations: np.ndarray, outputs: int) -> "History":
+        """Of these configurations alone, each of `outputs` columns."""
+        columns = (configurations[:, None] * outputs + np.arange(outputs)).ravel()
+        return History(
+            self.rows,
+            self.progressive_loss[:, configurations],
+            self.progressive_error[:, configurations],
+            self.penalty[:, configurations],
+            self.objective[:, configurations],
+            self.exact[configurations],
+            self.nonzeros[:, columns],
+        )
+
     def marked(
         self,
         rows: int,

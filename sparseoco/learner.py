@@ -234,10 +234,22 @@ class Learner:
     def thresholds_of(self, configuration: int) -> np.ndarray | None:
         """(n_features, outputs) h_t after the last round t of one configuration, whose penalty there is λ·h_t·|w|, for
         learners whose coordinates' own history weighs it (sgft, stda); None for all others."""
-        (members, block) = next(entry for entry in self._blocks if configuration in entry[0])
-        first = int(np.flatnonzero(members == configuration)[0]) * self.n_outputs
+        block, own = self._place(configuration)
         values = block.thresholds()
-        return None if values is None else values[:, first : first + self.n_outputs]
+        return None if values is None else values[:, own]
+
+    def slots_of(self, configuration: int) -> dict[str, np.ndarray]:
+        """What one configuration stores, (n_features, outputs) by the name its learner's docstring gives it, and
+        `stamp` (n_features, 1) where features have one: views, to be read only."""
+        block, own = self._place(configuration)
+        stored = {name: block.state[:, i, own] for i, name in enumerate(block.slots)}
+        return stored | ({"stamp": block.stamp[:, None]} if len(block.stamp) else {})
+
+    def _place(self, configuration: int) -> tuple[Columns, slice]:
+        """A configuration's block, and its columns there."""
+        members, block = next(entry for entry in self._blocks if configuration in entry[0])
+        first = int(np.flatnonzero(members == configuration)[0]) * self.n_outputs
+        return block, slice(first, first + self.n_outputs)
 
     def weights_of(self, configuration: int) -> np.ndarray:
         """(n_features, outputs) of one configuration."""

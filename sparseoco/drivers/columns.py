@@ -68,6 +68,7 @@ class Columns:
         self.hyper = np.concatenate([numbers, np.zeros((len(rule.running), self.width))])
         self.running = self.hyper[len(numbers) :]
         self.ticks = rule.ticks
+        self.slots = rule.slots
         self.state = np.zeros((n_features, len(rule.slots), self.width), dtype)
         self.stamp = np.zeros(n_features if rule.stamped else 0, np.float64)
         self.clock = np.array(rule.start, np.float64)

@@ -1,0 +1,85 @@
+"""A description and arrays in one file, whole or not at all: npz with a JSON member, no pickle.
+
+Members are stored as they are, without compression; equal contents give equal bytes. What is read is checked against
+the CRC-32 of its member, so that a torn or flipped byte is noticed. Arrays go straight from and to where they live, in
+pieces: beside them nothing of their size is held.
+"""
+
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from sparseoco.commit import committed
+from sparseoco.errors import InputError, StorageError
+
+PIECE_BYTES = 1 << 20
+DESCRIPTION = "description.json"
+
+
+def write_checkpoint(path: Path, description: dict[str, Any], arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Commit the file. Arrays may be views of any strides. Raises `StorageError`."""
+    with committed(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(DESCRIPTION), json.dumps(description, sort_keys=True, allow_nan=False))
+        for name, array in arrays:
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                header = {
+                    "descr": np.lib.format.dtype_to_descr(array.dtype),
+                    "fortran_order": False,
+                    "shape": array.shape,
+                }
+                np.lib.format.write_array_header_1_0(file, header)  # type: ignore[arg-type]
+                for piece in _pieces(array):
+                    file.write(memoryview(np.ascontiguousarray(piece)).cast("B"))
+
+
+@contextmanager
+def read_checkpoint(path: Path) -> Iterator[tuple[dict[str, Any], Callable[..., np.ndarray]]]:
+    """(description, read) of a file: ``read(name)`` gives an array, ``read(name, into)`` fills one of the same shape
+    and dtype, of any strides.
+
+    Whatever goes wrong in the block, reading or with what was read, is a `StorageError` saying that the file cannot be
+    trusted.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+
+            def read(name: str, into: np.ndarray | None = None) -> np.ndarray:
+                with archive.open(f"{name}.npy") as file:
+                    return _read(file, name, into)
+
+            yield json.loads(archive.read(DESCRIPTION)), read
+    except FileNotFoundError:
+        raise StorageError(f"{path} does not exist.") from None
+    except (OSError, EOFError, KeyError, TypeError, ValueError, InputError, zipfile.BadZipFile) as error:
+        raise StorageError(f"{path} is not a learner that can be trusted: {error}.") from error
+
+
+def _read(file: IO[bytes], name: str, into: np.ndarray | None) -> np.ndarray:
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"{name} is of npy version {version}")
+    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+    if fortran_order or dtype.hasobject:
+        raise ValueError(f"{name} is not a plain array")
+    array = np.empty(shape, dtype) if into is None else into
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"{name} has shape {shape} of {dtype}, not {array.shape} of {array.dtype}")
+    for piece in _pieces(array):
+        data = file.read(piece.nbytes)
+        piece[...] = np.frombuffer(data, dtype).reshape(piece.shape)  # ValueError where the member is too short
+    if file.read(1):
+        raise ValueError(f"{name} is longer than it says")
+    return array
+
+
+def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Runs of the first axis of a bounded size."""
+    if array.size:
+        step = max(1, PIECE_BYTES * len(array) // array.nbytes)
+        for first in range(0, len(array), step):
+            yield array[first : first + step]

@@ -1,0 +1,99 @@
+"""Configurations taken out of a grid go on, bit for bit, as they would have in it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparseoco.errors import InputError
+from sparseoco.learner import Learner
+from tests.learners.test_invariance import CASES, FEATURES, LAMS, ROWS, bits, data, new
+
+__all__ = ["data"]
+CHOSEN = [4, 0, 3]
+
+
+def saved(learner: Learner, folder: Path) -> bytes:
+    learner.save(folder / "learner")
+    return (folder / "learner").read_bytes()
+
+
+@pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
+@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_what_is_chosen_goes_on(name: str, loss: str, dtype: str, classes: int, data: tuple, tmp_path: Path) -> None:
+    X, y = data
+    y = np.arange(ROWS) % classes if classes > 2 else y
+    wide = new(name, loss, dtype, classes=classes).partial_fit(X[:150], y[:150])
+    some, one = wide.select(CHOSEN), wide.select([2])
+    for learner in (wide, some, one):
+        learner.partial_fit(X[150:], y[150:])
+    again = wide.select([0, 3, 4]).select([2, 0, 1])
+    for learner, chosen in ((some, CHOSEN), (one, [2]), (again, CHOSEN)):
+        assert learner.configurations == [wide.configurations[i] for i in chosen]
+        for i, number in enumerate(chosen):
+            assert learner.weights_of(i).tobytes() == wide.weights_of(number).tobytes()
+        for own, whole in zip(learner.progress[1:], wide.progress[1:], strict=True):
+            assert own.tobytes() == whole[chosen].tobytes()
+    assert bits(some) == bits(again)
+    # Nothing is left of the others: the file is that of a learner that never had them.
+    alone = Learner(name, loss=loss, grid=some.configurations, n_features=FEATURES, n_classes=classes, dtype=dtype)
+    assert saved(alone.partial_fit(X, y), tmp_path) == saved(some, tmp_path) == saved(again, tmp_path)
+    assert bits(Learner.load(tmp_path / "learner")) == bits(some)
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "loss", "penalty"),
+    [
+        ("stda", {"p": [1, 2, "inf"], "by": ["feature", "subgradient"]}, "logistic", "l1"),
+        ("fobos", {"eta0": [0.1, 0.2, 0.3], "l1_ratio": [0.1, 0.5]}, "logistic", "elastic_net"),
+        ("cl-fobos", {"eta0": [0.1, 0.2, 0.3], "step": ["sqrt", "constant"]}, "hinge", "l1"),
+        ("l-fobos", {"K": [1, 7, 50], "lam": [1e-3, 1e-2]}, "logistic", "l1"),
+        ("rda", {"lam": [1e-3, 1e-2, 0.1], "gamma": [1.0, 2.0]}, "softmax", "group"),
+        ("caos-ftrl", {"predict": ["last", "mean", "none"], "seed": [1, 2]}, "logistic", "l1"),
+    ],
+)
+def test_blocks_penalties_marks_and_objectives(
+    name: str, grid: dict, loss: str, penalty: str, data: tuple, tmp_path: Path
+) -> None:
+    X, _ = data
+    classes = 3 if penalty == "group" else 2
+    y = np.arange(ROWS) % classes
+
+    def learner(grid: object) -> Learner:
+        return Learner(
+            name, loss=loss, penalty=penalty, grid=grid, n_features=FEATURES, n_classes=classes, objective=True
+        )
+
+    wide = learner(grid)
+    wide.partial_fit(X[:100], y[:100]).mark()
+    some = wide.select([5, 1, 2])
+    saved(wide.select([3]), tmp_path)
+    one = Learner.load(tmp_path / "learner")
+    narrow, alone = learner(some.configurations), learner(one.configurations)
+    for fresh in (narrow, alone):
+        fresh.partial_fit(X[:100], y[:100]).mark()
+    for each in (some, one, narrow, alone):
+        each.partial_fit(X[100:], y[100:]).mark()
+    for own, fresh in ((some, narrow), (one, alone)):
+        assert bits(own) == bits(fresh)
+        for figures, expected in zip(own.history, fresh.history, strict=True):
+            np.testing.assert_allclose(figures, expected, rtol=1e-14)  # sums over features add up as columns lie
+
+
+def test_a_diverged_configuration_stays_diverged(data: tuple) -> None:
+    X, y = data
+    wide = Learner("fobos", grid=[{"eta0": 0.1}, {"eta0": 1e9}, {"eta0": 0.2}], n_features=FEATURES)
+    wide.partial_fit(X[:100], y[:100])
+    fell = wide.diverged[1]
+    chosen = wide.select([1, 2]).partial_fit(X[100:], y[100:])
+    assert fell > 0
+    assert chosen.diverged.tolist() == [fell, 0]
+
+
+def test_numbers_that_there_are_not(data: tuple) -> None:
+    learner = Learner("fobos", grid={"lam": LAMS}, n_features=FEATURES)
+    for number in (5, -1):
+        with pytest.raises(InputError, match=rf"There is no configuration {number}: they are numbered 0 … 4"):
+            learner.select([0, number])
+    with pytest.raises(InputError, match="no configuration"):
+        learner.select([])
