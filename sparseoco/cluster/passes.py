@@ -1,0 +1,289 @@
+"""The full-gradient pass on Dask: a map over leaves and a tree sum, bit for bit what `passes.LocalPasses` gives.
+
+A task takes an aligned run of leaves: it opens the worker's corpus, reads the weights from a file, leaves a file of
+slopes a leaf, and keeps its sums in the worker, from where the next task of the tree takes them. The root writes the
+total. Only paths travel through the scheduler. Tasks are pure functions of their arguments and files are written whole,
+so any of them may run twice or elsewhere; a pass whose total is there already is not run again.
+
+Columns are split into groups where sums of all of them would not fit in a worker: memory is bounded by features ×
+columns of a group, whatever the size of the corpus.
+"""
+
+import shutil
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client, Future, KilledWorker, get_worker
+
+from sparseoco import __version__
+from sparseoco.cluster.connect import worker_shape
+from sparseoco.cluster.corpus import Corpus, open_corpus
+from sparseoco.commit import committed, digest_file, digest_value, storage_error
+from sparseoco.errors import InputError, SparseocoError
+from sparseoco.passes import (
+    Floats,
+    Partial,
+    Question,
+    Shape,
+    Span,
+    Totals,
+    leaf_bounds,
+    leaf_conjugates,
+    leaf_squares,
+    leaf_totals,
+    tree_sum,
+)
+from sparseoco.shards import Store
+
+TASKS_PER_SLOT = 4  # so that a slower worker can be helped by others
+MEMORY_SHARE = 0.5  # of what a task may use; the rest is for rows, the interpreter and the page cache
+WAITING = 5  # sums that may lie in a worker, for each of its threads, until their turn comes; the weights are one
+
+
+class PassFiles(NamedTuple):
+    """Files of one pass over columns first..last.
+
+    weights  npy (features, columns)
+    total    npz loss_sum, exact_sum (columns,), gradient (features, columns)
+    slopes   npy (rows of the leaf, columns), one a leaf
+    """
+
+    first: int
+    last: int
+    weights: Path
+    total: Path
+    slopes: tuple[Path, ...]
+
+
+class ClusterPasses:
+    """Passes over a span of a store, run by the workers of `client`, with its files in the folder `work`.
+
+    The folder must be seen by the workers and belong to one run at a time; `drop` deletes the files of a pass and
+    `clear` whatever is left.
+
+    Raises `SparseocoError` (`StorageError` for a damaged shard or a full disk) if a pass cannot be run, `InputError`
+    if sums of one column do not fit in a worker.
+    """
+
+    def __init__(self, client: Client, store: Store, work: Path, span: Span | None = None) -> None:
+        self.client, self.store, self.work = client, store, work.resolve()
+        self.shape = Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
+        self.span = (span or Span()).within(store.n_rows)
+        self.bounds = leaf_bounds(self.span, self.shape)
+        try:
+            self.work.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, self.work) from error
+
+    def totals(self, weights: Floats, question: Question) -> Totals:
+        """See `passes.Passes.totals`; `slopes` are the `PassFiles` of each group of columns."""
+        groups = self.run(weights, question)
+        parts = [_read_partial(files.total) for files in groups]
+        return Totals(
+            np.concatenate([part.loss_sum for part in parts]),
+            np.concatenate([part.exact_sum for part in parts]),
+            parts[0].gradient if len(parts) == 1 else np.hstack([part.gradient for part in parts]),
+            tuple(groups),
+        )
+
+    def run(self, weights: Floats, question: Question) -> list[PassFiles]:
+        """One pass at `weights` (features, columns): the files it leaves, a group of columns after the other."""
+        width = self._group_width()
+        columns = weights.shape[1]
+        return [
+            self._run_group(weights[:, first : first + width], question.columns(first, first + width), first)
+            for first in range(0, columns, width)
+        ]
+
+    def slopes(self, totals: Totals) -> Floats:
+        """See `passes.Passes.slopes`."""
+        return np.hstack([np.concatenate([np.load(path) for path in files.slopes]) for files in totals.slopes])
+
+    def conjugates(self, totals: Totals, question: Question, scale: Floats) -> Floats:
+        """See `passes.Passes.conjugates`: tasks over files of slopes, which read no data."""
+        out = []
+        for files in totals.slopes:
+            scales = scale[files.first : files.last]
+            futures = []
+            for first, last in self._task_bounds():
+                names = [str(path) for path in files.slopes[first:last]]
+                key = f"conjugates-{digest_value([names, question.loss, [float(s).hex() for s in scales]])}"
+                futures.append(self.client.submit(_conjugates, question.loss, names, scales, key=key))
+            leaves = [sums for future in futures for sums in self._result(future)]
+            out.append(np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves))))
+        return np.concatenate(out)
+
+    def squares(self) -> Floats:
+        """See `passes.Passes.squares`."""
+        path = self.work / f"squares-{self._digest('squares')}.npy"
+        if not path.exists():
+            store = str(self.store.folder.resolve())
+            self._sum(path, _squares, store, self.span, self.bounds, self.shape.n_features)
+        return np.asarray(np.load(path))
+
+    def drop(self, totals: Totals) -> None:
+        """Delete the files of a pass."""
+        for files in totals.slopes:
+            for path in (files.weights, files.total, *files.slopes):
+                path.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Delete the folder of files."""
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def _run_group(self, weights: Floats, question: Question, first: int) -> PassFiles:
+        weights = np.ascontiguousarray(weights, np.float64)
+        path = self.work / "weights.npy"
+        with committed(path) as temporary, temporary.open("wb") as file:
+            np.save(file, weights)
+        content = digest_file(path)
+        digest = self._digest([list(question), content])
+        named = path.rename(self.work / f"weights-{digest}.npy")
+        files = PassFiles(
+            first,
+            first + weights.shape[1],
+            named,
+            self.work / f"total-{digest}.npz",
+            tuple(self.work / f"slopes-{digest}-{i}.npy" for i in range(len(self.bounds))),
+        )
+        if not _whole(files):
+            slopes = [str(path) for path in files.slopes]
+            store = str(self.store.folder.resolve())
+            self._sum(files.total, _totals, store, self.span, self.bounds, str(named), question, slopes)
+        return files
+
+    def _digest(self, value: Any) -> str:
+        """A name for a pass: equal questions about equal data have equal ones."""
+        return digest_value([self.store.manifest.digest, list(self.span), value, __version__])[:32]
+
+    def _task_bounds(self) -> list[tuple[int, int]]:
+        """(first, last) leaves of every task: aligned runs, as many as keep the workers busy."""
+        slots, _ = worker_shape(self.client)
+        leaves = len(self.bounds)
+        count = min(leaves, 1 << (TASKS_PER_SLOT * slots - 1).bit_length())
+        each = leaves // count
+        return [(first, first + each) for first in range(0, leaves, each)]
+
+    def _group_width(self) -> int:
+        """How many columns' sums fit in a worker beside each other."""
+        _, memory = worker_shape(self.client)
+        first, last = self._task_bounds()[0]
+        held = (
+            last - first
+        ).bit_length() + WAITING  # the sums a task holds of its part of the tree, and those that wait
+        each = 8 * self.shape.n_features * held
+        if each > memory * MEMORY_SHARE:
+            raise InputError(
+                f"A pass needs {each / MEMORY_SHARE / 1e9:.1f} GB a column ({self.shape.n_features:,} features) and a "
+                f"task has {memory / 1e9:.1f} GB: keep fewer features at ingest (--min-df, --max-features, "
+                "--hash-bits) or give workers more memory."
+            )
+        return int(memory * MEMORY_SHARE // each)
+
+    def _sum(self, path: Path, function: Callable[..., Any], *arguments: Any) -> None:
+        """`function` of every run of leaves, added as a tree; the total is written to `path`."""
+        name = path.stem
+        slots = _slots(self.client)
+        tasks = self._task_bounds()
+        futures = [
+            self.client.submit(
+                function,
+                *arguments,
+                first,
+                last,
+                key=f"{name}-leaves-{first}-{last}",
+                # A worker lays out the shards of its own part only, pass after pass, unless another has nothing to do.
+                workers=[slots[i * len(slots) // len(tasks)]],
+                allow_other_workers=True,
+            )
+            for i, (first, last) in enumerate(tasks)
+        ]
+        level = 0
+        while len(futures) > 1:
+            level += 1
+            futures = [
+                self.client.submit(_add, futures[i], futures[i + 1], key=f"{name}-sum-{level}-{i // 2}")
+                for i in range(0, len(futures), 2)
+            ]
+        self._result(self.client.submit(_write, futures[0], str(path), key=f"{name}-total"))
+
+    def _result(self, future: Future) -> Any:
+        error = future.exception()
+        if isinstance(error, KilledWorker):
+            raise SparseocoError(
+                "A pass failed: its worker was killed each time it was tried, most likely for want of memory."
+            ) from error
+        if error is not None and not isinstance(error, SparseocoError):
+            raise SparseocoError(f"A pass failed: {type(error).__name__}: {error}.") from error
+        return future.result()
+
+
+def _slots(client: Client) -> list[str]:
+    """The address of a worker for each of its threads, in an order that holds from pass to pass."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
+
+
+def _source(store: str) -> Corpus:
+    return open_corpus(Store.open(store), Path(get_worker().local_directory))
+
+
+def _totals(
+    store: str,
+    span: Span,
+    bounds: list[tuple[int, int]],
+    weights: str,
+    question: Question,
+    slopes: list[str],
+    first: int,
+    last: int,
+) -> Partial:
+    source = _source(store)
+    values = np.asarray(np.load(weights, mmap_mode="r"))
+
+    def leaf(i: int) -> Partial:
+        total, s = leaf_totals(source, span, bounds[i], values, question)
+        with committed(Path(slopes[i])) as temporary, temporary.open("wb") as file:
+            np.save(file, s)
+        return total
+
+    total: Partial = tree_sum(leaf, first, last)
+    return total
+
+
+def _squares(store: str, span: Span, bounds: list[tuple[int, int]], n_features: int, first: int, last: int) -> Floats:
+    source = _source(store)
+    return np.asarray(tree_sum(lambda i: leaf_squares(source, span, bounds[i], n_features), first, last))
+
+
+def _conjugates(loss: str, slopes: list[str], scale: Floats) -> list[Floats]:
+    return [leaf_conjugates(loss, np.load(path), scale) for path in slopes]
+
+
+def _add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _write(total: Partial | Floats, path: str) -> None:
+    with committed(Path(path)) as temporary, temporary.open("wb") as file:
+        if isinstance(total, Partial):
+            np.savez(file, **total._asdict())
+        else:
+            np.save(file, total)
+
+
+def _read_partial(path: Path) -> Partial:
+    with np.load(path) as file:
+        return Partial(*(file[name] for name in Partial._fields))
+
+
+def _whole(files: PassFiles) -> bool:
+    """Whether a pass is there to be used: all its files, its total undamaged."""
+    with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+        _read_partial(files.total)
+        return all(path.exists() for path in files.slopes)
+    return False
