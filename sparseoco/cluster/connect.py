@@ -17,6 +17,7 @@ from distributed.comm import connect as knock
 from distributed.system import MEMORY_LIMIT
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from sparseoco.cluster.corpus import SHARED
 from sparseoco.errors import InputError, SparseocoError
 
 LEAST_MEMORY = 512 << 20  # below it a worker is killed before it has begun
@@ -77,16 +78,17 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
     # The comings and goings of our own workers are no news, nor is what they leave unread when they are closed.
     logging.getLogger("distributed").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    workspaces = scratch / "dask-scratch-space"  # the name is Dask's; what a killed run left there is of no use
     settings = {
         "distributed.worker.use-file-locking": False,
         "distributed.scheduler.work-stealing": True,
         "distributed.nanny.pre-spawn-environ": ONE_THREAD,
+        "distributed.nanny.environ": {SHARED: str(workspaces.absolute())},
         "distributed.comm.retry.count": 3,
         "distributed.worker.memory.target": False,  # nothing is kept in a worker that could be spilled
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False if options.workers is None else 0.95,
     }
-    workspaces = scratch / "dask-scratch-space"  # the name is Dask's; what a killed run left there is of no use
     shutil.rmtree(workspaces, ignore_errors=True)
     with (
         dask.config.set(settings),
