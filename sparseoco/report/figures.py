@@ -71,8 +71,8 @@ def curves_figure(results: Results, shown: Sequence[Standing], style: Style) -> 
                 text="all seen once",
                 font={"size": 11},
             )
-    _axes(figure, "documents seen (log scale)", "mistakes so far, % of documents")
-    figure.update_xaxes(type="log", **_decades([rows for trace in figure.data for rows in trace.x]))
+    axes(figure, "documents seen (log scale)", "mistakes so far, % of documents")
+    figure.update_xaxes(type="log", **decades([rows for trace in figure.data for rows in trace.x]))
     return figure
 
 
@@ -122,12 +122,12 @@ def sparsity_figure(table: Sequence[Standing], style: Style, baseline: float | N
             x=0, xref="paper", xanchor="left", y=100 * baseline, yanchor="bottom", showarrow=False,
             text=f"always the largest class: {percent(baseline)}", font={"size": 11},
         )  # fmt: skip
-    _axes(
+    axes(
         figure,
         "nonzero weights, mean over folds (log scale)",
         ("held-out" if held_out else "online") + " error, % of documents",
     )
-    figure.update_xaxes(type="log", **_decades([_at(s) for s in ranked]))
+    figure.update_xaxes(type="log", **decades([_at(s) for s in ranked]))
     return figure
 
 
@@ -163,7 +163,7 @@ def kept_figure(results: Results, shown: Sequence[Standing], style: Style) -> go
             hovertext=texts,
             hoverinfo="text",
         )
-    _axes(figure, "documents containing the feature (from this many)", "weights kept, %")
+    axes(figure, "documents containing the feature (from this many)", "weights kept, %")
     figure.update_xaxes(type="category")
     figure.update_yaxes(rangemode="tozero")
     return figure
@@ -176,7 +176,7 @@ def _rows_of(table: pa.Table, shown: Sequence[Standing]) -> list[dict[str, Any]]
     return rows
 
 
-def _axes(figure: go.Figure, x: str, y: str) -> None:
+def axes(figure: go.Figure, x: str, y: str) -> None:
     figure.update_layout(
         template=go.layout.Template(),
         height=420,
@@ -191,7 +191,7 @@ def _axes(figure: go.Figure, x: str, y: str) -> None:
     figure.update_yaxes(title={"text": y, "standoff": 8}, **common, showgrid=True)
 
 
-def _decades(values: Sequence[float]) -> dict[str, Any]:
+def decades(values: Sequence[float]) -> dict[str, Any]:
     """Ticks of a log axis at 1, 10, 100 … (and 1, 2, 5 on short ones), zero at the far left where it occurs."""
     positive = [v for v in values if v >= 1]
     if not positive:

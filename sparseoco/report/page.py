@@ -15,6 +15,7 @@ from sparseoco.report import wording
 from sparseoco.report.features import MAX_CLASSES, strongest
 from sparseoco.report.figures import curves_figure, kept_figure, sparsity_figure, styles
 from sparseoco.report.leaderboard import Standing, best_of_each, chosen_of, standings, write_leaderboard
+from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines
 from sparseoco.report.results import Results, read_results
 from sparseoco.report.story import baseline_error, tell
 
@@ -74,6 +75,10 @@ def render(results: Results, table: list[Standing]) -> str:
         ),
         "kept": _plot("kept", "Weights kept by document frequency", kept_figure(results, shown, style)),
     }
+    lines = regret_lines(results, table)
+    if any(line.marks for line in lines):
+        plots["regret"] = _plot("regret", "Regret against documents seen", regret_figure(lines, style))
+        plots["growth"] = _plot("growth", "The same, both axes logarithmic", growth_figure(lines, style))
     context = {
         "run": results.run,
         "story": tell(results, table),
@@ -88,6 +93,8 @@ def render(results: Results, table: list[Standing]) -> str:
         "plots": plots if any(s.rank is not None for s in table) else {},
         "has_curves": results.curves.num_rows > 0,
         "has_kept": results.kept.num_rows > 0,
+        "regret": lines,
+        "distant_bounds": distant(lines),
         "evaluation": results.evaluation,
         "confusions": _confusions(results),
         "panels": strongest(results, STRONGEST if len(classes) <= 4 else 10),
@@ -148,7 +155,10 @@ def _environment() -> Environment:
     )
     names: dict[str, Any] = {
         name: getattr(wording, name)
-        for name in ("percent", "percent_with_error", "integer", "plural", "duration", "parameters", "signed")
+        for name in (
+            *("percent", "percent_with_error", "integer", "plural", "duration", "parameters", "signed"),
+            *("amount", "plus_minus"),
+        )
     }
     environment.filters.update(names)
     return environment

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sparseoco.commit import digest_file, read_json
 from sparseoco.errors import InputError, StorageError
 from sparseoco.metrics import CURVES, KEPT, METRICS, TIMINGS
+from sparseoco.regret.tables import REGRET, SLOPES
 
 WEIGHTS: Final = pa.schema(
     {
@@ -96,6 +97,8 @@ class Results(NamedTuple):
     curves: pa.Table
     kept: pa.Table
     timings: pa.Table
+    regret: pa.Table
+    slopes: pa.Table
     weights: pa.Table | None
     digests: dict[str, str]  # of the files that are equal between equal runs
 
@@ -115,7 +118,11 @@ def read_results(run: Path) -> Results:
         raise InputError(f"{run} holds no results to report on: run.json or search/metrics.parquet is missing.")
     best, model, evaluation = (run / name for name in ("search/best.json", "model/model.json", "evaluation.json"))
     weights = run / "model" / "weights.parquet"
-    named = ("search/metrics.parquet", "search/curves.parquet", "search/kept.parquet", "model/weights.parquet")
+    named = (
+        *(f"search/{name}.parquet" for name in ("metrics", "curves", "kept")),
+        *(f"regret/{name}.parquet" for name in ("regret", "slopes")),
+        "model/weights.parquet",
+    )
     return Results(
         run=_record(run / "run.json", RunRecord),
         best=_record(best, BestRecord) if best.is_file() else None,
@@ -125,6 +132,8 @@ def read_results(run: Path) -> Results:
         curves=_optional(run / "search" / "curves.parquet", CURVES),
         kept=_optional(run / "search" / "kept.parquet", KEPT),
         timings=_optional(run / "search" / "timings.parquet", TIMINGS),
+        regret=_optional(run / "regret" / "regret.parquet", REGRET),
+        slopes=_optional(run / "regret" / "slopes.parquet", SLOPES),
         weights=_table(weights, WEIGHTS) if weights.is_file() else None,
         digests={name: digest_file(run / name) for name in named if (run / name).is_file()},
     )

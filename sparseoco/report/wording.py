@@ -6,6 +6,7 @@ from typing import Any, Final
 
 NONE: Final = "–"
 PERCENT: Final = "\N{NO-BREAK SPACE}%"
+_SUPERSCRIPTS: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def percent(share: float | None) -> str:
@@ -42,6 +43,32 @@ def integer(number: float | None) -> str:
     ('116,178', '1,235', '–')
     """
     return NONE if number is None else f"{round(number):,}"
+
+
+def amount(value: float | None) -> str:
+    """A sum with three figures or so.
+
+    >>> amount(12345.6), amount(12.345), amount(0.012345), amount(-1.5), amount(1.23e9), amount(None)
+    ('12,346', '12.3', '0.0123', '−1.50', '1.2 × 10⁹', '–')
+    """
+    if value is None:
+        return NONE
+    size = abs(value)
+    if size >= 1e7:
+        digits, exponent = f"{value:.1e}".split("e")
+        text = f"{digits} × 10{exponent.removeprefix('+').lstrip('0').translate(_SUPERSCRIPTS)}"
+    else:
+        text = f"{value:,.0f}" if size >= 1000 or value == 0 else f"{value:#.3g}".rstrip(".")
+    return text.replace("-", "−")
+
+
+def plus_minus(value: float | None, error: float | None) -> str:
+    """A number and its standard error, both with two decimals.
+
+    >>> plus_minus(0.5031, 0.0123), plus_minus(None, None)
+    ('0.50 ± 0.01', '–')
+    """
+    return NONE if value is None or error is None else f"{value:.2f} ± {error:.2f}".replace("-", "−")
 
 
 def plural(number: int, noun: str, nouns: str = "") -> str:

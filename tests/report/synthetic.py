@@ -8,8 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparseoco.bounds import Bound, NoBound
 from sparseoco.commit import commit_json
 from sparseoco.metrics import CURVES, KEPT, METRICS, TIMINGS, write_table
+from sparseoco.regret.rounds import spread_marks
+from sparseoco.regret.tables import REGRET, SLOPES, slope_row
 from sparseoco.report.results import WEIGHTS
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
@@ -75,6 +78,7 @@ def write_run(
     empty_model=False,
     evaluated=False,
     rule="one-standard-error",
+    regret=False,
 ) -> Path:
     """Write run.json, search/* and model/* of a run that never was; equal arguments give equal files."""
     random = np.random.default_rng(7)
@@ -180,6 +184,8 @@ def write_run(
     if evaluated:
         _write_evaluation(folder, classes)
     fine = [r for r in results if r[3] == "ok"]
+    if regret:
+        _write_regret(folder, results, documents)
     if fine:
         _write_best_and_model(folder, min(fine, key=lambda r: r[4]), classes, words, random, epochs, rule, empty_model)
     return folder
@@ -227,3 +233,40 @@ def _write_evaluation(folder, classes):
         folder / "evaluation.json",
         {"rows": 7532, "error": 0.1234, "majority_error": 0.9, "classes": scores, "confusion": confusion},
     )
+
+
+def _write_regret(folder, results, documents):
+    """Regret like √T for the first of each algorithm: one far under its bound, one without a bound, one that failed."""
+    marks, slopes = [], []
+    first = {algorithm: (number, parameters) for number, algorithm, parameters, *_ in reversed(results)}
+    bounds = {
+        "cl-fobos": Bound("Togari and Yamashita 2016, Theorem 1", "2GD + …", (), lambda T, q: 1e9 * np.sqrt(T)),
+        "fobos": Bound(
+            "Duchi and Singer 2009, Theorem 6", "2GD + …", (), lambda T, q: 60 * np.sqrt(T), note="as cited"
+        ),
+        "rda": NoBound("No paper here bounds <it>."),
+        "stda": NoBound("none"),
+    }
+    for algorithm, (number, parameters) in first.items():
+        scale = {"cl-fobos": 20.0, "fobos": 14.0, "rda": 9.0}.get(algorithm)
+        key = {
+            "configuration": number,
+            "algorithm": algorithm,
+            "parameters": json.dumps(parameters, sort_keys=True),
+            "objective": "Σ_t f_t(w) + Tλ‖w‖₁",
+        }
+        own = []
+        for T in spread_marks(documents) if scale else []:
+            bound = bounds[algorithm]
+            limit = None if isinstance(bound, NoBound) else float(bound.value(T, {}))
+            value = scale * T**0.5 * (1 + 0.1 * math.sin(T))
+            loss = {"learner_loss": 0.4 * T + value, "optimum": 0.4 * T, "gap": 1e-3 * value, "regret": value}
+            error = 0.0 if algorithm == "cl-fobos" else 1e-3 * value
+            name = None if limit is None else bound.name
+            exact = {"exact": error == 0, "penalty_error": error, "bound": limit, "bound_name": name}
+            own.append(key | {"T": T} | loss | exact)
+        failed = ("ok", "") if scale else ("failed", "the optimum of <it> was not found")
+        marks += own
+        slopes.append(key | slope_row(own, bounds[algorithm], *failed))
+    write_table(folder / "regret" / "regret.parquet", marks, REGRET)
+    write_table(folder / "regret" / "slopes.parquet", slopes, SLOPES)

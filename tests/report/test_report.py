@@ -127,6 +127,29 @@ def test_figures_show_every_configuration_once(run, page):
     assert next(t for t in traces if t["name"] == "chosen")["x"]
 
 
+def test_regret_is_shown_where_it_was_measured(tmp_path, page):
+    assert "<h2>Regret</h2>" not in page
+    own = _without_plotly(write_report(write_run(tmp_path, per_algorithm=2, regret=True)).read_text())
+    assert "<h2>Regret</h2>" in own
+    words = " ".join(re.sub(r"<[^>]*>", " ", own).split())
+    assert "Σ_t f_t(w) + Tλ‖w‖₁" in words
+    assert "~ 2,056" in words
+    assert "No paper here bounds &lt;it&gt;." in words
+    assert "failed: the optimum of &lt;it&gt; was not found" in words
+    assert "1 bound more than a thousand times the largest regret is left out" in words
+    specs = dict(re.findall(r'id="figure-(\w+)-spec">(.*?)</script>', own, flags=re.S))
+    linear, growth = (json.loads(specs[name])["data"] for name in ("regret", "growth"))
+    assert sorted(trace["name"] for trace in linear) == ["cl-fobos", "fobos", "rda"]
+    assert all(trace["x"][0] == trace["y"][0] == 0 for trace in linear)
+    slopes = {row["algorithm"]: row for row in pq.read_table(tmp_path / "regret/slopes.parquet").to_pylist()}
+    fits = [trace for trace in growth if str(trace.get("hovertext", "")).startswith("slope")]
+    assert len(fits) == 3
+    for trace, name in zip(fits, [t["name"] for t in linear], strict=True):
+        assert trace["hovertext"] == f"slope {slopes[name]['slope']:.2f} ± {slopes[name]['slope_error']:.2f}"
+    bounds = [trace for trace in growth if trace.get("line", {}).get("dash") == "dot" and trace["x"] != [None]]
+    assert [trace["y"][-1] for trace in bounds] == [pytest.approx(60 * 25000**0.5)]  # cl-fobos's is too far away
+
+
 def test_errors_are_sentences(tmp_path):
     with pytest.raises(InputError, match="holds no results"):
         write_report(tmp_path)

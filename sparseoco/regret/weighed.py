@@ -1,0 +1,39 @@
+"""Passes under which a weighted l1 is a plain one: Σ_i h_i|w_i| = ‖v‖₁ for v = h∘w, and ⟨w, x⟩ = ⟨v, x/h⟩."""
+
+from typing import Any
+
+import numpy as np
+
+from sparseoco.passes import Floats, Passes, Question, Totals
+
+
+class WeighedPasses:
+    """Passes of one column at v for the examples x_j/h_j; h (features,).
+
+    A coordinate of h = 0 is left out: no gradient of the learner has touched it. Where slopes are never 0 no example of
+    the span has it; elsewhere the minimum is over the coordinates the learner has learned of.
+    """
+
+    def __init__(self, passes: Passes, h: Floats) -> None:
+        self.passes, self.shape, self.span = passes, passes.shape, passes.span
+        self.inverse = np.divide(1.0, h, out=np.zeros_like(h), where=h > 0)
+
+    def totals(self, weights: Floats, question: Question) -> Totals:
+        """See `Passes.totals`."""
+        found = self.passes.totals(weights * self.inverse[:, None], question)
+        return found._replace(gradient=found.gradient * self.inverse[:, None])
+
+    def slopes(self, totals: Totals) -> Floats:
+        """See `Passes.slopes`."""
+        return self.passes.slopes(totals)
+
+    def conjugates(self, totals: Totals, question: Question, scale: Floats) -> Floats:
+        """See `Passes.conjugates`."""
+        return self.passes.conjugates(totals, question, scale)
+
+    def squares(self) -> Floats:
+        """See `Passes.squares`."""
+        return np.asarray(self.passes.squares() * self.inverse**2)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.passes, name)

@@ -1,0 +1,141 @@
+"""What a run's regret tables say: a line a configuration, and two figures of them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from html import escape
+from typing import Any, Final, NamedTuple
+
+import plotly.graph_objects as go
+
+from sparseoco.regret.slope import Slope
+from sparseoco.report.figures import NEUTRAL, Style, axes, decades
+from sparseoco.report.leaderboard import Standing
+from sparseoco.report.results import Results
+from sparseoco.report.wording import amount, integer
+
+DASHES: Final = ("solid", "dash", "dot", "dashdot")
+DISTANT: Final = 1e3  # a bound so many times the largest regret is drawn when asked for
+
+
+class Line(NamedTuple):
+    """A configuration: its marks in order and its row of `slopes.parquet`, with `label` for its parameters."""
+
+    label: str
+    marks: list[dict[str, Any]]
+    end: dict[str, Any]
+
+    @property
+    def fit(self) -> Slope | None:
+        """The straight line of the logarithms, where one was found."""
+        end = self.end
+        if end["slope"] is None:
+            return None
+        return Slope(end["slope"], end["slope_error"], end["intercept"], end["fitted_from"], end["fitted_marks"])
+
+
+def regret_lines(results: Results, table: Sequence[Standing]) -> list[Line]:
+    """Configurations whose regret was measured, the best of the leaderboard first; none where it was not."""
+    marks: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in results.regret.sort_by([("configuration", "ascending"), ("T", "ascending")]).to_pylist():
+        marks[row["configuration"]].append(row)
+    place = {standing.configuration: (k, standing.label) for k, standing in enumerate(table)}
+    ends = sorted(results.slopes.to_pylist(), key=lambda end: place.get(end["configuration"], (len(place), ""))[0])
+    return [Line(place.get(end["configuration"], (0, ""))[1], marks[end["configuration"]], end) for end in ends]
+
+
+def regret_figure(lines: Sequence[Line], style: Style) -> go.Figure:
+    """Regret against rounds on plain axes, a line a configuration."""
+    figure = go.Figure()
+    for line, colour, dash in _drawn(lines, style):
+        figure.add_scatter(
+            x=[0, *(mark["T"] for mark in line.marks)],
+            y=[0, *(mark["regret"] for mark in line.marks)],
+            name=escape(line.end["algorithm"]),
+            mode="lines+markers",
+            marker={"color": colour, "size": 5},
+            line={"color": colour, "width": 2, "dash": dash},
+            hovertext=["", *_hovers(line)],
+            hoverinfo="text",
+        )
+    axes(figure, "documents seen", "regret, sum of losses")
+    figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def growth_figure(lines: Sequence[Line], style: Style) -> go.Figure:
+    """The same on logarithmic axes: marks, the straight line through the later ones, the theorem's bound."""
+    figure = go.Figure()
+    top = max((mark["regret"] for line in lines for mark in line.marks), default=0.0)
+    seen: list[float] = []
+    for line, colour, _ in _drawn(lines, style):
+        group = {"legendgroup": str(line.end["configuration"]), "hoverinfo": "text"}
+        points = [mark for mark in line.marks if mark["regret"] > 0]
+        figure.add_scatter(
+            x=[mark["T"] for mark in points],
+            y=[mark["regret"] for mark in points],
+            name=escape(line.end["algorithm"]),
+            mode="markers",
+            marker={"color": colour, "symbol": style[line.end["algorithm"]][1], "size": 8},
+            hovertext=_hovers(line, positive=True),
+            **group,
+        )
+        seen += [mark["regret"] for mark in points]
+        if line.fit is not None:
+            ends = [line.fit.first, line.end["T"]]
+            figure.add_scatter(
+                x=ends,
+                y=[line.fit.at(T) for T in ends],
+                mode="lines",
+                line={"color": colour, "width": 2},
+                showlegend=False,
+                hovertext=f"slope {line.fit.slope:.2f} ± {line.fit.error:.2f}",
+                **group,
+            )
+        bounds = [(mark["T"], mark["bound"]) for mark in line.marks if mark["bound"]]
+        if bounds and bounds[-1][1] < DISTANT * top:
+            figure.add_scatter(
+                x=[T for T, _ in bounds],
+                y=[bound for _, bound in bounds],
+                mode="lines",
+                line={"color": colour, "width": 1.5, "dash": "dot"},
+                showlegend=False,
+                hovertext=[f"bound {amount(bound)}" for _, bound in bounds],
+                **group,
+            )
+            seen += [bound for _, bound in bounds]
+    for name, dash in (("fitted slope", "solid"), ("bound", "dot")):
+        figure.add_scatter(
+            x=[None], y=[None], name=name, mode="lines", line={"color": NEUTRAL, "width": 2, "dash": dash}
+        )
+    axes(figure, "documents seen (log scale)", "regret, sum of losses (log scale)")
+    figure.update_xaxes(type="log", **decades([mark["T"] for line in lines for mark in line.marks]))
+    ticks = decades(seen) if seen and min(seen) >= 1 and max(seen) < 1e12 else {"dtick": 1, "exponentformat": "power"}
+    figure.update_yaxes(type="log", **ticks)
+    return figure
+
+
+def distant(lines: Sequence[Line]) -> int:
+    """How many bounds are so far above every regret that the figure leaves them out."""
+    top = max((mark["regret"] for line in lines for mark in line.marks), default=0.0)
+    return sum(line.end["bound"] is not None and line.end["bound"] >= DISTANT * top for line in lines)
+
+
+def _drawn(lines: Sequence[Line], style: Style) -> list[tuple[Line, str, str]]:
+    """Those with marks, their colours, and a dash for each of an algorithm's."""
+    count: dict[str, int] = defaultdict(int)
+    out = []
+    for line in lines:
+        algorithm = line.end["algorithm"]
+        if line.marks:
+            out.append((line, style[algorithm][0], DASHES[count[algorithm] % len(DASHES)]))
+            count[algorithm] += 1
+    return out
+
+
+def _hovers(line: Line, *, positive: bool = False) -> list[str]:
+    return [
+        f"<b>{escape(line.end['algorithm'])}</b> {escape(line.label)}<br>{integer(mark['T'])} documents: "
+        f"regret {amount(mark['regret'])}"
+        for mark in line.marks
+        if mark["regret"] > 0 or not positive
+    ]
