@@ -1,0 +1,148 @@
+"""CAOS-ERM: epochs of a full pass and of sampled examples that the pass predicts, composite and adaptive.
+
+    H(x) = Σ_j f_j(x) + αψ(x),    x_t = argmin_{|x| ≤ R} (ĝ_{1:t−1} + g̃_t)·x + Σ_{s<t} σ_s(x − x_s)²/2 + tαψ(x),
+    g̃_t = Σ_{j∈Π_t} ∇f_j(x̄)/p_t,    ĝ_t = Σ_{j∈Π_t} ∇f_j(x_t)/p_t,
+    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (ĝ_a − g̃_a)²),    every coordinate by itself
+
+Source: Mohri and Yang (2015), Algorithm 4 (a mini-batch Π is one example, `batch` = 1) and Algorithm 5, Corollaries 6
+and 7; ψ as `cao_ftrl`, whose two formulas these are with another ĝ and g̃.
+
+What the paper leaves open. x̄, at which an epoch's pass is made, is the argmin without a prediction (g̃ = 0), which is
+also what is evaluated and kept as the model. Mini-batches are runs of `batch` examples in document order, and each
+round draws one anew, with chance p ∝ Σ_{j∈Π} L_j, L_j = max_i |a_{j,i}|: a bound of ‖∇f_j‖_∞ but for the loss's
+constant, which cancels. (Line 9 of Algorithm 4 writes the index j_t in the prediction of round t + 1; Corollary 6 needs
+the coming round's own, j_{t+1}.) An example without features is never drawn.
+
+With estimate = corrected it is SVRG's (Johnson and Zhang 2013) in the place of the paper's,
+
+    g̃_t = ∇F(x̄),    ĝ_t = ∇F(x̄) + Σ_{j∈Π_t} (∇f_j(x_t) − ∇f_j(x̄))/p_t,
+
+also unbiased, and as far from its prediction as the paper's: Δ and the bound of Corollary 6 have the same form, and the
+noise of ĝ_{1:t} vanishes as x̄ settles. Parts of the rounds that are played apart (placement = parallel) need it: a
+part sees gradients of its own examples only, and the whole's is what it has to be corrected by.
+
+While Δ = 0 the sum to be minimised is linear, and x is 0 or one of ±R. It begins so: up to the first round that moves,
+what the pass predicts is what is seen.
+
+Symbols: `Z` = ĝ_{1:t−1} − Σ σ_s x_s, `Delta` = Δ; `rounds` = t, of all epochs; `importance` = 1/p_t; two slots a
+coordinate. A linear model's gradients are ∇f_j = s_j·a_j with one slope s_j an example: that is all that a pass leaves.
+
+Why lazy is exact: a coordinate in no example of Π_t has ĝ_t = g̃_t = 0, so Z and Δ stand still, and the weight is a
+function of them and of t. Corrected, ĝ_t = g̃_t = ∇_iF(x̄) there, and Z grows by that every round.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from numba.extending import register_jitable
+
+from sparseoco.errors import InputError
+from sparseoco.learners.cao_ftrl import (
+    SEPARABLE,
+    TICKS,
+    minimizer,
+    played,
+    stiffness,
+    stiffness_decaying,
+    terms,
+)
+from sparseoco.learners.definition import Algorithm, Parameter, Rule, no_time, not_negative, one_of, positive, whole
+from sparseoco.losses import Loss
+from sparseoco.penalties import Penalty
+
+
+@register_jitable
+def tick(rounds, importance, hyper):
+    R, alpha = hyper
+    return terms(R, alpha, 1.0, rounds, importance)
+
+
+@register_jitable
+def tick_decaying(rounds, importance, hyper):
+    R, alpha, ratio = hyper
+    return terms(R, alpha, ratio, rounds, importance)
+
+
+@register_jitable
+def weight(slots, g_tilde, now, prox, parts):
+    """x_t, or x̄ where g̃ = 0."""
+    Z, Delta = slots
+    _, _, _, _, rounds, _ = now
+    return minimizer(Z + g_tilde, Delta, rounds, now, prox, parts)
+
+
+@register_jitable
+def observe(slots, x, g_tilde, missed, now):
+    """After a round that played x and missed its gradient by ĝ − g̃."""
+    Z, Delta = slots
+    return played(Z, Delta, x, g_tilde + missed, missed, now)
+
+
+@register_jitable
+def drifted(slots, rounds, gradient):
+    """After rounds in which ĝ = g̃ = gradient."""
+    Z, Delta = slots
+    return (Z + rounds * gradient, Delta)
+
+
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    if parameters["placement"] == "parallel" and parameters["estimate"] != "corrected":
+        raise InputError(
+            "caos-erm: placement='parallel' needs estimate='corrected': gradients of a part's own examples are not "
+            "the whole's."
+        )
+    if loss.slope is None:
+        raise InputError(f"caos-erm needs a loss of one margin; loss={loss.name!r} is of all classes at once.")
+    slots = ("Z", "Delta")
+    if penalty.kind == "decaying":
+        hyper, parts = ("R", "alpha", "l1_ratio"), (stiffness_decaying, no_time)
+        return Rule(no_time, tick_decaying, weight, observe, slots, hyper, TICKS, False, parts)
+    return Rule(no_time, tick, weight, observe, slots, ("R", "alpha"), TICKS, False, (stiffness, no_time))
+
+
+def rounds(value: Any) -> int | str:
+    """A whole number of rounds, or as many as there are mini-batches."""
+    return "pass" if value == "pass" else whole(value)
+
+
+ESTIMATES = ("sampled", "corrected")
+PLACEMENTS = ("serial", "parallel")
+ALPHA = Parameter("alpha", 1.0, "weight α of the penalty against the sum of the losses", not_negative, grid=(1.0, 10.0))
+CAOS_ERM = Algorithm(
+    name="caos-erm",
+    formula="x_t = argmin_{|x| ≤ R} (ĝ_{1:t−1} + g̃_t)·x + Σ σ_s(x − x_s)²/2 + tαψ(x), ĝ_t = ∇f_j(x_t)/p_j, "
+    "g̃_t = ∇f_j(x̄)/p_j, p_j ∝ max_i |a_{j,i}|, x̄ the epoch's first iterate",
+    source="Mohri and Yang 2015, Algorithms 4 and 5, Corollaries 6 and 7",
+    parameters=(
+        Parameter("R", 1.0, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.3, 1.0)),
+        ALPHA,
+        Parameter(
+            "rounds", "pass", "rounds an epoch; by default as many as there are mini-batches", rounds, static=True
+        ),
+        Parameter(
+            "estimate",
+            ESTIMATES[0],
+            "of the gradient: the drawn example's, or the pass's corrected by it",
+            one_of(*ESTIMATES),
+            choices=ESTIMATES,
+            static=True,
+        ),
+        Parameter("batch", 1, "examples in a mini-batch", whole, static=True),
+        Parameter(
+            "placement",
+            PLACEMENTS[0],
+            "who plays the rounds: one worker, or each a share of them on its own examples",
+            one_of(*PLACEMENTS),
+            choices=PLACEMENTS,
+            static=True,
+        ),
+        Parameter(
+            "parts", 8, "shares of the rounds that are played apart, where placement is parallel", whole, static=True
+        ),
+    ),
+    penalties=SEPARABLE,
+    rule=rule,
+    module=__name__,
+    why="it minimises, coordinate by coordinate, over a box of its own, |x_i| ≤ R",
+    driver="epoch",
+)
