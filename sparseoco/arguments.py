@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 import typer
+from dask.utils import parse_bytes
 from pydantic import BaseModel, ValidationError
 
 from sparseoco.cluster.connect import ClusterOptions
@@ -67,6 +68,14 @@ Where = Annotated[
 Inputs = Annotated[
     list[str], typer.Argument(metavar="INPUT...", help="Files, folders or fsspec addresses; .gz and .zst too.")
 ]
+
+
+def size_in_bytes(value: str, option: str) -> int:
+    """A size as people write it (5GB, 256MiB) in bytes; an error is an `InputError` that names the option."""
+    try:
+        return int(parse_bytes(value))
+    except ValueError:
+        raise InputError(f"{option} {value}: not a size such as 500MB or 5GB.") from None
 
 
 def cluster_options(

@@ -79,7 +79,19 @@ def test_the_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert call(monkeypatch, "fetch") == 0
     assert "imdb" in capsys.readouterr().out
     assert call(monkeypatch, "--version") == 0
-    for command in ("run", "ingest", "search", "train", "report", "predict", "evaluate", "fetch", "demo", "algorithms"):
+    for command in (
+        "run",
+        "ingest",
+        "search",
+        "train",
+        "report",
+        "predict",
+        "evaluate",
+        "fetch",
+        "generate",
+        "demo",
+        "algorithms",
+    ):
         assert call(monkeypatch, command, "--help") == 0
 
 

@@ -1,4 +1,4 @@
-"""Commands about models and text: predict, evaluate, fetch."""
+"""Commands about models and text: predict, evaluate, fetch, generate."""
 
 import json
 import sys
@@ -9,15 +9,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sparseoco.arguments import (
-    Inputs,
-    Where,
-    pairs,
-)
+from sparseoco.arguments import Inputs, Where, pairs, size_in_bytes
 from sparseoco.cli.app import FILES, app
 from sparseoco.console import output, progress_bars
 from sparseoco.corpora import fetch, list_cards
 from sparseoco.evaluation import evaluate_model
+from sparseoco.generate import FILE_BYTES, Made, generate
 from sparseoco.model import Model
 from sparseoco.prediction import predict_files, predict_lines
 
@@ -91,3 +88,24 @@ def fetch_corpus(
     with progress_bars() as progress:
         fetched = fetch(name, out, local=local, progress=progress)
     print(f"{fetched.folder}\nIn a run file:\n\n{fetched.ingest_table()}")
+
+
+@app.command(rich_help_panel=FILES, name="generate")
+def generate_corpus(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the corpus: OUT/text and OUT/planted.json.")],
+    size: Annotated[str, typer.Option("--bytes", metavar="SIZE", help="Size of all files: 500MB, 5GB.")],
+    files: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of files; by default one every 256 MiB.")
+    ] = None,
+    vocabulary: Annotated[int, typer.Option(metavar="N", help="Different words.")] = 1_000_000,
+    exponent: Annotated[float, typer.Option(metavar="S", help="Exponent of Zipf's law.")] = 1.1,
+    classes: Annotated[int, typer.Option(metavar="N", help="Classes.")] = 2,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    threads: Annotated[int | None, typer.Option(min=1, help="Files written at once; no byte depends on it.")] = None,
+) -> None:
+    """Make a corpus to try things on: JSON lines in Zipf's law, labels decided by the few words in planted.json."""
+    wanted = size_in_bytes(size, "--bytes")
+    made = Made(wanted, files or -(-wanted // FILE_BYTES), vocabulary, exponent, classes, seed)
+    with progress_bars() as progress:
+        generate(made, out, threads=threads, progress=progress)
+    print(out / "text")
