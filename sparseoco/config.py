@@ -5,12 +5,14 @@ Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate
 
 import json
 import math
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import yaml
+from dask.utils import parse_bytes
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sparseoco.cluster.connect import ClusterOptions
@@ -97,6 +99,26 @@ def _number(value: Any) -> Any:
 
 
 _SINGLE = (int, float, str)
+_TIME = re.compile(r"(?:(\d+\.?\d*)\s*h)?\s*(?:(\d+\.?\d*)\s*m(?:in)?)?\s*(?:(\d+\.?\d*)\s*s?)?")
+
+
+class Halving(_Table):
+    """`halving = { factor = 3 }` or `halving = 3`: drop the worst within the first pass, at rungs."""
+
+    factor: float = Field(2.0, gt=1, le=1e6, description="One configuration in so many survives a rung.")
+    rungs: tuple[float, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Shares of the first pass; by default as many as lead to one configuration, the last 1/factor.",
+    )
+    min_rows: int = Field(1000, ge=1, description="No rung before so many rows of the stream.")
+
+    @field_validator("rungs")
+    @classmethod
+    def _inside(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if value is not None and not all(0 < share < 1 for share in value):
+            raise ValueError("rungs are shares of the first pass, between 0 and 1")
+        return value
 
 
 class SearchOptions(_Table):
@@ -118,6 +140,47 @@ class SearchOptions(_Table):
     shuffle: bool = Field(True, description="Stream in an order shuffled by the seed; else in document order.")
     dtype: Literal["float32", "float64"] = "float32"
     seed: int = Field(0, ge=0, lt=2**63)
+    halving: Halving | None = Field(None, description="Successive halving; none by default.")
+    patience: int | None = Field(
+        None, ge=1, description="Stop a configuration after so many epochs in a row without improvement."
+    )
+    min_improvement: float = Field(
+        0.0, ge=0, lt=1, description="An epoch improves the error if it lowers it by more than this."
+    )
+    time_limit: float | None = Field(
+        None,
+        gt=0,
+        le=1e8,
+        description="Seconds, or a time such as 2h, after which nothing is begun; run again to go on.",
+    )
+    max_memory: int | None = Field(
+        None, gt=0, description="Bytes a worker may use in all, such as 2GB; blocks of columns are sized by it."
+    )
+
+    @field_validator("halving", mode="before")
+    @classmethod
+    def _factor(cls, value: Any) -> Any:
+        return {"factor": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    @field_validator("time_limit", mode="before")
+    @classmethod
+    def _seconds(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        parts = _TIME.fullmatch(value.strip())
+        if parts is None:
+            raise ValueError("write a time as seconds, or as 90s, 30min, 1h 30min")
+        return sum(float(part or 0) * seconds for part, seconds in zip(parts.groups(), (3600, 60, 1), strict=True))
+
+    @field_validator("max_memory", mode="before")
+    @classmethod
+    def _bytes(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse_bytes(value)
+        except ValueError:
+            raise ValueError("write a size as bytes, or as 500MB, 2GB") from None
 
     @field_validator("algorithms", mode="before")
     @classmethod
@@ -137,6 +200,8 @@ class SearchOptions(_Table):
             self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
+        if self.min_improvement and self.patience is None:
+            raise ValueError("min_improvement says what patience waits for: set patience too")
         return self
 
     def configurations(self) -> list[Configuration]:

@@ -12,7 +12,7 @@ from typing import Any
 from sparseoco import __version__
 from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.search import run_search as run_search_on
-from sparseoco.cluster.search import train_model
+from sparseoco.cluster.training import train_model
 from sparseoco.commit import commit_json, owned, read_json
 from sparseoco.config import Configuration, RunFile, SearchOptions
 from sparseoco.errors import InputError
@@ -67,7 +67,7 @@ def search(
     configurations = options.configurations()
     with owned(out), connect(cluster, out / ".scratch") as client:
         commit_json(out / "run.json", _describe_run(name, store, options))
-        tables = run_search_on(client, configurations, options, store, folder / "cells", progress)
+        tables = run_search_on(client, configurations, options, store, folder, progress)
     for table, schema in SEARCH_TABLES.items():
         write_table(folder / f"{table}.parquet", tables[table], schema)
     best = choose(tables["metrics"], options.select)

@@ -1,29 +1,26 @@
-"""A search: every (configuration, fold), packed into blocks of columns, run on Dask, found again by what it is."""
+"""A search: every (configuration, fold), stage by stage; who goes on is decided here, from what all have come to.
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+Results are kept as cells and found again by what they are, so a search that was killed, grew or ran out of time runs
+what is missing, and ends with the tables of one that was never disturbed.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from distributed import Client, Future, KilledWorker, as_completed, get_worker
-from distributed.core import Status
+from distributed import Client
 
-from sparseoco.cluster.block import NO_FOLD, Block, Setting, Tables, cell_path, run_block, train_block
-from sparseoco.cluster.connect import worker_shape
-from sparseoco.commit import digest_value, read_json
+from sparseoco.cluster.block import NO_FOLD, Cells, Key, Place, Setting, Tables, identity
+from sparseoco.cluster.legs import Folders
+from sparseoco.cluster.packing import Pack, pack, room_for
+from sparseoco.cluster.stages import Stage, epochs_without_improvement, plan_stages, survivors
+from sparseoco.cluster.states import held_together, remove_states
+from sparseoco.cluster.tasks import Meter, Progress, run_jobs
 from sparseoco.config import Configuration, SearchOptions
-from sparseoco.errors import InputError, SparseocoError
-from sparseoco.learner import bytes_per_column
-from sparseoco.learners import find_algorithm
 from sparseoco.metrics import SEARCH_TABLES
 from sparseoco.shards import Store
-
-Progress = Callable[[str, int, int], None]
-
-BLOCK_COLUMNS = 64  # wider blocks share no more of a feature's cache lines
-MEMORY_SHARE = 0.7  # of what a task may use; the rest is for the stream and the interpreter
-TOPIC = "sparseoco-rows"
-ENDING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
 def run_search(
@@ -31,94 +28,45 @@ def run_search(
     configurations: Sequence[Configuration],
     options: SearchOptions,
     store: Store,
-    cells: Path,
+    folder: Path,
     progress: Progress,
 ) -> Tables:
-    """The tables of a search, rows in order of configuration, fold and epoch.
+    """The tables of a search, rows in order of configuration, fold and epoch; cells and states are kept in `folder`.
 
-    Results already in `cells` are used, however they were grouped; the rest is packed into blocks and run. What cannot
-    be run becomes a row with the reason.
+    What cannot be run, was dropped, stopped early or left when the time was over becomes rows with the reason.
 
     Raises `InputError` if not even one configuration fits in memory, `SparseocoError` for what would stop every block
     (a damaged shard, a full disk).
     """
-    settings = [_setting(options, store, fold) for fold in _folds(options)]
-    found = _read_cells(cells, settings)
-    tasks, memory = worker_shape(client)
-    blocks = []
-    for setting in settings:
-        for group in _groups(configurations):
-            missing = [c for c in group if (setting.fold, _identity(c.algorithm, c.parameters)) not in found]
-            # Wider than an even share would leave a task with nothing to do.
-            share = -(-len(group) * len(settings) // tasks)
-            width = max(1, min(columns_at_once(group[0], options, store, memory), share))
-            blocks += [_block(setting, missing[first : first + width]) for first in range(0, len(missing), width)]
-    total = len(configurations) * len(settings)
-    failures = _run_blocks(client, blocks, store, cells, total, progress)
-    found = _read_cells(cells, settings)
-    tables: Tables = {name: [] for name in SEARCH_TABLES}
-    for configuration in configurations:
-        identity = _identity(configuration.algorithm, configuration.parameters)
-        for setting in settings:
-            failed = {"epoch": setting.epochs, "status": "failed", "reason": failures.get((setting.fold, identity), "")}
-            result = found.get((setting.fold, identity), {"metrics": [failed]})
-            for name, rows in result.items():
-                tables[name] += [_numbered(row, name, configuration, setting) for row in rows]
-    return tables
+    deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
+    search = _Search(configurations, options, store, folder)
+    search.folders.stop.parent.mkdir(parents=True, exist_ok=True)
+    search.folders.stop.unlink(missing_ok=True)
+    search.cells.refresh()
+    room = room_for(client, options, store)
+    meter = Meter("search", search.keys(search.alive), options.epochs * store.n_rows, progress)
+    for stage in plan_stages(options, store.n_rows, len(search.alive)):
+        if stage.rule == "halving" and len(search.alive) == 1:
+            continue
+        jobs = pack(search.missing(stage), options, store, room, goes_on=stage.rule != "end")
+        waiting = {key for job in jobs for key in job.block.keys}
+        behind = (stage.goal.epoch - 1) * store.n_rows + stage.goal.position
+        meter.reach([key for key in search.keys(search.alive) if key not in waiting], behind)
+        search.failures |= run_jobs(client, jobs, store, search.folders, meter, deadline)
+        search.cells.refresh()
+        if not search.complete(stage):
+            break
+        gone = search.decide(stage)
+        meter.reach(search.keys(gone))
+        remove_states(search.folders.states, search.settings, set(search.alive))
+    else:
+        shutil.rmtree(search.folders.states, ignore_errors=True)
+    search.folders.stop.unlink(missing_ok=True)
+    return search.tables(configurations)
 
 
-def train_model(
-    client: Client,
-    configuration: Configuration,
-    options: SearchOptions,
-    epochs: int,
-    store: Store,
-    model: Path,
-    progress: Progress,
-) -> None:
-    """Learn one configuration on all the data, on the cluster; its model goes to the folder `model`.
-
-    Raises `InputError` if it does not fit in memory, `SparseocoError` if it cannot be trained, with the reason.
-    """
-    columns_at_once(configuration, options, store, worker_shape(client)[1])
-    setting = _setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
-    block = _block(setting, [configuration])
-    with _told_rows(client, "train", [block], 1, store.n_rows, progress) as finished:
-        future = _submit(client, train_block, block, store, model)
-        error = future.exception()
-        if error is not None:
-            raise SparseocoError(f"Training failed: {_reason(error)}.")
-        finished(block)
-
-
-def columns_at_once(configuration: Configuration, options: SearchOptions, store: Store, memory: int) -> int:
-    """How many configurations compiled as this one share a block: as share cache lines and fit in `memory` bytes.
-
-    Raises `InputError`, with the figure, if not even one fits.
-    """
-    outputs = len(store.classes) if len(store.classes) > 2 else 1
-    each = outputs * bytes_per_column(
-        configuration.algorithm,
-        store.n_features,
-        options.dtype,
-        loss=options.loss,
-        penalty=options.penalty,
-        parameters=configuration.parameters,
-    )
-    if each > memory * MEMORY_SHARE:
-        raise InputError(
-            f"One configuration of {configuration.algorithm} needs {each / 1e9:.1f} GB ({store.n_features:,} features "
-            f"× {outputs} columns) and a task has {memory / 1e9:.1f} GB: keep fewer features at ingest "
-            "(--min-df, --max-features, --hash-bits) or give workers more memory."
-        )
-    return max(1, min(BLOCK_COLUMNS // outputs, int(memory * MEMORY_SHARE // each)))
-
-
-def _folds(options: SearchOptions) -> Sequence[int]:
-    return range(options.folds) if options.folds > 1 else [NO_FOLD]
-
-
-def _setting(options: SearchOptions, store: Store, fold: int) -> Setting:
+def setting_of(options: SearchOptions, store: Store, fold: int) -> Setting:
+    """What decides the results of all configurations in a fold."""
     return Setting(
         manifest=store.manifest.digest,
         loss=options.loss,
@@ -132,36 +80,121 @@ def _setting(options: SearchOptions, store: Store, fold: int) -> Setting:
     )
 
 
-def _groups(configurations: Sequence[Configuration]) -> list[list[Configuration]]:
-    """Configurations that can share a kernel: of one algorithm, equal in the parameters that are compiled in."""
-    groups: dict[tuple[Any, ...], list[Configuration]] = {}
-    for configuration in configurations:
-        parameters = find_algorithm(configuration.algorithm).parameters
-        compiled = tuple(configuration.parameters[p.name] for p in parameters if p.static)
-        groups.setdefault((configuration.algorithm, *compiled), []).append(configuration)
-    return list(groups.values())
+class _Ending(NamedTuple):
+    """Where a configuration was taken out in all folds, and what is said of it there where it was well."""
+
+    place: Place
+    status: str
+    reason: str
 
 
-def _block(setting: Setting, configurations: Sequence[Configuration]) -> Block:
-    return Block(
-        setting=setting,
-        algorithm=configurations[0].algorithm,
-        configurations=tuple(configuration.parameters for configuration in configurations),
-    )
+class _Search:
+    """What has been found, who is still in the search (`alive`, by name), and why the others are not."""
+
+    def __init__(
+        self, configurations: Sequence[Configuration], options: SearchOptions, store: Store, folder: Path
+    ) -> None:
+        self._options, self._n_rows = options, store.n_rows
+        self._configurations = {identity(c.algorithm, c.parameters): c for c in configurations}
+        self.alive = list(self._configurations)
+        folds = range(options.folds) if options.folds > 1 else [NO_FOLD]
+        self.settings = [setting_of(options, store, fold) for fold in folds]
+        self.folders = Folders.of(folder)
+        self.cells = Cells(self.folders.cells, self.settings)
+        self.failures: dict[Key, str] = {}
+        self._endings: dict[str, _Ending] = {}
+
+    def keys(self, names: Sequence[str]) -> list[Key]:
+        """These configurations in every fold."""
+        return [(setting.fold, name) for name in names for setting in self.settings]
+
+    def missing(self, stage: Stage) -> dict[Pack, list[Configuration]]:
+        """What a stage still needs, by what can be run together."""
+        held = held_together(self.folders.states, self.settings)
+        packs: dict[Pack, list[Configuration]] = {}
+        for setting in self.settings:
+            for name in self.alive:
+                legs = tuple(leg for leg in stage.legs if self.cells.at(setting.fold, name, leg) is None)
+                if legs and (setting.fold, name) not in self.failures:
+                    chosen = self._configurations[name]
+                    key = Pack.of(setting, legs, held.get((setting.fold, name)), chosen)
+                    packs.setdefault(key, []).append(chosen)
+        return packs
+
+    def complete(self, stage: Stage) -> bool:
+        """Whether all that have not failed have come to the end of a stage."""
+        wanted = [key for key in self.keys(self.alive) if key not in self.failures]
+        return all(self.cells.at(*key, stage.goal) is not None for key in wanted)
+
+    def decide(self, stage: Stage) -> list[str]:
+        """Take out those that do not go on after a stage, and give them."""
+        if stage.rule == "end":
+            return []
+        at = f"row {stage.goal.position:,}" if stage.rule == "halving" else f"the end of epoch {stage.goal.epoch}"
+        rows = {name: self._rows(name, stage.goal) for name in self.alive}
+        whole = {name: found for name, found in rows.items() if len(found) == len(self.settings)}
+        for name, found in rows.items():
+            if name not in whole or any(row["status"] != "ok" for row in found):
+                self._endings[name] = _Ending(stage.goal, "dropped", f"dropped at {at}: another fold broke off")
+        if stage.rule == "halving" and self._options.halving is not None:
+            best = survivors(whole, self._options.halving.factor)
+            for name in self.alive:
+                if name not in best:
+                    ending = _Ending(stage.goal, "dropped", f"dropped at {at} by successive halving")
+                    self._endings.setdefault(name, ending)
+        elif self._options.patience is not None:
+            for name in self.alive:
+                since = 0 if name in self._endings else self._epochs_without_improvement(name, stage.goal.epoch)
+                if since >= self._options.patience:
+                    reason = f"stopped after epoch {stage.goal.epoch}: none since epoch {stage.goal.epoch - since}"
+                    self._endings[name] = _Ending(stage.goal, "stopped", f"{reason} improved it")
+        gone = [name for name in self.alive if name in self._endings]
+        self.alive = [name for name in self.alive if name not in self._endings]
+        return gone
+
+    def tables(self, configurations: Sequence[Configuration]) -> Tables:
+        """The rows of all tables."""
+        tables: Tables = {name: [] for name in SEARCH_TABLES}
+        for configuration in configurations:
+            name = identity(configuration.algorithm, configuration.parameters)
+            for setting in self.settings:
+                for table, rows in self._tables_of(name, setting).items():
+                    tables[table] += [_numbered(row, table, configuration, setting) for row in rows]
+        return tables
+
+    def _tables_of(self, name: str, setting: Setting) -> Tables:
+        """The rows of a configuration in a fold, up to where it was taken out, failed or was left."""
+        ending = self._endings.get(name)
+        last = Place(setting.epochs, self._n_rows) if ending is None else ending.place
+        ends = [min(Place(epoch, self._n_rows), last) for epoch in range(1, last.epoch + 1)]
+        parts = []
+        for place in ends:
+            part = self.cells.at(setting.fold, name, place)
+            mark: dict[str, Any] = {}
+            if part is None:
+                reason = self.failures.get((setting.fold, name))
+                mark = {"status": "failed" if reason else "unfinished", "reason": reason or _late(self._options)}
+                part = self.cells.furthest(setting.fold, name, place.epoch) or {"metrics": [{"epoch": place.epoch}]}
+            elif ending is not None and place == last and part["metrics"][0]["status"] == "ok":
+                mark = {"status": ending.status, "reason": ending.reason}
+            parts.append({**part, "metrics": [part["metrics"][0] | mark]})
+            if mark:
+                break
+        rows = {table: [row for part in parts for row in part.get(table, [])] for table in SEARCH_TABLES}
+        return rows | {"kept": parts[-1].get("kept", [])}
+
+    def _rows(self, name: str, place: Place) -> list[dict[str, Any]]:
+        """The rows of the metrics of a configuration at a place, a fold each, of the folds that have one."""
+        found = [self.cells.at(setting.fold, name, place) for setting in self.settings]
+        return [tables["metrics"][0] for tables in found if tables is not None]
+
+    def _epochs_without_improvement(self, name: str, epoch: int) -> int:
+        ends = [self._rows(name, Place(e, self._n_rows)) for e in range(1, epoch + 1)]
+        return epochs_without_improvement(ends, self._options.min_improvement)
 
 
-def _identity(algorithm: str, parameters: dict[str, Any]) -> str:
-    return digest_value([algorithm, parameters])
-
-
-def _read_cells(folder: Path, settings: Sequence[Setting]) -> dict[tuple[int, str], Tables]:
-    """Results by (fold, identity of the configuration)."""
-    found = {}
-    for setting in settings:
-        for path in sorted(folder.glob(f"{setting.digest}-*.json")):
-            for result in read_json(path)["results"]:
-                found[setting.fold, _identity(result["algorithm"], result["parameters"])] = result["tables"]
-    return found
+def _late(options: SearchOptions) -> str:
+    return f"not finished within the time limit of {options.time_limit:g} s"
 
 
 def _numbered(row: dict[str, Any], table: str, configuration: Configuration, setting: Setting) -> dict[str, Any]:
@@ -174,90 +207,3 @@ def _numbered(row: dict[str, Any], table: str, configuration: Configuration, set
             "penalty": setting.penalty,
         }
     return key | row
-
-
-def _run_blocks(
-    client: Client, blocks: Sequence[Block], store: Store, cells: Path, total: int, progress: Progress
-) -> dict[tuple[int, str], str]:
-    """Run blocks to their cells; gives the reason of each (fold, configuration) that could not be run."""
-    failures: dict[tuple[int, str], str] = {}
-    with _told_rows(client, "search", blocks, total, store.n_rows, progress) as finished:
-        futures = {_submit(client, run_block, block, store, cell_path(cells, block)): block for block in blocks}
-        for future in as_completed(futures, loop=client.loop):
-            block = futures[future]
-            if future.status == "error":
-                reason = _reason(future.exception())
-                failures |= {
-                    (block.setting.fold, _identity(block.algorithm, parameters)): reason
-                    for parameters in block.configurations
-                }
-            finished(block)
-    return failures
-
-
-def _submit(client: Client, function: Any, block: Block, store: Store, result: Path) -> Future:
-    # Paths and a description travel, nothing larger; the key lets a lost task be run again anywhere.
-    return client.submit(
-        _run_on_worker,
-        function,
-        block.model_dump(mode="json"),
-        str(store.folder.resolve()),
-        str(result.resolve()),
-        key=f"block-{block.digest}",
-    )
-
-
-def _run_on_worker(function: Any, description: dict[str, Any], store: str, result: str) -> None:
-    worker = get_worker()
-    block = Block.model_validate(description)
-
-    def report(rows: int) -> None:
-        if worker.status in ENDING:
-            raise SparseocoError("The worker was asked to end.")
-        worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
-
-    function(block, Store.open(store), Path(result), Path(worker.local_directory), report)
-
-
-@contextmanager
-def _told_rows(
-    client: Client, step: str, blocks: Sequence[Block], total: int, n_rows: int, progress: Progress
-) -> Iterator[Callable[[Block], None]]:
-    """Turn what workers report into `progress`, in examples × configurations; yields what to call when a block ends."""
-    by_digest = {block.digest: block for block in blocks}
-    done = dict.fromkeys(by_digest, 0)
-    epochs = blocks[0].setting.epochs if blocks else 1
-    waiting = sum(len(block.configurations) for block in blocks)
-    before = (total - waiting) * n_rows * epochs
-
-    def tell() -> None:
-        weighted = sum(rows * len(by_digest[digest].configurations) for digest, rows in done.items())
-        progress(step, before + weighted, total * n_rows * epochs)
-
-    def reported(event: tuple[float, dict[str, Any]]) -> None:
-        digest = event[1]["block"]
-        if digest in done:
-            done[digest] = max(done[digest], event[1]["rows"])
-            tell()
-
-    def finished(block: Block) -> None:
-        done[block.digest] = n_rows * epochs
-        tell()
-
-    tell()
-    client.subscribe_topic(TOPIC, reported)
-    try:
-        yield finished
-    finally:
-        client.unsubscribe_topic(TOPIC)
-
-
-def _reason(error: BaseException) -> str:
-    """A sentence for a block that failed; errors that every block would meet are raised instead."""
-    if isinstance(error, SparseocoError):
-        raise error
-    if isinstance(error, KilledWorker):
-        return "its worker was killed each time it was tried, most likely for want of memory"
-    if isinstance(error, MemoryError):
-        return "out of memory"
-    return f"{type(error).__name__}: {error}"

@@ -13,7 +13,7 @@ import pytest
 from distributed import Client
 
 from sparseoco import steps
-from sparseoco.cluster import block as block_module
+from sparseoco.cluster import course as course_module
 from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.search import run_search
 from sparseoco.config import SearchOptions
@@ -39,15 +39,20 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-def search(client: Client, store: Path, cells: Path, options: SearchOptions = OPTIONS) -> dict[str, Any]:
+def search(client: Client, store: Path, folder: Path, options: SearchOptions = OPTIONS) -> dict[str, Any]:
     configurations = options.configurations()
-    tables = run_search(client, configurations, options, Store.open(store), cells, steps.silent)
+    tables = run_search(client, configurations, options, Store.open(store), folder, steps.silent)
     del tables["timings"]
     return tables
 
 
+def cells(folder: Path) -> dict[str, int]:
+    """The cells of a search, and when they were written."""
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "cells").iterdir()}
+
+
 def test_a_row_for_each_configuration_fold_and_epoch(client: Client, tmp_path: Path) -> None:
-    metrics = search(client, make_store(tmp_path / "store"), tmp_path / "cells")["metrics"]
+    metrics = search(client, make_store(tmp_path / "store"), tmp_path / "search")["metrics"]
     keys = [(row["configuration"], row["fold"], row["epoch"]) for row in metrics]
     assert keys == [(c, f, e) for c in range(9) for f in range(3) for e in (1, 2)]
     assert {row["status"] for row in metrics} == {"ok"}
@@ -64,37 +69,37 @@ def test_the_same_tables_for_any_shards_and_grouping(
 ) -> None:
     first = make_store(tmp_path / "a", classes=classes, shard_rows=300)
     second = make_store(tmp_path / "b", classes=classes, shard_rows=41)
-    expected = search(client, first, tmp_path / "cells-a")
-    monkeypatch.setattr("sparseoco.cluster.search.BLOCK_COLUMNS", 1)
-    monkeypatch.setattr("sparseoco.cluster.block.CHUNK_ROWS", 7)
-    assert search(client, second, tmp_path / "cells-b") == expected
-    assert len(list((tmp_path / "cells-b").iterdir())) == 27
-    assert len(list((tmp_path / "cells-a").iterdir())) < 27
+    expected = search(client, first, tmp_path / "a-search")
+    monkeypatch.setattr("sparseoco.cluster.packing.BLOCK_COLUMNS", 1)
+    monkeypatch.setattr("sparseoco.cluster.course.CHUNK_ROWS", 7)
+    assert search(client, second, tmp_path / "b-search") == expected
+    assert len(cells(tmp_path / "b-search")) == 54
+    assert len(cells(tmp_path / "a-search")) < 54
 
 
 def test_a_larger_grid_runs_only_what_is_new(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(tmp_path / "store")
-    before = search(client, store, tmp_path / "cells")
-    old = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
+    before = search(client, store, tmp_path / "search")
+    old = cells(tmp_path / "search")
     grown = OPTIONS.model_copy(update={"algorithms": {"rda": {"lam": [1e-3]}, **OPTIONS.algorithms}})
-    after = search(client, store, tmp_path / "cells", grown)
-    new = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
+    after = search(client, store, tmp_path / "search", grown)
+    new = cells(tmp_path / "search")
     assert old.items() < new.items()
-    assert len(new) - len(old) == 3
+    assert len(new) - len(old) == 6
     moved = [row | {"configuration": row["configuration"] + 1} for row in before["metrics"]]
     assert after["metrics"][6:] == moved
 
 
 def test_changed_options_never_meet_old_results(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    first = search(client, store, tmp_path / "cells")
-    second = search(client, store, tmp_path / "cells", OPTIONS.model_copy(update={"seed": 1}))
+    first = search(client, store, tmp_path / "search")
+    second = search(client, store, tmp_path / "search", OPTIONS.model_copy(update={"seed": 1}))
     assert first["metrics"] != second["metrics"]
 
 
 def test_progressive_error_judges_where_nothing_is_held_out(client: Client, tmp_path: Path) -> None:
     options = OPTIONS.model_copy(update={"folds": 1, "epochs": 1})
-    metrics = search(client, make_store(tmp_path / "store"), tmp_path / "cells", options)["metrics"]
+    metrics = search(client, make_store(tmp_path / "store"), tmp_path / "search", options)["metrics"]
     assert all(row["held_out_rows"] == 0 and row["held_out_error"] is None for row in metrics)
     assert {row["rows"] for row in metrics} == {300}
 
@@ -114,22 +119,22 @@ def test_a_diverging_configuration_is_a_row_and_disturbs_nobody(client: Client, 
 def test_a_block_that_fails_becomes_rows_with_the_reason(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = block_module.Learner
+    whole = course_module.Learner
 
     def learner(algorithm: str, **settings: Any) -> Any:
         if algorithm == "stda":
             raise MemoryError
         return whole(algorithm, **settings)
 
-    monkeypatch.setattr(block_module, "Learner", learner)
+    monkeypatch.setattr(course_module, "Learner", learner)
     store = make_store(tmp_path / "store")
-    metrics = search(client, store, tmp_path / "cells")["metrics"]
+    metrics = search(client, store, tmp_path / "search")["metrics"]
     failed = [row for row in metrics if row["algorithm"] == "stda"]
     assert len(failed) == 9
     assert {(row["status"], row["reason"]) for row in failed} == {("failed", "out of memory")}
     assert {row["status"] for row in metrics if row["algorithm"] != "stda"} == {"ok"}
     monkeypatch.undo()
-    assert {row["status"] for row in search(client, store, tmp_path / "cells")["metrics"]} == {"ok"}
+    assert {row["status"] for row in search(client, store, tmp_path / "search")["metrics"]} == {"ok"}
 
 
 def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path: Path) -> None:
@@ -137,7 +142,7 @@ def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path
     shard = store / Store.open(store).manifest.shards[2].file
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(StorageError, match=shard.name):
-        search(client, store, tmp_path / "cells")
+        search(client, store, tmp_path / "search")
 
 
 def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +152,7 @@ def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch:
         connect(ClusterOptions(threads=1, memory="10kB"), tmp_path) as small,
         pytest.raises(InputError, match="3,000 features × 1 columns"),
     ):
-        search(small, store, tmp_path / "cells")
+        search(small, store, tmp_path / "search")
 
 
 def test_steps_leave_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -178,7 +183,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from sparseoco import steps
-from sparseoco.cluster import search as module
+from sparseoco.cluster import packing as module
 from sparseoco.cluster.connect import ClusterOptions
 from tests.cluster.test_search import OPTIONS
 if __name__ == "__main__":

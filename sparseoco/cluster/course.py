@@ -1,0 +1,182 @@
+"""A block under way: its learner, where in the stream it stands, and the rows of the tables it has earned.
+
+What it holds at a place depends on the block and the place alone, not on where it was stopped, saved or taken up again.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.cluster.block import NO_FOLD, Block, Place, Setting, Tables
+from sparseoco.cluster.corpus import Corpus
+from sparseoco.drivers.order import epoch_rows, fold_rows
+from sparseoco.learner import Learner, Progress
+from sparseoco.shards import Store
+
+Report = Callable[[int], None]
+Rows = list[dict[str, Any]]
+
+CHUNK_ROWS = 4096
+MARKS = 20
+
+
+class Course:
+    """A block at a `place`; `before` is what was suffered until its epoch began, `curves` what was read in it since.
+
+    `seconds` is the time spent on the epoch so far.
+    """
+
+    def __init__(
+        self, block: Block, learner: Learner, place: Place, before: Progress, curves: list[Rows], seconds: float
+    ) -> None:
+        self.block, self.learner, self.place = block, learner, place
+        self.before, self.curves, self.seconds = before, curves, seconds
+
+    @classmethod
+    def begin(cls, block: Block, store: Store) -> "Course":
+        """A block before its first row."""
+        setting = block.setting
+        learner = Learner(
+            block.algorithm,
+            loss=setting.loss,
+            penalty=setting.penalty,
+            grid=block.configurations,
+            n_features=store.n_features,
+            n_classes=max(2, len(store.classes)),
+            dtype=setting.dtype,
+        )
+        return cls(block, learner, Place(1, 0), learner.progress, [[] for _ in block.configurations], 0.0)
+
+    def select(self, block: Block) -> "Course":
+        """The configurations of `block`, which are among those of this one, as if they had come alone."""
+        if block.identities == self.block.identities:
+            return self
+        numbers = [self.block.identities.index(name) for name in block.identities]
+        before = Progress(self.before.rows, self.before.loss_sum[numbers], self.before.error_count[numbers])
+        curves = [self.curves[number] for number in numbers]
+        return Course(block, self.learner.select(numbers), self.place, before, curves, self.seconds)
+
+    def rows_gone_by(self, n_rows: int) -> int:
+        """Rows of the stream that lie behind, all epochs."""
+        return (self.place.epoch - 1) * n_rows + self.place.position
+
+    def advance(self, corpus: Corpus, goal: Place) -> Iterator[None]:
+        """Learn up to `goal`, in steps small enough to be interrupted between them."""
+        n_rows, setting = corpus.n_rows, self.block.setting
+        marks = curve_marks(n_rows)
+        while self.place < goal:
+            started = time.monotonic()
+            epoch, start = self.place
+            if start == n_rows:
+                epoch, start = epoch + 1, 0
+                self.before, self.curves, self.seconds = self.learner.progress, [[] for _ in self.curves], 0.0
+            last = goal.position if epoch == goal.epoch else n_rows
+            mark = next(mark for mark in marks if mark > start)
+            stop = min(last, mark, (start // CHUNK_ROWS + 1) * CHUNK_ROWS)
+            rows = epoch_rows(setting.seed, epoch, setting.shuffle, n_rows, start, stop, setting.fold, setting.folds)
+            self.learner.learn_rows(*corpus.gather(rows))
+            if stop == mark:
+                for own, row in zip(self.curves, _curve_rows(self.learner), strict=True):
+                    own.append(row)
+            self.place = Place(epoch, stop)
+            self.seconds += time.monotonic() - started
+            yield
+
+    def tables(self, corpus: Corpus, frequencies: NDArray[np.int64]) -> list[Tables]:
+        """Each configuration's rows of this epoch, as things stand; at its end, with what was held out judged."""
+        started = time.monotonic()
+        ended = self.place.position == corpus.n_rows
+        held_out = _evaluate(self.learner, corpus, self.block.setting, corpus.n_rows if ended else 0)
+        kept, nonzeros = _kept_rows(self.learner, frequencies)
+        metrics = _metric_rows(self.learner, self.place.epoch, self.before, nonzeros, *held_out)
+        self.seconds += time.monotonic() - started
+        timing = {"epoch": self.place.epoch, "seconds": self.seconds / len(metrics)}
+        return [
+            {"metrics": [metrics[i]], "curves": list(self.curves[i]), "kept": kept[i], "timings": [timing]}
+            for i in range(len(metrics))
+        ]
+
+
+def curve_marks(n_rows: int) -> list[int]:
+    """Positions in an epoch where the curves are read: even in the logarithm, the last row among them."""
+    if n_rows == 0:
+        return []
+    spread = np.geomspace(min(50, n_rows), n_rows, MARKS)
+    return sorted({round(float(position)) for position in spread} | {n_rows})
+
+
+def _evaluate(
+    learner: Learner, corpus: Corpus, setting: Setting, last: int
+) -> tuple[int, NDArray[np.float64], NDArray[np.int64]]:
+    """(rows, loss sums, error counts) over the held-out fold of the first `last` rows, under these weights."""
+    size = len(learner.configurations)
+    losses, errors, n_rows = np.zeros(size), np.zeros(size, dtype=np.int64), 0
+    if setting.fold != NO_FOLD:
+        for start in range(0, last, CHUNK_ROWS):
+            stop = min(start + CHUNK_ROWS, last)
+            rows = fold_rows(setting.seed, start, stop, setting.fold, setting.folds)
+            learner.evaluate(*corpus.gather(rows), losses, errors)
+            n_rows += rows.size
+    return n_rows, losses, errors
+
+
+def _curve_rows(learner: Learner) -> Rows:
+    rows, losses, errors = learner.progress
+    return [
+        {"rows": rows, "progressive_loss": float(loss) / max(rows, 1), "progressive_error": int(error) / max(rows, 1)}
+        for loss, error in zip(losses, errors, strict=True)
+    ]
+
+
+def _metric_rows(
+    learner: Learner,
+    epoch: int,
+    before: Progress,
+    nonzeros: NDArray[np.int64],
+    held_out_rows: int,
+    held_out_loss: NDArray[np.float64],
+    held_out_errors: NDArray[np.int64],
+) -> Rows:
+    now = learner.progress
+    learned = max(now.rows - before.rows, 1)
+    diverged = learner.diverged
+    return [
+        {
+            "epoch": epoch,
+            "rows": now.rows,
+            "progressive_loss": float((now.loss_sum[i] - before.loss_sum[i]) / learned),
+            "progressive_error": float((now.error_count[i] - before.error_count[i]) / learned),
+            "held_out_rows": held_out_rows,
+            "held_out_loss": float(held_out_loss[i] / held_out_rows) if held_out_rows else None,
+            "held_out_error": float(held_out_errors[i] / held_out_rows) if held_out_rows else None,
+            "nonzeros": int(nonzeros[i]),
+            "status": "diverged" if diverged[i] else "ok",
+            "reason": f"diverged at row {diverged[i]:,}" if diverged[i] else "",
+        }
+        for i in range(len(nonzeros))
+    ]
+
+
+def _kept_rows(learner: Learner, frequencies: NDArray[np.int64]) -> tuple[list[Rows], NDArray[np.int64]]:
+    """Nonzero weights by how many documents their feature is in (1, 2–3, 4–7, …; features in none are left out), a
+    list a configuration, and how many there are in all."""
+    bins = np.frexp(frequencies.astype(np.float64))[1].astype(np.int64)  # 0 for 0, 1 for 1, 2 for 2–3, …
+    features = np.bincount(bins)
+    kept = learner.nonzeros(bins=bins)
+    rows: list[Rows] = [
+        [
+            {
+                "documents_from": 2 ** (b - 1),
+                "documents_to": 2**b - 1,
+                "features": int(features[b]),
+                "kept": int(kept[b, i]),
+            }
+            for b in range(1, features.size)
+            if features[b]
+        ]
+        for i in range(kept.shape[1])
+    ]
+    return rows, kept.sum(axis=0)

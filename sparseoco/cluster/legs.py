@@ -1,0 +1,86 @@
+"""What a worker does with a block: run it leg by leg, commit a cell at the end of each, keep its state where that pays.
+
+The task is a pure function of its description. Its results are files named by what they are of, so running it again,
+here or elsewhere, gives the same files or finds them there.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from sparseoco.cluster.block import Block, Place, cell_path, write_cell
+from sparseoco.cluster.corpus import open_corpus
+from sparseoco.cluster.course import Course, Report
+from sparseoco.cluster.packing import state_bytes
+from sparseoco.cluster.states import keep_state, take_up
+from sparseoco.shards import Store
+
+LOOK_SECONDS = 0.5  # between two looks at the clock and at whether to stop
+STATE_BYTES_A_SECOND = 500e6  # at which a state is written and synced, roughly
+
+
+class Folders(NamedTuple):
+    """Where a search keeps its things, seen by all workers; `stop` is a file that asks them to stop."""
+
+    cells: Path
+    states: Path
+    stop: Path
+
+    @classmethod
+    def of(cls, search: Path) -> "Folders":
+        """Those in the folder of a search."""
+        return cls(search / "cells", search / "checkpoints", search / "stop")
+
+
+def run_block(
+    block: Block,
+    legs: Sequence[Place],
+    store: Store,
+    folders: Folders,
+    scratch: Path,
+    report: Report,
+    *,
+    goes_on: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Run a block to the last of `legs`, committing its cell at each where it is not there already.
+
+    `report` is told how many rows of the stream lie behind. `goes_on` says that the block or a part of
+    it will be asked for from there. Gives False if `stopped` said so before the end; its state is kept then. Raises
+    `StorageError` for a shard that cannot be trusted or a disk that is full.
+    """
+    wanted = [leg for leg in legs if not cell_path(folders.cells, block, leg).exists()]
+    if not wanted:
+        return True
+    if stopped():
+        return False
+    corpus = open_corpus(store, scratch)
+    course = take_up(folders.states, block, wanted[0]) or Course.begin(block, store)
+    frequencies = store.document_frequencies()
+    cost = state_bytes(block, store) / STATE_BYTES_A_SECOND
+    looked = kept = time.monotonic()
+    for leg in wanted:
+        for _ in course.advance(corpus, leg):
+            report(course.rows_gone_by(corpus.n_rows))
+            now = time.monotonic()
+            if now - looked < LOOK_SECONDS:
+                continue
+            looked, stop = now, stopped()
+            if _pays(now - kept, cost, asked_for=stop):
+                keep_state(folders.states, course)
+                kept = time.monotonic()
+            if stop:
+                return False
+        write_cell(cell_path(folders.cells, block, leg), block, leg, course.tables(corpus, frequencies))
+    if goes_on and _pays(time.monotonic() - kept, cost, asked_for=True):
+        keep_state(folders.states, course)
+    return True
+
+
+def _pays(lost: float, cost: float, *, asked_for: bool) -> bool:
+    """Whether to keep a state that took `lost` seconds to make since the last one and takes `cost` to write.
+
+    One that will be asked for saves `lost`; one against the worker's death must be a small part of the work.
+    """
+    return lost > max(1.0, 2 * cost) if asked_for else lost > max(10.0, 20 * cost)

@@ -1,0 +1,97 @@
+"""States of blocks on disk: where a block that stops can be taken up again, by itself or by any part of it.
+
+A state is two files: the learner as it saves itself (large, not compressed), and a JSON file that says what it is of,
+at which place, and names the first. A block has one state, its latest; a state is found by what is in it, so that
+configurations can go on in other company than they came in. A state that is missing or damaged costs time only: the
+stream is played again from an earlier place, and the results are the same.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparseoco.cluster.block import Block, Key, Place, Setting
+from sparseoco.cluster.course import Course
+from sparseoco.commit import commit_json, read_json
+from sparseoco.errors import StorageError
+from sparseoco.learner import Learner, Progress
+
+
+def keep_state(folder: Path, course: Course) -> None:
+    """Commit the state of a block and remove its earlier one; nothing is done where a later one is there."""
+    block = course.block
+    stem = f"{block.setting.digest}-{block.digest}"
+    name = f"{stem}-{course.place.epoch}-{course.place.position}.learner"
+    with suppress(StorageError):
+        if Place(*read_json(folder / f"{stem}.json")["place"]) >= course.place:
+            return
+    course.learner.save(folder / name)
+    commit_json(
+        folder / f"{stem}.json",
+        {
+            "block": block.model_dump(mode="json"),
+            "place": list(course.place),
+            "learner": name,
+            "rows": course.before.rows,
+            "loss_sum": course.before.loss_sum.tolist(),
+            "error_count": course.before.error_count.tolist(),
+            "curves": course.curves,
+            "seconds": course.seconds,
+        },
+    )
+    for old in folder.glob(f"{stem}-*.learner"):
+        if old.name != name:
+            old.unlink(missing_ok=True)
+
+
+def take_up(folder: Path, block: Block, place: Place) -> Course | None:
+    """A block where the furthest state that holds all of it left it, but not beyond `place`; None if there is none."""
+    wanted = set(block.identities)
+    fitting = [
+        (at, state)
+        for at, state, whole in _states(folder, [block.setting])
+        if at <= place and wanted <= set(whole.identities)
+    ]
+    for at, state in sorted(fitting, key=lambda entry: entry[0], reverse=True):
+        try:
+            learner = Learner.load(folder / state["learner"])
+        except StorageError:
+            continue
+        before = Progress(
+            state["rows"], np.array(state["loss_sum"], np.float64), np.array(state["error_count"], np.int64)
+        )
+        whole = Block.model_validate(state["block"])
+        return Course(whole, learner, at, before, state["curves"], state["seconds"]).select(block)
+    return None
+
+
+def held_together(folder: Path, settings: Sequence[Setting]) -> dict[Key, str]:
+    """By (fold, configuration), the block whose state is the furthest that holds it."""
+    furthest: dict[Key, tuple[Place, str]] = {}
+    for at, _, block in _states(folder, settings):
+        for name in block.identities:
+            key = block.setting.fold, name
+            furthest[key] = max(furthest.get(key, (at, block.digest)), (at, block.digest))
+    return {key: digest for key, (_, digest) in furthest.items()}
+
+
+def remove_states(folder: Path, settings: Sequence[Setting], alive: set[str]) -> None:
+    """Remove the states that are the furthest of none of the configurations named."""
+    needed = {digest for (_, name), digest in held_together(folder, settings).items() if name in alive}
+    for _, state, block in _states(folder, settings):
+        if block.digest not in needed:
+            (folder / f"{block.setting.digest}-{block.digest}.json").unlink(missing_ok=True)
+            (folder / state["learner"]).unlink(missing_ok=True)
+
+
+def _states(folder: Path, settings: Sequence[Setting]) -> Iterator[tuple[Place, dict[str, Any], Block]]:
+    for setting in settings:
+        for path in sorted(folder.glob(f"{setting.digest}-*.json")):
+            try:
+                state = read_json(path)
+                yield Place(*state["place"]), state, Block.model_validate(state["block"])
+            except (StorageError, KeyError, TypeError, ValueError):
+                continue  # removed a moment ago, or damaged: the stream is played again

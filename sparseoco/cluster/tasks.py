@@ -1,0 +1,169 @@
+"""Blocks as Dask tasks: sent, watched, run again in halves where they fail, stopped at a time."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any
+
+from distributed import Client, Future, KilledWorker, get_worker
+from distributed.core import Status
+
+from sparseoco.cluster.block import Block, Key, Place
+from sparseoco.cluster.legs import Folders, run_block
+from sparseoco.cluster.packing import Job, halved
+from sparseoco.errors import SparseocoError
+from sparseoco.shards import Store
+
+Progress = Callable[[str, int, int], None]
+
+TOPIC = "sparseoco-rows"
+PROGRESS_SECONDS = 0.5
+ENDING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
+
+
+class Meter:
+    """Progress in rows × configurations: how far each configuration has come in each fold, of `rows` each."""
+
+    def __init__(self, step: str, keys: Sequence[Key], rows: int, progress: Progress) -> None:
+        self._step, self._rows, self._progress = step, rows, progress
+        self._reached = dict.fromkeys(keys, 0)
+        self._total = len(self._reached) * rows
+        self._done = 0
+        self._lock = Lock()  # workers are heard in a thread of their own
+
+    def reach(self, keys: Sequence[Key], rows: int | None = None) -> None:
+        """These have come so far; None for those that go no further."""
+        now = self._rows if rows is None else min(rows, self._rows)
+        with self._lock:
+            for key in keys:
+                if now > self._reached[key]:
+                    self._done += now - self._reached[key]
+                    self._reached[key] = now
+            self._progress(self._step, self._done, self._total)
+
+
+def run_jobs(
+    client: Client, jobs: Sequence[Job], store: Store, folders: Folders, meter: Meter, deadline: float | None
+) -> dict[Key, str]:
+    """Run blocks to their cells, in the order given; gives the reason of each configuration that could not be run.
+
+    A block that fails is run again in two halves, until what fails is alone; a configuration whose worker died is then
+    tried once more with nothing beside it. At `deadline` (a monotonic time) no block is begun any more and those under
+    way keep their state and stop: what is not in its cell then is neither done nor failed. Raises `SparseocoError` for
+    what would stop every block (a damaged shard, a full disk).
+    """
+    failures: dict[Key, str] = {}
+    suspects: list[Job] = []
+    running: dict[str, tuple[Future, Job, bool]] = {}
+    ended: SimpleQueue[str] = SimpleQueue()
+    stopped = False
+
+    def send(job: Job, *, alone: bool = False) -> None:
+        goal = job.legs[-1]
+        key = f"block-{job.block.digest}-{goal.epoch}-{goal.position}{'-alone' if alone else ''}"
+        block, legs = job.block.model_dump(mode="json"), [list(leg) for leg in job.legs]
+        # Paths and a description travel, nothing larger; the key lets a lost task be run again anywhere.
+        paths = str(store.folder.resolve()), [str(path.resolve()) for path in folders]
+        future = client.submit(_run_on_worker, block, legs, *paths, job.goes_on, key=key)
+        running[key] = future, job, alone
+        future.add_done_callback(lambda future: ended.put(future.key))
+
+    with told_rows(client, meter, {job.block.digest: job.block for job in jobs}) as blocks:
+        for job in jobs:
+            send(job)
+        while running:
+            try:
+                left = None if deadline is None or stopped else max(0.0, deadline - time.monotonic())
+                future, job, alone = running.pop(ended.get(timeout=left))
+            except Empty:
+                stopped = True
+                folders.stop.touch()
+                continue
+            error = future.exception() if future.status == "error" else None
+            if future.status == "finished":
+                if future.result():
+                    meter.reach(job.block.keys, _rows(job.legs[-1], store))
+            elif error is None:
+                raise SparseocoError("The Dask cluster was lost while it worked; run again to go on.")
+            elif not stopped:
+                reason = reason_of(error)
+                halves = halved(job.block, store)
+                if len(halves) == 2:
+                    blocks |= {half.digest: half for half in halves}
+                    for half in halves:
+                        send(job._replace(block=half))
+                elif isinstance(error, KilledWorker) and not alone:
+                    suspects.append(job)
+                else:
+                    failures |= dict.fromkeys(job.block.keys, reason)
+                    meter.reach(job.block.keys)
+            if not running and suspects and not stopped:
+                send(suspects.pop(), alone=True)
+    return failures
+
+
+def _rows(place: Place, store: Store) -> int:
+    return (place.epoch - 1) * store.n_rows + place.position
+
+
+def _run_on_worker(
+    description: dict[str, Any], places: list[list[int]], store: str, paths: list[str], goes_on: bool
+) -> bool:
+    block = Block.model_validate(description)
+    folders = Folders(*map(Path, paths))
+    return run_block(
+        block,
+        [Place(*place) for place in places],
+        Store.open(store),
+        folders,
+        Path(get_worker().local_directory),
+        reporter(block),
+        goes_on=goes_on,
+        stopped=folders.stop.exists,
+    )
+
+
+def reporter(block: Block) -> Callable[[int], None]:
+    """For a task: what tells the client how many rows of a block's stream lie behind, and ends with its worker."""
+    worker, told = get_worker(), time.monotonic()
+
+    def report(rows: int) -> None:
+        nonlocal told
+        if worker.status in ENDING:
+            raise SparseocoError("The worker was asked to end.")
+        if time.monotonic() - told > PROGRESS_SECONDS:
+            worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
+            told = time.monotonic()
+
+    return report
+
+
+@contextmanager
+def told_rows(client: Client, meter: Meter, blocks: dict[str, Block]) -> Iterator[dict[str, Block]]:
+    """Turn what workers report of `blocks`, by digest, into progress; more may be added to what it gives."""
+
+    def reported(event: tuple[float, dict[str, Any]]) -> None:
+        block = blocks.get(event[1]["block"])
+        if block is not None:
+            meter.reach(block.keys, event[1]["rows"])
+
+    meter.reach([], 0)
+    client.subscribe_topic(TOPIC, reported)
+    try:
+        yield blocks
+    finally:
+        client.unsubscribe_topic(TOPIC)
+
+
+def reason_of(error: BaseException) -> str:
+    """A sentence for a block that failed; errors that every block would meet are raised instead."""
+    if isinstance(error, SparseocoError):
+        raise error
+    if isinstance(error, KilledWorker):
+        return "its worker was killed each time it was tried, most likely for want of memory"
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    return f"{type(error).__name__}: {error}"
