@@ -80,7 +80,7 @@ class _Rows:
         return max(self.longest, int((self.t - self.last[self.seen]).max(initial=0)))
 
 
-def measurable(bound: Bound | NoBound, algorithm: str, loss: str) -> Bound | NoBound:
+def measurable(bound: Bound | NoBound, loss: str) -> Bound | NoBound:
     """The bound if what it takes is measured here, or why it is not."""
     if isinstance(bound, NoBound):
         return bound
@@ -102,7 +102,7 @@ def measure_bounds(
     comparators (features, outputs). Gives nothing where no theorem bounds it; ends where the learner diverges.
     """
     parameters = learner.configurations[0]
-    bound = measurable(bound_of(learner.algorithm, parameters, learner.penalty), learner.algorithm, learner.loss)
+    bound = measurable(bound_of(learner.algorithm, parameters, learner.penalty), learner.loss)
     if isinstance(bound, NoBound):
         return
     comparators = {T: Optimum(np.asarray(x, np.float64)) for T, x in sorted(optima.items())}

@@ -1,7 +1,5 @@
 """Passes under which a weighted l1 is a plain one: Σ_i h_i|w_i| = ‖v‖₁ for v = h∘w, and ⟨w, x⟩ = ⟨v, x/h⟩."""
 
-from typing import Any
-
 import numpy as np
 
 from sparseoco.passes import Floats, Passes, Question, Totals
@@ -35,5 +33,6 @@ class WeighedPasses:
         """See `Passes.squares`."""
         return np.asarray(self.passes.squares() * self.inverse**2)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.passes, name)
+    def drop(self, totals: Totals) -> None:
+        """See `Passes.drop`."""
+        self.passes.drop(totals)
