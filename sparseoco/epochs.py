@@ -1,8 +1,8 @@
 """Epoch methods in one process: full passes over rows that are held, and what is played between them.
 
 An epoch of caos-erm begins with a full pass at the iterate that the last one left, then plays its rounds, in one run or
-in `parts` whose states are averaged. `sparseoco.cluster.epochs` does the same with the same pieces on the cluster, and
-gives the same bits.
+in `parts` whose states are averaged; one of cao-rcd begins with margins made afresh, and its rounds are over features.
+`sparseoco.cluster.epochs` does the same with the same pieces on the cluster, and gives the same bits.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.coordinates import ColumnMajor, Coordinates, column_major
 from sparseoco.drivers.epoch import DRAW, ROW_SIZES, Sampled
 from sparseoco.errors import InputError
 from sparseoco.examples import checked_labels, checked_rows
@@ -66,6 +67,11 @@ class Problem(NamedTuple):
     def outputs(self) -> int:
         """Columns of a configuration."""
         return len(self.positive)
+
+    @property
+    def response(self) -> str:
+        """The function of `drivers.outputs` that judges margins."""
+        return "one_vs_rest" if self.outputs > 1 else "binary" if self.positive[0] == 1 else "regression"
 
     @property
     def question(self) -> Question:
@@ -218,9 +224,8 @@ class State(NamedTuple):
         return State(self.state + other.state, self.rounds, first)
 
 
-def mean_state(parts: Any, count: int) -> State:
-    """The mean of `count` states, ``parts(i)`` giving each, added as a tree of fixed shape."""
-    total: State = tree_sum(parts, 0, count)
+def mean_of(total: State, count: int) -> State:
+    """The mean of `count` states, of their sum."""
     return total._replace(state=total.state / count)
 
 
@@ -253,7 +258,8 @@ class SampledEpochs:
             return State(method.state, method.rounds, method.diverged)
 
         if shares:
-            method.state, method.rounds, method.diverged = mean_state(part, len(shares))
+            total = tree_sum(part, 0, len(shares))
+            method.state, method.rounds, method.diverged = mean_of(total, len(shares))
         self._head = self._passes.totals(method.weights(), self.problem.question)
 
     def weights(self) -> Floats:
@@ -269,6 +275,34 @@ class SampledEpochs:
     def diverged(self) -> NDArray[np.int64]:
         """A configuration's round (from 1) in which it diverged, or 0."""
         return self.problem.diverged(self._method.diverged)
+
+
+class CoordinateEpochs:
+    """cao-rcd over features at hand."""
+
+    def __init__(self, problem: Problem, data: ColumnMajor, seed: int) -> None:
+        self.problem = problem
+        self._coordinates = Coordinates(
+            data, problem.configurations, loss=problem.loss, positive=problem.positive, seed=seed
+        )
+
+    def play(self) -> None:
+        """One epoch."""
+        self._coordinates.play()
+
+    def weights(self) -> Floats:
+        """(n_features, columns) at the end of the last epoch."""
+        return self._coordinates.weights()
+
+    def objectives(self) -> Floats:
+        """(configurations,): Σ_j f_j + α‖x‖₁ there."""
+        losses = self.problem.by_configuration(self._coordinates.losses())
+        return np.asarray(losses + self.problem.penalties(self.weights()))
+
+    @property
+    def diverged(self) -> NDArray[np.int64]:
+        """(configurations,) zeros: weights are bounded."""
+        return np.zeros(len(self.problem.configurations), np.int64)
 
 
 def fit_epochs(
@@ -307,7 +341,11 @@ def fit_epochs(
         np.zeros(size, np.int64),
     )
     for members, part in problem.groups():
-        method = SampledEpochs(part, LocalPasses.of(matrix, labels), seed)
+        method: SampledEpochs | CoordinateEpochs
+        if part.algorithm.driver == "coordinate":
+            method = CoordinateEpochs(part, column_major(matrix, labels), seed)
+        else:
+            method = SampledEpochs(part, LocalPasses.of(matrix, labels), seed)
         for epoch in range(epochs):
             method.play()
             fit.objective[epoch, members] = method.objectives()

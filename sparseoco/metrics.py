@@ -26,6 +26,7 @@ METRICS = pa.schema(
         ("rows", pa.int64()),  # learned from so far, all epochs
         ("progressive_loss", pa.float64()),  # mean over the epoch, each example predicted before it is learned
         ("progressive_error", pa.float64()),
+        ("objective", pa.float64()),  # Σ f_j + αψ over all examples learned from, of epoch methods; else null
         ("held_out_rows", pa.int64()),
         ("held_out_loss", pa.float64()),  # of the weights at the end of the epoch
         ("held_out_error", pa.float64()),

@@ -24,7 +24,9 @@ from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from sparseoco.compiling import compiled
+from sparseoco.drivers import outputs
 from sparseoco.drivers.order import key
+from sparseoco.drivers.stream import build_evaluate
 from sparseoco.drivers.tuples import LOAD, STORE
 from sparseoco.functions import mix
 from sparseoco.learners.caos_erm import drifted
@@ -242,6 +244,13 @@ def kernels_for(rule: Rule, penalty: Penalty, loss: Loss) -> Kernels:
         compiled(build_settle(*slots), names, SOURCES, restrict=True),
         compiled(build_sweep(*reading, *shape, tuples), names, SOURCES, restrict=True),
     )
+
+
+@lru_cache(maxsize=16)
+def evaluate_for(loss: Loss, response: str) -> Callable[..., None]:
+    """``evaluate`` of `stream.build_evaluate` for float64 margins; `response` is a function of `outputs`."""
+    function = build_evaluate(getattr(outputs, response), loss.value, loss.slope)
+    return compiled(function, [response, loss.name, "float64"], SOURCES, restrict=True)
 
 
 DRAW = compiled(draw, [], ("drivers/epoch.py", "drivers/order.py", "functions.py"))

@@ -1,0 +1,267 @@
+"""Epoch methods on the cluster: blocks of configurations that go through the data again and again, epoch by epoch.
+
+A method (`Method`) plays an epoch and commits its state; after each its weights are judged by one more pass over all
+examples, whose figures are a cell as any block's (`cluster.block`), at the place where the epoch ends. A run that was
+killed goes on from the last state and ends with the same bits; cells that are there are not made again.
+
+These methods hold their data and predict no example before they learn it: what stands as progressive loss and error is
+that of the training examples under the weights at the epoch's end. ``rows`` counts the examples gone through to learn,
+those of the passes and those of the rounds.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from distributed import Client, get_worker
+from numpy.typing import NDArray
+
+from sparseoco.cluster.block import NO_FOLD, Block, Place, Setting, Tables, cell_path, write_cell
+from sparseoco.cluster.corpus import open_corpus
+from sparseoco.cluster.sampled import SampledOnCluster, problem_of
+from sparseoco.commit import committed, digest_file, digest_value, read_json
+from sparseoco.drivers.batch import MARGINS
+from sparseoco.drivers.epoch import evaluate_for
+from sparseoco.drivers.kernels import TALLY
+from sparseoco.drivers.order import fold_rows
+from sparseoco.epochs import Problem
+from sparseoco.errors import SparseocoError
+from sparseoco.losses import find_loss
+from sparseoco.model import write_model
+from sparseoco.passes import CHUNK_ROWS, Floats, Shape, Span, leaf_bounds, tree_sum
+from sparseoco.shards import Store
+
+Report = Callable[[int], None]
+"""Told how many rows of the data, over all epochs, lie behind."""
+
+
+class Method(Protocol):
+    """A block of configurations under way."""
+
+    problem: Problem
+    epoch: int
+    """Epochs that lie behind, as the state that is committed has it."""
+
+    def play(self) -> None:
+        """One epoch more; its state is committed when it returns."""
+
+    def weights(self) -> Floats:
+        """(n_features, columns) at the end of the last epoch."""
+
+    @property
+    def rows(self) -> int:
+        """Examples gone through in an epoch."""
+
+    @property
+    def diverged(self) -> NDArray[np.int64]:
+        """A configuration's round (from 1) in which it diverged, or 0."""
+
+
+METHODS: dict[str, Callable[[Client, Block, Problem, Store, Path], Method]] = {"epoch": SampledOnCluster}
+"""By the driver of the algorithm; each begins where a state in the folder given, which is its own, left off."""
+
+
+def run_epoch_block(
+    client: Client,
+    block: Block,
+    store: Store,
+    cells: Path,
+    work: Path,
+    report: Report,
+    *,
+    goes_on: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Run a block of an epoch method to its last epoch, committing a cell at the end of each (see `cell_path`).
+
+    Its state is kept in a folder of `work`, which all workers see, and removed in the end unless the block `goes_on`.
+    Gives False if `stopped` said so before the end. Raises `InputError` for what has no meaning or does not fit in a
+    worker, `SparseocoError` for what cannot be run (`StorageError`: a shard that cannot be trusted, a full disk).
+    """
+    paths = {epoch: cell_path(cells, block, Place(epoch, store.n_rows)) for epoch in range(1, block.setting.epochs + 1)}
+    if all(path.exists() for path in paths.values()):
+        return True
+    folder = work / block.digest
+    method = begin(client, block, store, folder)
+    frequencies = store.document_frequencies()
+    for epoch, path in paths.items():
+        if stopped():
+            return False
+        started = time.monotonic()
+        if method.epoch < epoch:
+            method.play()
+        if method.epoch == epoch and not path.exists():
+            tables = _tables(client, method, block, store, folder, frequencies)
+            for own in tables:
+                own["timings"] = [{"epoch": epoch, "seconds": (time.monotonic() - started) / len(tables)}]
+            write_cell(path, block, Place(epoch, store.n_rows), tables)
+        report(epoch * store.n_rows)
+    if not goes_on:
+        shutil.rmtree(folder, ignore_errors=True)
+    return True
+
+
+def train_epoch_block(client: Client, block: Block, store: Store, model: Path, work: Path, report: Report) -> None:
+    """Run a block of one configuration and commit its model to the folder `model`, unless it is there already.
+
+    Raises as `run_epoch_block`, and `SparseocoError` if the configuration diverges.
+    """
+    setting = block.setting
+    if (model / "model.json").exists():
+        there = read_json(model / "model.json")
+        if (there.get("block"), there.get("epochs")) == (block.digest, setting.epochs):
+            return
+    folder = work / block.digest
+    cells = folder / "cells"
+    run_epoch_block(client, block, store, cells, work, report, goes_on=True)
+    ends = [
+        read_json(cell_path(cells, block, Place(epoch, store.n_rows)))["results"][0]["tables"]["metrics"][0]
+        for epoch in range(1, setting.epochs + 1)
+    ]
+    (parameters,) = block.configurations
+    if ends[-1]["status"] != "ok":
+        raise SparseocoError(f"{block.algorithm} {ends[-1]['reason']} with {parameters}: choose a smaller R.")
+    settings = setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
+    description = {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest, **settings}
+    columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
+    curve = [{name: end[name] for name in columns} for end in ends]
+    write_model(model, begin(client, block, store, folder).weights(), store, description, curve)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def begin(client: Client, block: Block, store: Store, folder: Path) -> Method:
+    """The method of a block, where its last state left it. Raises `InputError` as `Problem.of`."""
+    problem = problem_of(block, store)
+    return METHODS[problem.algorithm.driver](client, block, problem, store, folder)
+
+
+class Judgement(NamedTuple):
+    """Sums over examples, those learned from and those held out: of losses, and of errors, a configuration each."""
+
+    rows: NDArray[np.int64]  # (2,)
+    loss_sum: Floats  # (2, configurations)
+    error_count: NDArray[np.int64]
+
+    def __add__(self, other: Any) -> "Judgement":
+        return Judgement(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def _tables(
+    client: Client, method: Method, block: Block, store: Store, folder: Path, frequencies: NDArray[np.int64]
+) -> list[Tables]:
+    """Each configuration's rows of the epoch that has ended, but for the timings."""
+    problem, weights = method.problem, method.weights()
+    judged = _judge(client, weights, problem, block.setting, store, folder)
+    bins, features = _frequency_bins(frequencies)
+    kept = np.zeros((features.size, weights.shape[1]), np.int64)
+    TALLY(weights, bins, kept)
+    kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
+    penalties, diverged = problem.penalties(weights), method.diverged
+    learned, held_out = (max(int(rows), 1) for rows in judged.rows)
+    tables: list[Tables] = []
+    for i, configuration_diverged in enumerate(diverged):
+        broken = bool(configuration_diverged) or not np.isfinite(judged.loss_sum[0, i])
+        curve = {
+            "rows": method.epoch * method.rows,
+            "progressive_loss": float(judged.loss_sum[0, i] / learned),
+            "progressive_error": float(judged.error_count[0, i] / learned),
+        }
+        metrics = {
+            "epoch": method.epoch,
+            **curve,
+            "objective": float(judged.loss_sum[0, i] + penalties[i]),
+            "held_out_rows": int(judged.rows[1]),
+            "held_out_loss": float(judged.loss_sum[1, i] / held_out) if judged.rows[1] else None,
+            "held_out_error": float(judged.error_count[1, i] / held_out) if judged.rows[1] else None,
+            "nonzeros": int(kept[:, i].sum()),
+            "status": "diverged" if broken else "ok",
+            "reason": f"diverged in round {configuration_diverged:,}" if broken else "",
+        }
+        by_frequency = [
+            {
+                "documents_from": 2 ** (b - 1),
+                "documents_to": 2**b - 1,
+                "features": int(features[b]),
+                "kept": int(kept[b, i]),
+            }
+            for b in range(1, features.size)
+            if features[b]
+        ]
+        tables.append({"metrics": [metrics], "curves": [curve], "kept": by_frequency})
+    return tables
+
+
+def _frequency_bins(frequencies: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(bin of each feature, features in each bin): 0 for those in no document, 1 for one, 2 for 2–3, 3 for 4–7, …"""
+    bins = np.frexp(frequencies.astype(np.float64))[1].astype(np.int64)
+    return bins, np.bincount(bins)
+
+
+def _judge(
+    client: Client, weights: Floats, problem: Problem, setting: Setting, store: Store, folder: Path
+) -> Judgement:
+    """Losses and errors of all examples, in tasks over runs of leaves; leaf by leaf, so that no bit depends on them."""
+    path = folder / "judged.npy"
+    with committed(path) as temporary, temporary.open("wb") as file:
+        np.save(file, weights)
+    bounds = leaf_bounds(Span(), Shape(store.n_rows, store.n_features, store.manifest.nonzeros))
+    slots = sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
+    count = min(len(bounds), 4 * slots)
+    runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
+    digest = digest_value([digest_file(path), str(path), setting.digest])
+    futures = [
+        client.submit(
+            _judge_leaves,
+            str(store.folder.resolve()),
+            run,
+            str(path),
+            (problem.loss.name, problem.response),
+            problem.outputs,
+            (setting.seed, setting.fold, setting.folds),
+            key=f"judge-{digest}-{run[0][0]}-{run[-1][1]}",
+        )
+        for run in runs
+    ]
+    leaves = [leaf for future in futures for leaf in future.result()]
+    whole: Judgement = tree_sum(leaves.__getitem__, 0, len(leaves))
+    return whole
+
+
+def _judge_leaves(
+    store: str,
+    bounds: list[tuple[int, int]],
+    weights_path: str,
+    response: tuple[str, str],
+    outputs: int,
+    fold: tuple[int, int, int],
+) -> list[Judgement]:
+    corpus = open_corpus(Store.open(store), Path(get_worker().local_directory))
+    weights = np.asarray(np.load(weights_path, mmap_mode="r"))
+    evaluate = evaluate_for(find_loss(response[0]), response[1])
+    seed, held_fold, folds = fold
+    configurations = weights.shape[1] // outputs
+    found = []
+    for first, last in bounds:
+        judged = Judgement(
+            np.zeros(2, np.int64), np.zeros((2, configurations)), np.zeros((2, configurations), np.int64)
+        )
+        failed = np.zeros(configurations, np.int64)
+        for start in range(first, last, CHUNK_ROWS):
+            stop = min(start + CHUNK_ROWS, last)
+            indptr, indices, counts, labels = corpus.rows(start, stop)
+            z = np.empty((labels.size, weights.shape[1]))
+            MARGINS(indptr, indices, counts, weights, z)
+            held_out = np.zeros(labels.size, np.bool_)
+            if held_fold != NO_FOLD:
+                held_out[fold_rows(seed, start, stop, held_fold, folds) - start] = True
+            for side, chosen in enumerate((~held_out, held_out)):
+                truth = labels[chosen].astype(np.float64)
+                sums = judged.loss_sum[side], judged.error_count[side]
+                evaluate(z[chosen], truth, outputs, failed, *sums, np.zeros(weights.shape[1]))
+                judged.rows[side] += truth.size
+        judged.loss_sum[:, failed > 0] = np.nan
+        found.append(judged)
+    return found

@@ -1,0 +1,243 @@
+"""caos-erm on the cluster: the full pass as `cluster.passes` makes it, then the rounds, in one task or in parts.
+
+placement = serial is the paper's own. One task plays all rounds: it fetches the examples it draws from its worker's
+corpus, a few thousand at a time, and their slopes from the files of the pass. Cost: the rounds take as long as on one
+thread, whatever the cluster; a worker holds three numbers a feature and column (Z, Δ and, corrected, the pass's
+gradient) and lays out the shards that are drawn from, sooner or later all of them. Nothing is lost.
+
+placement = parallel: part p of `parts` owns a run of the examples and plays its share of the rounds on them alone, from
+the state that the epoch began with; then the parts' states are averaged (see `epochs.Blocks.shares`, `epochs.State`).
+How many parts there are is a parameter, never the number of workers, so bits do not depend on the cluster. Cost: as
+serial in every worker that plays, on its own shards only, and `parts` states of features × columns that go from worker
+to worker in a tree. What is lost: a part does not see what the others do until the epoch ends, so that an epoch goes
+as far as one of rounds/parts rounds with less noise, and its first epochs, far from the optimum, overshoot; corrected
+estimates (which it needs) let it settle all the same. One part gives the bits of serial.
+
+Either way the state of an epoch is committed before the next begins, in one file (see `checkpoints`): Z and Δ
+(features, slots, columns), the rounds played and the weights they give.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from distributed import Client, Future, get_worker
+from numpy.typing import NDArray
+
+from sparseoco.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.cluster.block import Block
+from sparseoco.cluster.corpus import open_corpus
+from sparseoco.cluster.passes import ClusterPasses, PassFiles
+from sparseoco.cluster.tasks import ENDING
+from sparseoco.commit import committed, digest_value
+from sparseoco.drivers.epoch import Sampled
+from sparseoco.epochs import Blocks, Problem, Share, State, mean_of, play_share, row_sizes
+from sparseoco.errors import SparseocoError, StorageError
+from sparseoco.passes import Floats, Span
+from sparseoco.shards import Store
+
+
+class SampledOnCluster:
+    """A block of caos-erm; see `cluster.epochs.Method`. Its files are in `folder`."""
+
+    def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Path) -> None:
+        self.problem, self.epoch = problem, 0
+        self.diverged = np.zeros(len(problem.configurations), np.int64)
+        self._client, self._block, self._store, self._folder = client, block, store, folder.resolve()
+        setting = block.setting
+        span = Span(seed=setting.seed, fold=setting.fold, folds=setting.folds)
+        self._passes = ClusterPasses(client, store, self._folder / "passes", span)
+        sizes = self._sizes()
+        blocks = Blocks.of(sizes, problem.configurations[0]["batch"])
+        self._shares = blocks.shares(problem.configurations[0])
+        played = sum(share.rounds for share in self._shares) * blocks.batch
+        self.rows = sizes.size + played
+        self._weights = np.zeros((problem.n_features, problem.outputs * len(problem.configurations)))
+        for path in sorted(self._folder.glob("state-*.npz"), key=_epoch_of, reverse=True):
+            with suppress(StorageError):
+                self._take_up(path)
+                break
+
+    def weights(self) -> Floats:
+        """(n_features, columns) at the end of the last epoch."""
+        return self._weights
+
+    def play(self) -> None:
+        """A full pass, the rounds, a state committed; what the last epoch left is then removed."""
+        files = self._passes.run(self._weights, self.problem.question)
+        target = self._state_path(self.epoch + 1)
+        if self._shares:
+            self._rounds(files, target).result()
+        else:  # no example has a feature: there is nothing to learn
+            _commit(self.problem.sampled(), self.epoch + 1, target)
+        self._take_up(target)
+        for name in (
+            self._state_path(self.epoch - 1),
+            *(path for each in files for path in (each.weights, each.total, *each.slopes)),
+        ):
+            name.unlink(missing_ok=True)
+
+    def _rounds(self, files: list[PassFiles], target: Path) -> Future:
+        """The shares of the rounds, their sum as a tree from worker to worker, and the state it leaves."""
+        before = self._state_path(self.epoch)
+        name = f"{self._block.digest}-{digest_value(str(target))[:16]}"
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        slots = [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
+        description = self._block.model_dump(mode="json")
+        parts = [
+            self._client.submit(
+                _play,
+                description,
+                str(self._store.folder.resolve()),
+                str(before) if before.exists() else None,
+                str(self._sizes_path),
+                files,
+                share,
+                self.epoch + 1,
+                key=f"rounds-{name}-{share.part}",
+                # Where a part's shards lie already, as passes spread them.
+                workers=[slots[i * len(slots) // len(self._shares)]],
+                allow_other_workers=True,
+            )
+            for i, share in enumerate(self._shares)
+        ]
+
+        def added(first: int, last: int) -> Future:
+            if last - first == 1:
+                return parts[first]
+            middle = (first + last) // 2
+            return self._client.submit(
+                _add, added(first, middle), added(middle, last), key=f"rounds-{name}-{first}-{last}"
+            )
+
+        whole = added(0, len(parts))
+        paths = str(self._store.folder.resolve()), str(target)
+        return self._client.submit(_finish, description, *paths, whole, len(parts), self.epoch + 1, key=f"state-{name}")
+
+    def _sizes(self) -> Floats:
+        """L_j of the examples of the span, made once."""
+        if not self._sizes_path.exists():
+            bounds = self._passes.bounds
+            futures = [
+                self._client.submit(
+                    _sizes,
+                    str(self._store.folder.resolve()),
+                    self._passes.span,
+                    bounds[i : i + 16],
+                    key=f"sizes-{self._block.setting.digest}-{digest_value(str(self._folder))[:16]}-{i}",
+                )
+                for i in range(0, len(bounds), 16)
+            ]
+            with committed(self._sizes_path) as temporary, temporary.open("wb") as file:
+                np.save(file, np.concatenate([np.zeros(0), *(future.result() for future in futures)]))
+        return np.asarray(np.load(self._sizes_path, mmap_mode="r"))
+
+    @property
+    def _sizes_path(self) -> Path:
+        return self._folder / "sizes.npy"
+
+    def _state_path(self, epoch: int) -> Path:
+        return self._folder / f"state-{epoch}.npz"
+
+    def _take_up(self, path: Path) -> None:
+        """Go on from a state. Raises `StorageError` if it cannot be trusted."""
+        with read_checkpoint(path) as (description, read):
+            self._weights = read("weights")
+            self.diverged = self.problem.diverged(read("diverged"))
+            self.epoch = int(description["epoch"])
+
+
+class _SlopeFiles:
+    """Slopes of a pass at any positions of its span, out of the files of its leaves."""
+
+    def __init__(self, files: list[PassFiles]) -> None:
+        self._leaves = [[np.load(path, mmap_mode="r") for path in each.slopes] for each in files]
+        self._starts = np.cumsum([0, *(len(leaf) for leaf in self._leaves[0])])
+
+    def __call__(self, positions: NDArray[np.int64], /) -> Floats:
+        leaf = np.searchsorted(self._starts, positions, side="right") - 1
+        order = np.argsort(leaf, kind="stable")
+        runs = np.split(order, np.flatnonzero(np.diff(leaf[order])) + 1)
+        out = np.empty((positions.size, sum(leaves[0].shape[1] for leaves in self._leaves)))
+        for run in runs:
+            number = leaf[run[0]]
+            column = 0
+            for leaves in self._leaves:
+                part = leaves[number]
+                out[run, column : column + part.shape[1]] = part[positions[run] - self._starts[number]]
+                column += part.shape[1]
+        return out
+
+
+def _play(
+    description: dict[str, Any],
+    store: str,
+    before: str | None,
+    sizes: str,
+    files: list[PassFiles],
+    share: Share,
+    epoch: int,
+) -> State:
+    """One share of the rounds of an epoch, on a worker."""
+    block, opened = Block.model_validate(description), Store.open(store)
+    problem = problem_of(block, opened)
+    method, setting, first = problem.sampled(), block.setting, problem.configurations[0]
+    if before is not None:
+        with read_checkpoint(Path(before)) as (described, read):
+            read("state", method.state)
+            read("diverged", method.diverged)
+            method.rounds = int(described["rounds"])
+    corpus = open_corpus(opened, Path(get_worker().local_directory))
+    span = Span(seed=setting.seed, fold=setting.fold, folds=setting.folds)
+    gradient = None
+    if first["estimate"] == "corrected":
+        gradient = np.hstack([np.load(each.total)["gradient"] for each in files])
+    rounds = play_share(
+        method,
+        corpus,
+        span.rows(corpus.n_rows, 0, corpus.n_rows),
+        _SlopeFiles(files),
+        gradient,
+        Blocks.of(np.load(sizes), first["batch"]),
+        share,
+        setting.seed,
+        epoch,
+    )
+    worker = get_worker()
+    for _ in rounds:
+        if worker.status in ENDING:
+            raise SparseocoError("The worker was asked to end.")
+    return State(method.state, method.rounds, method.diverged)
+
+
+def _add(a: State, b: State) -> State:
+    return a + b
+
+
+def _finish(description: dict[str, Any], store: str, target: str, total: State, count: int, epoch: int) -> None:
+    """Commit the state that the parts' sum gives."""
+    method = problem_of(Block.model_validate(description), Store.open(store)).sampled()
+    method.state, method.rounds, method.diverged = mean_of(total, count)
+    _commit(method, epoch, Path(target))
+
+
+def _commit(method: Sampled, epoch: int, target: Path) -> None:
+    arrays = {"state": method.state, "diverged": method.diverged, "weights": method.weights()}
+    write_checkpoint(target, {"epoch": epoch, "rounds": method.rounds}, arrays.items())
+
+
+def _sizes(store: str, span: Span, bounds: list[tuple[int, int]]) -> Floats:
+    corpus = open_corpus(Store.open(store), Path(get_worker().local_directory))
+    return np.concatenate([row_sizes(corpus, span, start, stop) for start, stop in bounds])
+
+
+def problem_of(block: Block, store: Store) -> Problem:
+    """What a block asks of a store. Raises `InputError` as `Problem.of`."""
+    setting = block.setting
+    classes = max(2, len(store.classes)) if store.classes else None
+    return Problem.of(block.algorithm, setting.loss, setting.penalty, block.configurations, classes, store.n_features)
+
+
+def _epoch_of(path: Path) -> int:
+    return int(path.stem.split("-")[1])
