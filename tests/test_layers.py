@@ -15,7 +15,7 @@ LAYERS = [
     {"losses", "penalties"},
     {"learners"},
     {"grid", "drivers", "shards", "text", "examples", "history"},
-    {"learner", "bounds", "ingest", "generate", "passes", "optimum"},
+    {"learner", "bounds", "coordinates", "ingest", "generate", "passes", "optimum"},
     {"metrics", "epochs", "regret", "selection", "archives", "conversions", "estimators"},
     {"model", "corpora"},
     {"prediction", "evaluation"},

@@ -6,6 +6,7 @@ A new learner is one file, one line here, and one oracle in the tests.
 from sparseoco.errors import InputError
 from sparseoco.learners.adagrad import ADAGRAD
 from sparseoco.learners.cao_ftrl import AO_FTRL, AO_GD, CAO_FTRL, FTRL_PROXIMAL
+from sparseoco.learners.cao_rcd import CAO_RCD
 from sparseoco.learners.caos_erm import CAOS_ERM
 from sparseoco.learners.caos_ftrl import CAOS_FTRL
 from sparseoco.learners.cl_fobos import CL_FOBOS
@@ -38,6 +39,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         CAO_FTRL,
         CAOS_FTRL,
         CAOS_ERM,
+        CAO_RCD,
     )
 }
 

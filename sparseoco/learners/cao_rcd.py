@@ -1,0 +1,137 @@
+"""CAO-RCD: CAO-FTRL on F = Σ_j f_j + α‖x‖₁ by randomly drawn coordinates, each weighed by one over its chance.
+
+    x_{t+1} as `cao_ftrl` with λ = α,    ĝ_t = ∇_{Π_t}F(x_t)/p_{Π_t},    g̃_t = g̃_{Π_t}/p_{Π_t},    p_Π ∝ (S_Π L_Π)^{2/3}
+
+Source: Mohri and Yang (2015), Theorem 7 and Corollary 4; with blocks of more than one coordinate Corollary 5.
+
+Round t draws a block Π_t of `batch` features with consecutive ids (one, for Corollary 4). S_Π = Σ_{i∈Π} R, the sides
+of its box; L_Π = √(Σ_{i∈Π} L_i²) bounds the 2-norm of its part of the gradient and L_i = Σ_j |a_{j,i}|·ℓ_j bounds
+|∇_iF|, where ℓ_j bounds |dℓ/dz| on example j: 1 for logistic and hinge; for the losses without a Lipschitz constant
+the largest in the box, where |z_j| ≤ R‖a_j‖₁: 2(1 + R‖a_j‖₁) for squared hinge and |y_j| + R‖a_j‖₁ for squared.
+Features in no example are never drawn.
+
+The prediction of ∇_iF, divided by p like the gradient, is
+
+- none: 0;
+- half: L_i/2, the paper's. It is derived from |g − g̃| ≤ max(L − g̃, g̃), which holds for gradients of one sign only;
+- last: the gradient of the coordinate when it was drawn last, which is known when it is drawn again.
+
+In Corollary 5 "g̃_{t,i} = L_i/2" has the index of a block where the prediction needs one of a coordinate: read here as
+half of each coordinate's own bound. The prediction is made for the block that is drawn (Theorem 7), so it displaces
+the weights of this block, in its round, and no other's.
+
+Symbols: `Z`, `Delta`, `g_last` as `cao_ftrl`.
+
+Why lazy is exact: between two draws of a coordinate Z and Δ stand still and the threshold tα grows, so its weight is
+
+    x(t) = −clip((R/Δ)·soft(Z, tα), ±R) :    ±R while |Z| − tα ≥ Δ, then a straight line, then 0 from t = |Z|/α on.
+
+Three pieces, linear in t (`piece`). So is every margin, as long as no piece of a feature of its row ends.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numba.extending import register_jitable
+
+from sparseoco.errors import InputError
+from sparseoco.learners.cao_ftrl import TICKS, minimizer, played, stiffness, terms
+from sparseoco.learners.caos_erm import ALPHA, rounds
+from sparseoco.learners.definition import Algorithm, Parameter, Rule, no_time, one_of, positive, same, whole
+from sparseoco.losses import Loss
+from sparseoco.penalties import Penalty, soft
+
+
+@register_jitable
+def weight(Z, Delta, g_tilde, t, R, alpha):
+    """x_t of a coordinate predicted by g̃."""
+    return minimizer(Z + g_tilde, Delta, t, terms(R, alpha, 1.0, t, 1.0), soft, (stiffness, no_time))
+
+
+@register_jitable
+def observe(Z, Delta, x, g_hat, g_tilde, t, R, alpha):
+    """Z and Δ after the round t that drew the coordinate at x."""
+    return played(Z, Delta, x, g_hat, g_hat - g_tilde, terms(R, alpha, 1.0, t, 1.0))
+
+
+@register_jitable
+def piece(Z, Delta, t, R, alpha):
+    """(value, slope, lasts): x_s = value + slope·(s − t) in the rounds s = t, …, t + lasts − 1 if they do not draw it.
+
+    A line that is over before the next round has slope 0, so that |slope| ≤ R: sums of lines do not lose digits.
+    """
+    value = weight(Z, Delta, 0.0, t, R, alpha)
+    excess = abs(Z) - t * alpha
+    if excess <= 0.0 or alpha == 0.0:
+        return value, 0.0, math.inf
+    if excess >= Delta:
+        return value, 0.0, np.floor((excess - Delta) / alpha) + 1.0
+    lasts = np.ceil(excess / alpha)
+    return value, math.copysign(R * alpha / Delta, Z) if lasts > 1.0 else 0.0, lasts
+
+
+BOUNDED_IN_BOX = ("squared_hinge", "squared")
+
+
+def lipschitz(loss: Loss) -> bool:
+    """Whether |dℓ/dz| ≤ 1 for every margin, so that no bound of the gradient depends on the box."""
+    return loss.name in ("logistic", "hinge")
+
+
+def slope_bounds(loss: Loss, norms: Any, sizes: Any, R: float) -> Any:
+    """ℓ_j, the largest |dℓ/dz| of each example in the box, from ‖a_j‖₁ and |y_j| (examples,)."""
+    if lipschitz(loss):
+        return np.ones_like(norms)
+    return 2.0 * (1.0 + R * norms) if loss.name == "squared_hinge" else sizes + R * norms
+
+
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    if not lipschitz(loss) and loss.name not in BOUNDED_IN_BOX:
+        raise InputError(f"cao-rcd draws by bounds on the slopes of the loss, and loss={loss.name!r} has none here.")
+    slots = ("Z", "Delta", "g_last") if parameters["predict"] == "last" else ("Z", "Delta")
+    return Rule(no_time, same, weight, observe, slots, ("R", "alpha"), TICKS, False)
+
+
+PREDICTIONS = ("none", "half", "last")
+SAMPLES = ("uniform", "lipschitz")
+CAO_RCD = Algorithm(
+    name="cao-rcd",
+    formula="x_{t+1} = argmin_{|x| ≤ R} (ĝ_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)α|x|, ĝ_t = ∇_iF(x_t)/p_i, "
+    "p_i ∝ (R L_i)^{2/3}, L_i ≥ |∇_iF|",
+    source="Mohri and Yang 2015, Theorem 7, Corollaries 4 and 5",
+    parameters=(
+        Parameter("R", 1.0, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.3, 1.0)),
+        ALPHA,
+        Parameter(
+            "rounds",
+            "pass",
+            "rounds an epoch; by default as many as are expected to read as many nonzeros as there are",
+            rounds,
+            static=True,
+        ),
+        Parameter("batch", 1, "features in a block, with consecutive ids", whole, static=True),
+        Parameter(
+            "predict",
+            PREDICTIONS[0],
+            "what the drawn coordinate's gradient is taken to be: 0, half its bound (the paper's), or its last one",
+            one_of(*PREDICTIONS),
+            choices=PREDICTIONS,
+            static=True,
+        ),
+        Parameter(
+            "sample",
+            SAMPLES[1],
+            "a block's chance to be drawn: the same for all, or by the bound of its gradient and its box",
+            one_of(*SAMPLES),
+            choices=SAMPLES,
+            static=True,
+        ),
+    ),
+    penalties=("l1",),
+    rule=rule,
+    module=__name__,
+    why="between two draws its weights move along straight lines, which only l1 gives",
+    driver="coordinate",
+)
