@@ -31,6 +31,10 @@ class Place(NamedTuple):
     epoch: int
     position: int
 
+    def rows_behind(self, n_rows: int) -> int:
+        """Rows of the stream that lie behind it, all epochs, of `n_rows` each."""
+        return (self.epoch - 1) * n_rows + self.position
+
 
 class Description(BaseModel):
     """A value that names what it describes."""

@@ -59,10 +59,6 @@ class Course:
         curves = [self.curves[number] for number in numbers]
         return Course(block, self.learner.select(numbers), self.place, before, curves, self.seconds)
 
-    def rows_gone_by(self, n_rows: int) -> int:
-        """Rows of the stream that lie behind, all epochs."""
-        return (self.place.epoch - 1) * n_rows + self.place.position
-
     def advance(self, corpus: Corpus, goal: Place) -> Iterator[None]:
         """Learn up to `goal`, in steps small enough to be interrupted between them."""
         n_rows, setting = corpus.n_rows, self.block.setting

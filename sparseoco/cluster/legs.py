@@ -62,7 +62,7 @@ def run_block(
     looked = kept = time.monotonic()
     for leg in wanted:
         for _ in course.advance(corpus, leg):
-            report(course.rows_gone_by(corpus.n_rows))
+            report(course.place.rows_behind(corpus.n_rows))
             now = time.monotonic()
             if now - looked < LOOK_SECONDS:
                 continue

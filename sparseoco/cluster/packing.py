@@ -12,6 +12,7 @@ from distributed import Client
 
 from sparseoco.cluster.block import Block, Place, Setting
 from sparseoco.cluster.connect import worker_shape
+from sparseoco.cluster.corpus import MAPPED_BYTES
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.drivers.columns import padded
 from sparseoco.errors import InputError
@@ -24,6 +25,7 @@ STREAM_COLUMNS = 44  # what the stream itself costs a block, in columns: its tim
 MEMORY_SHARE = 0.7  # of what a task may use, where nobody has set a limit; the rest is for all that is not columns
 PROCESS_BYTES = 400 << 20  # an interpreter with its libraries and what it has compiled
 CHUNK_BYTES = 64 << 20  # rows gathered, pieces of a sweep, of a state that is written
+EPOCH_NUMBERS = 6  # float64 a feature and column that an epoch method and its passes hold at once
 FEATURE_BYTES = 40  # frequencies, their bins and what it takes to make them
 
 
@@ -61,6 +63,12 @@ class Room(NamedTuple):
     column_bytes: float
 
 
+def corpus_bytes(store: Store) -> int:
+    """Bytes of a store's rows as they are laid out."""
+    entry = store.indices_dtype.itemsize + store.counts_dtype.itemsize
+    return store.n_rows * (8 + store.labels_dtype.itemsize) + store.manifest.nonzeros * entry
+
+
 def pack(
     packs: Mapping[Pack, Sequence[Configuration]], options: SearchOptions, store: Store, room: Room, *, goes_on: bool
 ) -> list[Job]:
@@ -94,7 +102,8 @@ def room_for(client: Client, options: SearchOptions, store: Store) -> Room:
     column_bytes = memory * MEMORY_SHARE
     if options.max_memory is not None:
         threads = max(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
-        corpus = store.n_rows * (8 + store.labels_dtype.itemsize)  # the rows themselves are mapped from disk
+        corpus = corpus_bytes(store)
+        corpus = corpus if corpus <= MAPPED_BYTES else 0  # rows of a larger one are read when wanted
         task = (options.max_memory - PROCESS_BYTES - corpus) / threads
         column_bytes = min(column_bytes, task - CHUNK_BYTES - FEATURE_BYTES * store.n_features)
     if options.halving is not None or options.patience is not None:
@@ -162,12 +171,15 @@ def _outputs(store: Store) -> int:
 
 def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, options: Any, store: Store) -> int:
     """State of a block, padding and stamps included; `options` say loss, penalty and dtype."""
+    dtype = np.dtype(options.dtype)
+    if find_algorithm(algorithm).driver != "stream":
+        return EPOCH_NUMBERS * 8 * store.n_features * configurations * _outputs(store)
     column = bytes_per_column(
         algorithm,
         store.n_features,
-        options.dtype,
+        dtype,
         loss=options.loss,
         penalty=options.penalty,
         parameters=parameters,
     )
-    return padded(configurations * _outputs(store), np.dtype(options.dtype)) * column + 8 * store.n_features
+    return padded(configurations * _outputs(store), dtype) * column + 8 * store.n_features

@@ -6,19 +6,21 @@ what is missing, and ends with the tables of one that was never disturbed.
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from distributed import Client
 
 from sparseoco.cluster.block import NO_FOLD, Cells, Key, Place, Setting, Tables, identity
+from sparseoco.cluster.epoch_jobs import run_epoch_jobs
 from sparseoco.cluster.legs import Folders
-from sparseoco.cluster.packing import Pack, pack, room_for
-from sparseoco.cluster.stages import Stage, epochs_without_improvement, plan_stages, survivors
+from sparseoco.cluster.packing import Pack, Room, pack, room_for
+from sparseoco.cluster.stages import Stage, epochs_without_improvement, plan_stages, survivors, whole_run
 from sparseoco.cluster.states import held_together, remove_states
 from sparseoco.cluster.tasks import Meter, Progress, run_jobs
 from sparseoco.config import Configuration, SearchOptions
+from sparseoco.learners import find_algorithm
 from sparseoco.metrics import SEARCH_TABLES
 from sparseoco.shards import Store
 
@@ -33,7 +35,8 @@ def run_search(
 ) -> Tables:
     """The tables of a search, rows in order of configuration, fold and epoch; cells and states are kept in `folder`.
 
-    What cannot be run, was dropped, stopped early or left when the time was over becomes rows with the reason.
+    Learners of a stream go stage by stage; epoch methods run whole, for they are judged by where they settle. What
+    cannot be run, was dropped, stopped early or left when the time was over becomes rows with the reason.
 
     Raises `InputError` if not even one configuration fits in memory, `SparseocoError` for what would stop every block
     (a damaged shard, a full disk).
@@ -44,22 +47,28 @@ def run_search(
     search.folders.stop.unlink(missing_ok=True)
     search.cells.refresh()
     room = room_for(client, options, store)
-    meter = Meter("search", search.keys(search.alive), options.epochs * store.n_rows, progress)
-    for stage in plan_stages(options, store.n_rows, len(search.alive)):
+    meter = Meter("search", search.keys([*search.alive, *search.whole]), options.epochs * store.n_rows, progress)
+
+    def finish(stage: Stage, names: Sequence[str], run: Callable[..., dict[Key, str]], room: Room) -> bool:
+        jobs = pack(search.missing(stage, names), options, store, room, goes_on=stage.rule != "end")
+        waiting = {key for job in jobs for key in job.block.keys}
+        meter.reach([key for key in search.keys(names) if key not in waiting], stage.goal.rows_behind(store.n_rows))
+        search.failures |= run(client, jobs, store, search.folders, meter, deadline)
+        search.cells.refresh()
+        return search.complete(stage, names)
+
+    done = True
+    for stage in plan_stages(options, store.n_rows, len(search.alive)) if search.alive else ():
         if stage.rule == "halving" and len(search.alive) == 1:
             continue
-        jobs = pack(search.missing(stage), options, store, room, goes_on=stage.rule != "end")
-        waiting = {key for job in jobs for key in job.block.keys}
-        behind = (stage.goal.epoch - 1) * store.n_rows + stage.goal.position
-        meter.reach([key for key in search.keys(search.alive) if key not in waiting], behind)
-        search.failures |= run_jobs(client, jobs, store, search.folders, meter, deadline)
-        search.cells.refresh()
-        if not search.complete(stage):
+        done = finish(stage, search.alive, run_jobs, room)
+        if not done:
             break
-        gone = search.decide(stage)
-        meter.reach(search.keys(gone))
+        meter.reach(search.keys(search.decide(stage)))
         remove_states(search.folders.states, search.settings, set(search.alive))
-    else:
+    one_by_one = room._replace(tasks=1)
+    done = finish(whole_run(options, store.n_rows), search.whole, run_epoch_jobs, one_by_one) and done
+    if done:
         shutil.rmtree(search.folders.states, ignore_errors=True)
     search.folders.stop.unlink(missing_ok=True)
     return search.tables(configurations)
@@ -89,14 +98,19 @@ class _Ending(NamedTuple):
 
 
 class _Search:
-    """What has been found, who is still in the search (`alive`, by name), and why the others are not."""
+    """What has been found, who is still in the search, by name, and why the others are not.
+
+    `alive` are learners of a stream that were not taken out; `whole`, epoch methods, run whole.
+    """
 
     def __init__(
         self, configurations: Sequence[Configuration], options: SearchOptions, store: Store, folder: Path
     ) -> None:
         self._options, self._n_rows = options, store.n_rows
         self._configurations = {identity(c.algorithm, c.parameters): c for c in configurations}
-        self.alive = list(self._configurations)
+        streams = {name for name, c in self._configurations.items() if find_algorithm(c.algorithm).driver == "stream"}
+        self.alive = [name for name in self._configurations if name in streams]
+        self.whole = [name for name in self._configurations if name not in streams]
         folds = range(options.folds) if options.folds > 1 else [NO_FOLD]
         self.settings = [setting_of(options, store, fold) for fold in folds]
         self.folders = Folders.of(folder)
@@ -108,12 +122,12 @@ class _Search:
         """These configurations in every fold."""
         return [(setting.fold, name) for name in names for setting in self.settings]
 
-    def missing(self, stage: Stage) -> dict[Pack, list[Configuration]]:
-        """What a stage still needs, by what can be run together."""
+    def missing(self, stage: Stage, names: Sequence[str]) -> dict[Pack, list[Configuration]]:
+        """What a stage still needs of these configurations, by what can be run together."""
         held = held_together(self.folders.states, self.settings)
         packs: dict[Pack, list[Configuration]] = {}
         for setting in self.settings:
-            for name in self.alive:
+            for name in names:
                 legs = tuple(leg for leg in stage.legs if self.cells.at(setting.fold, name, leg) is None)
                 if legs and (setting.fold, name) not in self.failures:
                     chosen = self._configurations[name]
@@ -121,9 +135,9 @@ class _Search:
                     packs.setdefault(key, []).append(chosen)
         return packs
 
-    def complete(self, stage: Stage) -> bool:
-        """Whether all that have not failed have come to the end of a stage."""
-        wanted = [key for key in self.keys(self.alive) if key not in self.failures]
+    def complete(self, stage: Stage, names: Sequence[str]) -> bool:
+        """Whether these configurations, but for those that failed, have come to the end of a stage."""
+        wanted = [key for key in self.keys(names) if key not in self.failures]
         return all(self.cells.at(*key, stage.goal) is not None for key in wanted)
 
     def decide(self, stage: Stage) -> list[str]:

@@ -31,9 +31,14 @@ def plan_stages(options: SearchOptions, n_rows: int, configurations: int) -> lis
         # An epoch without improvement is the second at the earliest.
         stops |= {Place(epoch, n_rows): "patience" for epoch in range(1 + options.patience, options.epochs)}
     stops[Place(options.epochs, n_rows)] = "end"
-    ends = {Place(epoch, n_rows) for epoch in range(1, options.epochs + 1)}
-    legs = sorted(ends | set(stops))
+    legs = sorted({*whole_run(options, n_rows).legs, *stops})
     return [Stage(goal, tuple(leg for leg in legs if leg <= goal), stops[goal]) for goal in sorted(stops)]
+
+
+def whole_run(options: SearchOptions, n_rows: int) -> Stage:
+    """All epochs, a leg each, with nobody taken out."""
+    ends = tuple(Place(epoch, n_rows) for epoch in range(1, options.epochs + 1))
+    return Stage(ends[-1], ends, "end")
 
 
 def rung_positions(halving: Halving, n_rows: int, configurations: int) -> list[int]:

@@ -85,7 +85,7 @@ def run_jobs(
             error = future.exception() if future.status == "error" else None
             if future.status == "finished":
                 if future.result():
-                    meter.reach(job.block.keys, _rows(job.legs[-1], store))
+                    meter.reach(job.block.keys, job.legs[-1].rows_behind(store.n_rows))
             elif error is None:
                 raise SparseocoError("The Dask cluster was lost while it worked; run again to go on.")
             elif not stopped:
@@ -103,10 +103,6 @@ def run_jobs(
             if not running and suspects and not stopped:
                 send(suspects.pop(), alone=True)
     return failures
-
-
-def _rows(place: Place, store: Store) -> int:
-    return (place.epoch - 1) * store.n_rows + place.position
 
 
 def _run_on_worker(

@@ -8,12 +8,14 @@ from distributed import Client, get_worker
 from sparseoco.cluster.block import NO_FOLD, Block, Place
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.course import Course, Report
+from sparseoco.cluster.epochs import train_epoch_block
 from sparseoco.cluster.packing import configurations_at_once, room_for
 from sparseoco.cluster.search import setting_of
 from sparseoco.cluster.tasks import Meter, Progress, reason_of, reporter, told_rows
 from sparseoco.commit import read_json
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import SparseocoError
+from sparseoco.learners import find_algorithm
 from sparseoco.model import write_model
 from sparseoco.shards import Store
 
@@ -36,6 +38,13 @@ def train_model(
     setting = setting_of(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
     block = Block(setting=setting, algorithm=configuration.algorithm, configurations=(configuration.parameters,))
     meter = Meter("train", block.keys, epochs * store.n_rows, progress)
+    if find_algorithm(configuration.algorithm).driver != "stream":
+
+        def report(rows: int) -> None:
+            meter.reach(block.keys, rows)
+
+        train_epoch_block(client, block, store, model.resolve(), model.resolve() / ".work", report)
+        return
     with told_rows(client, meter, {block.digest: block}):
         future = client.submit(
             _train_on_worker,
@@ -66,7 +75,7 @@ def train_block(block: Block, store: Store, model: Path, scratch: Path, report: 
     curve: list[dict[str, Any]] = []
     for epoch in range(1, setting.epochs + 1):
         for _ in course.advance(corpus, Place(epoch, corpus.n_rows)):
-            report(course.rows_gone_by(corpus.n_rows))
+            report(course.place.rows_behind(corpus.n_rows))
         ended = int(course.learner.nonzeros()[0])
         marks = [{**mark, "epoch": epoch, "nonzeros": None} for mark in course.curves[0]]
         curve += [*marks[:-1], {**marks[-1], "nonzeros": ended}]
