@@ -32,9 +32,9 @@ def write_checkpoint(path: Path, description: dict[str, Any], arrays: Iterable[t
                     "fortran_order": False,
                     "shape": array.shape,
                 }
-                np.lib.format.write_array_header_1_0(file, header)  # type: ignore[arg-type]
+                np.lib.format.write_array_header_1_0(file, header)
                 for piece in _pieces(array):
-                    file.write(memoryview(np.ascontiguousarray(piece)).cast("B"))
+                    file.write(np.ascontiguousarray(piece).data.cast("B"))
 
 
 @contextmanager

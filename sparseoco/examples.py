@@ -1,5 +1,6 @@
-"""Checks of the rows and labels a user hands over, before any of them is learned."""
+"""Checks of the rows, labels and weights a user hands over, before any of them is learned."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -65,3 +66,18 @@ def checked_labels(y: Any, rows: int, n_classes: int | None) -> np.ndarray:
         row = int(np.flatnonzero(~good)[0])
         raise InputError(f"y of row {row} is {np.asarray(y)[row]!r}; it must be {wanted}.")
     return labels
+
+
+def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtype: np.dtype[Any]) -> np.ndarray:
+    """Weights (n_features, one of `widths`) as they are, real numbers that are finite in `dtype`.
+
+    Raises `InputError`.
+    """
+    values = np.asarray(weights)
+    if values.ndim != 2 or len(values) != n_features or values.shape[1] not in widths or values.dtype.kind not in "iuf":
+        wanted = " or ".join(f"({n_features}, {width})" for width in sorted(widths))
+        raise InputError(f"weights are {values.dtype} of shape {values.shape}; this learner takes numbers of {wanted}.")
+    largest = np.finfo(dtype).max
+    if not (values.max(initial=0) <= largest and values.min(initial=0) >= -largest):  # NaN is neither
+        raise InputError(f"weights hold NaN, an infinity or a value too large for {dtype}.")
+    return values

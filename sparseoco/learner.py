@@ -9,7 +9,7 @@ import numpy as np
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.drivers.columns import Columns, Rows
 from sparseoco.errors import InputError, StorageError
-from sparseoco.examples import checked_labels, checked_rows
+from sparseoco.examples import checked_labels, checked_rows, checked_weights
 from sparseoco.grid import Grid, expand
 from sparseoco.history import History
 from sparseoco.learners import find_algorithm
@@ -85,6 +85,7 @@ class Learner:
         self.dtype = _dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
         self._configurations = expand(definition, grid)
+        self._rested = 0
         static = [parameter.name for parameter in definition.parameters if parameter.static]
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self._configurations):
@@ -179,7 +180,7 @@ class Learner:
     def progress(self) -> Progress:
         """Rows learned, and the loss and errors suffered on them before learning each."""
         return Progress(
-            int(self._blocks[0][1].clock[0]),
+            int(self._blocks[0][1].clock[0]) - self._rested,
             self._gather([block.loss_sum for _, block in self._blocks]),
             self._gather([block.error_count for _, block in self._blocks]),
         )
@@ -204,7 +205,8 @@ class Learner:
     @property
     def diverged(self) -> np.ndarray:
         """A configuration's row (from 1) at which it diverged and was frozen, or 0."""
-        return self._gather([block.diverged for _, block in self._blocks])
+        rounds = self._gather([block.diverged for _, block in self._blocks])
+        return np.where(rounds > 0, rounds - self._rested, 0)
 
     def nonzeros(self, bins: Any = None) -> np.ndarray:
         """Weights that are not zero, over all outputs: (configurations,), or (n_bins, configurations) given each
@@ -222,7 +224,7 @@ class Learner:
         wanted = np.arange(self.n_columns) if columns is None else np.atleast_1d(np.asarray(columns, np.int64))
         out = np.empty((self.n_features, len(wanted)), self.dtype)
         for members, block in self._blocks:
-            own = (members[:, None] * self.n_outputs + np.arange(self.n_outputs)).ravel()
+            own = self._columns_of(members)
             place = {int(column): i for i, column in enumerate(own)}
             here = [(to, place[int(column)]) for to, column in enumerate(wanted) if int(column) in place]
             if here:
@@ -255,6 +257,30 @@ class Learner:
         """(n_features, outputs) of one configuration."""
         return self.weights(configuration * self.n_outputs + np.arange(self.n_outputs))
 
+    def start_from(self, weights: Any, rows: int) -> "Learner":
+        """Begin, before any row was learned, from weights that others have made, as round `rows` + 1.
+
+        weights : (n_features, n_columns), or (n_features, outputs) for every configuration; those beyond a learner's
+        box begin at its wall. rows : rounds that count as played, at least 1; steps and charges go on from there.
+
+        `weights()` then is what was given: exactly, or, where a learner keeps sums of gradients, up to the rounding of
+        their closed form. What else a coordinate keeps, its learner's `from_weight` says; a weight of 0 is as one whose
+        feature was never seen. No coordinate owes anything for the rounds before. `progress`, `diverged` and `history`
+        count what is learned from here on.
+
+        Raises `InputError` for weights that do not fit or are not finite, and where something was learned already.
+        """
+        if isinstance(rows, bool) or int(rows) != rows or not 1 <= rows < 2**53:
+            raise InputError(f"rows={rows!r} must be a whole number of at least 1.")
+        if self._blocks[0][1].clock[0] > 0:
+            raise InputError("Rows were learned already: a learner starts from weights before its first row.")
+        values = checked_weights(weights, self.n_features, {self.n_columns, self.n_outputs}, self.dtype)
+        for members, block in self._blocks:
+            own = self._columns_of(members)
+            block.start_from(values, own % values.shape[1], int(rows))
+        self._rested = int(rows)
+        return self
+
     def select(self, configurations: Sequence[int]) -> "Learner":
         """A learner of these configurations alone, by their numbers, in this order, as narrow as if it had never had
         others: what it learns from here on is, bit for bit, what they would have learned here.
@@ -272,13 +298,16 @@ class Learner:
         for members, block in fewer._blocks:
             sources = [place[chosen[i]] for i in members]
             block.take(sources[0][0], np.array([at for _, at in sources]))
+        fewer._rested = self._rested
         fewer.history = self.history.select(np.array(chosen), self.n_outputs)
         return fewer
 
     def save(self, path: str | Path) -> None:
         """Write everything to one file (npz, no pickle), whole or not at all; equal learners give equal bytes."""
         write_checkpoint(
-            Path(path), {"format": FORMAT, "learner": self._description(self._configurations)}, self._arrays()
+            Path(path),
+            {"format": FORMAT, "learner": self._description(self._configurations), "rested": self._rested},
+            self._arrays(),
         )
 
     @classmethod
@@ -288,6 +317,7 @@ class Learner:
             if description["format"] != FORMAT:
                 raise StorageError(f"{path} was saved by another version of sparseoco; train it again.")
             learner = cls(**description["learner"])
+            learner._rested = int(description["rested"])
             for i, (_, block) in enumerate(learner._blocks):
                 for name, own in block.arrays():
                     read(f"{i}.{name}", own)
@@ -326,6 +356,9 @@ class Learner:
             own = np.ascontiguousarray(indices[entries])
             yield start, stop, Rows(_frozen(indptr[start : stop + 1]), _frozen(own), _frozen(values))
             start = stop
+
+    def _columns_of(self, members: np.ndarray) -> np.ndarray:
+        return (members[:, None] * self.n_outputs + np.arange(self.n_outputs)).ravel()
 
     def _gather(self, parts: list[np.ndarray]) -> np.ndarray:
         out = np.empty(len(self._configurations), parts[0].dtype)

@@ -26,6 +26,12 @@ def soft(v, a):
 
 
 @register_jitable
+def soft_preimage(w, a):
+    """w + sign(w)·a: of the numbers whose soft(·, a) is w, the one nearest to 0."""
+    return w + a if w > 0 else (w - a if w < 0 else w)
+
+
+@register_jitable
 def clip(v, R):
     """v in [−R, R]: the prox of a box for any weight; a NaN stays one."""
     low = R if v > R else v
@@ -34,7 +40,7 @@ def clip(v, R):
 
 @register_jitable
 def value_alone(v, a):
-    """v, of which a loop that sees the whole group takes its share: see `group_factor`."""
+    """v, of which a loop that sees the whole group takes its share: see `group_factor`, `group_growth`."""
     return v
 
 
@@ -51,9 +57,17 @@ def group_factor(square, a):
     return 0.0 if norm <= a else 1.0 - a / norm
 
 
+@register_jitable
+def group_growth(square, a):
+    """1 + a/‖w‖ for ‖w‖² = square, and 1 for w = 0: w times this is what the prox of a‖w‖₂ takes to w."""
+    return 1.0 + a / math.sqrt(square) if square > 0.0 else 1.0
+
+
 @dataclass(frozen=True)
 class Penalty:
     """A penalty: its formula, the proximal map its learners are compiled with, and how maps of it follow each other.
+
+    `preimage(w, a)` is a number whose ``prox(·, a)`` is w, or comes nearest to it.
 
     `kind` is one of
     additive: prox of a, then of b, is prox of a + b;
@@ -65,17 +79,20 @@ class Penalty:
     name: str
     formula: str
     prox: Callable[[Any, Any], Any]
+    preimage: Callable[[Any, Any], Any]
     kind: str = "additive"
 
 
 PENALTIES = {
     penalty.name: penalty
     for penalty in (
-        Penalty("l1", "λ‖w‖₁", soft),
-        Penalty("l2", "λ‖w‖²/2", soft, "decaying"),
-        Penalty("elastic_net", "λ(ρ‖w‖₁ + (1 − ρ)‖w‖²/2), ρ = l1_ratio", soft, "decaying"),
-        Penalty("group", "λ Σ_j ‖w_j‖₂, w_j the weights of feature j for all classes", value_alone, "grouped"),
-        Penalty("box", "|w_j| ≤ R", clip, "bounded"),
+        Penalty("l1", "λ‖w‖₁", soft, soft_preimage),
+        Penalty("l2", "λ‖w‖²/2", soft, soft_preimage, "decaying"),
+        Penalty("elastic_net", "λ(ρ‖w‖₁ + (1 − ρ)‖w‖²/2), ρ = l1_ratio", soft, soft_preimage, "decaying"),
+        Penalty(
+            "group", "λ Σ_j ‖w_j‖₂, w_j the weights of feature j for all classes", value_alone, value_alone, "grouped"
+        ),
+        Penalty("box", "|w_j| ≤ R", clip, clip, "bounded"),
     )
 }
 

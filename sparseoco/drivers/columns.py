@@ -90,8 +90,11 @@ class Columns:
             part = Rows(rows.indptr[start : stop + 1], rows.indices[slice(*entries)], rows.counts[slice(*entries)])
             self._learn(part, labels[start:stop])
             if self.clock[0] % every == 0:
-                self.level[: self.columns] = sum(np.abs(w).sum(axis=0, dtype=np.float64) for _, _, w in self.sweep())
+                self._measure_level()
             start = stop
+
+    def _measure_level(self) -> None:
+        self.level[: self.columns] = sum(np.abs(w).sum(axis=0, dtype=np.float64) for _, _, w in self.sweep())
 
     def _learn(self, rows: Rows, labels: np.ndarray) -> None:
         self.kernels.learn(
@@ -169,6 +172,17 @@ class Columns:
         yield "loss_sum", self.loss_sum
         yield "error_count", self.error_count
         yield "diverged", self.diverged
+
+    def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int) -> None:
+        """Become, being new, a block that `rows` rounds ago saw its last row and has weights (n_features, any number)
+        of which these are its columns."""
+        self.kernels.rest(rows, self.hyper, self.clock)
+        for first, stop in self._runs():
+            part = np.zeros((stop - first, self.width), self.dtype)
+            part[:, : self.columns] = weights[first:stop, columns]
+            self.kernels.settle(first, self.outputs, part, self.state, self.stamp, self.hyper, self.clock, self._now())
+        if self.every:
+            self._measure_level()
 
     def pad(self) -> None:
         """Put the running numbers of the last column, whose parameters the padding has, into the padding."""

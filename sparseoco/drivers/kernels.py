@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sparseoco.compiling import compiled
 from sparseoco.drivers import outputs as responses
-from sparseoco.drivers import stream
+from sparseoco.drivers import settling, stream
 from sparseoco.drivers.tally import tally
 from sparseoco.drivers.tuples import LOAD, STORE
 from sparseoco.learners.definition import Rule
@@ -18,12 +18,14 @@ SOURCES = ("functions.py", "losses.py", "penalties.py", "learners", "drivers")
 
 
 class Kernels(NamedTuple):
-    """The four loops of a block of columns."""
+    """The loops of a block of columns."""
 
     learn: Callable[..., None]
     margins: Callable[..., None]
     evaluate: Callable[..., None]
     sweep: Callable[..., None]
+    rest: Callable[..., None]
+    settle: Callable[..., None]
 
 
 @lru_cache(maxsize=256)
@@ -84,6 +86,21 @@ def kernels_for(
         ),
         _bound(stream.build_evaluate(respond, loss.value, loss.slope), [response, loss.name, dtype]),
         _bound(stream.build_sweep(*functions, penalty.prox, rule.parts, rule.stamped, alone, grouped, tuples), reading),
+        _bound(settling.build_rest(rule.run, bool(rule.running), tuples), [_name(rule.run), *reading]),
+        _bound(
+            settling.build_settle(
+                rule.tick,
+                rule.paid_at or rule.time,
+                rule.weight,
+                rule.from_weight,
+                penalty.preimage,
+                rule.parts,
+                rule.stamped,
+                grouped,
+                tuples,
+            ),
+            [_name(rule.paid_at or rule.time), _name(rule.from_weight), _name(penalty.preimage), *reading],
+        ),
     )
 
 

@@ -45,6 +45,7 @@ def meet(clock, counts, start, stop):
         clock.K,
         clock.constant,
         clock.ahead,
+        clock.L_rows + 1.0,
     )
 
 

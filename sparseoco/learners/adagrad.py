@@ -22,7 +22,7 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import LAM, Algorithm, Parameter, Rule, no_time, positive
+from sparseoco.learners.definition import LAM, Algorithm, Parameter, Rule, no_time, nonzero, positive
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
@@ -46,10 +46,15 @@ def tick_bounded(clock, hyper):
 
 
 @register_jitable
+def step(eta, stiff, root):
+    return eta / (stiff + root)
+
+
+@register_jitable
 def weight(slots, slept, now, prox, parts):
     G, root = slots
     eta, stiff, due = now
-    scale = eta / (stiff + root)
+    scale = step(eta, stiff, root)
     return prox(-G * scale, due * scale)
 
 
@@ -57,7 +62,7 @@ def weight(slots, slept, now, prox, parts):
 def weight_bounded(slots, slept, now, prox, parts):
     G, root = slots
     eta, delta, R = now
-    return prox(-G * (eta / (delta + root)), R)
+    return prox(-G * step(eta, delta, root), R)
 
 
 @register_jitable
@@ -66,16 +71,39 @@ def observe(slots, slept, now, g, x, prox, parts):
     return (G + g, math.sqrt(root * root + g * g))
 
 
+@register_jitable
+def root_of(w, eta):
+    """√(Σ g²) as if gradients of size 1, all of one sign, had made w, which then is about eta·√t; at least one."""
+    made = abs(w) / eta
+    least = nonzero(w)
+    return made if made > least else least
+
+
+@register_jitable
+def from_weight(w, now, preimage, parts):
+    eta, stiff, due = now
+    root = root_of(w, eta)
+    scale = step(eta, stiff, root)
+    return (-preimage(w, due * scale) / scale, root)
+
+
+@register_jitable
+def from_weight_bounded(w, now, preimage, parts):
+    eta, delta, R = now
+    root = root_of(preimage(w, R), eta)
+    return (-preimage(w, R) / step(eta, delta, root), root)
+
+
 FORMS = {
-    "additive": (tick, weight, ("eta", "delta", "lam")),
-    "decaying": (tick_decaying, weight, ("eta", "delta", "lam", "l1_ratio")),
-    "bounded": (tick_bounded, weight_bounded, ("eta", "delta", "R")),
+    "additive": (tick, weight, from_weight, ("eta", "delta", "lam")),
+    "decaying": (tick_decaying, weight, from_weight, ("eta", "delta", "lam", "l1_ratio")),
+    "bounded": (tick_bounded, weight_bounded, from_weight_bounded, ("eta", "delta", "R")),
 }
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    form, read, hyper = FORMS[penalty.kind]
-    return Rule(no_time, form, read, observe, ("G", "root"), hyper, ticks=3, stamped=False)
+    form, read, start, hyper = FORMS[penalty.kind]
+    return Rule(no_time, form, read, observe, ("G", "root"), hyper, ticks=3, stamped=False, from_weight=start)
 
 
 ADAGRAD = Algorithm(

@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import LAM, Algorithm, Parameter, Rule, no_time, one_of, positive
+from sparseoco.learners.definition import LAM, Algorithm, Parameter, Rule, no_time, nonzero, one_of, positive
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty, clip
 
@@ -88,12 +88,19 @@ def stiffness_decaying(Delta, ridge, rounds):
 
 
 @register_jitable
-def minimizer(v, Delta, rounds, now, prox, parts):
-    """argmin_{|x| ≤ R} v·x + Δ/(2R)·x² + rounds·ψ(x); a NaN stays one."""
-    R, _, l1, ridge, _, _ = now
+def step(Delta, rounds, now, parts):
+    """c, the step of the free minimum; as good as unbounded while nothing stiffens the sum."""
+    R, _, _, ridge, _, _ = now
     stiff, _ = parts
     denominator = stiff(Delta, ridge, rounds)
-    scale = R / denominator if denominator > 0 else LARGE
+    return R / denominator if denominator > 0 else LARGE
+
+
+@register_jitable
+def minimizer(v, Delta, rounds, now, prox, parts):
+    """argmin_{|x| ≤ R} v·x + Δ/(2R)·x² + rounds·ψ(x); a NaN stays one."""
+    R, _, l1, _, _, _ = now
+    scale = step(Delta, rounds, now, parts)
     return clip(prox(-v * scale, rounds * l1 * scale), R)
 
 
@@ -166,6 +173,29 @@ def observe_mean(slots, slept, now, g, x, prox, parts):
     return (Z, Delta, g_mean + missed / (seen + ONE), seen + ONE)
 
 
+@register_jitable
+def from_weight_none(w, now, preimage, parts):
+    """After one gradient of size 1: Δ = 1."""
+    R, _, l1, _, rounds, _ = now
+    Delta = nonzero(w)
+    scale = step(Delta, rounds, now, parts)
+    return (-preimage(clip(w, R), rounds * l1 * scale) / scale, Delta)
+
+
+@register_jitable
+def from_weight_last(w, now, preimage, parts):
+    """The coming gradient is taken to be 0."""
+    Z, Delta = from_weight_none(w, now, preimage, parts)
+    return (Z, Delta, ZERO)
+
+
+@register_jitable
+def from_weight_mean(w, now, preimage, parts):
+    """There is no gradient yet to take the mean of: it is taken to be 0."""
+    Z, Delta = from_weight_none(w, now, preimage, parts)
+    return (Z, Delta, ZERO, ZERO)
+
+
 PREDICTIONS = ("none", "last", "mean")
 TICKS = 6
 
@@ -173,12 +203,14 @@ TICKS = 6
 def rule_of(predict: str, penalty: Penalty, tick: Any, hyper: tuple[str, ...]) -> Rule:
     """The family's functions for one prediction and penalty, and a tick of its own."""
     parts = (stiffness_decaying if penalty.kind == "decaying" else stiffness, no_time)
+    shape = (hyper, TICKS, predict == "last", parts)
     if predict == "last":
-        return Rule(time, tick, weight_last, observe_last, ("Z", "Delta", "g_last"), hyper, TICKS, True, parts)
+        slots: tuple[str, ...] = ("Z", "Delta", "g_last")
+        return Rule(time, tick, weight_last, observe_last, slots, *shape, from_weight=from_weight_last)
     if predict == "mean":
         slots = ("Z", "Delta", "g_mean", "seen")
-        return Rule(no_time, tick, weight_mean, observe_mean, slots, hyper, TICKS, False, parts)
-    return Rule(no_time, tick, weight_none, observe_none, ("Z", "Delta"), hyper, TICKS, False, parts)
+        return Rule(no_time, tick, weight_mean, observe_mean, slots, *shape, from_weight=from_weight_mean)
+    return Rule(no_time, tick, weight_none, observe_none, ("Z", "Delta"), *shape, from_weight=from_weight_none)
 
 
 def composite(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:

@@ -8,8 +8,8 @@ The paper draws examples from a set that it holds; a stream brings each row once
 round t that is drawn or not, and E[ĝ_t | rows, draws so far] = g_t, which is all that Algorithm 3 asks. The chance is
 
 - uniform: q_t = keep;
-- lipschitz: q_t = min(1, keep·L_t/L̄_t), L_t = max_i |x_{t,i}| and L̄_t its mean over rows 1 … t: a row counts in
-  proportion to its bound on ‖∇f_t‖_∞ (the loss's constant cancels), and about keep·t rows are drawn of t.
+- lipschitz: q_t = min(1, keep·L_t/L̄_t), L_t = max_i |x_{t,i}| and L̄_t its mean over the rows seen, 1 … t: a row
+  counts in proportion to its bound on ‖∇f_t‖_∞ (the loss's constant cancels), and about keep·t rows are drawn of t.
 
 b_t is a hash of (seed, t): any worker repeats it, columns of one seed share their draws, and a row drawn again in a
 later epoch is drawn anew. A row that is not drawn is a round like any other, with ĝ_t = 0; it is still predicted, so
@@ -47,7 +47,7 @@ def importance(clock, keep, by_lipschitz, seed):
     t = clock.n + 1.0
     q = keep
     if by_lipschitz and clock.L_sum > 0.0:
-        q = min(1.0, keep * clock.L * t / clock.L_sum)
+        q = min(1.0, keep * clock.L * clock.L_rows / clock.L_sum)
     return 1.0 / q if drawn(seed, t) < q else 0.0
 
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, STEP, Algorithm, Rule, begin, no_time
-from sparseoco.learners.fobos import DECAYING, decayed, run_decaying, tick, tick_bounded
+from sparseoco.learners.definition import ETA0, LAM, STEP, Algorithm, Rule, begin, no_time, weight_itself
+from sparseoco.learners.fobos import DECAYING, decayed, from_weight_bounded, run_decaying, tick, tick_bounded
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
@@ -33,6 +33,12 @@ from sparseoco.penalties import Penalty
 @register_jitable
 def time(clock):
     return clock.S + clock.s
+
+
+@register_jitable
+def paid_at(clock):
+    """As after a round that the feature was in."""
+    return clock.S
 
 
 @register_jitable
@@ -59,15 +65,15 @@ def observe_vanishing(slots, slept, now, g, x, prox, parts):
 
 @register_jitable
 def tick_decaying(clock, hyper):
-    eta0, _, ratio, _, _ = hyper
+    eta0, _, ratio, P_past, _ = hyper
     _, _, _, P, _ = run_decaying(clock, hyper)
-    return (eta0 * clock.s, P, ratio / (1.0 - ratio))
+    return (eta0 * clock.s, P, ratio / (1.0 - ratio), P_past)
 
 
 @register_jitable
 def observe_decaying(slots, slept, now, g, x, prox, parts):
     w, P_then = slots
-    eta, P, kappa = now
+    eta, P, kappa, _ = now
     return (decayed(w - eta * g, P_then, P, kappa, prox), P)
 
 
@@ -86,6 +92,17 @@ def observe_bounded(slots, slept, now, g, x, prox, parts):
     return (prox(w - eta * g, R),)
 
 
+@register_jitable
+def from_weight_decaying(w, now, preimage, parts):
+    _, _, _, P_past = now
+    return (w, P_past)
+
+
+@register_jitable
+def from_weight_vanishing(w, now, preimage, parts):
+    return (w, w - w)
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     start = begin(parameters)
     if penalty.kind == "decaying":
@@ -96,8 +113,8 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
             weight,
             step,
             ("w", "P"),
-            **DECAYING,
-            ticks=3,
+            **(DECAYING | {"from_weight": from_weight_decaying}),
+            ticks=4,
             stamped=False,
             start=start,
             kept_for=math.inf,
@@ -114,13 +131,24 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
             False,
             start=start,
             kept_for=math.inf,
+            from_weight=from_weight_bounded,
         )
     if loss.slope_vanishes:
-        slots = ("w", "owed")
-        return Rule(
-            time, tick, weight, observe_vanishing, slots, ("eta0", "lam"), 2, True, start=start, kept_for=math.inf
-        )
-    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 2, True, start=start, kept_for=math.inf)
+        charged = {"slots": ("w", "owed"), "observe": observe_vanishing, "from_weight": from_weight_vanishing}
+    else:
+        charged = {"slots": ("w",), "observe": observe, "from_weight": weight_itself}
+    return Rule(
+        time,
+        tick,
+        weight,
+        **charged,
+        hyper=("eta0", "lam"),
+        ticks=2,
+        stamped=True,
+        start=start,
+        kept_for=math.inf,
+        paid_at=paid_at,
+    )
 
 
 CL_FOBOS = Algorithm(

@@ -9,7 +9,8 @@ with h = 1 (`cumulative-l1`) or h_t = min(V, ‖(u_1, …, u_t)_j‖_p) of `sgft
 Source: Tsuruoka, Tsujii and Ananiadou (2009); Oiwa, Matsushima and Nakagawa (2011), §4, (13), (14), where q on the
 right of (13) is its value before the round.
 
-Symbols: `w`, `q`, `H` (see `norms`); `eta` = η_t; `total` = u_t of the round being played.
+Symbols: `w`, `q`, `H` (see `norms`); `eta` = η_t; `total` = u_t of the round being
+played, `past` = u_{t−1}.
 
 Why lazy is exact: only the features of the row are truncated, so `weight` is what is stored.
 
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin, no_time
+from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin, no_time, nonzero
 from sparseoco.learners.norms import norm_of_order
 from sparseoco.learners.sgft import NO_BOUND, P, V, threshold
 from sparseoco.losses import Loss
@@ -35,13 +36,15 @@ ZERO = np.float32(0)  # of a type that does not widen float32 columns
 @register_jitable
 def tick(clock, hyper):
     eta0, lam = hyper
-    return (eta0 * clock.s, eta0 * lam * (clock.S_half + clock.s_half))
+    rate = eta0 * lam
+    return (eta0 * clock.s, rate * (clock.S_half + clock.s_half), rate * clock.S_half)
 
 
 @register_jitable
 def tick_aware(clock, hyper):
     eta0, lam, V, p = hyper
-    return (eta0 * clock.s, eta0 * lam * (clock.S_half + clock.s_half), V if p <= 2.0 else NO_BOUND, p, 1.0 / p)
+    eta, total, past = tick(clock, (eta0, lam))
+    return (eta, total, past, V if p <= 2.0 else NO_BOUND, p, 1.0 / p)
 
 
 @register_jitable
@@ -62,7 +65,7 @@ def weight(slots, slept, now, prox, parts):
 @register_jitable
 def threshold_now(slots, slept, now, prox, parts):
     _, _, H = slots
-    _, _, V, _, inverse_p = now
+    _, _, _, V, _, inverse_p = now
     _, norm = parts
     return threshold(H, V, inverse_p, norm)
 
@@ -70,7 +73,7 @@ def threshold_now(slots, slept, now, prox, parts):
 @register_jitable
 def observe(slots, slept, now, g, x, prox, parts):
     w, q = slots
-    eta, total = now
+    eta, total, _ = now
     v = w - eta * g
     w_next = truncated(v, total, q)
     return (w_next, q + (w_next - v))
@@ -79,12 +82,29 @@ def observe(slots, slept, now, g, x, prox, parts):
 @register_jitable
 def observe_aware(slots, slept, now, g, x, prox, parts):
     w, q, H = slots
-    eta, total, V, p, inverse_p = now
+    eta, total, _, V, p, inverse_p = now
     grow, norm = parts
     H_next = grow(H, eta * g, p)
     v = w - eta * g
     w_next = truncated(v, total * threshold(H_next, V, inverse_p, norm), q)
     return (w_next, q + (w_next - v), H_next)
+
+
+@register_jitable
+def from_weight(w, now, preimage, parts):
+    """q = −sign(w)·u: a weight that is not 0 has paid for all rounds done."""
+    _, _, past = now
+    return (w, -math.copysign(nonzero(w), w) * past)
+
+
+@register_jitable
+def from_weight_aware(w, now, preimage, parts):
+    """A history of one step of size |w|; all was paid, h·u."""
+    _, _, past, V, p, inverse_p = now
+    grow, norm = parts
+    H = grow(w - w, w, p)
+    w, q = from_weight(w, (past, past, past * threshold(H, V, inverse_p, norm)), preimage, parts)
+    return (w, q, H)
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
@@ -95,10 +115,11 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         observe,
         ("w", "q"),
         ("eta0", "lam"),
-        2,
+        3,
         False,
         start=begin(parameters),
         kept_for=math.inf,
+        from_weight=from_weight,
     )
 
 
@@ -112,11 +133,12 @@ def rule_aware(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> R
         observe_aware,
         ("w", "q", "H"),
         hyper,
-        5,
+        6,
         False,
         parts,
         start=begin(parameters),
         kept_for=math.inf,
+        from_weight=from_weight_aware,
         threshold=threshold_now,
     )
 

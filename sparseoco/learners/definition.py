@@ -7,7 +7,9 @@ rounds done so far (round t = n + 1 is being played), a driver calls
   row, one stamp a feature for all columns, and hands back ``slept`` = time now − time stamped;
 - ``tick(clock, hyper) -> now`` — a column's scalars of this round: step size, rate of charge;
 - ``weight(slots, slept, now, prox, parts) -> w`` — the weight now, brought up to date, nothing written;
-- ``observe(slots, slept, now, g, x, prox, parts) -> slots`` — a gradient g = slope·x was seen.
+- ``observe(slots, slept, now, g, x, prox, parts) -> slots`` — a gradient g = slope·x was seen;
+- ``from_weight(w, now, preimage, parts) -> slots`` — slots of a coordinate whose weight now is w, of which no more is
+  known: for learners that begin from weights (see `Learner.start_from`).
 
 `clock` is a `Clock`; `hyper`, `now` and `slots` are tuples, unpacked by each function under the paper's symbols.
 Slots and `now` have the columns' dtype, clocks are float64.
@@ -37,7 +39,7 @@ class Clock(NamedTuple):
     L: float
     """max |x_j| over the row being played, for rules that are `sized`; else 0."""
     L_sum: float
-    """Sum of `L` over all rows, the one being played included."""
+    """Sum of `L` over the rows that were seen, the one being played included."""
     s_half: float
     """Shape of the step of the coming round's second half, the truncation."""
     S_half: float
@@ -50,6 +52,8 @@ class Clock(NamedTuple):
     """1 where steps have the shape 1 instead of 1/√t."""
     ahead: float
     """1 where the truncation takes the step of the next round."""
+    L_rows: float
+    """Rows that `L_sum` is of."""
 
 
 @register_jitable
@@ -71,10 +75,11 @@ def advance(clock):
         clock.K,
         clock.constant,
         clock.ahead,
+        clock.L_rows,
     )
 
 
-START = Clock(0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+START = Clock(0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def begin(parameters: Mapping[str, Any]) -> Clock:
@@ -92,13 +97,13 @@ def begin(parameters: Mapping[str, Any]) -> Clock:
 @register_jitable
 def clock_of(a):
     """The clock that was kept in an array of float64."""
-    return Clock(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10])
+    return Clock(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11])
 
 
 @register_jitable
 def keep_clock(a, clock):
     """Keep a clock in an array of float64."""
-    a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10] = clock
+    a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11] = clock
 
 
 @register_jitable
@@ -111,6 +116,18 @@ def no_time(clock):
 def same(clock, hyper):
     """For learners without running numbers."""
     return hyper
+
+
+@register_jitable
+def weight_itself(w, now, preimage, parts):
+    """`from_weight` of learners whose one slot is the weight."""
+    return (w,)
+
+
+@register_jitable
+def nonzero(w):
+    """1 where w is not 0, else 0."""
+    return 1.0 if w != 0.0 else 0.0
 
 
 class Rule(NamedTuple):
@@ -144,6 +161,11 @@ class Rule(NamedTuple):
     threshold: Callable[..., Any] | None = None
     """h_t of a coordinate after round t, from what `weight` is given, where its own history weighs its penalty:
     λ·h_t·|w| in round t; None where h is 1."""
+    from_weight: Callable[..., Any] = weight_itself
+    """Zeros for w = 0, as of a feature that was never seen (but for what is a clock), and w as near as the form has it;
+    of a w beyond a box, the slots of the box's wall."""
+    paid_at: Callable[..., Any] | None = None
+    """``paid_at(clock)``: the stamp of a feature that owes nothing for the rounds done; None where `time` is that."""
 
 
 class Parameter(NamedTuple):

@@ -109,7 +109,24 @@ def observe_bounded(slots, slept, now, g, x, prox, parts):
     return (weight_bounded(slots, slept, now, prox, parts) - eta * g,)
 
 
-DECAYING = {"hyper": ("eta0", "lam", "l1_ratio"), "running": ("P_all", "P"), "run": run_decaying}
+@register_jitable
+def from_weight_decaying(w, now, preimage, parts):
+    _, P, _ = now
+    return (w, P)
+
+
+@register_jitable
+def from_weight_bounded(w, now, preimage, parts):
+    _, R = now
+    return (preimage(w, R),)
+
+
+DECAYING = {
+    "hyper": ("eta0", "lam", "l1_ratio"),
+    "running": ("P_all", "P"),
+    "run": run_decaying,
+    "from_weight": from_weight_decaying,
+}
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
@@ -140,6 +157,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
             True,
             start=start,
             kept_for=kept_for,
+            from_weight=from_weight_bounded,
         )
     return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 2, True, start=start, kept_for=kept_for)
 

@@ -44,6 +44,13 @@ def observe(slots, slept, now, g, x, prox, parts):
 
 
 @register_jitable
+def from_weight(w, now, preimage, parts):
+    """The sum of gradients whose minimum is w."""
+    scale, amount = now
+    return (preimage(w, amount) / scale,)
+
+
+@register_jitable
 def tick_decaying(clock, hyper):
     """The minimum has λ(1 − ρ) beside β_t/t: both numbers shrink by 1/(1 + (1 − ρ)·tλ/β_t)."""
     gamma, lam, ratio = hyper
@@ -69,7 +76,9 @@ FORMS = {
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     form, hyper = FORMS[penalty.kind]
-    return Rule(no_time, form, weight, observe, slots=("G",), hyper=hyper, ticks=2, stamped=False)
+    return Rule(
+        no_time, form, weight, observe, slots=("G",), hyper=hyper, ticks=2, stamped=False, from_weight=from_weight
+    )
 
 
 RDA = Algorithm(

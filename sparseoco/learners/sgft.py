@@ -65,6 +65,14 @@ def observe(slots, slept, now, g, x, prox, parts):
     return (weight(slots, slept, now, prox, parts) - eta * g, grow(H, eta * g, p))
 
 
+@register_jitable
+def from_weight(w, now, preimage, parts):
+    """A history of one step of size |w|."""
+    _, _, _, p, _ = now
+    grow, _ = parts
+    return (w, grow(w - w, w, p))
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     return Rule(
         time,
@@ -78,6 +86,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         parts=norm_of_order(parameters["p"]),
         start=begin(parameters),
         threshold=threshold_now,
+        from_weight=from_weight,
     )
 
 

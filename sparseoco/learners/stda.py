@@ -19,7 +19,7 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import GAMMA, LAM, Algorithm, Parameter, Rule, one_of, positive
+from sparseoco.learners.definition import GAMMA, LAM, Algorithm, Parameter, Rule, nonzero, one_of, positive
 from sparseoco.learners.norms import norm_of_order, order
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
@@ -69,13 +69,34 @@ def observe(slots, slept, now, g, x, prox, parts):
     return (G + g, grow(u, x if by_feature else g, p), truncation_slept_through(slots, slept, now, prox, parts))
 
 
+@register_jitable
+def from_weight(w, now, preimage, parts):
+    """A history of one gradient, or x, of size 1; truncated from here on, R = 0."""
+    scale, _, _, p, _, _ = now
+    grow, _ = parts
+    nothing = w - w
+    return (w / scale, grow(nothing, nonzero(w), p), nothing)
+
+
 HISTORIES = ("subgradient", "feature")
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     hyper = ("gamma", "lam", "V", "p", "by")
     parts = norm_of_order(parameters["p"])
-    return Rule(time, tick, weight, observe, ("G", "u", "R"), hyper, 6, True, parts, threshold=threshold_now)
+    return Rule(
+        time,
+        tick,
+        weight,
+        observe,
+        ("G", "u", "R"),
+        hyper,
+        6,
+        True,
+        parts,
+        threshold=threshold_now,
+        from_weight=from_weight,
+    )
 
 
 STDA = Algorithm(

@@ -31,6 +31,12 @@ def time(clock):
 
 
 @register_jitable
+def paid_at(clock):
+    """As after a round that the feature was in."""
+    return clock.n - 1.0
+
+
+@register_jitable
 def tick(clock, hyper):
     eta0, lam = hyper
     return (eta0 * clock.s, eta0 * clock.s * lam, eta0 * lam, clock.n, clock.constant)
@@ -60,7 +66,7 @@ def observe(slots, slept, now, g, x, prox, parts):
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 5, True, start=begin(parameters))
+    return Rule(time, tick, weight, observe, ("w",), ("eta0", "lam"), 5, True, start=begin(parameters), paid_at=paid_at)
 
 
 SUBGRADIENT = Algorithm(
