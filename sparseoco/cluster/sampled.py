@@ -17,6 +17,7 @@ Either way the state of an epoch is committed before the next begins, in one fil
 (features, slots, columns), the rounds played and the weights they give.
 """
 
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from sparseoco.cluster.tasks import ENDING
 from sparseoco.commit import committed, digest_value
 from sparseoco.drivers.epoch import Sampled
 from sparseoco.epochs import Blocks, Problem, Share, State, mean_of, play_share, row_sizes
-from sparseoco.errors import SparseocoError, StorageError
+from sparseoco.errors import SparseocoError
 from sparseoco.passes import Floats, Span
 from sparseoco.shards import Store
 
@@ -55,7 +56,7 @@ class SampledOnCluster:
         self.rows = sizes.size + played
         self._weights = np.zeros((problem.n_features, problem.outputs * len(problem.configurations)))
         for path in sorted(self._folder.glob("state-*.npz"), key=_epoch_of, reverse=True):
-            with suppress(StorageError):
+            if _whole(path):
                 self._take_up(path)
                 break
 
@@ -141,7 +142,7 @@ class SampledOnCluster:
         return self._folder / f"state-{epoch}.npz"
 
     def _take_up(self, path: Path) -> None:
-        """Go on from a state. Raises `StorageError` if it cannot be trusted."""
+        """Go on from a state."""
         with read_checkpoint(path) as (description, read):
             self._weights = read("weights")
             self.diverged = self.problem.diverged(read("diverged"))
@@ -241,3 +242,10 @@ def problem_of(block: Block, store: Store) -> Problem:
 
 def _epoch_of(path: Path) -> int:
     return int(path.stem.split("-")[1])
+
+
+def _whole(path: Path) -> bool:
+    """Whether every byte of a state is as it was written."""
+    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return archive.testzip() is None
+    return False

@@ -7,15 +7,9 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import LogisticRegression
 
-from sparseoco.drivers.epoch import DRAW, Sampled
-from sparseoco.epochs import Blocks, Problem, SampledEpochs, Share, fit_epochs, play_share, row_sizes
-from sparseoco.errors import InputError
-from sparseoco.estimators import SparseOnlineClassifier
-from sparseoco.learner import Learner
-from sparseoco.passes import LocalPasses, Matrix, Span
-from tests.epochs.oracle import caos_erm, uniform
+from sparseoco.epochs import fit_epochs
+from tests.epochs.oracle import caos_erm
 from tests.learners.streams import Stream, streams
 from tests.oracles import SLOPES
 
