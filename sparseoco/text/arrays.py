@@ -8,8 +8,9 @@ synced: staging is for one boot of the machine, and its folder is named after it
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,14 +25,22 @@ ALIGNMENT = 64
 Arrays = dict[str, NDArray[Any]]
 
 
-def save_arrays(path: Path, arrays: Arrays, facts: dict[str, Any] | None = None) -> None:
+class Parts(NamedTuple):
+    """An array of one dimension that is never whole in memory: `size` entries, in parts one after another."""
+
+    dtype: np.dtype[Any]
+    size: int
+    parts: Iterable[NDArray[Any]]
+
+
+def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any] | Parts], facts: dict[str, Any] | None = None) -> None:
     """Write arrays and a few JSON facts to `path`, whole or not at all. Raises `StorageError`."""
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     places: dict[str, list[Any]] = {}
     offset = 0
-    for name, array in contiguous.items():
-        places[name] = [array.dtype.str, list(array.shape), offset]
-        offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    for name, array in arrays.items():
+        shape = [array.size] if isinstance(array, Parts) else list(array.shape)
+        places[name] = [array.dtype.str, shape, offset]
+        offset += -(-array.size * array.dtype.itemsize // ALIGNMENT) * ALIGNMENT
     header = json.dumps({"arrays": places, "facts": facts or {}}).encode()
     header += b" " * (-(len(header) + 16) % ALIGNMENT)
     try:
@@ -40,9 +49,10 @@ def save_arrays(path: Path, arrays: Arrays, facts: dict[str, Any] | None = None)
         try:
             with os.fdopen(handle, "wb", buffering=0) as file:
                 _write(file.fileno(), MAGIC + len(header).to_bytes(8, "little") + header)
-                for array in contiguous.values():
-                    _write(file.fileno(), array.reshape(-1).view(np.uint8).data if array.size else b"")
-                    _write(file.fileno(), bytes(-array.nbytes % ALIGNMENT))
+                for array in arrays.values():
+                    for part in array.parts if isinstance(array, Parts) else [np.ascontiguousarray(array)]:
+                        _write(file.fileno(), part.reshape(-1).view(np.uint8).data if part.size else b"")
+                    _write(file.fileno(), bytes(-array.size * array.dtype.itemsize % ALIGNMENT))
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -62,9 +72,7 @@ def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
         reason = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
         raise storage_error(reason, path) from error
     whole = np.frombuffer(mapped, dtype=np.uint8)
-    if whole[:8].tobytes() != MAGIC:
-        raise StorageError(f"{path} is not a staged file of this program; delete the folder it is in and run again.")
-    size = int.from_bytes(whole[8:16].tobytes(), "little")
+    size = _header_size(whole[:16].tobytes(), path)
     header = json.loads(whole[16 : 16 + size].tobytes())
     arrays: Arrays = {}
     for name, (dtype, shape, offset) in header["arrays"].items():
@@ -73,6 +81,36 @@ def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
         count = int(np.prod(shape, dtype=np.int64))
         arrays[name] = whole[begin : begin + count * kind.itemsize].view(kind).reshape(shape)
     return arrays, header["facts"]
+
+
+class Reader:
+    """Runs of the arrays (of one dimension) of a staged file, copied: pages that are mapped count as memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            with path.open("rb") as file:
+                size = _header_size(file.read(16), path)
+                self._places = json.loads(file.read(size))["arrays"]
+        except OSError as error:
+            raise storage_error(error, path) from error
+        self._begin = 16 + size
+
+    def size(self, name: str) -> int:
+        """Number of entries of an array."""
+        return int(self._places[name][1][0])
+
+    def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
+        """Entries start..stop of an array."""
+        dtype, _, offset = self._places[name]
+        kind = np.dtype(dtype)
+        return np.fromfile(self._path, kind, stop - start, offset=self._begin + offset + start * kind.itemsize)
+
+
+def _header_size(start: bytes, path: Path) -> int:
+    if start[:8] != MAGIC:
+        raise StorageError(f"{path} is not a staged file of this program; delete the folder it is in and run again.")
+    return int.from_bytes(start[8:16], "little")
 
 
 def staging_folder(out: Path) -> Path:

@@ -18,7 +18,7 @@ from sparseoco.text.arrays import load_arrays, save_arrays, string_array
 from sparseoco.text.encode import counted_levels, encode_rows, hash_features
 from sparseoco.text.formats import Source
 from sparseoco.text.labels import UNLABELLED, Labels, find_duplicates
-from sparseoco.text.merge import Merged, merge_range, token_ranges, unite_tokens
+from sparseoco.text.merge import Merged, collect_tokens, merge_range, token_edges, token_ranges, unite_range
 from sparseoco.text.options import TextOptions
 from sparseoco.text.pieces import PieceInfo, count_split, without_rows
 from sparseoco.text.selection import select
@@ -29,6 +29,7 @@ from sparseoco.text.vocabulary import Vocabulary
 # Grams of all pieces that one step merges: enough for a step to be worth its while, few enough for its memory.
 MERGED_GRAMS = 1 << 20
 MAX_RANGES = 256
+UNITED_TOKENS = 1 << 21  # tokens of all pieces that one step unites: 200 MB
 
 
 class Plan(NamedTuple):
@@ -131,12 +132,11 @@ def build_features(plan: Plan, pieces: list[PieceInfo]) -> Features:
     paths = [piece.path for piece in pieces]
     key = digest_value([plan.options.digest, [Path(path).name for path in paths]])[:32]
     tokens = plan.staging / f"{key}.tokens"
-    unite_tokens(paths, tokens)
+    _unite_tokens(plan, pieces, key, tokens)
     low = plan.options.ngram_range[0]
     grams = sum(sum(piece.levels) for piece in pieces)
-    # No worker should wait for the last range; the bounds are in the names, for a rerun may have other workers.
-    parts = plan.tasks.width * -(-(1 + grams // MERGED_GRAMS) // plan.tasks.width)
-    bounds = token_ranges(paths, tokens, min(MAX_RANGES, parts))
+    # The bounds are in the names, for a rerun may have other workers.
+    bounds = token_ranges(paths, tokens, min(MAX_RANGES, _even(plan, grams, MERGED_GRAMS)))
     targets = [plan.staging / f"{key}-{first}-{last}.range" for first, last in itertools.pairwise(bounds)]
     merging = [
         plan.tasks(merge_range, paths, str(tokens), bounds[i], bounds[i + 1], low, str(target))
@@ -157,6 +157,24 @@ def build_features(plan: Plan, pieces: list[PieceInfo]) -> Features:
     grams_of = Grams(str(tokens), [str(target) for target in targets], low, str(chosen))
     written = plan.tasks(_write_vocabulary, str(plan.out), grams_of, _real(pieces))
     return Features(key, None, grams_of, size, written)
+
+
+def _unite_tokens(plan: Plan, pieces: list[PieceInfo], key: str, target: Path) -> None:
+    """Stage the union of the pieces' tokens, a range of them at a time: no step holds more than `UNITED_TOKENS`."""
+    paths = [piece.path for piece in pieces]
+    parts = _even(plan, sum(piece.levels[0] for piece in pieces if piece.levels), UNITED_TOKENS)
+    edges = [None, *token_edges(paths, parts), None]
+    ranges = [str(plan.staging / f"{key}-{i}-of-{len(edges) - 1}.union") for i in range(len(edges) - 1)]
+    uniting = [plan.tasks(unite_range, paths, edges[i], edges[i + 1], path) for i, path in enumerate(ranges)]
+    for i, result in enumerate(uniting):
+        result.result()
+        plan.progress("unite", i + 1, len(uniting))
+    plan.tasks(collect_tokens, ranges, len(paths), str(target)).result()
+
+
+def _even(plan: Plan, size: int, at_once: int) -> int:
+    """How many steps of at most about `at_once` do `size`, so that no worker waits for the last."""
+    return plan.tasks.width * -(-(1 + size // at_once) // plan.tasks.width)
 
 
 def _real(pieces: list[PieceInfo]) -> bool:

@@ -1,5 +1,6 @@
 """What must be known of all documents at once: that ids differ, and which classes there are."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from sparseoco.errors import InputError
 from sparseoco.manifest import ClassEntry, LabelTable, Manifest
 from sparseoco.shards import Store
-from sparseoco.text.arrays import load_arrays, string_array
+from sparseoco.text.arrays import load_arrays, string_array, string_buffers
+from sparseoco.text.kernels.xxh64 import hash_terms
 from sparseoco.text.options import TextOptions
 from sparseoco.text.pieces import PieceInfo
 
@@ -38,42 +40,70 @@ def find_duplicates(pieces: list[PieceInfo], options: TextOptions, store: Store 
     """
     if options.duplicates == "all":
         return {}
-    known = [store.read(i, ids=True).ids for i in range(len(store.manifest.shards))] if store is not None else []
-    parts = [part.cast(pa.large_string()) for part in [*known, *(piece_strings(piece.path, "id") for piece in pieces)]]
-    encoded = pa.chunked_array(parts, pa.large_string()).combine_chunks().dictionary_encode()
-    if len(encoded.dictionary) == len(encoded):
+    known = len(store.manifest.shards) if store is not None else 0
+    numbers = range(known + len(pieces))
+
+    def ids(part: int) -> pa.Array:
+        if part < known:
+            assert store is not None
+            return store.read(part, ids=True).ids
+        return piece_strings(pieces[part - known].path, "id")
+
+    before = [entry.rows for entry in store.manifest.shards] if store is not None else []
+    starts = np.cumsum([0, *before, *(piece.rows for piece in pieces)])
+    hashes = np.empty(starts[-1], np.int64)  # all that is held of every document, twice while they are sorted
+    for part in numbers:
+        hashes[starts[part] : starts[part + 1]] = _hash(ids(part))
+    places = _repeated(hashes)
+    if not places.size:
         return {}
-    numbers = encoded.indices.to_numpy()
-    _, first = np.unique(numbers, return_index=True)
-    again = np.ones(numbers.size, np.bool_)
+    # Few but the repeated ones share a hash: the ids themselves decide.
+    cuts = np.searchsorted(places, starts)
+    rows = [places[cuts[part] : cuts[part + 1]] - starts[part] for part in numbers]
+    shared = [ids(part).take(pa.array(rows[part])).cast(pa.large_string()) for part in numbers if rows[part].size]
+    codes = pa.chunked_array(shared, pa.large_string()).combine_chunks().dictionary_encode().indices.to_numpy()
+    _, first = np.unique(codes, return_index=True)
+    again = np.ones(codes.size, np.bool_)
     again[first] = False
-    places = np.flatnonzero(again)
-    sizes = np.array([len(part) for part in parts], np.int64)
-    starts = np.concatenate([[0], np.cumsum(sizes)])
+    if not again.any():
+        return {}
 
     def place(row: int) -> str:
         part = int(np.searchsorted(starts, row, side="right")) - 1
-        if part < len(known):
+        if part < known:
             assert store is not None
             return store.manifest.sources[store.manifest.shards[part].source].path
-        piece = pieces[part - len(known)]
+        piece = pieces[part - known]
         arrays, _ = load_arrays(Path(piece.path))
         return f"{piece.split.name}, line {int(arrays['lines'][row - starts[part]])}"
 
     if options.duplicates == "error":
-        later = int(places[0])
-        earlier = int(np.argmax(numbers == numbers[later]))
+        later = int(np.argmax(again))
+        earlier = int(np.argmax(codes == codes[later]))
         raise InputError(
-            f"Two documents have one id: {place(earlier)} and {place(later)} "
+            f"Two documents have one id: {place(int(places[earlier]))} and {place(int(places[later]))} "
             "(duplicates = first keeps the first, all keeps both)."
         )
     found: dict[int, NDArray[np.int64]] = {}
     for index in range(len(pieces)):
-        begin, end = starts[len(known) + index], starts[len(known) + index + 1]
-        rows = places[(places >= begin) & (places < end)] - begin
-        if rows.size:
-            found[index] = rows
+        part = known + index
+        left_out = rows[part][again[cuts[part] : cuts[part + 1]]]
+        if left_out.size:
+            found[index] = left_out
     return found
+
+
+def _hash(strings: pa.Array) -> NDArray[np.int64]:
+    data, offsets = string_buffers(strings)
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    return hash_terms(padded, offsets, np.uint64(0), 63)  # type: ignore[no-any-return]
+
+
+def _repeated(hashes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the values are that occur more than once."""
+    ordered = np.sort(hashes)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    return np.flatnonzero(np.isin(hashes, repeated)) if repeated.size else repeated
 
 
 def settle_labels(pieces: list[PieceInfo], options: TextOptions, previous: Manifest | None) -> Labels:
@@ -88,23 +118,25 @@ def settle_labels(pieces: list[PieceInfo], options: TextOptions, previous: Manif
         return Labels(LabelTable(kind="classes"), ())
     if options.labels == "numbers":
         return Labels(LabelTable(kind="numbers"), None)
-    parts = [piece_strings(piece.path, "label") for piece in pieces]
-    counted = pa.chunked_array(parts, pa.string()).value_counts() if parts else []
-    counts = {entry["values"].as_py(): entry["counts"].as_py() for entry in counted}
+    counts: Counter[str] = Counter()
+    for piece in pieces:
+        for entry in piece_strings(piece.path, "label").value_counts():
+            counts[entry["values"].as_py()] += entry["counts"].as_py()
     if previous is None:
         names = sorted(counts, key=_class_order(counts))
         before = dict.fromkeys(names, 0)
     else:
         before = {entry.name: entry.rows for entry in previous.labels.classes}
-        _check_known(pieces, parts, list(before))
+        _check_known(pieces, list(before))
     classes = tuple(ClassEntry(name=name, rows=rows + counts.get(name, 0)) for name, rows in before.items())
     return Labels(LabelTable(kind="classes", classes=classes), tuple(before))
 
 
-def _check_known(pieces: list[PieceInfo], parts: list[pa.Array], known: list[str]) -> None:
+def _check_known(pieces: list[PieceInfo], known: list[str]) -> None:
     values = pa.array(known, pa.string())
-    for piece, part in zip(pieces, parts, strict=True):
-        unknown = pc.is_null(pc.index_in(part, value_set=values)).to_numpy(zero_copy_only=False)
+    for piece in pieces:
+        labels = piece_strings(piece.path, "label")
+        unknown = pc.is_null(pc.index_in(labels, value_set=values)).to_numpy(zero_copy_only=False)
         if unknown.any():
             row = int(np.argmax(unknown))
             arrays, _ = load_arrays(Path(piece.path))

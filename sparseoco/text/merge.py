@@ -6,6 +6,8 @@ alphabetically as a number, and a piece's sorted keys stay sorted when put in co
 the same token as its prefix, so the grams that begin in a range of tokens can be merged apart from all others.
 """
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +17,88 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.errors import InputError
-from sparseoco.text.arrays import load_arrays, save_arrays, string_array, string_buffers
+from sparseoco.text.arrays import Parts, Reader, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.kernels.order import add_at, distinct, global_keys, locate, spread
 from sparseoco.text.vocabulary import Vocabulary
 
 MAX_GRAMS = 2**31 - 1
+SAMPLED_PIECES, SAMPLED_TOKENS = 32, 8  # for cutting tokens into parts: of each sampled piece so many for each part
 HALF = np.uint64(32)
 
 
-def unite_tokens(pieces: list[str], target: Path) -> None:
-    """Stage the sorted union of the pieces' tokens, and for each piece the place of each of its tokens in it."""
+def token_edges(pieces: list[str], parts: int) -> list[bytes]:
+    """At most `parts` − 1 increasing tokens that cut the pieces' tokens into parts of about one size, by a sample."""
+    sample: list[bytes] = []
+    for number in np.linspace(0, len(pieces) - 1, min(len(pieces), SAMPLED_PIECES)).astype(int):
+        arrays, _ = load_arrays(Path(pieces[number]))
+        n = arrays["token_offsets"].size - 1
+        sample += [_token(arrays, k) for k in np.arange(0, n, -(-n // (SAMPLED_TOKENS * parts))).tolist()] if n else []
+    sample.sort()
+    return sorted({sample[i * len(sample) // parts] for i in range(1, parts)}) if sample else []
+
+
+def unite_range(pieces: list[str], low: bytes | None, high: bytes | None, target: str) -> None:
+    """Stage the sorted union of the pieces' tokens in [low, high), None being no bound.
+
+    token_bytes, token_offsets; begins (pieces + 1,): where each piece's tokens begin in numbers int32, the place of
+    each in the union.
+    """
     strings: list[pa.Array] = []
     for path in pieces:
         arrays, _ = load_arrays(Path(path))
-        strings.append(string_array(arrays["token_bytes"], arrays["token_offsets"]).cast(pa.large_string()))
+        begin, end = (_first_not_below(arrays, bound) if bound is not None else None for bound in (low, high))
+        offsets = arrays["token_offsets"][begin : None if end is None else end + 1]
+        data = arrays["token_bytes"][offsets[0] : offsets[-1]]
+        strings.append(string_array(data, offsets - offsets[0]).cast(pa.large_string()))
     united = pa.chunked_array(strings, pa.large_string()).combine_chunks().dictionary_encode()
     order = pc.sort_indices(united.dictionary.cast(pa.large_binary())).to_numpy()
     places = np.empty(order.size, np.int32)
     places[order] = np.arange(order.size, dtype=np.int32)
-    numbers = places[united.indices.to_numpy()]
-    arrays = {}
+    arrays = {"begins": np.cumsum([0, *map(len, strings)]), "numbers": places[united.indices.to_numpy()]}
     arrays["token_bytes"], arrays["token_offsets"] = string_buffers(united.dictionary.take(pa.array(order)))
-    begin = 0
-    for i, part in enumerate(strings):
-        arrays[f"map_{i}"] = numbers[begin : begin + len(part)]
-        begin += len(part)
-    save_arrays(target, arrays)
+    save_arrays(Path(target), arrays)
+
+
+def collect_tokens(ranges: list[str], pieces: int, target: str) -> None:
+    """Stage the sorted union of all tokens, and as map_<i> the place in it of each token of the i-th piece."""
+    readers = [Reader(Path(path)) for path in ranges]
+    begins = [reader.read("begins", 0, pieces + 1) for reader in readers]
+    tokens = np.cumsum([0, *(reader.size("token_offsets") - 1 for reader in readers)])
+    data = np.cumsum([0, *(reader.size("token_bytes") for reader in readers)])
+    if tokens[-1] > MAX_GRAMS:
+        raise InputError(f"More than {MAX_GRAMS:,} different tokens: use hash_bits.")
+
+    def bytes_of() -> Iterator[NDArray[Any]]:
+        for reader in readers:
+            yield reader.read("token_bytes", 0, reader.size("token_bytes"))
+
+    def offsets() -> Iterator[NDArray[Any]]:
+        yield np.zeros(1, np.int64)
+        for r, reader in enumerate(readers):
+            yield reader.read("token_offsets", 1, reader.size("token_offsets")) + data[r]
+
+    def numbers(piece: int) -> Iterator[NDArray[Any]]:
+        for r, reader in enumerate(readers):
+            part = reader.read("numbers", int(begins[r][piece]), int(begins[r][piece + 1]))
+            yield part + np.int32(tokens[r])
+
+    arrays = {
+        "token_bytes": Parts(np.dtype(np.uint8), int(data[-1]), bytes_of()),
+        "token_offsets": Parts(np.dtype(np.int64), int(tokens[-1]) + 1, offsets()),
+    }
+    for piece in range(pieces):
+        size = int(sum(begin[piece + 1] - begin[piece] for begin in begins))
+        arrays[f"map_{piece}"] = Parts(np.dtype(np.int32), size, numbers(piece))
+    save_arrays(Path(target), arrays)
+
+
+def _token(arrays: dict[str, NDArray[Any]], number: int) -> bytes:
+    begin, end = arrays["token_offsets"][number : number + 2]
+    return arrays["token_bytes"][begin:end].tobytes()
+
+
+def _first_not_below(arrays: dict[str, NDArray[Any]], bound: bytes) -> int:
+    return bisect_left(range(arrays["token_offsets"].size - 1), bound, key=lambda number: _token(arrays, number))
 
 
 def token_ranges(pieces: list[str], tokens: Path, parts: int) -> list[int]:
@@ -61,8 +119,8 @@ def merge_range(pieces: list[str], tokens: str, low: int, high: int, counted_fro
     """Merge the grams whose first token lies in [low, high), and stage them.
 
     keys_<n> (n ≥ 2; places of prefixes count from the beginning of the range); for counted levels totals_<n>,
-    documents_<n>, and places_<n>: where the grams of each piece went, piece after piece. The fact `slices` says which
-    of a piece's grams, in alphabetical order, lie in the range: slices[n − 1][piece] = (begin, end).
+    documents_<n>, and places_<n>: where the grams of each piece went, piece after piece. slices_<n> (pieces, 2) int64
+    says which of a piece's grams, in alphabetical order, lie in the range: (begin, end).
     """
     maps, _ = load_arrays(Path(tokens))
     opened = [load_arrays(Path(path))[0] for path in pieces]
@@ -76,7 +134,7 @@ def merge_range(pieces: list[str], tokens: str, low: int, high: int, counted_fro
         slices.append((begin, end))
         places.append(token_map[begin:end] - np.int32(low))
     sizes = [high - low]
-    all_slices = [list(slices)]
+    arrays["slices_1"] = np.array(slices, np.int64)
     _add_totals(opened, slices, places, 1, high - low, counted_from, arrays)
     level = 2
     while any(f"keys_{level}" in piece for piece in opened):
@@ -94,10 +152,10 @@ def merge_range(pieces: list[str], tokens: str, low: int, high: int, counted_fro
         places = [locate(local, united) for local in keys]
         arrays[f"keys_{level}"] = united
         sizes.append(united.size)
-        all_slices.append(list(slices))
+        arrays[f"slices_{level}"] = np.array(slices, np.int64)
         _add_totals(opened, slices, places, level, united.size, counted_from, arrays)
         level += 1
-    save_arrays(Path(target), arrays, {"sizes": sizes, "slices": all_slices})
+    save_arrays(Path(target), arrays, {"sizes": sizes})
 
 
 def _add_totals(
@@ -154,10 +212,10 @@ class Merged:
         result = np.full(sum(array.size for name, array in piece.items() if name.startswith("nodes_")), -1, np.int64)
         below = 0
         for n in self._levels:
-            for (arrays, facts), size in zip(self._ranges, self._sizes[:, n - 1].tolist(), strict=True):
-                slices = facts["slices"][n - 1]
-                begin = sum(end - start for start, end in slices[:index])
-                start, end = slices[index]
+            for (arrays, _), size in zip(self._ranges, self._sizes[:, n - 1].tolist(), strict=True):
+                slices = arrays[f"slices_{n}"]
+                begin = int((slices[:index, 1] - slices[:index, 0]).sum())
+                start, end = slices[index].tolist()
                 places = arrays[f"places_{n}"][begin : begin + end - start]
                 spread(ids[below : below + size], places, piece[f"nodes_{n}"][start:end], result)
                 below += size
