@@ -140,6 +140,15 @@ def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, 
     return tables
 
 
+def halving_table(factor: float | None, min_rows: int | None) -> dict[str, Any] | None:
+    """The table `halving` of a search, none without a factor."""
+    if factor is None:
+        if min_rows is not None:
+            raise InputError("--min-rows says where successive halving begins: set --halving too.")
+        return None
+    return {"factor": factor} | ({} if min_rows is None else {"min_rows": min_rows})
+
+
 def _range_or_list(text: str) -> Any:
     low, dots, high = text.partition("..")
     if dots:

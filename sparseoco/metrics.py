@@ -31,7 +31,9 @@ METRICS = pa.schema(
         ("held_out_loss", pa.float64()),  # of the weights at the end of the epoch
         ("held_out_error", pa.float64()),
         ("nonzeros", pa.int64()),  # nonzero weights, all classes
-        ("status", pa.string()),  # ok, diverged, failed
+        # ok; stopped (for want of progress), dropped (by successive halving, or since another fold broke off),
+        # unfinished (the time was over), diverged, failed
+        ("status", pa.string()),
         ("reason", pa.string()),
     ]
 )

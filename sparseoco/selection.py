@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 from sparseoco.errors import SparseocoError
 
+COMPLETE = ("ok", "stopped")
+"""What rows say of an epoch that was finished: the configuration went on, or was stopped for want of progress."""
+
 
 class Candidate(NamedTuple):
     """A configuration after an epoch, averaged over the folds; comparing two compares error, then nonzeros."""
@@ -32,7 +35,7 @@ def candidates(metrics: Sequence[dict[str, Any]]) -> list[Candidate]:
     folds = {row["fold"] for row in metrics}
     found = []
     for (configuration, epoch), rows in groups.items():
-        if len(rows) < len(folds) or any(row["status"] != "ok" for row in rows):
+        if len(rows) < len(folds) or any(row["status"] not in COMPLETE for row in rows):
             continue
         held_out = rows[0]["held_out_rows"] > 0
         errors = [row["held_out_error" if held_out else "progressive_error"] for row in rows]

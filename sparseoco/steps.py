@@ -59,7 +59,8 @@ def search(
 ) -> Path:
     """Every configuration over every fold; tables and the choice go to `out`/search. Gives that folder.
 
-    Raises `SparseocoError` if no configuration came through.
+    Where the time limit came first, what is there is chosen from, `best.json` says how many configurations were left,
+    and another call goes on with them. Raises `SparseocoError` if no configuration came through.
     """
     folder = out / "search"
     store = Store.open(store_folder)
@@ -71,9 +72,11 @@ def search(
     for table, schema in SEARCH_TABLES.items():
         write_table(folder / f"{table}.parquet", tables[table], schema)
     best = choose(tables["metrics"], options.select)
+    unfinished = {row["configuration"] for row in tables["metrics"] if row["status"] == "unfinished"}
     commit_json(
         folder / "best.json",
-        {
+        ({"unfinished": len(unfinished)} if unfinished else {})
+        | {
             "configuration": best.configuration,
             "algorithm": best.algorithm,
             "parameters": json.loads(best.parameters),

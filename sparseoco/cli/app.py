@@ -37,6 +37,9 @@ def _version(
 
 def tell_run(folder: Path, page: Path) -> None:
     tell_model(Model(folder / "model"))
+    unfinished = json.loads((folder / "search" / "best.json").read_bytes()).get("unfinished", 0)
+    if unfinished:
+        print(f"the time limit left {unfinished:,} configurations unfinished: the same command goes on with them")
     evaluation = folder / "evaluation.json"
     if evaluation.exists():
         result = json.loads(evaluation.read_bytes())

@@ -24,6 +24,7 @@ from sparseoco.arguments import (
     checked,
     cluster_options,
     count_or_share,
+    halving_table,
     number_or_word,
     pairs,
     search_tables,
@@ -37,6 +38,7 @@ from sparseoco.penalties import find_penalty
 from sparseoco.report import write_report
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 
+SOONER = "Done sooner"
 TRIED = ("cl-fobos", "fobos", "rda", "stda")  # what a search tries where it is told nothing: two primal, two dual
 
 
@@ -165,10 +167,54 @@ def search(
     ] = True,
     dtype: Annotated[Dtype, typer.Option(help="Type of the weights.")] = Dtype.FLOAT32,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    halving: Annotated[
+        float | None,
+        typer.Option(
+            metavar="FACTOR",
+            help="Successive halving: at rungs within the first pass keep one configuration in FACTOR.",
+            rich_help_panel=SOONER,
+        ),
+    ] = None,
+    min_rows: Annotated[
+        int | None,
+        typer.Option("--min-rows", min=1, help="No rung before so many rows (1000).", rich_help_panel=SOONER),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Stop a configuration after N epochs in a row without improvement.",
+            rich_help_panel=SOONER,
+        ),
+    ] = None,
+    min_improvement: Annotated[
+        float,
+        typer.Option("--min-improvement", min=0, help="What an epoch must lower the error by.", rich_help_panel=SOONER),
+    ] = 0.0,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--time-limit",
+            metavar="TIME",
+            help="Seconds, 30min or 2h after which nothing is begun; the best of what is there is taken, and the same "
+            "command goes on.",
+            rich_help_panel=SOONER,
+        ),
+    ] = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
     threads: Threads = None,
     memory: Memory = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            "--max-memory",
+            metavar="SIZE",
+            help="What a worker, or this process, should use in all: 2GB; blocks of columns are sized by it.",
+            rich_help_panel="Cluster",
+        ),
+    ] = None,
 ) -> None:
     """Try configurations by cross-validation, many in one pass, and learn the best of them on all the data."""
     tried = [name for name in TRIED if penalty in find_algorithm(name).penalties] or list(TRIED)
@@ -185,6 +231,11 @@ def search(
             "shuffle": shuffle,
             "dtype": dtype.value,
             "seed": seed,
+            "halving": halving_table(halving, min_rows),
+            "patience": patience,
+            "min_improvement": min_improvement,
+            "time_limit": time_limit,
+            "max_memory": max_memory,
         },
     )
     cluster = cluster_options(scheduler, workers, threads, memory)

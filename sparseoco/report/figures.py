@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from sparseoco.report.leaderboard import Standing, pareto_front
 from sparseoco.report.results import Results
 from sparseoco.report.wording import duration, integer, percent, percent_with_error
+from sparseoco.selection import COMPLETE
 
 # Okabe and Ito's colours, told apart by the colour-blind, without the two that fade on white or black.
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
@@ -261,6 +262,7 @@ def _faint(colour: str) -> str:
 def _epoch_ends(results: Results) -> list[int]:
     """The running number of documents at the end of each epoch, mean over folds."""
     ends: dict[int, set[tuple[int, int]]] = defaultdict(set)
-    for row in results.metrics.select(["epoch", "fold", "rows"]).to_pylist():
-        ends[row["epoch"]].add((row["fold"], row["rows"]))
+    for row in results.metrics.select(["epoch", "fold", "rows", "status"]).to_pylist():
+        if row["status"] in COMPLETE:
+            ends[row["epoch"]].add((row["fold"], row["rows"]))
     return [round(sum(rows for _, rows in of) / len(of)) for _, of in sorted(ends.items())]

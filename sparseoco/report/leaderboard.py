@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from sparseoco.commit import committed
 from sparseoco.report.results import Results
 from sparseoco.report.wording import parameters
-from sparseoco.selection import Candidate, candidates
+from sparseoco.selection import COMPLETE, Candidate, candidates
 
-_SEVERITY: Final = {"ok": 0, "diverged": 1, "failed": 2}
+_SEVERITY: Final = {"ok": 0, "stopped": 1, "dropped": 2, "unfinished": 3, "diverged": 4, "failed": 5}
 
 
 class Standing(NamedTuple):
@@ -66,7 +66,7 @@ def standings(results: Results) -> list[Standing]:
             ranked[candidate.configuration] = candidate
     # A configuration that broke in a later epoch did not finish, however good it was before, unless it was chosen.
     chosen = best.configuration if best else None
-    ranked = {n: c for n, c in ranked.items() if n == chosen or all(row["status"] == "ok" for row in of[n])}
+    ranked = {n: c for n, c in ranked.items() if n == chosen or all(row["status"] in COMPLETE for row in of[n])}
     labels = _labels(of)
     table = [
         _standing(rows, ranked.get(number), seconds.get(number))._replace(chosen=number == chosen, label=labels[number])
@@ -124,7 +124,7 @@ def write_leaderboard(path: Path, table: Sequence[Standing]) -> None:
 
 
 def _standing(rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None) -> Standing:
-    worst = max(rows, key=lambda row: _SEVERITY.get(row["status"], 2))
+    worst = max(rows, key=lambda row: _SEVERITY.get(row["status"], 5))
     here = [row for row in rows if at and row["epoch"] == at.epoch]
     first = [row for row in rows if at and row["epoch"] == 1]
     return Standing(

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -105,8 +106,7 @@ class Results(NamedTuple):
     @property
     def held_out(self) -> bool:
         """Whether errors are those of documents kept aside; else of documents predicted before they were learned."""
-        rows = self.metrics["held_out_rows"]
-        return len(rows) > 0 and (rows[0].as_py() or 0) > 0
+        return (pc.max(self.metrics["held_out_rows"]).as_py() or 0) > 0
 
 
 def read_results(run: Path) -> Results:

@@ -1,6 +1,6 @@
 """The run in words: what was learned, on what, how good, how sparse, compared with knowing nothing."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparseoco.report.features import used_features
 from sparseoco.report.leaderboard import Standing, chosen_of
@@ -23,6 +23,25 @@ class Story(NamedTuple):
     tiles: list[Tile]
 
 
+_FATES: Final = {
+    "dropped": "dropped on the way",
+    "unfinished": "left when the time was over",
+    "diverged": "diverged",
+    "failed": "failed",
+}
+
+
+def fates(table: list[Standing]) -> str:
+    """A sentence on the configurations without a rank, empty where there are none."""
+    counts = {status: sum(s.rank is None and s.status == status for s in table) for status in _FATES}
+    parts = [f"{integer(count)} {_FATES[status]}" for status, count in counts.items() if count]
+    if not parts:
+        return ""
+    listed = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    more = " The same command goes on with what was left." if counts["unfinished"] else ""
+    return f"Of {plural(len(table), 'configuration')}, these did not come to the end: {listed}.{more}"
+
+
 def baseline_error(results: Results) -> float | None:
     """Error of always answering the largest class: 1 − max_k n_k / Σ_k n_k; None without documents."""
     rows = [of.rows for of in results.run.corpus.classes]
@@ -42,6 +61,7 @@ def tell(results: Results, table: list[Standing]) -> Story:
         finished = sum(s.rank is not None for s in table)
         headline = f"No model was learned: of {tried}, {finished or 'none'} finished, and none was chosen."
         detail = f"The task was to {task}, on {plural(corpus.rows, 'document')}. The reasons are listed below."
+        detail = f"{detail} {fates(table)}".strip()
         return Story(headline, detail, effort)
 
     baseline, error = baseline_error(results), chosen.error
@@ -64,7 +84,8 @@ def tell(results: Results, table: list[Standing]) -> Story:
         "one-standard-error": "the sparsest within one standard error of the lowest error",
     }[results.best.rule if results.best else "error"]
     sentences.append(f"It was learned by {chosen.algorithm} ({chosen.label}), {rule} among {tried}.")
-    return Story(headline, " ".join(sentences), tiles + effort)
+    sentences.append(fates(table))
+    return Story(headline, " ".join(sentences).strip(), tiles + effort)
 
 
 def _largest(results: Results) -> str:

@@ -43,9 +43,6 @@ def summary_markdown(run: Path) -> str:
     if panels:
         lines += ["", "| class | strongest features |", "|---|---|"]
         lines += [f"| {_plain(p.name)} | {', '.join(_plain(f.name) for f in p.features) or '–'} |" for p in panels]
-    failed = [s for s in table if s.rank is None]
-    if failed:
-        lines += ["", f"{integer(len(failed))} of {integer(len(table))} configurations did not finish."]
     return "\n".join(lines) + "\n"
 
 

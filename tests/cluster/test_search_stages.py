@@ -1,5 +1,6 @@
 """Successive halving, patience, a time limit, a culprit among others, memory: who is left, and with which bits."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from distributed import Client
 
 from sparseoco import steps
 from sparseoco.arguments import checked
+from sparseoco.cli import main
 from sparseoco.cluster import course as course_module
 from sparseoco.cluster import legs
 from sparseoco.cluster.connect import ClusterOptions, connect
@@ -96,8 +98,8 @@ def test_no_grouping_changes_who_is_left(
     monkeypatch.setattr(legs, "_pays", lambda *_, **__: True)
     options = PATIENCE.model_copy(update={"halving": HALVING.halving})
     expected = search(client, store, tmp_path / "wide", options)
-    monkeypatch.setattr("sparseoco.cluster.packing.BLOCK_COLUMNS", 2)
-    monkeypatch.setattr("sparseoco.cluster.course.CHUNK_ROWS", 7)
+    monkeypatch.setattr("sparseoco.cluster.packing.BLOCK_COLUMNS", 3)
+    monkeypatch.setattr("sparseoco.cluster.course.CHUNK_ROWS", 41)
     assert search(client, store, tmp_path / "narrow", options) == expected
     assert {"dropped", "stopped", "ok"} == {row["status"] for row in expected["metrics"]}
 
@@ -152,15 +154,15 @@ def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
     expected = search(client, store, tmp_path / "whole", options)
     monkeypatch.setattr(legs, "_pays", lambda *_, **__: True)
     monkeypatch.setattr(legs, "LOOK_SECONDS", 0)
-    monkeypatch.setattr("sparseoco.cluster.course.CHUNK_ROWS", 7)
-    runs, limit, unfinished = 0, 0.02, True
+    monkeypatch.setattr("sparseoco.cluster.course.CHUNK_ROWS", 50)
+    runs, limit, unfinished = 0, 0.05, True
     while unfinished:
         limited = options.model_copy(update={"time_limit": limit})
         got = search(client, store, tmp_path / "limited", limited)
         left = [row for row in got["metrics"] if row["status"] == "unfinished"]
         unfinished = bool(left)
         assert {row["reason"] for row in left} <= {f"not finished within the time limit of {limit:g} s"}
-        runs, limit = runs + 1, limit * 1.2
+        runs, limit = runs + 1, limit * 1.3
     assert runs > 2
     assert got == expected
     assert not (tmp_path / "limited" / "stop").exists()
@@ -243,3 +245,44 @@ def test_options_are_refused_in_sentences() -> None:
     )
     assert (options.halving, options.time_limit, options.max_memory) == (Halving(factor=3), 5400, 2_000_000_000)
     assert SearchOptions.model_validate(options.model_dump(mode="json")) == options
+
+
+def test_an_epoch_method_runs_whole_beside_learners_that_are_halved(
+    client: Client, store: Path, tmp_path: Path
+) -> None:
+    both = {**HALVING.algorithms, "caos-erm": {"alpha": [0.1, 1.0], "R": [1.0]}}
+    options = HALVING.model_copy(update={"algorithms": both, "folds": 2})
+    metrics = search(client, store, tmp_path / "both", options)["metrics"]
+    alone = search(client, store, tmp_path / "alone", HALVING.model_copy(update={"folds": 2}))["metrics"]
+    assert [row for row in metrics if row["algorithm"] == "cl-fobos"] == alone
+    rows = [row for row in metrics if row["algorithm"] == "caos-erm"]
+    assert [(row["epoch"], row["status"]) for row in rows] == [(1, "ok"), (2, "ok")] * 4
+    assert search(client, store, tmp_path / "both", options)["metrics"] == metrics
+    assert not (tmp_path / "both" / "checkpoints").exists()
+
+
+def test_the_command_tells_who_did_not_come_to_the_end(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["sparseoco", "search", str(store), "--threads", "1", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    grid = ("--algorithm", "cl-fobos", "--grid", "lam=1e-4,1e-3,1e-2,1e-1", "--grid", "eta0=0.1,1", "--folds", 2)
+    halving = ("--halving", 2, "--min-rows", 40, "--epochs", 4, "--patience", 1, "--max-memory", "1GB")
+    assert call(*grid, *halving, "--out", tmp_path / "run") == 0
+    page = (tmp_path / "run" / "report" / "report.html").read_text()
+    assert "Of 8 configurations, these did not come to the end: 6 dropped on the way." in page
+    assert "by successive halving" in page
+    assert "unfinished" not in capsys.readouterr().out
+
+    # A cell is lost, and the time is over at once.
+    for cell in sorted((tmp_path / "run" / "search" / "cells").glob("*-2-300.json"))[:1]:
+        cell.unlink()
+    assert call(*grid, *halving, "--time-limit", "0.000001", "--out", tmp_path / "run") == 0
+    assert "configurations unfinished: the same command goes on with them" in capsys.readouterr().out
+    assert "left when the time was over" in (tmp_path / "run" / "report" / "report.html").read_text()
+    assert call(*grid, "--min-rows", 40, "--out", tmp_path / "none") == 2
+    assert "set --halving too" in capsys.readouterr().err
