@@ -140,6 +140,9 @@ class SearchOptions(_Table):
     shuffle: bool = Field(True, description="Stream in an order shuffled by the seed; else in document order.")
     dtype: Literal["float32", "float64"] = "float32"
     seed: int = Field(0, ge=0, lt=2**63)
+    warm_start: str | None = Field(
+        None, description="Folder of a model whose weights all configurations begin from; none by default."
+    )
     halving: Halving | None = Field(None, description="Successive halving; none by default.")
     patience: int | None = Field(
         None, ge=1, description="Stop a configuration after so many epochs in a row without improvement."
@@ -200,6 +203,9 @@ class SearchOptions(_Table):
             self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
+        for name in self.algorithms if self.warm_start is not None else ():
+            if find_algorithm(name).driver != "stream":
+                raise ValueError(f"{name} begins with a pass over all data, not from a model: warm_start is not for it")
         if self.min_improvement and self.patience is None:
             raise ValueError("min_improvement says what patience waits for: set patience too")
         return self
@@ -271,11 +277,14 @@ def parse_run_file(values: Any, *, source: str, folder: Path) -> RunFile:
             "store": None if run.ingest.store is None else _beside(folder, run.ingest.store),
         }
     )
+    search = run.search
+    if search.warm_start is not None:
+        search = search.model_copy(update={"warm_start": _beside(folder, search.warm_start)})
     evaluate = run.evaluate
     if evaluate is not None and evaluate.inputs is not None:
         inputs = tuple(_beside(folder, item) for item in evaluate.inputs)
         evaluate = evaluate.model_copy(update={"inputs": inputs})
-    return run.model_copy(update={"out": folder / run.out, "ingest": ingest, "evaluate": evaluate})
+    return run.model_copy(update={"out": folder / run.out, "ingest": ingest, "search": search, "evaluate": evaluate})
 
 
 def describe_invalid(error: ValidationError) -> str:

@@ -180,10 +180,15 @@ class Learner:
     def progress(self) -> Progress:
         """Rows learned, and the loss and errors suffered on them before learning each."""
         return Progress(
-            int(self._blocks[0][1].clock[0]) - self._rested,
+            self.rounds - self._rested,
             self._gather([block.loss_sum for _, block in self._blocks]),
             self._gather([block.error_count for _, block in self._blocks]),
         )
+
+    @property
+    def rounds(self) -> int:
+        """Rounds on its clocks: rows learned, and those that counted as played where it began from weights."""
+        return int(self._blocks[0][1].clock[0])
 
     def mark(self) -> None:
         """Add to `history` how things stand: one sweep over the weights."""
@@ -272,7 +277,7 @@ class Learner:
         """
         if isinstance(rows, bool) or int(rows) != rows or not 1 <= rows < 2**53:
             raise InputError(f"rows={rows!r} must be a whole number of at least 1.")
-        if self._blocks[0][1].clock[0] > 0:
+        if self.rounds > 0:
             raise InputError("Rows were learned already: a learner starts from weights before its first row.")
         values = checked_weights(weights, self.n_features, {self.n_columns, self.n_outputs}, self.dtype)
         for members, block in self._blocks:
@@ -293,7 +298,7 @@ class Learner:
                 raise InputError(
                     f"There is no configuration {number}: they are numbered 0 … {len(self._configurations) - 1}."
                 )
-        fewer = Learner(**self._description([self._configurations[number] for number in chosen]))
+        fewer = Learner(**self.description | {"grid": [self._configurations[number] for number in chosen]})
         place = {int(i): (block, at) for members, block in self._blocks for at, i in enumerate(members)}
         for members, block in fewer._blocks:
             sources = [place[chosen[i]] for i in members]
@@ -306,7 +311,7 @@ class Learner:
         """Write everything to one file (npz, no pickle), whole or not at all; equal learners give equal bytes."""
         write_checkpoint(
             Path(path),
-            {"format": FORMAT, "learner": self._description(self._configurations), "rested": self._rested},
+            {"format": FORMAT, "learner": self.description, "rested": self._rested},
             self._arrays(),
         )
 
@@ -325,12 +330,14 @@ class Learner:
             learner.history = learner.history.restored([read(f"history.{name}") for name in History._fields])
         return learner
 
-    def _description(self, grid: list[dict[str, Any]]) -> dict[str, Any]:
+    @property
+    def description(self) -> dict[str, Any]:
+        """The arguments that make a learner like this one, nothing learned yet."""
         return {
             "algorithm": self.algorithm,
             "loss": self.loss,
             "penalty": self.penalty,
-            "grid": grid,
+            "grid": self.configurations,
             "n_features": self.n_features,
             "n_classes": self.n_classes,
             "dtype": self.dtype.name,

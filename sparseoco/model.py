@@ -2,6 +2,7 @@
 
 model.json        algorithm, parameters, classes, text options, provenance, SHA-256 of the weights
 weights.parquet   feature_id, feature, class, weight, count, documents: the nonzero weights, with their names
+learner.npz       the learner's whole state, where it was trained on a stream: it can go on from there bit for bit
 curve.parquet     epoch, rows, progressive loss and error at marks, nonzeros at the ends of epochs
 """
 
@@ -20,6 +21,7 @@ from scipy.sparse import csr_matrix
 from sparseoco import __version__
 from sparseoco.commit import commit_bytes, commit_json, digest_file, read_json
 from sparseoco.errors import InputError, StorageError
+from sparseoco.learner import Learner
 from sparseoco.metrics import write_table
 from sparseoco.shards import Store
 from sparseoco.text.counting import Features, count_texts
@@ -36,6 +38,7 @@ WEIGHTS = pa.schema(
         ("documents", pa.int64()),
     ]
 )
+STATE = "learner.npz"
 CURVE = pa.schema(
     [
         ("epoch", pa.int32()),
@@ -53,10 +56,13 @@ def write_model(
     store: Store,
     description: dict[str, Any],
     curve: Sequence[dict[str, Any]],
+    learner: Learner | None = None,
 ) -> None:
     """Commit a model; `model.json` comes last and vouches for the rest.
 
-    `weights` is (n_features, outputs); `description` says how it was learned (algorithm, parameters, loss, …).
+    `weights` is (n_features, outputs); `description` says how it was learned (algorithm, parameters, loss, …);
+    `learner` is kept with it where there is one. Its state is every slot of every feature, uncompressed: for one
+    float32 output 4 to 16 bytes a feature, and 8 more where features have stamps.
     """
     features, outputs = np.nonzero(weights)
     classes = store.classes or ["value"]
@@ -79,6 +85,12 @@ def write_model(
     pq.write_table(table, sink, compression="zstd")
     commit_bytes(folder / "weights.parquet", sink.getvalue())
     write_table(folder / "curve.parquet", curve, CURVE)
+    state: dict[str, Any] = {}
+    if learner is not None:
+        learner.save(folder / STATE)
+        state = {"rounds": learner.rounds, "learner_sha256": digest_file(folder / STATE)}
+    else:
+        (folder / STATE).unlink(missing_ok=True)  # of a model that is replaced
     provenance = {
         "sparseoco": __version__,
         "store": store.manifest.digest,
@@ -89,10 +101,12 @@ def write_model(
         folder / "model.json",
         {
             **description,
+            **state,
             "classes": store.classes,
             "features": {
                 key: value for key, value in store.manifest.features.model_dump(mode="json").items() if key != "files"
             },
+            "features_sha256": store.features_digest(),
             "nonzeros": len(table),
             "text": store.manifest.options,
             "provenance": provenance,

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from sparseoco.commit import commit_bytes, digest_file, storage_error
+from sparseoco.commit import commit_bytes, digest_file, digest_value, storage_error
 from sparseoco.errors import InputError, StorageError
 from sparseoco.manifest import FileEntry, Manifest, ShardEntry, latest_manifest
 
@@ -202,6 +202,17 @@ class Store:
             for entry in self.manifest.features.files
         ]
         return _name_hashed(pa.concat_tables(parts), features)
+
+    def features_digest(self) -> str:
+        """SHA-256 of what feature ids mean: the terms in their order, or the hash; not of how often they were seen."""
+        features = self.manifest.features
+        if features.kind == "hashed":
+            return digest_value(["hashed", features.hash_bits, features.hash_seed])
+        terms = _only_chunk(self.vocabulary()["term"].cast(pa.large_string()))
+        digest = hashlib.sha256(pc.binary_length(terms).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+        for first in range(0, len(terms), 1 << 20):
+            digest.update("".join(terms.slice(first, 1 << 20).to_pylist()).encode())
+        return digest.hexdigest()
 
     def document_frequencies(self) -> NDArray[np.int64]:
         """(n_features,) int64: in how many documents each feature occurs."""

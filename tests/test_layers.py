@@ -18,7 +18,7 @@ LAYERS = [
     {"learner", "bounds", "coordinates", "ingest", "generate", "passes", "optimum"},
     {"metrics", "epochs", "regret", "selection", "archives", "conversions", "estimators"},
     {"model", "corpora"},
-    {"prediction", "evaluation"},
+    {"prediction", "evaluation", "warm"},
     {"config"},
     {"cluster", "report"},
     {"steps"},

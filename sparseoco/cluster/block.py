@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sparseoco import __version__
 from sparseoco.commit import commit_json, digest_value, read_json
+from sparseoco.warm import Origin
 
 Tables = dict[str, list[dict[str, Any]]]
 """Rows of the tables of a search (see `sparseoco.metrics`) for one configuration and fold, without their numbers."""
@@ -54,6 +55,7 @@ class Setting(Description):
     """All that decides a configuration's result at a place besides itself; `manifest` is the digest of the store's.
 
     How many epochs there are to be is no part of its name: what is learned in one does not depend on those to come.
+    Neither is where the model that all begin from lies, but what it is.
     """
 
     manifest: str
@@ -65,10 +67,11 @@ class Setting(Description):
     epochs: int
     seed: int
     shuffle: bool
+    origin: Origin | None = None
     sparseoco: str = __version__
 
     def _identity(self) -> Any:
-        return self.model_dump(mode="json", exclude={"epochs"})
+        return self.model_dump(mode="json", exclude={"epochs": True, "origin": {"model"}})
 
 
 class Block(Description):
@@ -112,7 +115,7 @@ def write_cell(path: Path, block: Block, place: Place, tables: Sequence[Tables])
         {"algorithm": block.algorithm, "parameters": parameters, "tables": rows}
         for parameters, rows in zip(block.configurations, tables, strict=True)
     ]
-    setting = block.setting.model_dump(mode="json", exclude={"epochs"})
+    setting = block.setting.model_dump(mode="json", exclude={"epochs": True, "origin": {"model"}})
     commit_json(path, {"setting": setting, "place": list(place), "results": results})
 
 

@@ -15,6 +15,7 @@ from sparseoco.cluster.corpus import Corpus
 from sparseoco.drivers.order import epoch_rows, fold_rows
 from sparseoco.learner import Learner, Progress
 from sparseoco.shards import Store
+from sparseoco.warm import take_weights
 
 Report = Callable[[int], None]
 Rows = list[dict[str, Any]]
@@ -37,17 +38,15 @@ class Course:
 
     @classmethod
     def begin(cls, block: Block, store: Store) -> "Course":
-        """A block before its first row."""
-        setting = block.setting
-        learner = Learner(
-            block.algorithm,
-            loss=setting.loss,
-            penalty=setting.penalty,
-            grid=block.configurations,
-            n_features=store.n_features,
-            n_classes=max(2, len(store.classes)),
-            dtype=setting.dtype,
-        )
+        """A block before its first row, with the weights of the model it begins from, if there is one."""
+        learner = new_learner(block, store)
+        if block.setting.origin is not None:
+            take_weights(block.setting.origin, learner, store)
+        return cls.of(block, learner)
+
+    @classmethod
+    def of(cls, block: Block, learner: Learner) -> "Course":
+        """A block whose learner is to learn its first row."""
         return cls(block, learner, Place(1, 0), learner.progress, [[] for _ in block.configurations], 0.0)
 
     def select(self, block: Block) -> "Course":
@@ -94,6 +93,20 @@ class Course:
             {"metrics": [metrics[i]], "curves": list(self.curves[i]), "kept": kept[i], "timings": [timing]}
             for i in range(len(metrics))
         ]
+
+
+def new_learner(block: Block, store: Store) -> Learner:
+    """The learner of a block, nothing learned yet."""
+    setting = block.setting
+    return Learner(
+        block.algorithm,
+        loss=setting.loss,
+        penalty=setting.penalty,
+        grid=block.configurations,
+        n_features=store.n_features,
+        n_classes=max(2, len(store.classes)),
+        dtype=setting.dtype,
+    )
 
 
 def curve_marks(n_rows: int) -> list[int]:

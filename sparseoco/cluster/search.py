@@ -23,6 +23,7 @@ from sparseoco.config import Configuration, SearchOptions
 from sparseoco.learners import find_algorithm
 from sparseoco.metrics import SEARCH_TABLES
 from sparseoco.shards import Store
+from sparseoco.warm import Origin
 
 
 def run_search(
@@ -86,6 +87,7 @@ def setting_of(options: SearchOptions, store: Store, fold: int) -> Setting:
         epochs=options.epochs,
         seed=options.seed,
         shuffle=options.shuffle,
+        origin=None if options.warm_start is None else Origin.of(options.warm_start),
     )
 
 

@@ -7,7 +7,7 @@ from distributed import Client, get_worker
 
 from sparseoco.cluster.block import NO_FOLD, Block, Place
 from sparseoco.cluster.corpus import open_corpus
-from sparseoco.cluster.course import Course, Report
+from sparseoco.cluster.course import Course, Report, new_learner
 from sparseoco.cluster.epochs import train_epoch_block
 from sparseoco.cluster.packing import configurations_at_once, room_for
 from sparseoco.cluster.search import setting_of
@@ -18,6 +18,7 @@ from sparseoco.errors import SparseocoError
 from sparseoco.learners import find_algorithm
 from sparseoco.model import write_model
 from sparseoco.shards import Store
+from sparseoco.warm import go_on
 
 
 def train_model(
@@ -71,7 +72,11 @@ def train_block(block: Block, store: Store, model: Path, scratch: Path, report: 
         if (there.get("block"), there.get("epochs")) == (block.digest, setting.epochs):
             return
     corpus = open_corpus(store, scratch)
-    course = Course.begin(block, store)
+    learner = new_learner(block, store)
+    begun: dict[str, Any] = {}
+    if setting.origin is not None:
+        learner, begun["warm_start"] = go_on(setting.origin, learner, store)
+    course = Course.of(block, learner)
     curve: list[dict[str, Any]] = []
     for epoch in range(1, setting.epochs + 1):
         for _ in course.advance(corpus, Place(epoch, corpus.n_rows)):
@@ -86,8 +91,8 @@ def train_block(block: Block, store: Store, model: Path, scratch: Path, report: 
             f"{block.algorithm} diverged at row {diverged:,} with {parameters}: choose a smaller step."
         )
     settings = setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
-    description = {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest, **settings}
-    write_model(model, course.learner.weights_of(0), store, description, curve)
+    description = {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest, **settings, **begun}
+    write_model(model, course.learner.weights_of(0), store, description, curve, course.learner)
 
 
 def _train_on_worker(description: dict[str, Any], store: str, model: str) -> None:
