@@ -25,10 +25,11 @@ What the papers print is kept wherever it holds. Where it does not, as found her
   6 do not have it). The sum of g²/(δ + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so δ must be of the size of
   the gradients for the bound to mean anything.
 - Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on what
-  is drawn for it, so x_t does, and E[ĝ_t | x_t] = g_t, which Theorem 5 rests on, fails. It holds with the same
-  ĝ_t − g̃_t, hence the same bounds, where the prediction is that of the whole gradient: g̃_t for all coordinates
-  (ḡ_s = Σ_j ḡ_s^j for caos-erm) and ĝ_t = g̃_t + (what was drawn − its prediction)/p. Corollary 4 takes
-  |g − L/2| ≤ L/2, which is for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2 and the bound is three times as large.
+  is drawn for it, so x_t does, and E[ĝ_t | x_t] = g_t, which Theorem 5 rests on, fails; regret exceeds Corollary 6
+  where gradients are noisy and well predicted (tests/theorems). With the prediction of the whole gradient, g̃_t for all
+  coordinates (ḡ_s = Σ_j ḡ_s^j for caos-erm), and ĝ_t = g̃_t + (what was drawn − its prediction)/p, ĝ_t − g̃_t is the
+  same and the bounds are proved. Corollary 4 takes |g − L/2| ≤ L/2, which is for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2,
+  three times the bound, and 0 is the better prediction, with twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,6 +60,8 @@ QUANTITIES = {
     "x_root": "Σ_i (δ + √(Σ_{t≤T} g_{t,i}²))·x_i²",
     "L": "Σ_j L_j, L_j the largest |∂f_j/∂x_i|: the loss's slope bound times max_i |a_{j,i}|",
     "RL": "Σ_i (R_i L_i)^{2/3} over coordinates; over blocks, R the sum and L the 2-norm of theirs",
+    "RL1": "Σ_i R_i L_i, likewise",
+    "blocks": "coordinates, or blocks, that may be drawn",
 }
 
 Quantities = Mapping[str, ArrayLike]
@@ -234,8 +237,15 @@ def _adaptive(name: str, expected: bool = False) -> Callable[[Mapping[str, Any],
     return theorem
 
 
-def _caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound:
+def _caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
     """Corollary 6 with p_j ∝ L_j, F = Σ_j f_j in every round; Corollary 7 with L of the batches."""
+    if configuration["placement"] != "serial":
+        return NoBound("The corollaries are for rounds played one after the other, placement='serial'.")
+    if configuration["estimate"] != "corrected":
+        return NoBound(
+            "With estimate='sampled' the prediction depends on the draw and the gradients are not unbiased: Corollary "
+            "6 does not hold. It does with estimate='corrected'."
+        )
     R = float(configuration["R"])
     return Bound(
         "Mohri and Yang 2015, Corollaries 6 and 7",
@@ -244,21 +254,35 @@ def _caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound:
         lambda T, q: 8 * q["n"] * R * np.sqrt(T) * q["L"],
         radius=R,
         expected=True,
-        note="Proved where the prediction does not depend on the draw; f_t is Σ_j f_j in every round.",
+        note="Of the iterates x_t that the rounds play, T of them; f_t is Σ_j f_j in every round.",
     )
 
 
-def _cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound:
-    """4 Σ_i R_i √(T·(3L_i/2)²/p_i), p ∝ (R_i L_i)^{2/3}."""
+def _cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
+    """4 Σ_i R_i √(T·L_i²/p_i), p ∝ (R_i L_i)^{2/3} or 1/n."""
+    if configuration["predict"] != "none":
+        return NoBound(
+            f"With predict={configuration['predict']!r} the prediction depends on the draw and the gradients are not "
+            "unbiased: Theorem 7 does not hold. It does with predict='none'."
+        )
+    R = float(configuration["R"])
+    if configuration["sample"] == "uniform":
+        return Bound(
+            "Mohri and Yang 2015, Theorem 7 with equal chances",
+            "4√(nT)·Σ_i R_i L_i",
+            ("blocks", "RL1"),
+            lambda T, q: 4 * np.sqrt(q["blocks"] * T) * q["RL1"],
+            radius=R,
+            expected=True,
+        )
     return Bound(
-        "Mohri and Yang 2015, Theorem 7, Corollaries 4 and 5",
-        "6√T·(Σ_i (R_i L_i)^{2/3})^{3/2}",
+        "Mohri and Yang 2015, Theorem 7, Corollaries 4 and 5 without a prediction",
+        "4√T·(Σ_i (R_i L_i)^{2/3})^{3/2}",
         ("RL",),
-        lambda T, q: 6 * np.sqrt(T) * q["RL"] ** 1.5,
-        radius=float(configuration["R"]),
+        lambda T, q: 4 * np.sqrt(T) * q["RL"] ** 1.5,
+        radius=R,
         expected=True,
-        note="The paper has 2√T for 6√T, which is for gradients of one sign. Proved where the prediction does not "
-        "depend on the draw.",
+        note="The paper has 2√T for 4√T, with the prediction L/2, which is for gradients of one sign.",
     )
 
 

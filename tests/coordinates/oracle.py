@@ -51,8 +51,12 @@ def cao_rcd(
     sample: str,
     seed: int,
     epochs: int,
+    played: list[np.ndarray] | None = None,
 ) -> Iterator[np.ndarray]:
-    """The weights without a prediction after each epoch (Theorem 7, with Σ_s σ_s(x − x_s)²/2 kept term by term)."""
+    """The weights without a prediction after each epoch (Theorem 7, with Σ_s σ_s(x − x_s)²/2 kept term by term).
+
+    `played` is given every x_t.
+    """
     n = A.shape[1]
     L = bounds_of(A, y, loss, R)
     blocks, p = chances_of(L, R, batch, sample)
@@ -76,6 +80,8 @@ def cao_rcd(
             g_tilde = np.zeros(n)
             g_tilde[block] = prediction[block] / p[which]
             x_t = argmin(t, g_tilde)
+            if played is not None:
+                played.append(x_t)
             gradient = A.T @ np.array([slope(z, b) for z, b in zip(A @ x_t, y, strict=True)])
             g = np.zeros(n)
             g[block] = gradient[block] / p[which]

@@ -42,8 +42,9 @@ def caos_erm(
     parts: int = 1,
     penalty: str = "l1",
     l1_ratio: float = 0.0,
+    played: list[np.ndarray] | None = None,
 ) -> list[np.ndarray]:
-    """x̄ after each epoch. `y` is ±1, or the numbers of a regression."""
+    """x̄ after each epoch; `played` is given every x_t. `y` is ±1, or the numbers of a regression."""
     m, n = X.shape
     ratio = share_of_l1(penalty, l1_ratio)
     partition = [list(range(first, min(first + batch, m))) for first in range(0, m, batch)]
@@ -72,6 +73,8 @@ def caos_erm(
                 j, probability = blocks[drawn], chances[drawn] / len(owned)
                 g_tilde = foretold[j] / probability if estimate == "sampled" else whole
                 x_t = argmin(g + g_tilde - sx, np.sqrt(q), at, R, alpha, ratio)
+                if played is not None:
+                    played.append(x_t)
                 g_hat = gradients(partition[j], x_t) / probability
                 if estimate == "corrected":
                     g_hat = whole + g_hat - foretold[j] / probability
