@@ -5,6 +5,7 @@ line call these and nothing below them.
 """
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def search(
     _check_labels(store)
     configurations = options.configurations()
     with owned(out), connect(cluster, out / ".scratch") as client:
-        commit_json(out / "run.json", _describe_run(name, store, options))
+        commit_json(out / "run.json", _describe_run(name, store, out, options))
         tables = run_search_on(client, configurations, options, store, folder, progress)
     for table, schema in SEARCH_TABLES.items():
         write_table(folder / f"{table}.parquet", tables[table], schema)
@@ -181,7 +182,7 @@ def _check_labels(store: Store) -> None:
         raise InputError(f"{store.folder} has one class only ({store.classes[0]}): there is nothing to tell apart.")
 
 
-def _describe_run(name: str, store: Store, options: SearchOptions) -> dict[str, Any]:
+def _describe_run(name: str, store: Store, out: Path, options: SearchOptions) -> dict[str, Any]:
     labels = store.manifest.labels
     return {
         "name": name,
@@ -189,6 +190,7 @@ def _describe_run(name: str, store: Store, options: SearchOptions) -> dict[str, 
         "version": __version__,
         "corpus": {
             "store": store.manifest.digest,
+            "folder": os.path.relpath(store.folder.resolve(), out.resolve()),
             "rows": store.n_rows,
             "nonzeros": store.manifest.nonzeros,
             "features": store.n_features,
