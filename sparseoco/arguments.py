@@ -65,6 +65,14 @@ Where = Annotated[
         "--where", metavar="FIELD=VALUE", help="Take only rows whose field has this value; repeatable, all must hold."
     ),
 ]
+WarmStart = Annotated[
+    str | None,
+    typer.Option(
+        "--warm-start",
+        metavar="MODEL",
+        help="Begin from a saved model: where its learner stood, or, another learner or vocabulary, from its weights.",
+    ),
+]
 Inputs = Annotated[
     list[str], typer.Argument(metavar="INPUT...", help="Files, folders or fsspec addresses; .gz and .zst too.")
 ]

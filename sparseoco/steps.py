@@ -12,6 +12,7 @@ from typing import Any
 
 from sparseoco import __version__
 from sparseoco.cluster.connect import ClusterOptions, connect
+from sparseoco.cluster.optimum import OptimumOptions, run_optimum
 from sparseoco.cluster.search import run_search as run_search_on
 from sparseoco.cluster.training import train_model
 from sparseoco.commit import commit_json, owned, read_json
@@ -27,6 +28,7 @@ from sparseoco.selection import choose
 from sparseoco.shards import Store
 from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
+from sparseoco.warm import Origin, check_origin
 
 Progress = Callable[[str, int, int], None]
 
@@ -66,6 +68,7 @@ def search(
     folder = out / "search"
     store = Store.open(store_folder)
     _check_labels(store)
+    options = _from_model(options, store, out / "model")
     configurations = options.configurations()
     with owned(out), connect(cluster, out / ".scratch") as client:
         commit_json(out / "run.json", _describe_run(name, store, out, options))
@@ -103,10 +106,15 @@ def train(
 ) -> Path:
     """Learn one configuration on all the data; gives the folder of the model.
 
+    Begun from a model (`warm_start`) of the same learner on the same features, it goes on from its state as one long
+    run would: the rows of this call come after those of the calls before, in the order of documents or, shuffled, in
+    the order that seed and epoch, from 1, give in this call. Any other learner begins from the model's weights.
+
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
     store = Store.open(store_folder)
     _check_labels(store)
+    options = _from_model(options, store, model)
     with owned(model), connect(cluster, model / ".scratch") as client:
         train_model(client, configuration, options, epochs, store, model, progress)
     return model
@@ -118,6 +126,22 @@ def train_best(store_folder: Path, out: Path, cluster: ClusterOptions, *, progre
     options = SearchOptions.model_validate(run["search"])
     chosen = Configuration(number=best["configuration"], algorithm=best["algorithm"], parameters=best["parameters"])
     return train(store_folder, out / "model", chosen, options, cluster, epochs=best["epochs"], progress=progress)
+
+
+def optimum(
+    store_folder: Path, out: Path, options: OptimumOptions, cluster: ClusterOptions, *, progress: Progress = silent
+) -> Path:
+    """The offline optimum on all the data, for every α: tables and a model each in `out`. Gives that folder.
+
+    Raises `InputError` where the loss does not fit the labels, `SparseocoError` if a pass cannot be run.
+    """
+    store = Store.open(store_folder)
+    if store.manifest.labels.kind == "classes" or store.n_rows == 0:
+        _check_labels(store)
+    options.problem(store.classes)
+    with owned(out), connect(cluster, out / ".scratch") as client:
+        run_optimum(client, store, out, options, progress)
+    return out
 
 
 def run_ingest(run: RunFile, progress: Progress = silent) -> Path:
@@ -169,6 +193,19 @@ def run_all(run: RunFile, progress: Progress = silent) -> Path:
         result = step(run, progress)
     assert result is not None
     return result
+
+
+def _from_model(options: SearchOptions, store: Store, model: Path) -> SearchOptions:
+    """The options with the whole path of the model to begin from, which has been looked at."""
+    if options.warm_start is None:
+        return options
+    origin = Origin.of(options.warm_start)
+    if Path(origin.model) == model.resolve():
+        raise InputError(
+            f"{model} cannot begin from itself: a run that is stopped would lose it. Choose another --out."
+        )
+    check_origin(origin, store)
+    return options.model_copy(update={"warm_start": origin.model})
 
 
 def _check_labels(store: Store) -> None:

@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,6 +72,38 @@ def test_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert (result["rows"], result["classes"][0]["rows"]) == (50, 25)
     wrong = sum(line.split("\t")[1] != ("sea" if int(line.split("\t")[0][1:]) < 100 else "wood") for line in lines)
     assert result["error"] == wrong / 50
+
+
+def test_a_model_goes_on_with_new_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reviews = write_reviews(tmp_path / "reviews.jsonl")
+    old, new = tmp_path / "old", tmp_path / "new"
+    for store, split in ((old, "train"), (new, "test")):
+        assert call(monkeypatch, "ingest", reviews, "--out", store, "--where", f"split={split}") == 0
+    assert call(monkeypatch, "train", old, "--out", tmp_path / "first") == 0
+    assert "began" not in capsys.readouterr().out
+    first = ("--warm-start", tmp_path / "first")
+    assert call(monkeypatch, "train", old, "--out", tmp_path / "again", *first) == 0
+    assert "began from a model: its learner went on where it stood" in capsys.readouterr().out
+    assert call(monkeypatch, "train", new, "--out", tmp_path / "second", *first) == 0
+    said = re.search(r"began from a model: (\d+) of (\d+) weights found", capsys.readouterr().out)
+    assert said is not None
+    assert 0 < int(said[1]) <= int(said[2])
+    grid = ("--algorithm", "rda", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "gamma=1")
+    assert call(monkeypatch, "search", new, "--out", tmp_path / "run", *grid, *first) == 0
+    assert said[0] in capsys.readouterr().out
+    assert call(monkeypatch, "train", old, "--out", tmp_path / "first", *first) == 2
+    assert "cannot begin from itself" in capsys.readouterr().err
+    file = write_run_file(tmp_path)
+    text = file.read_text()
+    assert "[search]" in text
+    file.write_text(text.replace("[search]", '[search]\nwarm_start = "first"'))
+    assert call(monkeypatch, "run", file) == 0
+    assert "began from a model: " in capsys.readouterr().out
+    file.write_text(text.replace("[search]", '[search]\nwarm_start = "nothing"'))
+    assert call(monkeypatch, "run", file) == 2
+    assert "nothing is not a model to begin from" in capsys.readouterr().err
 
 
 def test_the_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,3 +51,7 @@ def tell_model(model: Model) -> None:
     described = model.description
     parameters = " ".join(f"{key}={value}" for key, value in described["parameters"].items())
     print(f"model: {model.folder} ({described['algorithm']} {parameters}; {described['nonzeros']:,} nonzero weights)")
+    begun = described.get("warm_start")
+    if begun is not None:
+        taken = f"{begun['found']:,} of {begun['weights']:,} weights found in this vocabulary"
+        print(f"began from a model: {'its learner went on where it stood' if begun['state'] else taken}")

@@ -19,6 +19,7 @@ from sparseoco.arguments import (
     Scheduler,
     Select,
     Threads,
+    WarmStart,
     Where,
     Workers,
     checked,
@@ -165,6 +166,7 @@ def search(
     shuffle: Annotated[
         bool, typer.Option("--shuffle/--no-shuffle", help="Stream in an order shuffled by the seed.")
     ] = True,
+    warm_start: WarmStart = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the weights.")] = Dtype.FLOAT32,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     halving: Annotated[
@@ -229,6 +231,7 @@ def search(
             "epochs": epochs,
             "select": select.value,
             "shuffle": shuffle,
+            "warm_start": warm_start,
             "dtype": dtype.value,
             "seed": seed,
             "halving": halving_table(halving, min_rows),
@@ -261,6 +264,7 @@ def train(
     shuffle: Annotated[
         bool, typer.Option("--shuffle/--no-shuffle", help="Stream in an order shuffled by the seed.")
     ] = True,
+    warm_start: WarmStart = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the weights.")] = Dtype.FLOAT32,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     scheduler: Scheduler = None,
@@ -278,6 +282,7 @@ def train(
             "loss": loss,
             "penalty": penalty,
             "shuffle": shuffle,
+            "warm_start": warm_start,
             "dtype": dtype.value,
             "seed": seed,
         },
