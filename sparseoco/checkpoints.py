@@ -6,7 +6,9 @@ pieces: beside them nothing of their size is held.
 """
 
 import json
+import math
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +21,14 @@ from sparseoco.errors import InputError, StorageError
 
 PIECE_BYTES = 1 << 20
 DESCRIPTION = "description.json"
+DAMAGE = (
+    *(OSError, EOFError, KeyError, TypeError, ValueError, SyntaxError, InputError, zipfile.BadZipFile),
+    *(RuntimeError, zlib.error),  # flags that say it is encrypted, compressed, of another version
+)
 
 
 def write_checkpoint(path: Path, description: dict[str, Any], arrays: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Commit the file. Arrays may be views of any strides. Raises `StorageError`."""
+    """Commit the file. Arrays have at least one axis and any strides. Raises `StorageError`."""
     with committed(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         archive.writestr(zipfile.ZipInfo(DESCRIPTION), json.dumps(description, sort_keys=True, allow_nan=False))
         for name, array in arrays:
@@ -49,23 +55,24 @@ def read_checkpoint(path: Path) -> Iterator[tuple[dict[str, Any], Callable[..., 
         with zipfile.ZipFile(path) as archive:
 
             def read(name: str, into: np.ndarray | None = None) -> np.ndarray:
-                with archive.open(f"{name}.npy") as file:
-                    return _read(file, name, into)
+                member = archive.getinfo(f"{name}.npy")
+                with archive.open(member) as file:
+                    return _read(file, member.file_size, name, into)
 
             yield json.loads(archive.read(DESCRIPTION)), read
     except FileNotFoundError:
         raise StorageError(f"{path} does not exist.") from None
-    except (OSError, EOFError, KeyError, TypeError, ValueError, InputError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         raise StorageError(f"{path} is not a learner that can be trusted: {error}.") from error
 
 
-def _read(file: IO[bytes], name: str, into: np.ndarray | None) -> np.ndarray:
+def _read(file: IO[bytes], size: int, name: str, into: np.ndarray | None) -> np.ndarray:
     version = np.lib.format.read_magic(file)
     if version != (1, 0):
         raise ValueError(f"{name} is of npy version {version}")
     shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
-    if fortran_order or dtype.hasobject:
-        raise ValueError(f"{name} is not a plain array")
+    if fortran_order or dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"{name} is not a plain array of its size")
     array = np.empty(shape, dtype) if into is None else into
     if array.shape != shape or array.dtype != dtype:
         raise ValueError(f"{name} has shape {shape} of {dtype}, not {array.shape} of {array.dtype}")
