@@ -159,6 +159,9 @@ class Passes(Protocol):
     def squares(self) -> Floats:
         """(features,): Σ_i x_{i,j}² over the span."""
 
+    def drop(self, totals: Totals) -> None:
+        """Let go of what a pass left behind: its slopes are not wanted any more."""
+
 
 def leaf_bounds(span: Span, shape: Shape) -> list[tuple[int, int]]:
     """Positions of every leaf: a power of two of equal ranges, some of them empty in a tiny corpus."""
@@ -271,3 +274,6 @@ class LocalPasses:
                 len(self._bounds),
             )
         )
+
+    def drop(self, totals: Totals) -> None:
+        """See `Passes.drop`; nothing is left on disk."""

@@ -1,0 +1,148 @@
+"""The offline optimum: the least regularised loss on all examples at once, with a certificate of how near it is."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from sparseoco.errors import InputError
+from sparseoco.examples import checked_labels, checked_rows
+from sparseoco.losses import find_loss
+from sparseoco.optimum.problem import Problem
+from sparseoco.optimum.solver import MAX_PASSES, TOLERANCE, Solver
+from sparseoco.passes import Floats, LocalPasses, Passes
+
+__all__ = ["MAX_PASSES", "TOLERANCE", "Optimum", "Problem", "Solver", "minimise", "offline_optimum", "solved"]
+
+
+class Optimum(NamedTuple):
+    """The minimum of Σ_j f_j(x) + α·ψ(x) for each α, and how sure it is.
+
+    weights    (alphas, features), of more than two classes (alphas, features, classes)
+    objective  (alphas,) the objective there, the sum over the classes
+    dual       (alphas,) a lower bound of the least objective, from the dual
+    gap        (alphas,) objective − dual: how far above the least objective it can be at most
+    passes     (alphas,) passes over the data until its last class was done
+    converged  (alphas,) whether every class reached the gap that was asked for
+
+    Where one α was given instead of a list, every field is without its first axis.
+    """
+
+    weights: Any
+    objective: Any
+    dual: Any
+    gap: Any
+    passes: Any
+    converged: Any
+
+
+def offline_optimum(
+    X: Any,
+    y: Any,
+    *,
+    loss: str = "logistic",
+    alpha: float | Sequence[float] = 1.0,
+    penalty: str = "l1",
+    l1_ratio: float = 0.5,
+    box: float | None = None,
+    tol: float = TOLERANCE,
+    max_passes: int = MAX_PASSES,
+    n_classes: int = 2,
+    start: Any = None,
+) -> Optimum:
+    """Minimise Σ_j f_j(x) + α·ψ(x) over the rows of a SciPy CSR, in this process.
+
+    Parameters
+    ----------
+    X : (rows, features) sparse matrix.
+    y : ±1, or 0 and 1; class indices for `n_classes` > 2, one binary problem a class (one-vs-rest); numbers for
+        ``loss="squared"``.
+    loss : logistic, squared (½(z − y)²), squared_hinge or hinge.
+    alpha : the weight of the penalty, or a list: all are found by the same passes. With C of scikit-learn, α = 1/C.
+    penalty : l1, ψ = ‖x‖₁; l2, ψ = ½‖x‖²; elastic_net, ψ = ρ‖x‖₁ + ½(1 − ρ)‖x‖², ρ = `l1_ratio`.
+    box : also |x_i| ≤ box.
+    tol : the duality gap asked for, relative to the objective at x = 0. The hinge is reached by rounding its corner
+        ever less and takes many more passes: ask for 1e-3 or 1e-4 of it.
+    start : weights to begin from, shaped as the result's.
+
+    A `UserWarning` says so if `max_passes` went by before the gap was reached; `converged` does always.
+
+    Raises `InputError` for what has no meaning.
+    """
+    alphas = list(alpha) if isinstance(alpha, Sequence | np.ndarray) else [alpha]
+    numbers = find_loss(loss).regression
+    problem = Problem.of(loss, alphas, penalty, l1_ratio, box, None if numbers else n_classes)
+    if not sp.issparse(X) or X.ndim != 2:
+        raise InputError(f"X must be a SciPy sparse matrix of rows, not {type(X).__name__}.")
+    if X.shape[1] < 1:
+        raise InputError("X has no features: there is nothing to optimise.")
+    matrix = checked_rows(X, X.shape[1], np.dtype(np.float64))
+    labels = checked_labels(y, matrix.shape[0], None if numbers else n_classes)
+    several = np.ndim(alpha) > 0
+    columns = len(alphas) * len(problem.positive)
+    begin = None if start is None else _started(start, matrix.shape[1], columns, several, problem)
+    found = minimise(LocalPasses.of(matrix, labels), problem, tol=tol, max_passes=max_passes, start=begin)
+    left = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
+    if left:
+        warnings.warn(
+            f"The optimum was not found to tol={tol:g} for alpha={', '.join(left)}: `gap` says what is left. Allow more "
+            "passes (max_passes) or a larger gap (tol).",
+            stacklevel=2,
+        )
+    return found if several else Optimum(*(field[0] for field in found))
+
+
+def minimise(
+    passes: Passes,
+    problem: Problem,
+    *,
+    tol: float = TOLERANCE,
+    max_passes: int = MAX_PASSES,
+    start: Floats | None = None,
+    told: Callable[[Solver], None] = lambda solver: None,
+) -> Optimum:
+    """The optimum of a problem over whatever `passes` go over: in one process or on a cluster, with the same bits.
+
+    `start` is (features, columns), in the order of ``problem.columns``; `told` hears of every pass. Raises `InputError`
+    for a tolerance or a number of passes that has no meaning.
+    """
+    solver = Solver(passes, problem, tol=tol, max_passes=max_passes, start=start)
+    while solver.active:
+        solver.step()
+        told(solver)
+    return solved(solver, problem)
+
+
+def solved(solver: Solver, problem: Problem) -> Optimum:
+    """What a solver has found so far, by α."""
+    shape = (len(problem.alphas), len(problem.positive))
+    weights = np.stack([column.best for column in solver.columns]).reshape(*shape, -1)
+
+    def by_alpha(name: str) -> NDArray[Any]:
+        return np.array([getattr(column, name) for column in solver.columns]).reshape(shape)
+
+    return Optimum(
+        weights[:, 0] if shape[1] == 1 else weights.transpose(0, 2, 1).copy(),
+        by_alpha("objective").sum(axis=1),
+        by_alpha("dual").sum(axis=1),
+        by_alpha("gap").sum(axis=1),
+        by_alpha("passes").max(axis=1),
+        by_alpha("converged").all(axis=1),
+    )
+
+
+def _started(start: Any, n_features: int, columns: int, several: bool, problem: Problem) -> Floats:
+    """(features, columns) of weights shaped as a result's."""
+    outputs = len(problem.positive)
+    shape = (n_features,) if outputs == 1 else (n_features, outputs)
+    shape = (len(problem.alphas), *shape) if several else shape
+    values = np.asarray(start, np.float64)
+    if values.shape != shape or not np.isfinite(values).all():
+        raise InputError(f"start must be finite numbers of shape {shape}, not of shape {values.shape}.")
+    if (np.abs(values) > problem.box).any():
+        raise InputError("start has weights outside the box.")
+    by_alpha = values.reshape(len(problem.alphas), n_features, outputs)
+    return np.ascontiguousarray(by_alpha.transpose(1, 0, 2).reshape(n_features, columns))

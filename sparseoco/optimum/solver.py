@@ -1,0 +1,239 @@
+"""The minimum of Σ_j f_j(x) + h(x) by passes: proximal quasi-Newton steps to a duality gap, many columns in one pass.
+
+Every column (a value of α and a class) is a problem of its own, with its own steps, line search and pairs; a pass looks
+at the next trial point of every column that is not done. Nothing a column does depends on another, so its bits do not
+depend on what it is grouped with.
+
+From w, x⁺ is the minimum of the quadratic model (`subproblem`), and the trial w + t·d, d = x⁺ − w, is taken where
+
+    F(w + t·d) ≤ F(w) + 10⁻⁴·t·Δ,  Δ = ⟨g, d⟩ + h(x⁺) − h(w) < 0
+
+(Tseng & Yun 2009, A coordinate gradient descent method for nonsmooth separable minimization, eq. 9). What is too small
+to be seen in a difference of sums is told from the slopes at both ends (Hager & Zhang 2005). The gradient of a trial
+not taken is a pair like any other: the model is made again with it, then t is lowered. The hinge is minimised with its
+corner rounded, less and less, while its gap stays that of the hinge itself (`certificate`).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.drivers.quadratic import INNER
+from sparseoco.errors import InputError
+from sparseoco.optimum.certificate import certify
+from sparseoco.optimum.metric import Metric, pairs_of
+from sparseoco.optimum.problem import Problem
+from sparseoco.optimum.regulariser import Regulariser
+from sparseoco.optimum.subproblem import minimise_model
+from sparseoco.passes import Floats, Passes, Question, Totals
+
+DECREASE = 1e-4
+ROUNDING = 1e-9  # of the objective at 0: smaller differences of sums have few digits left
+SHORTEST = 1e-10  # the step below which a direction is given up
+TOLERANCE, MAX_PASSES = 1e-6, 2000
+STEEPNESS = {"logistic": 0.25, "squared": 1.0, "squared_hinge": 2.0, "hinge": 1.0}
+"""The largest ℓ''; of the rounded hinge, times the width of its corner."""
+SOLVER_BYTES = 2 << 30  # of vectors of features kept in this process at a time
+VECTORS = 6  # of a column, beside its pairs
+WIDEST, NARROWING = 1.0, 0.25
+ROUNDED = 0.5  # the hinge's corner is made sharper once the rounding has this share of the gap
+
+
+@dataclass(eq=False)
+class Column:
+    """One problem and where its solver stands. Vectors are (features,); sums are of the loss that is minimised."""
+
+    positive: int
+    h: Regulariser
+    metric: Metric
+    trial: Floats
+    w: Floats
+    g: Floats
+    best: Floats
+    width: float = 0.0  # of the hinge's corner
+    loss_sum: float = np.inf
+    at_zero: float = 0.0  # the objective there
+    direction: Floats = field(default_factory=lambda: np.zeros(0))
+    decrease: float = 0.0  # Δ
+    t: float = 1.0
+    refused: int = 0  # trials since w was taken
+    objective: float = np.inf  # of the best point seen, of the loss itself
+    dual: float = -np.inf
+    passes: int = 0
+    done: bool = False
+    converged: bool = False
+
+    SCALARS = (
+        "width",
+        "loss_sum",
+        "at_zero",
+        "decrease",
+        "t",
+        "refused",
+        "objective",
+        "dual",
+        "passes",
+        "done",
+        "converged",
+    )
+    history: Floats = field(default_factory=lambda: np.zeros((0, 3)))
+    """(passes, 3): the least objective, the greatest dual and the nonzeros of the best point, after every pass."""
+
+    VECTORS = ("trial", "w", "g", "best", "direction", "history")
+
+    @property
+    def gap(self) -> float:
+        """How far above the optimum `best` can be; rounding may make it less than 0, which it is not."""
+        return max(0.0, self.objective - self.dual)
+
+    def rest(self) -> None:
+        """Keep the result alone."""
+        self.metric.release()
+        self.trial = self.w = self.g = self.direction = np.zeros(0)
+
+
+class Solver:
+    """Columns on their way to their minima; `step` is one pass, after which `state` says all there is to say.
+
+    `start` is (features, columns). A column is done at a gap of `tol`, relative to its objective at 0, or after
+    `max_passes`. As many columns go on at a time as have room in `SOLVER_BYTES`.
+
+    Raises `InputError` for a tolerance or a number of passes that has no meaning.
+    """
+
+    def __init__(
+        self,
+        passes: Passes,
+        problem: Problem,
+        *,
+        tol: float = TOLERANCE,
+        max_passes: int = MAX_PASSES,
+        start: Floats | None = None,
+    ) -> None:
+        if not 0.0 < tol < 1.0:
+            raise InputError(f"tol={tol!r} must be between 0 and 1.")
+        if isinstance(max_passes, bool) or max_passes != int(max_passes) or max_passes < 1:
+            raise InputError(f"max_passes={max_passes!r} must be a whole number of at least 1.")
+        self.passes, self.loss, self.tol, self.max_passes, self.start = passes, problem.loss, tol, max_passes, start
+        q = passes.squares()
+        q[q == 0.0] = 1.0  # of features that no example has: their weights stay 0
+        nowhere = np.zeros(q.size)
+        self.columns = [Column(p, h, Metric(q), nowhere, nowhere, nowhere, nowhere) for p, h in problem.columns]
+        self._width = max(1, SOLVER_BYTES // (8 * q.size * (2 * pairs_of(q.size) + VECTORS)))
+        if self.loss == "hinge":
+            for column in self.columns:
+                column.width = WIDEST
+
+    @property
+    def active(self) -> list[Column]:
+        """The columns that the next pass looks at."""
+        return [column for column in self.columns if not column.done][: self._width]
+
+    def step(self) -> None:
+        """One pass at every active column's trial point, and their next ones."""
+        active = self.active
+        trials = np.stack([column.trial for column in active], axis=1)
+        question = Question(
+            self.loss,
+            tuple(column.positive for column in active),
+            tuple(column.width for column in active) if self.loss == "hinge" else (),
+        )
+        totals = self.passes.totals(trials, question)
+        gradients = [np.ascontiguousarray(totals.gradient[:, c]) for c in range(len(active))]
+        inner = np.array([INNER(g, column.trial) for g, column in zip(gradients, active, strict=True)])
+        certificate = certify(self.passes, totals, question, inner, [column.h for column in active])
+        self.passes.drop(totals)
+        for c, column in enumerate(active):
+            self._advance(column, gradients[c], totals, c, certificate.dual[c], certificate.slack[c])
+            column.done = column.done or column.passes >= self.max_passes
+            if column.done:
+                column.rest()
+
+    def _advance(self, column: Column, g: Floats, totals: Totals, c: int, dual: float, slack: float) -> None:
+        """What one column makes of a pass at its trial point."""
+        loss_sum, penalty = float(totals.loss_sum[c]), column.h.value(column.trial)
+        objective = float(totals.exact_sum[c]) + penalty
+        column.passes += 1
+        if column.passes == 1:
+            column.at_zero = objective
+        column.dual = max(column.dual, float(dual))
+        if objective < column.objective:
+            column.objective, column.best = objective, column.trial
+        now = np.array([[column.objective, column.dual, float(np.count_nonzero(column.best))]])
+        column.history = np.concatenate([column.history, now])
+        if column.gap <= self.tol * column.at_zero:
+            column.done = column.converged = True
+            return
+        if self.start is not None and column.passes == 1:
+            column.trial = np.ascontiguousarray(self.start[:, self.columns.index(column)])
+            return
+        if column.direction.size:
+            step = column.trial - column.w
+            column.metric.add(step, g - column.g)
+            change = column.h.change(column.trial, column.w)
+            most = INNER(g, step) + change  # F(trial) − F(w) at most, F being convex
+            rise = loss_sum - column.loss_sum + change
+            if abs(rise) <= ROUNDING * column.at_zero:  # too small to be seen in sums: by the slopes at both ends
+                rise = 0.5 * (most + INNER(column.g, step) + change)
+            if not min(most, rise) <= DECREASE * column.t * column.decrease:
+                self._refuse(column, rise)
+                return
+        column.w, column.g, column.loss_sum, column.refused = column.trial, g, loss_sum, 0
+        if column.width and slack >= ROUNDED * (objective - dual):
+            # The next pass is at the same point, of the loss with the sharper corner.
+            column.width *= NARROWING
+            column.metric.forget()
+            column.direction = np.zeros(0)
+            return
+        self._aim(column)
+
+    def _refuse(self, column: Column, rise: float) -> None:
+        """The trial was no good: the objective rose by `rise`. Aim anew once, then take shorter steps."""
+        column.refused += 1
+        if column.refused == 1:
+            self._aim(column)
+            return
+        bend = rise - column.t * column.decrease
+        column.t *= min(0.5, max(0.1, -0.5 * column.t * column.decrease / bend)) if bend > 0.0 else 0.1
+        if column.t < SHORTEST:
+            self._aim_afresh(column)
+        else:
+            column.trial = column.w + column.t * column.direction
+
+    def _aim(self, column: Column) -> None:
+        """The next trial: the minimum of the model at w."""
+        steepness = STEEPNESS[self.loss] / (column.width or 1.0)
+        best = minimise_model(column.w, column.g, column.metric, column.h, steepness)
+        column.direction, column.t = best - column.w, 1.0
+        column.decrease = float(INNER(column.g, column.direction) + column.h.change(best, column.w))
+        column.trial = best
+        if not column.decrease < 0.0:
+            self._aim_afresh(column)
+
+    def _aim_afresh(self, column: Column) -> None:
+        """Without what the pairs say; if that is of no use either, rounding is all that is left."""
+        if not column.metric.order:
+            column.done = True
+            return
+        column.metric.forget()
+        self._aim(column)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Every column's state as arrays, from which `restore` goes on with the same bits."""
+        found: dict[str, NDArray[Any]] = {}
+        for i, column in enumerate(self.columns):
+            found[f"{i}.scalars"] = np.array([float(getattr(column, name)) for name in Column.SCALARS])
+            found |= {f"{i}.{name}": getattr(column, name) for name in Column.VECTORS}
+            found |= {f"{i}.metric.{name}": value for name, value in column.metric.state().items()}
+        return found
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> None:
+        """Stand where `state` was taken."""
+        for i, column in enumerate(self.columns):
+            for name, value in zip(Column.SCALARS, state[f"{i}.scalars"], strict=True):
+                setattr(column, name, type(getattr(column, name))(value))
+            for name in Column.VECTORS:
+                setattr(column, name, state[f"{i}.{name}"])
+            column.metric.restore({name: state[f"{i}.metric.{name}"] for name in Metric.STATE})
