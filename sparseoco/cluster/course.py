@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sparseoco.cluster.block import NO_FOLD, Block, Place, Setting, Tables
 from sparseoco.cluster.corpus import Corpus
+from sparseoco.cluster.frequencies import frequency_bins, kept_rows
 from sparseoco.drivers.order import epoch_rows, fold_rows
 from sparseoco.learner import Learner, Progress
 from sparseoco.shards import Store
@@ -80,18 +81,19 @@ class Course:
             self.seconds += time.monotonic() - started
             yield
 
-    def tables(self, corpus: Corpus, frequencies: NDArray[np.int64]) -> list[Tables]:
+    def tables(self, corpus: Corpus, store: Store) -> list[Tables]:
         """Each configuration's rows of this epoch, as things stand; at its end, with what was held out judged."""
         started = time.monotonic()
         ended = self.place.position == corpus.n_rows
         held_out = _evaluate(self.learner, corpus, self.block.setting, corpus.n_rows if ended else 0)
-        kept, nonzeros = _kept_rows(self.learner, frequencies)
-        metrics = _metric_rows(self.learner, self.place.epoch, self.before, nonzeros, *held_out)
+        bins, features = frequency_bins(store)
+        kept = self.learner.nonzeros(bins=bins)
+        metrics = _metric_rows(self.learner, self.place.epoch, self.before, kept.sum(axis=0), *held_out)
         self.seconds += time.monotonic() - started
         timing = {"epoch": self.place.epoch, "seconds": self.seconds / len(metrics)}
         return [
-            {"metrics": [metrics[i]], "curves": list(self.curves[i]), "kept": kept[i], "timings": [timing]}
-            for i in range(len(metrics))
+            {"metrics": [row], "curves": list(curve), "kept": kept_rows(own, features), "timings": [timing]}
+            for row, curve, own in zip(metrics, self.curves, kept.T, strict=True)
         ]
 
 
@@ -167,25 +169,3 @@ def _metric_rows(
         }
         for i in range(len(nonzeros))
     ]
-
-
-def _kept_rows(learner: Learner, frequencies: NDArray[np.int64]) -> tuple[list[Rows], NDArray[np.int64]]:
-    """Nonzero weights by how many documents their feature is in (1, 2–3, 4–7, …; features in none are left out), a
-    list a configuration, and how many there are in all."""
-    bins = np.frexp(frequencies.astype(np.float64))[1].astype(np.int64)  # 0 for 0, 1 for 1, 2 for 2–3, …
-    features = np.bincount(bins)
-    kept = learner.nonzeros(bins=bins)
-    rows: list[Rows] = [
-        [
-            {
-                "documents_from": 2 ** (b - 1),
-                "documents_to": 2**b - 1,
-                "features": int(features[b]),
-                "kept": int(kept[b, i]),
-            }
-            for b in range(1, features.size)
-            if features[b]
-        ]
-        for i in range(kept.shape[1])
-    ]
-    return rows, kept.sum(axis=0)

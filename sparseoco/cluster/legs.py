@@ -57,7 +57,6 @@ def run_block(
         return False
     corpus = open_corpus(store, scratch)
     course = take_up(folders.states, block, wanted[0]) or Course.begin(block, store)
-    frequencies = store.document_frequencies()
     cost = state_bytes(block, store) / STATE_BYTES_A_SECOND
     looked = kept = time.monotonic()
     for leg in wanted:
@@ -72,7 +71,7 @@ def run_block(
                 kept = time.monotonic()
             if stop:
                 return False
-        write_cell(cell_path(folders.cells, block, leg), block, leg, course.tables(corpus, frequencies))
+        write_cell(cell_path(folders.cells, block, leg), block, leg, course.tables(corpus, store))
     if goes_on and _pays(time.monotonic() - kept, cost, asked_for=True):
         keep_state(folders.states, course)
     return True

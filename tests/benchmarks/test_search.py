@@ -8,8 +8,11 @@ import pytest
 from sklearn.linear_model import SGDClassifier
 
 from sparseoco import steps
-from sparseoco.cluster.block import NO_FOLD, Block, Setting, run_block
+from sparseoco.cluster.block import NO_FOLD, Block
 from sparseoco.cluster.connect import ClusterOptions
+from sparseoco.cluster.legs import Folders, run_block
+from sparseoco.cluster.search import setting_of
+from sparseoco.cluster.stages import whole_run
 from sparseoco.config import SearchOptions, load_run_file
 from sparseoco.shards import Store, read_shards
 from sparseoco.text.options import SHARD_BYTES, TextOptions
@@ -59,17 +62,15 @@ def test_what_dask_adds(imdb: Path, tmp_path: Path) -> None:
     """A search step against its only block run in a plain call of this process, one core each."""
     options = search_options(64, epochs=12)
     store = Store.open(imdb)
-    setting = Setting(
-        manifest=store.manifest.digest,
-        fold=NO_FOLD,
-        **options.model_dump(include={"loss", "penalty", "dtype", "folds", "epochs", "seed", "shuffle"}),
-    )
+    setting = setting_of(options, store, NO_FOLD)
+    legs = whole_run(options, store.n_rows).legs
     grid = tuple(configuration.parameters for configuration in options.configurations())
     block = Block(setting=setting, algorithm="cl-fobos", configurations=grid)
     ratios = []
     for i in range(3):
         started = time.perf_counter()
-        run_block(block, store, tmp_path / f"cell{i}.json", tmp_path / f"scratch{i}", lambda rows: None)
+        folders = Folders.of(tmp_path / f"bare{i}")
+        run_block(block, legs, store, folders, tmp_path / f"scratch{i}", lambda rows: None)
         bare = time.perf_counter() - started
         started = time.perf_counter()
         steps.search(imdb, tmp_path / f"run{i}", options, ClusterOptions(threads=1))
@@ -109,3 +110,18 @@ algorithms.cl-fobos = {{ lam = [{lam}], eta0 = [0.03, 0.1, 0.3, 1.0] }}
     flow = timed("flow", lambda path: search(str(path)))
     step = timed("step", lambda path: steps.run_search(load_run_file(path)))
     print(f"\nsearch step {step:.1f} s, search flow {flow:.1f} s: {flow / step - 1:+.1%}")
+
+
+@pytest.mark.parametrize("kind", ["threads", "workers"])
+def test_two_workers(imdb: Path, tmp_path: Path, kind: str) -> None:
+    """A search of a minute or more on one task at a time and on two, threads of a process or processes of a thread."""
+    options = search_options(128, folds=5, epochs=6)
+
+    def seconds(count: int) -> float:
+        cluster = ClusterOptions(threads=count) if kind == "threads" else ClusterOptions(workers=count, threads=1)
+        started = time.perf_counter()
+        steps.search(imdb, tmp_path / f"{kind}-{count}", options, cluster)
+        return time.perf_counter() - started
+
+    one, two = seconds(1), seconds(2)
+    print(f"\n{kind}: one {one:.1f} s, two {two:.1f} s: {one / two:.2f} times as fast")
