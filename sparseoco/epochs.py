@@ -98,10 +98,12 @@ class Problem(NamedTuple):
 
     def penalties(self, weights: Floats) -> Floats:
         """(configurations,): αψ of weights (n_features, columns)."""
-        ratio = np.repeat([c.get("l1_ratio", 0.0) for c in self.configurations], self.outputs)
-        alpha = np.array([c["alpha"] for c in self.configurations])
-        values = penalty_values(self.penalty, weights, ratio, self.outputs)
-        return np.asarray(alpha * self.by_configuration(values))
+        out = np.zeros(len(self.configurations))
+        for i, c in enumerate(self.configurations):  # by itself: NumPy adds in another order where columns are more
+            own = np.ascontiguousarray(weights[:, i * self.outputs : (i + 1) * self.outputs])
+            ratio = np.full(self.outputs, c.get("l1_ratio", 0.0))
+            out[i] = c["alpha"] * penalty_values(self.penalty, own, ratio, self.outputs).sum()
+        return out
 
     def by_configuration(self, values: NDArray[Any]) -> NDArray[Any]:
         """(columns,) summed over the outputs of each configuration."""
@@ -140,28 +142,33 @@ class Blocks(NamedTuple):
     def shares(self, configuration: Mapping[str, Any]) -> list["Share"]:
         """The rounds of an epoch as they are played one after the other: one run of them, or the parts.
 
-        Part p of P owns a run of mini-batches with an even share of their number and plays ⌈rounds/P⌉ rounds. It draws
-        from what it owns in proportion to the weights, and takes P times over what it finds: with W_p the weight of
-        the part, its estimates are unbiased for ∇F(x̄) + P·(∇F_p(x) − ∇F_p(x̄)), whose mean over parts is ∇F(x). A part
+        Part p of P owns mini-batches, an even share of their number: a run of them (parallel), or those whose number
+        leaves p when divided by P (dealt). It plays ⌈rounds/P⌉ rounds, draws from what it owns in proportion to the
+        weights, and takes P times over what it finds: with F_p the sum over its own examples its estimates are unbiased
+        for ∇F(x̄) + P·(∇F_p(x) − ∇F_p(x̄)), corrected, or P·∇F_p(x), sampled, whose means over parts are ∇F(x). A part
         that weighs nothing is none. With nothing to draw there are no rounds.
         """
-        parts = configuration["parts"] if configuration["placement"] == "parallel" else 1
-        n = self.weights.size
-        edges = [(n * p // parts, n * (p + 1) // parts) for p in range(parts)]
-        totals = [float(np.cumsum(self.weights[first:stop])[-1]) if first < stop else 0.0 for first, stop in edges]
-        owned = [(edge, total) for edge, total in zip(edges, totals, strict=True) if total > 0.0]
+        placement, n = configuration["placement"], self.weights.size
+        parts = 1 if placement == "serial" else configuration["parts"]
+        if placement == "dealt":
+            runs = [(p, n, parts) for p in range(parts)]
+        else:
+            runs = [(n * p // parts, n * (p + 1) // parts, 1) for p in range(parts)]
+        totals = [float(np.cumsum(np.append(0.0, self.weights[slice(*run)]))[-1]) for run in runs]
+        owned = [(run, total) for run, total in zip(runs, totals, strict=True) if total > 0.0]
         rounds = n if configuration["rounds"] == "pass" else configuration["rounds"]
         each = -(-rounds // max(1, len(owned)))
-        return [Share(p, *edge, each, total * len(owned)) for p, (edge, total) in enumerate(owned)]
+        return [Share(p, *run, each, total * len(owned)) for p, (run, total) in enumerate(owned)]
 
 
 class Share(NamedTuple):
-    """The rounds of an epoch that are played one after the other on a run of mini-batches."""
+    """The rounds of an epoch that are played one after the other on some of the mini-batches."""
 
     part: int
     first: int
     stop: int
-    """Mini-batches first … stop − 1."""
+    step: int
+    """Mini-batches first, first + step, … before stop."""
     rounds: int
     scale: float
     """1/p of a mini-batch times its weight."""
@@ -196,11 +203,11 @@ def play_share(
     `rows` are the row numbers at the span's positions; `gradient` is the pass's where it corrects estimates.
     """
     method.begin(gradient)
-    cumulative = np.cumsum(blocks.weights[share.first : share.stop])
+    cumulative = np.cumsum(blocks.weights[share.first : share.stop : share.step])
     step = max(1, PLAYED_ROWS // blocks.batch)
     for first in range(0, share.rounds, step):
         count = min(step, share.rounds - first)
-        places = share.first + DRAW(cumulative, seed, epoch, share.part, first, count)
+        places = share.first + share.step * DRAW(cumulative, seed, epoch, share.part, first, count)
         positions, edges = blocks.positions(places)
         method.play(source.gather(rows[positions]), edges, slopes(positions), share.scale / blocks.weights[places])
         yield count

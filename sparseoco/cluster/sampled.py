@@ -11,7 +11,20 @@ How many parts there are is a parameter, never the number of workers, so bits do
 serial in every worker that plays, on its own shards only, and `parts` states of features × columns that go from worker
 to worker in a tree. What is lost: a part does not see what the others do until the epoch ends, so that an epoch goes
 as far as one of rounds/parts rounds with less noise, and its first epochs, far from the optimum, overshoot; corrected
-estimates (which it needs) let it settle all the same. One part gives the bits of serial.
+estimates (which it needs) let it settle all the same. Where documents lie sorted, by class say, a part's own examples
+tell it little of the others', and much is lost: measured on IMDB sorted by class (25,000 documents, logistic, α = 10,
+R = 1, corrected), the objective is above its optimum after 1, 2, 5, 10 epochs by
+
+    serial               190 %    28 %   1.6 %   1.0 %      (sampled, the paper's own: 21 %, 11 %, 11 %, 8.8 %)
+    parallel, 4 parts    695 %   298 %    39 %   6.5 %
+    parallel, 8 parts    772 %   353 %    59 %   7.2 %
+    dealt, 4 parts       287 %    81 %   4.4 %   0.7 %
+    dealt, 8 parts       413 %   146 %   9.6 %   1.2 %
+
+placement = dealt: as parallel, but a part owns every `parts`-th mini-batch, so that it has of everything. Cost: every
+machine lays out all shards, as it does for streams in a shuffled order.
+
+One part gives the bits of serial.
 
 Either way the state of an epoch is committed before the next begins, in one file (see `checkpoints`): Z and Δ
 (features, slots, columns), the rounds played and the weights they give.

@@ -18,8 +18,9 @@ With estimate = corrected it is SVRG's (Johnson and Zhang 2013) in the place of 
     g̃_t = ∇F(x̄),    ĝ_t = ∇F(x̄) + Σ_{j∈Π_t} (∇f_j(x_t) − ∇f_j(x̄))/p_t,
 
 also unbiased, and as far from its prediction as the paper's: Δ and the bound of Corollary 6 have the same form, and the
-noise of ĝ_{1:t} vanishes as x̄ settles. Parts of the rounds that are played apart (placement = parallel) need it: a
-part sees gradients of its own examples only, and the whole's is what it has to be corrected by.
+noise of ĝ_{1:t} vanishes as x̄ settles. Parts of the rounds that are played apart, each on a run of the examples
+(placement = parallel), need it: a part sees gradients of its own examples only, and the whole's is what it has to be
+corrected by.
 
 While Δ = 0 the sum to be minimised is linear, and x is 0 or one of ±R. It begins so: up to the first round that moves,
 what the pass predicts is what is seen.
@@ -106,7 +107,7 @@ def rounds(value: Any) -> int | str:
 
 
 ESTIMATES = ("sampled", "corrected")
-PLACEMENTS = ("serial", "parallel")
+PLACEMENTS = ("serial", "parallel", "dealt")
 ALPHA = Parameter("alpha", 1.0, "weight α of the penalty against the sum of the losses", not_negative, grid=(1.0, 10.0))
 CAOS_ERM = Algorithm(
     name="caos-erm",
@@ -131,13 +132,13 @@ CAOS_ERM = Algorithm(
         Parameter(
             "placement",
             PLACEMENTS[0],
-            "who plays the rounds: one worker, or each a share of them on its own examples",
+            "who plays the rounds: one worker, or each a share of them, on a run of the examples or on every so-manyth",
             one_of(*PLACEMENTS),
             choices=PLACEMENTS,
             static=True,
         ),
         Parameter(
-            "parts", 8, "shares of the rounds that are played apart, where placement is parallel", whole, static=True
+            "parts", 8, "shares of the rounds that are played apart, where placement is not serial", whole, static=True
         ),
     ),
     penalties=SEPARABLE,

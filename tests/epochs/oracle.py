@@ -50,8 +50,10 @@ def caos_erm(
     partition = [list(range(first, min(first + batch, m))) for first in range(0, m, batch)]
     bound = np.array([sum(np.abs(X[j]).max(initial=0.0) for j in block) for block in partition])
     rounds = len(partition) if rounds == "pass" else int(rounds)
-    parts = parts if placement == "parallel" else 1
+    parts = parts if placement != "serial" else 1
     owned = [range(len(partition) * p // parts, len(partition) * (p + 1) // parts) for p in range(parts)]
+    if placement == "dealt":
+        owned = [range(p, len(partition), parts) for p in range(parts)]
     owned = [blocks for blocks in owned if bound[blocks].sum() > 0]
 
     def gradients(block: list[int], x: np.ndarray) -> np.ndarray:

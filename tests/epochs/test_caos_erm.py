@@ -23,7 +23,7 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
     "batch": st.integers(1, 5),
     "parts": st.integers(1, 5),
 }
-WAYS = [("sampled", "serial"), ("corrected", "serial"), ("corrected", "parallel")]
+WAYS = [("sampled", "serial"), ("corrected", "serial"), ("corrected", "parallel"), ("sampled", "dealt")]
 
 
 def problem(rows: int = 300, features: int = 40, classes: int = 2) -> tuple[sp.csr_matrix, np.ndarray]:
