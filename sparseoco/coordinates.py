@@ -28,7 +28,7 @@ from sparseoco.losses import Loss
 Floats = NDArray[np.float64]
 
 DRAWN_AS_PART = 2**32  # of the draws of an epoch: the epoch method's parts are never as many
-CHUNK_ROUNDS = 1024
+CHUNK_NONZEROS = 1 << 22  # that are gone through before who plays is heard again
 CHUNK_ROWS = 4096
 
 
@@ -68,7 +68,8 @@ class Coordinates:
     """Configurations of cao-rcd over one matrix, each with as many adjacent columns as `positive` has.
 
     `positive` has the class that is y = +1 for each of them, or −1 where y is the label. `kept` (rows,) says which
-    examples are in F; all are by default. Weights are bounded, so no column can diverge.
+    examples are in F; all are by default. Weights are bounded, so no column can diverge. `rest` is called after every
+    few million nonzeros: memory-mapped data may be let go of then.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Coordinates:
         positive: Sequence[int],
         seed: int,
         kept: NDArray[np.bool_] | None = None,
+        rest: Callable[[], None] = lambda: None,
     ) -> None:
         self.configurations = list(configurations)
         self.outputs = len(positive)
@@ -103,6 +105,7 @@ class Coordinates:
                     loss,
                     np.array(positive, np.int64),
                     seed,
+                    rest,
                 ),
             )
             for members in groups.values()
@@ -143,16 +146,25 @@ class Coordinates:
         """p (blocks,) that a configuration draws by."""
         return self._block_of(configuration).chances
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """All that the coming epoch needs, by name."""
-        arrays: dict[str, NDArray[Any]] = {"epoch": np.array(self.epoch)}
-        return arrays | {f"{i}": block.state for i, (_, block) in enumerate(self._blocks)}
+    @property
+    def examples(self) -> list[int]:
+        """Examples an epoch goes through, by configuration: those in F for its margins, and in its rounds as many as
+        the nonzeros they are expected to read come to."""
+        n, blocks = int(self.kept.sum()), [self._block_of(i) for i in range(len(self.configurations))]
+        return [round(n * (1.0 + b.rounds * b.nonzeros / max(1, int(self.data.indptr[-1])))) for b in blocks]
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Put back what `state` gave, of equal configurations over the same data."""
-        self.epoch = int(arrays["epoch"])
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The arrays, by name, that with the number of epochs are all that the coming one needs; not copies."""
+        return {f"{i}": block.state for i, (_, block) in enumerate(self._blocks)}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], epoch: int) -> None:
+        """Put back what `state` gave after `epoch` epochs of equal configurations over the same data.
+
+        Raises `ValueError` for arrays of others.
+        """
+        self.epoch = epoch
         for i, (_, block) in enumerate(self._blocks):
-            block.restore(arrays[f"{i}"], self.epoch)
+            block.restore(arrays[f"{i}"], epoch)
 
     def _block_of(self, configuration: int) -> "_Block":
         return next(block for members, block in self._blocks if configuration in members)
@@ -177,8 +189,9 @@ class _Block:
         loss: Loss,
         positive: NDArray[np.int64],
         seed: int,
+        rest: Callable[[], None],
     ) -> None:
-        self.data, self.kept, self.seed, self.loss = data, kept, seed, loss
+        self.data, self.kept, self.seed, self.loss, self._rest = data, kept, seed, loss, rest
         first = configurations[0]
         self.batch = min(int(first["batch"]), data.n_features)
         self.positive = np.tile(positive, len(configurations))
@@ -201,10 +214,11 @@ class _Block:
         """L, the chances of the blocks and the running sums they are drawn by."""
         data = self.data
         norms, L = np.zeros(data.n_rows), np.zeros(data.n_features)
-        ROW_NORMS(*data[:3], norms)
+        if not lipschitz(self.loss):
+            self._go_through(ROW_NORMS, *data[:3], norms)
         sizes = np.where(np.any(self.positive < 0), np.abs(data.labels), 1.0)
         bounds = np.where(self.kept, slope_bounds(self.loss, norms, sizes, configuration["R"]), 0.0)
-        COORDINATE_BOUNDS(*data[:3], bounds, L)
+        self._go_through(COORDINATE_BOUNDS, *data[:3], bounds, L)
         weights = np.zeros(-(-data.n_features // self.batch))
         BLOCK_WEIGHTS(L, self.batch, weights)
         if configuration["sample"] == "uniform":
@@ -221,15 +235,20 @@ class _Block:
             return 0
         if wanted != "pass":
             return int(wanted)
+        return max(1, round(int(self.data.indptr[-1]) / self.nonzeros))
+
+    @property
+    def nonzeros(self) -> float:
+        """Expected nonzeros of the block that a round draws."""
         edges = np.append(np.arange(0, self.data.n_features, self.batch), self.data.n_features)
-        nonzeros = np.diff(self.data.indptr[edges]).astype(np.float64)
-        return max(1, round(float(nonzeros.sum()) / math.fsum(self.chances * nonzeros)))
+        return math.fsum(self.chances * np.diff(self.data.indptr[edges]))
 
     def play(self, epoch: int) -> Iterator[int]:
         """One epoch; yields how many of its rounds are done, now and then."""
         self._begin()
-        for first in range(0, self.rounds, CHUNK_ROUNDS):
-            count = min(CHUNK_ROUNDS, self.rounds - first)
+        chunk = int(CHUNK_NONZEROS / max(1.0, self.nonzeros)) + 1
+        for first in range(0, self.rounds, chunk):
+            count = min(chunk, self.rounds - first)
             self._fresh = False
             self._play(
                 *self.data,
@@ -249,6 +268,7 @@ class _Block:
                 self._head,
                 self._margins,
             )
+            self._rest()
             yield first + count
         self.t += self.rounds
 
@@ -279,22 +299,31 @@ class _Block:
 
     def _begin(self) -> None:
         """Margins, lines and calendar as the head of the coming epoch has them."""
-        if not self._fresh:
-            BEGIN(
-                self.t + 1.0,
-                *self.data[:3],
-                self.R,
-                self.alpha,
-                self.state,
-                self._lines,
-                self._links,
-                self._head,
-                self._margins,
-            )
-            self._fresh = True
+        if self._fresh:
+            return
+        self._lines[...], self._margins[...] = 0.0, 0.0
+        self._links[...], self._head[...] = -1, -1
+        arrays = (self.R, self.alpha, self.state, self._lines, self._links, self._head, self._margins)
+        self._go_through(BEGIN, self.t + 1.0, *self.data[:3], *arrays)
+        self._fresh = True
+
+    def _go_through(self, kernel: Callable[..., None], *arguments: Any) -> None:
+        """Run a kernel over all features in order, a few million nonzeros at a time."""
+        first, n = 0, self.data.n_features
+        while first < n:
+            end = self.data.indptr[first] + CHUNK_NONZEROS
+            stop = max(first + 1, int(np.searchsorted(self.data.indptr, end, side="right")) - 1)
+            kernel(first, stop, *arguments)
+            self._rest()
+            first = stop
 
 
-def _integers(largest: int) -> Any:
+def bytes_needed(n_rows: int, n_features: int, columns: int) -> int:
+    """Memory of `Coordinates`, the data apart: state, lines, calendar and weights by feature, margins by row."""
+    return columns * (n_features * (8 * (3 + 2 + 1) + 3 * _integers(n_features)().itemsize) + 16 * n_rows)
+
+
+def _integers(largest: int) -> type[np.int32] | type[np.int64]:
     """The narrower type that holds it."""
     return np.int32 if largest < 2**31 else np.int64
 

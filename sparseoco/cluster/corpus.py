@@ -61,6 +61,7 @@ class Corpus:
         self._complete = False
         files = (self._indptr, self._indices, self._counts, self._labels)
         self._maps = tuple(file.map() for file in files) if sum(file.bytes for file in files) <= MAPPED_BYTES else None
+        self._whole = self._maps
 
     @property
     def n_rows(self) -> int:
@@ -91,6 +92,23 @@ class Corpus:
         indptr = np.concatenate([[0], np.cumsum(sizes)])
         labels = self._labels.take(rows, np.ones(rows.size, np.int64))
         return indptr, self._indices.take(starts, sizes), self._counts.take(starts, sizes), labels
+
+    def whole(self) -> Csr:
+        """All documents in read-only maps, for who goes through them in an order that nobody knows beforehand.
+
+        What is read of a large corpus counts as the process's own memory until it is let go of: see `rest`.
+        """
+        self._lay_out(range(len(self._locks)))
+        if self._whole is None:
+            self._whole = tuple(file.map() for file in (self._indptr, self._indices, self._counts, self._labels))
+        indptr, indices, counts, labels = self._whole
+        return indptr, indices, counts, labels
+
+    def rest(self) -> None:
+        """Let go of what was read of a large corpus: it stays in the system's cache, if there is room."""
+        if self._maps is None and self._whole is not None:
+            for array in self._whole:
+                array.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
 
     def _lay_out(self, shards: Sequence[int]) -> None:
         """Make sure that these shards are there: first those that nobody is at, then those that are not done yet.

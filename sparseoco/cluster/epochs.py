@@ -20,6 +20,7 @@ from distributed import Client, get_worker
 from numpy.typing import NDArray
 
 from sparseoco.cluster.block import NO_FOLD, Block, Place, Setting, Tables, cell_path, write_cell
+from sparseoco.cluster.coordinates import CoordinatesOnCluster
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.sampled import SampledOnCluster, problem_of
 from sparseoco.commit import committed, digest_file, digest_value, read_json
@@ -52,15 +53,18 @@ class Method(Protocol):
         """(n_features, columns) at the end of the last epoch."""
 
     @property
-    def rows(self) -> int:
-        """Examples gone through in an epoch."""
+    def rows(self) -> int | NDArray[np.int64]:
+        """Examples gone through in an epoch, by all configurations or by each."""
 
     @property
     def diverged(self) -> NDArray[np.int64]:
         """A configuration's round (from 1) in which it diverged, or 0."""
 
 
-METHODS: dict[str, Callable[[Client, Block, Problem, Store, Path], Method]] = {"epoch": SampledOnCluster}
+METHODS: dict[str, Callable[[Client, Block, Problem, Store, Path], Method]] = {
+    "epoch": SampledOnCluster,
+    "coordinate": CoordinatesOnCluster,
+}
 """By the driver of the algorithm; each begins where a state in the folder given, which is its own, left off."""
 
 
@@ -107,7 +111,8 @@ def run_epoch_block(
 def train_epoch_block(client: Client, block: Block, store: Store, model: Path, work: Path, report: Report) -> None:
     """Run a block of one configuration and commit its model to the folder `model`, unless it is there already.
 
-    Raises as `run_epoch_block`, and `SparseocoError` if the configuration diverges.
+    The folder `work` is this block's alone, and removed in the end. Raises as `run_epoch_block`, and `SparseocoError`
+    if the configuration diverges.
     """
     setting = block.setting
     if (model / "model.json").exists():
@@ -129,7 +134,7 @@ def train_epoch_block(client: Client, block: Block, store: Store, model: Path, w
     columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
     curve = [{name: end[name] for name in columns} for end in ends]
     write_model(model, begin(client, block, store, folder).weights(), store, description, curve)
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def begin(client: Client, block: Block, store: Store, folder: Path) -> Method:
@@ -161,11 +166,12 @@ def _tables(
     kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
     penalties, diverged = problem.penalties(weights), method.diverged
     learned, held_out = (max(int(rows), 1) for rows in judged.rows)
+    rows = np.broadcast_to(method.rows, diverged.shape)
     tables: list[Tables] = []
     for i, configuration_diverged in enumerate(diverged):
         broken = bool(configuration_diverged) or not np.isfinite(judged.loss_sum[0, i])
         curve = {
-            "rows": method.epoch * method.rows,
+            "rows": method.epoch * int(rows[i]),
             "progressive_loss": float(judged.loss_sum[0, i] / learned),
             "progressive_error": float(judged.error_count[0, i] / learned),
         }

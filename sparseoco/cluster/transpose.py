@@ -2,16 +2,18 @@
 
 The format is that of any store (`sparseoco.shards`): Parquet for keeping, small and verified by SHA-256, and laid out
 for many passes by the same `Corpus`. Row i of it is feature i; its indices are the numbers of the documents that have
-the feature, increasing, its counts are theirs. Labels are 0 and ids are empty: documents keep theirs in the store of
-rows.
+the feature, increasing, its counts are theirs. Labels are 0 and ids are empty; those of the documents lie beside it
+(`labels_of`).
 
 It is made in two phases of tasks, each of which holds one shard or one range of features: every shard of rows is
 sorted by feature and left as a piece that is cut by range; every range puts its parts of the pieces together in the
-order of the shards, and is a shard of the new store. Ranges are a function of the data. Tasks are pure and their files
-are written whole, so a run that was killed goes on from what is there and ends with the same bytes.
+order of the shards, and is a shard of the new store; labels are one range more. Ranges are a function of the data.
+Tasks are pure and their files are written whole, so a run that was killed goes on from what is there and ends with the
+same bytes.
 """
 
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -40,6 +42,8 @@ from sparseoco.shards import Rows, Store, write_shard
 
 RANGE_NONZEROS = 1 << 23
 RANGE_FEATURES = 1 << 20
+LABELS = "labels.npz"
+_lock = threading.Lock()  # blocks that run side by side make one
 
 
 def transpose(client: Client, store: Store, folder: Path) -> Store:
@@ -48,23 +52,33 @@ def transpose(client: Client, store: Store, folder: Path) -> Store:
     Raises `StorageError` for a shard that cannot be trusted or a full disk, `SparseocoError` if a task cannot be run.
     """
     own = folder.resolve() / f"columns-{store.manifest.digest[:32]}"
-    manifest = latest_manifest(own)
-    if manifest is None:
-        pieces = own / "pieces"
-        try:
-            pieces.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise storage_error(error, pieces) from error
-        edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
-        source = str(store.folder.resolve())
-        shards = range(len(store.manifest.shards))
-        _run(client, [(_cut_shard, source, shard, edges, str(pieces)) for shard in shards], own.name)
-        ranges = range(len(edges) - 1)
-        found = _run(client, [(_merge_range, source, edges, r, str(own), str(pieces)) for r in ranges], own.name)
-        manifest = _manifest(store, [ShardEntry.model_validate(entry) for entry in found])
-        commit_manifest(own, manifest)
-        shutil.rmtree(pieces, ignore_errors=True)
+    with _lock:
+        manifest = latest_manifest(own) or _make(client, store, own)
     return Store(own, manifest)
+
+
+def _make(client: Client, store: Store, own: Path) -> Manifest:
+    pieces = own / "pieces"
+    try:
+        pieces.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, pieces) from error
+    edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
+    source = str(store.folder.resolve())
+    shards, ranges = range(len(store.manifest.shards)), range(len(edges) - 1)
+    _run(client, [(_cut_shard, source, shard, edges, str(pieces)) for shard in shards], own.name)
+    _run(client, [(_merge_labels, source, str(own), str(pieces))], own.name)
+    found = _run(client, [(_merge_range, source, edges, r, str(own), str(pieces)) for r in ranges], own.name)
+    manifest = _manifest(store, [ShardEntry.model_validate(entry) for entry in found])
+    commit_manifest(own, manifest)
+    shutil.rmtree(pieces, ignore_errors=True)
+    return manifest
+
+
+def labels_of(columns: Store) -> NDArray[Any]:
+    """The labels of the documents, of a store made by `transpose`. Raises `StorageError` if they were damaged."""
+    with read_checkpoint(columns.folder / LABELS) as (_, read):
+        return read("labels")
 
 
 def range_edges(frequencies: NDArray[np.int64], nonzeros: int) -> list[int]:
@@ -99,7 +113,7 @@ def cut_shard(store: Store, shard: int, edges: Sequence[int], pieces: Path) -> P
     columns = csr_matrix((part.counts, part.indices, part.indptr), shape=shape).tocsc()
     rows = (columns.indices.astype(np.int64) + first_row).astype(_rows_dtype(store))
     sizes = np.diff(columns.indptr)
-    arrays: list[tuple[str, NDArray[Any]]] = []
+    arrays: list[tuple[str, NDArray[Any]]] = [("labels", part.labels)]
     for r, (first, stop) in enumerate(pairwise(edges)):
         features = np.flatnonzero(sizes[first:stop])
         own = slice(int(columns.indptr[first]), int(columns.indptr[stop]))
@@ -137,12 +151,30 @@ def merge_range(store: Store, edges: Sequence[int], r: int, folder: Path, pieces
     return entry
 
 
+def merge_labels(store: Store, folder: Path, pieces: Path) -> Path:
+    """The labels of all documents in one file."""
+    path = folder / LABELS
+    if not path.exists():
+        labels = np.empty(store.n_rows, store.labels_dtype)
+        first = 0
+        for shard, entry in enumerate(store.manifest.shards):
+            with read_checkpoint(_piece(pieces, shard)) as (_, read):
+                read("labels", labels[first : first + entry.rows])
+            first += entry.rows
+        write_checkpoint(path, {"rows": store.n_rows}, [("labels", labels)])
+    return path
+
+
 def _cut_shard(store: str, shard: int, edges: list[int], pieces: str) -> None:
     cut_shard(Store.open(store), shard, edges, Path(pieces))
 
 
 def _merge_range(store: str, edges: list[int], r: int, folder: str, pieces: str) -> dict[str, Any]:
     return merge_range(Store.open(store), edges, r, Path(folder), Path(pieces)).model_dump(mode="json")
+
+
+def _merge_labels(store: str, folder: str, pieces: str) -> None:
+    merge_labels(Store.open(store), Path(folder), Path(pieces))
 
 
 def _piece(pieces: Path, shard: int) -> Path:

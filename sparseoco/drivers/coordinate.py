@@ -84,16 +84,13 @@ def end_pieces(k, origin, indptr, rows, counts, R, alpha, state, lines, links, h
             i = following
 
 
-def begin(origin, indptr, rows, counts, R, alpha, state, lines, links, head, margins):
-    """Lines, calendar and margins afresh for an epoch whose first round is `origin`, features in order.
+def begin(first, stop, origin, indptr, rows, counts, R, alpha, state, lines, links, head, margins):
+    """Lines, calendar and margins of features first..stop for an epoch whose first round is `origin`.
 
-    ``margins[:, 0]`` are then those of the weights that play round `origin`.
+    Before feature 0, lines and margins are 0 and the calendar is empty (−1); after the last ``margins[:, 0]`` are those
+    of the weights that play round `origin`.
     """
-    lines[:] = 0.0
-    links[:] = -1
-    head[:] = -1
-    margins[:] = 0.0
-    for i in range(state.shape[0]):
+    for i in range(first, stop):
         moves = False
         for c in range(R.shape[0]):
             if state[i, 0, c] != 0.0:
@@ -253,15 +250,15 @@ def place(features, sizes, piece_rows, piece_counts, ends, rows, counts):
         ends[features[f]] = to + sizes[f]
 
 
-def row_norms(indptr, rows, counts, norms):
-    """Add ‖a_j‖₁ to `norms` (examples,), features in order."""
-    for e in range(indptr[-1]):
+def row_norms(first, stop, indptr, rows, counts, norms):
+    """Add the part of features first..stop of ‖a_j‖₁ to `norms` (examples,)."""
+    for e in range(indptr[first], indptr[stop]):
         norms[rows[e]] += abs(float(counts[e]))
 
 
-def coordinate_bounds(indptr, rows, counts, bounds, L):
-    """L_i = Σ_j |a_{j,i}|·ℓ_j into `L` (features,), of `bounds` ℓ (examples,), examples in order."""
-    for i in range(L.shape[0]):
+def coordinate_bounds(first, stop, indptr, rows, counts, bounds, L):
+    """L_i = Σ_j |a_{j,i}|·ℓ_j of features first..stop into `L` (features,), of `bounds` ℓ (examples,)."""
+    for i in range(first, stop):
         total = 0.0
         for e in range(indptr[i], indptr[i + 1]):
             total += abs(float(counts[e])) * bounds[rows[e]]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparseoco import read_shards
 from sparseoco.cluster import transpose as module
 from sparseoco.cluster.connect import ClusterOptions, connect
-from sparseoco.cluster.transpose import range_edges, transpose
+from sparseoco.cluster.transpose import labels_of, range_edges, transpose
 from sparseoco.errors import StorageError
 from sparseoco.shards import Store
 from tests.stores import make_store
@@ -44,6 +44,7 @@ def test_as_scipy_has_it(
     np.testing.assert_array_equal(np.concatenate([np.diff(part.indptr) for part in parts]), np.diff(indptr))
     np.testing.assert_array_equal(np.concatenate([part.indices for part in parts]), indices)
     np.testing.assert_array_equal(np.concatenate([part.counts for part in parts]), counts)
+    np.testing.assert_array_equal(labels_of(columns), store.labels())
     assert not (columns.folder / "pieces").exists()
 
 

@@ -1,0 +1,139 @@
+"""cao-rcd on the cluster: an epoch is one task that plays its rounds over the store by columns.
+
+The store is turned round once a run (`cluster.transpose`), by all workers; the task maps what its worker lays out of
+it. A coordinate's round needs the margins that all rounds before it left, so an epoch is played by one thread; blocks
+of configurations are what runs side by side. A worker holds, for every column, about 60 bytes a feature and 16 a
+document (`coordinates.bytes_needed`).
+
+An epoch is a function of the state that the last one left, which is committed in one file (see `checkpoints`) with the
+weights it gives: Z and Δ (features, slots, columns), and the epochs played. Margins are made afresh from them.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from distributed import Client, get_worker
+from numpy.typing import NDArray
+
+from sparseoco.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.cluster.block import NO_FOLD, Block
+from sparseoco.cluster.connect import worker_shape
+from sparseoco.cluster.corpus import open_corpus
+from sparseoco.cluster.sampled import problem_of
+from sparseoco.cluster.tasks import ENDING
+from sparseoco.cluster.transpose import labels_of, transpose
+from sparseoco.commit import digest_value
+from sparseoco.coordinates import ColumnMajor, Coordinates, bytes_needed
+from sparseoco.drivers.order import fold_rows
+from sparseoco.epochs import Problem
+from sparseoco.errors import InputError, SparseocoError, StorageError
+from sparseoco.passes import Floats
+from sparseoco.shards import Store
+
+
+class CoordinatesOnCluster:
+    """A block of cao-rcd; see `cluster.epochs.Method`. Its state is in `folder`, the store by columns beside it.
+
+    Raises `InputError`, with the figure, if it does not fit in a worker.
+    """
+
+    def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Path) -> None:
+        self.problem, self.epoch = problem, 0
+        size = len(problem.configurations)
+        self.diverged = np.zeros(size, np.int64)
+        """Weights are bounded: none can."""
+        self.rows = np.zeros(size, np.int64)
+        columns = size * problem.outputs
+        needed, memory = bytes_needed(store.n_rows, store.n_features, columns), worker_shape(client)[1]
+        if needed > memory:
+            raise InputError(
+                f"cao-rcd needs {needed / 1e9:.1f} GB for {columns} columns ({store.n_features:,} features, "
+                f"{store.n_rows:,} documents) and a task has {memory / 1e9:.1f} GB: keep fewer features at ingest "
+                "(--min-df, --max-features, --hash-bits) or give workers more memory."
+            )
+        self._client, self._block, self._store, self._folder = client, block, store, folder.resolve()
+        self._columns = transpose(client, store, self._folder.parent)
+        self._weights = np.zeros((problem.n_features, columns))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(self._folder.glob("state-*.npz"), key=_epoch_of, reverse=True):
+            with suppress(StorageError):
+                self._take_up(path)
+                break
+
+    def weights(self) -> Floats:
+        """(n_features, columns) at the end of the last epoch."""
+        return self._weights
+
+    def play(self) -> None:
+        """The rounds, a state committed; what the last epoch left is then removed."""
+        before, target = self._state_path(self.epoch), self._state_path(self.epoch + 1)
+        future = self._client.submit(
+            _play,
+            self._block.model_dump(mode="json"),
+            str(self._store.folder.resolve()),
+            str(self._columns.folder),
+            str(before) if self.epoch else None,
+            str(target),
+            key=f"coordinates-{self._block.digest}-{digest_value(str(target))[:16]}",
+        )
+        try:
+            future.result()
+        finally:
+            future.release()  # what failed is tried anew if it is asked for again
+        self._take_up(target)
+        before.unlink(missing_ok=True)
+
+    def _state_path(self, epoch: int) -> Path:
+        return self._folder / f"state-{epoch}.npz"
+
+    def _take_up(self, path: Path) -> None:
+        """Go on from a state. Raises `StorageError` if it cannot be trusted."""
+        with read_checkpoint(path) as (description, read):
+            self._weights = read("weights")
+            self.rows = read("examples")
+            self.epoch = int(description["epoch"])
+
+
+def _play(description: dict[str, Any], store: str, columns: str, before: str | None, target: str) -> None:
+    """An epoch, on a worker: from the state of the last one to its own."""
+    block, worker = Block.model_validate(description), get_worker()
+    problem = problem_of(block, Store.open(store))
+    features = Store.open(columns)
+    corpus = open_corpus(features, Path(worker.local_directory))
+    indptr, rows, counts, _ = corpus.whole()
+    labels = labels_of(features)
+    method = Coordinates(
+        ColumnMajor(indptr, rows, counts, labels),
+        problem.configurations,
+        loss=problem.loss,
+        positive=problem.positive,
+        seed=block.setting.seed,
+        kept=_kept(block, labels.size),
+        rest=corpus.rest,
+    )
+    if before is not None:
+        with read_checkpoint(Path(before)) as (described, read):
+            method.restore({name: read(name) for name in method.state()}, int(described["epoch"]))
+
+    def report(share: float) -> None:
+        if worker.status in ENDING:
+            raise SparseocoError("The worker was asked to end.")
+
+    method.play(report)
+    arrays = method.state() | {"examples": np.array(method.examples), "weights": method.weights()}
+    write_checkpoint(Path(target), {"epoch": method.epoch}, arrays.items())
+
+
+def _kept(block: Block, n_rows: int) -> NDArray[np.bool_]:
+    """Which documents are not held out."""
+    setting = block.setting
+    kept = np.ones(n_rows, np.bool_)
+    if setting.fold != NO_FOLD:
+        kept[fold_rows(setting.seed, 0, n_rows, setting.fold, setting.folds)] = False
+    return kept
+
+
+def _epoch_of(path: Path) -> int:
+    return int(path.stem.split("-")[1])
