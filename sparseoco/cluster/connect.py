@@ -141,6 +141,16 @@ async def _knock(address: str) -> None:
     await comm.close()
 
 
+def workers_of(client: Client) -> dict[str, Any]:
+    """What the scheduler says of each of its workers, by address.
+
+    Asked for anew: what a client keeps (`Client.scheduler_info`) is written over every other second, by a summary
+    without workers that may come between the question and the reading of its answer.
+    """
+    found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return found
+
+
 def worker_shape(client: Client) -> tuple[int, int]:
     """(tasks that run at once on the whole cluster, bytes of memory for each of them).
 
@@ -153,6 +163,6 @@ def worker_shape(client: Client) -> tuple[int, int]:
         raise SparseocoError(
             f"The Dask cluster has no worker after {CONNECT_SECONDS} s: start some and run again."
         ) from error
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = workers_of(client).values()
     limits = [(worker["memory_limit"] or MEMORY_LIMIT) // worker["nthreads"] for worker in workers]
     return sum(worker["nthreads"] for worker in workers), min(limits)

@@ -20,6 +20,7 @@ from distributed import Client, get_worker
 from numpy.typing import NDArray
 
 from sparseoco.cluster.block import NO_FOLD, Block, Place, Setting, Tables, cell_path, write_cell
+from sparseoco.cluster.connect import workers_of
 from sparseoco.cluster.coordinates import CoordinatesOnCluster
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.sampled import SampledOnCluster, problem_of
@@ -214,7 +215,7 @@ def _judge(
     with committed(path) as temporary, temporary.open("wb") as file:
         np.save(file, weights)
     bounds = leaf_bounds(Span(), Shape(store.n_rows, store.n_features, store.manifest.nonzeros))
-    slots = sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
+    slots = sum(worker["nthreads"] for worker in workers_of(client).values())
     count = min(len(bounds), 4 * slots)
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
     digest = digest_value([digest_file(path), str(path), setting.digest])

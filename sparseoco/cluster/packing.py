@@ -11,7 +11,7 @@ import numpy as np
 from distributed import Client
 
 from sparseoco.cluster.block import Block, Place, Setting
-from sparseoco.cluster.connect import worker_shape
+from sparseoco.cluster.connect import worker_shape, workers_of
 from sparseoco.cluster.corpus import MAPPED_BYTES
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.drivers.columns import padded
@@ -101,7 +101,7 @@ def room_for(client: Client, options: SearchOptions, store: Store) -> Room:
     tasks, memory = worker_shape(client)
     column_bytes = memory * MEMORY_SHARE
     if options.max_memory is not None:
-        threads = max(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
+        threads = max(worker["nthreads"] for worker in workers_of(client).values())
         corpus = corpus_bytes(store)
         corpus = corpus if corpus <= MAPPED_BYTES else 0  # rows of a larger one are read when wanted
         task = (options.max_memory - PROCESS_BYTES - corpus) / threads

@@ -20,7 +20,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 
 from sparseoco import __version__
-from sparseoco.cluster.connect import worker_shape
+from sparseoco.cluster.connect import worker_shape, workers_of
 from sparseoco.cluster.corpus import Corpus, open_corpus
 from sparseoco.commit import committed, digest_file, digest_value, storage_error
 from sparseoco.errors import InputError, SparseocoError
@@ -224,7 +224,7 @@ class ClusterPasses:
 
 def _slots(client: Client) -> list[str]:
     """The address of a worker for each of its threads, in an order that holds from pass to pass."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = workers_of(client)
     return [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
 
 

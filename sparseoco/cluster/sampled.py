@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.cluster.block import Block
+from sparseoco.cluster.connect import workers_of
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.passes import ClusterPasses, PassFiles
 from sparseoco.cluster.tasks import ENDING
@@ -96,7 +97,7 @@ class SampledOnCluster:
         """The shares of the rounds, their sum as a tree from worker to worker, and the state it leaves."""
         before = self._state_path(self.epoch)
         name = f"{self._block.digest}-{digest_value(str(target))[:16]}"
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        workers = workers_of(self._client)
         slots = [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
         description = self._block.model_dump(mode="json")
         parts = [
