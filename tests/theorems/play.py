@@ -117,7 +117,7 @@ class Play:
         if self.penalty == "l2":
             U = most(lam * np.linalg.norm(W, axis=1))
         if self.learner.algorithm == "cl-fobos":
-            sleeps, charges = self._sleeps(c)
+            sleeps, charges = self.sleeps_and_charges(c)
             U = most(lam * np.linalg.norm(charges, axis=1))
         return {
             "D": most(np.linalg.norm(W - x, axis=1)),
@@ -130,12 +130,12 @@ class Play:
             "S": most(psi.max(axis=1)),
             "n": np.full(T, float(n)),
             "peak": lam * (h * most(np.abs(W))).sum(axis=1),
-            "Delta": np.sqrt(np.cumsum((g - self._predicted(c)) ** 2, axis=0)).sum(axis=1),
+            "Delta": np.sqrt(np.cumsum((g - self.predicted(c)) ** 2, axis=0)).sum(axis=1),
             "root": roots.sum(axis=1),
             "x_root": ((configuration.get("delta", 0.0) + roots) * x**2).sum(axis=1),
         }
 
-    def _sleeps(self, c: int) -> tuple[np.ndarray, np.ndarray]:
+    def sleeps_and_charges(self, c: int) -> tuple[np.ndarray, np.ndarray]:
         """K (T,), and (Σ η since the last update)/η_t of the coordinates updated (T, n)."""
         T, n = self.X.shape
         last, longest = np.zeros(n), 0.0
@@ -149,7 +149,7 @@ class Play:
             K[t - 1] = max(longest, (t - last).max())
         return K, charges
 
-    def _predicted(self, c: int) -> np.ndarray:
+    def predicted(self, c: int) -> np.ndarray:
         """g̃_t (T, n)."""
         g = self.g[:, :, c]
         predict = {"ao-gd": "last"}.get(self.learner.algorithm, self.configurations[c].get("predict", "none"))
