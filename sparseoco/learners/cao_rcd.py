@@ -102,7 +102,7 @@ CAO_RCD = Algorithm(
     "p_i ∝ (R L_i)^{2/3}, L_i ≥ |∇_iF|",
     source="Mohri and Yang 2015, Theorem 7, Corollaries 4 and 5",
     parameters=(
-        Parameter("R", 1.0, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.3, 1.0)),
+        Parameter("R", 0.1, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.03, 0.1, 0.3)),
         ALPHA,
         Parameter(
             "rounds",
