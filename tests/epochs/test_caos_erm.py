@@ -30,6 +30,7 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
     "batch": st.integers(1, 5),
     "parts": st.integers(1, 5),
 }
+OTHER_LOSSES = ("hinge", "squared_hinge")  # making the machine code is what takes time
 WAYS = [("sampled", "serial"), ("corrected", "serial"), ("corrected", "parallel"), ("sampled", "dealt")]
 
 
@@ -45,7 +46,7 @@ def problem(rows: int = 300, features: int = 40, classes: int = 2) -> tuple[sp.c
 
 
 @pytest.mark.parametrize(("estimate", "placement"), WAYS)
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
+@pytest.mark.parametrize("loss", ["logistic", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHER_LOSSES)])
 @settings(max_examples=15, deadline=None)
 @given(data=st.data(), stream=streams(), seed=st.integers(0, 2**63 - 1))
 def test_lazy_equals_dense(
@@ -204,14 +205,17 @@ def test_nothing_to_draw_leaves_nothing() -> None:
 def test_towards_the_optimum(way: dict[str, Any], gap: float) -> None:
     X, y = problem(rows=400, features=25)
     alpha = 3.0
-    peer = LogisticRegression(l1_ratio=1.0, C=1 / alpha, solver="liblinear", fit_intercept=False, tol=1e-10)
+    peer = LogisticRegression(
+        l1_ratio=1.0, C=1 / alpha, solver="liblinear", fit_intercept=False, tol=1e-8, max_iter=10**5
+    )
     w = peer.fit(X, y).coef_[0]
     optimum = np.logaddexp(0, -(2 * y - 1) * (X @ w)).sum() + alpha * np.abs(w).sum()
     fit = fit_epochs(X, y, grid=[{"alpha": alpha, "R": 1.5, **way}], epochs=40, seed=2)
     above = fit.objective[:, 0] / optimum - 1
     assert above.min() > -1e-9
     assert above[-5:].mean() < gap
-    assert above[-5:].mean() < above[:5].mean() / 2
+    at_zero = len(y) * np.log(2) / optimum - 1
+    assert at_zero > 5 * gap
 
 
 def test_what_has_no_meaning_is_refused() -> None:
