@@ -6,13 +6,14 @@ line call these and nothing below them.
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from sparseoco import __version__
 from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.optimum import OptimumOptions, run_optimum
+from sparseoco.cluster.regret import TOL, run_regret
 from sparseoco.cluster.search import run_search as run_search_on
 from sparseoco.cluster.training import train_model
 from sparseoco.commit import commit_json, owned, read_json
@@ -20,10 +21,13 @@ from sparseoco.config import Configuration, RunFile, SearchOptions
 from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
 from sparseoco.ingest import ingest
+from sparseoco.learners import find_algorithm
 from sparseoco.manifest import Manifest
 from sparseoco.metrics import SEARCH_TABLES, write_table
 from sparseoco.model import Model
-from sparseoco.report import write_report
+from sparseoco.regret.rounds import MARKS
+from sparseoco.regret.tables import REGRET, SLOPES
+from sparseoco.report import Standing, best_of_each, read_results, standings, write_report
 from sparseoco.selection import choose
 from sparseoco.shards import Store
 from sparseoco.text.formats import find_sources
@@ -124,6 +128,8 @@ def train_best(store_folder: Path, out: Path, cluster: ClusterOptions, *, progre
     """Learn the configuration that the search in `out` chose on all the data, into `out`/model."""
     best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
     options = SearchOptions.model_validate(run["search"])
+    if options.warm_start is not None:
+        options = options.model_copy(update={"warm_start": str(out / options.warm_start)})
     chosen = Configuration(number=best["configuration"], algorithm=best["algorithm"], parameters=best["parameters"])
     return train(store_folder, out / "model", chosen, options, cluster, epochs=best["epochs"], progress=progress)
 
@@ -142,6 +148,40 @@ def optimum(
     with owned(out), connect(cluster, out / ".scratch") as client:
         run_optimum(client, store, out, options, progress)
     return out
+
+
+def regret(
+    run: Path,
+    cluster: ClusterOptions,
+    *,
+    numbers: Sequence[int] | None = None,
+    marks: int = MARKS,
+    tol: float = TOL,
+    store_folder: Path | None = None,
+    progress: Progress = silent,
+) -> Path:
+    """The regret of a search's configurations along its own stream, to `run`/regret; gives that folder.
+
+    `numbers` are those of configurations, by default the best of each algorithm; `marks` the rounds at which regret is
+    looked at; `tol` the gap of the optima, relative to the objective at w = 0. The store is where the run has it from,
+    or at `store_folder`. What is done is found and not done again.
+
+    Raises `InputError` where the run holds no results, its store is not found, a number is not one of its
+    configurations', or none has anything to be compared with.
+    """
+    table = standings(read_results(run))
+    described = read_json(run / "run.json")
+    options = SearchOptions.model_validate(described["search"])
+    if not 0 < tol < 1:
+        raise InputError(f"tol={tol} must be between 0 and 1.")
+    store = _store_of(run, described["corpus"], store_folder)
+    configurations = _asked_for(table, numbers)
+    with owned(run), connect(cluster, run / ".scratch") as client:
+        folder = run / "regret"
+        rows, ends = run_regret(client, configurations, options, store, folder / "cells", marks, tol, progress)
+        write_table(folder / "regret.parquet", rows, REGRET)
+        write_table(folder / "slopes.parquet", ends, SLOPES)
+    return folder
 
 
 def run_ingest(run: RunFile, progress: Progress = silent) -> Path:
@@ -221,6 +261,9 @@ def _check_labels(store: Store) -> None:
 
 def _describe_run(name: str, store: Store, out: Path, options: SearchOptions) -> dict[str, Any]:
     labels = store.manifest.labels
+    described = options.model_dump(mode="json")
+    if options.warm_start is not None:
+        described["warm_start"] = os.path.relpath(options.warm_start, out.resolve())
     return {
         "name": name,
         "seed": options.seed,
@@ -234,5 +277,41 @@ def _describe_run(name: str, store: Store, out: Path, options: SearchOptions) ->
             "classes": [entry.model_dump(mode="json") for entry in labels.classes],
             "text": store.manifest.options,
         },
-        "search": options.model_dump(mode="json"),
+        "search": described,
     }
+
+
+def _store_of(run: Path, corpus: dict[str, Any], folder: Path | None) -> Store:
+    """The store a run was made from."""
+    if folder is None:
+        if "folder" not in corpus:
+            raise InputError(f"{run} does not say where its shards are: name them with --store.")
+        folder = run / corpus["folder"]
+        if not folder.exists():
+            raise InputError(f"The shards of {run} are not at {folder} any more: name them with --store.")
+    store = Store.open(folder)
+    if store.manifest.digest != corpus["store"]:
+        raise InputError(
+            f"{folder} does not hold the shards that {run} was made from: they have changed since, or others."
+        )
+    return store
+
+
+def _asked_for(table: Sequence[Standing], numbers: Sequence[int] | None) -> list[Configuration]:
+    """The configurations of these numbers; or the best of each algorithm that learns from a stream."""
+    known = {
+        standing.configuration: Configuration(
+            number=standing.configuration, algorithm=standing.algorithm, parameters=standing.parameters
+        )
+        for standing in table
+    }
+    for number in numbers or ():
+        if number not in known:
+            raise InputError(f"There is no configuration {number}: they are numbered 0 to {max(known)}.")
+    if numbers:
+        return [known[number] for number in dict.fromkeys(numbers)]
+    best = [known[standing.configuration] for standing in best_of_each(table)]
+    chosen = [configuration for configuration in best if find_algorithm(configuration.algorithm).driver == "stream"]
+    if not chosen:
+        raise InputError("No configuration that learns from a stream came through: there is no regret to show.")
+    return chosen

@@ -1,0 +1,60 @@
+"""The command that shows regret."""
+
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow.parquet as pq
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from sparseoco import steps
+from sparseoco.arguments import Memory, Scheduler, Threads, Workers, cluster_options
+from sparseoco.cli.app import STEPS, app
+from sparseoco.cluster.regret import TOL
+from sparseoco.console import output, progress_bars
+from sparseoco.regret.rounds import MARKS
+from sparseoco.report import write_report
+from sparseoco.report.wording import amount, plus_minus
+
+
+@app.command(rich_help_panel=STEPS)
+def regret(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or a search.")],
+    configuration: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--configuration",
+            metavar="N",
+            help="A configuration by its number in the leaderboard; repeatable. By default the best of each algorithm.",
+        ),
+    ] = None,
+    marks: Annotated[
+        int, typer.Option(min=3, help="Rounds at which regret is looked at, even in the logarithm.")
+    ] = MARKS,
+    tol: Annotated[float, typer.Option(help="Gap to which optima are found, a share of the objective at w = 0.")] = TOL,
+    store: Annotated[
+        Path | None, typer.Option(metavar="STORE", help="The shards, where they are not where the run left them.")
+    ] = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    threads: Threads = None,
+    memory: Memory = None,
+) -> None:
+    """What learners lost along the stream beyond the best fixed weights: curves, slopes, the papers' bounds."""
+    cluster = cluster_options(scheduler, workers, threads, memory)
+    with progress_bars() as progress:
+        folder = steps.regret(
+            run, cluster, numbers=configuration, marks=marks, tol=tol, store_folder=store, progress=progress
+        )
+        page = write_report(run)
+    table = Table("no.", "algorithm", "regret", "per document", "slope", "bound")
+    for end in pq.read_table(folder / "slopes.parquet").to_pylist():
+        if end["regret"] is None:
+            figures = [f"{end['status']}: {end['reason']}", "", "", ""]
+        else:
+            slope = plus_minus(end["slope"], end["slope_error"])
+            figures = [amount(end["regret"]), amount(end["per_round"]), slope, amount(end["bound"])]
+        table.add_row(*map(Text, (str(end["configuration"]), end["algorithm"], *figures)))
+    output.print(table)
+    print(f"report: {page}")

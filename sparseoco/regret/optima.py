@@ -1,0 +1,96 @@
+"""The minima that learners are compared with, over the first T rounds of a stream."""
+
+import math
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sparseoco.commit import committed
+from sparseoco.errors import StorageError
+from sparseoco.optimum import Optimum, Problem, minimise
+from sparseoco.passes import Floats, Passes
+from sparseoco.regret.comparator import Comparator
+from sparseoco.regret.weighed import WeighedPasses
+
+
+class Solution(NamedTuple):
+    """An optimum: weights (features, outputs), the objective there, summed over outputs, and how far off it may be."""
+
+    weights: Floats
+    objective: float
+    gap: float
+
+    def write(self, path: Path) -> None:
+        """Commit it; of the weights what is not zero."""
+        places = np.flatnonzero(self.weights)
+        shape, sums = np.array(self.weights.shape, np.int64), np.array([self.objective, self.gap])
+        with committed(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, places=places, values=self.weights.ravel()[places], shape=shape, sums=sums)
+
+    @classmethod
+    def read(cls, path: Path) -> "Solution":
+        """What `write` left. Raises `StorageError` for a file that is not it."""
+        try:
+            with np.load(path) as file:
+                weights = np.zeros(file["shape"])
+                weights.ravel()[file["places"]] = file["values"]
+                objective, gap = file["sums"]
+                return cls(weights, float(objective), float(gap))
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise StorageError(f"{path} is damaged: delete it and run again.") from error
+
+
+def find_optima(
+    passes: Passes,
+    loss: str,
+    positive: Sequence[int],
+    comparators: Sequence[Comparator],
+    starts: Sequence[Floats],
+    tol: float,
+) -> list[Solution]:
+    """The optimum of each comparator over the span of `passes`, side by side.
+
+    The comparators differ in λ alone; `starts` are (features, outputs) each; `positive` has the class of each output.
+    """
+    T = passes.span.stop - passes.span.start
+    alphas = [comparator.lam * T for comparator in comparators]
+    found = _solve(passes, loss, positive, comparators[0], alphas, np.hstack(starts), tol)
+    shape = starts[0].shape
+    return [
+        Solution(found.weights[i].reshape(shape), float(found.objective[i]), float(found.gap[i]))
+        for i in range(len(comparators))
+    ]
+
+
+def find_weighed_optimum(
+    passes: Passes, loss: str, positive: Sequence[int], comparator: Comparator, start: Floats, tol: float, h: Floats
+) -> Solution:
+    """The optimum of λ·Σ_i h_i|w_i| for the h (features, outputs) that a learner has summed up, output by output."""
+    T = passes.span.stop - passes.span.start
+    mean = h / T
+    weights, objective, gap = np.zeros_like(start), 0.0, 0.0
+    for i, own in enumerate(positive):
+        weighed = WeighedPasses(passes, mean[:, i])
+        begin = (start * mean)[:, i : i + 1]
+        found = _solve(weighed, loss, [own], comparator, [comparator.lam * T], begin, tol)
+        weights[:, i] = found.weights[0] * weighed.inverse
+        objective, gap = objective + float(found.objective[0]), gap + float(found.gap[0])
+    return Solution(weights, objective, gap)
+
+
+def _solve(
+    passes: Passes,
+    loss: str,
+    positive: Sequence[int],
+    comparator: Comparator,
+    alphas: Sequence[float],
+    start: Floats,
+    tol: float,
+) -> Optimum:
+    """The optimum, or as near to it as the solver's passes lead: its gap says how near."""
+    box = math.inf if comparator.R is None else comparator.R
+    problem = Problem(loss, tuple(alphas), comparator.l1_ratio, box, tuple(positive))
+    return minimise(passes, problem, tol=tol, start=np.ascontiguousarray(start))
