@@ -95,6 +95,8 @@ def test_a_model_goes_on_with_new_text(
     assert said[0] in capsys.readouterr().out
     assert call(monkeypatch, "train", old, "--out", tmp_path / "first", *first) == 2
     assert "cannot begin from itself" in capsys.readouterr().err
+    run = json.loads((tmp_path / "run" / "run.json").read_bytes())  # as seen from its folder, like the store
+    assert (run["search"]["warm_start"], run["corpus"]["folder"]) == ("../first", "../new")
     file = write_run_file(tmp_path)
     text = file.read_text()
     assert "[search]" in text
