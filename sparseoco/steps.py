@@ -166,12 +166,14 @@ def regret(
     looked at; `tol` the gap of the optima, relative to the objective at w = 0. The store is where the run has it from,
     or at `store_folder`. What is done is found and not done again.
 
-    Raises `InputError` where the run holds no results, its store is not found, a number is not one of its
-    configurations', or none has anything to be compared with.
+    Raises `InputError` where the run holds no results or began from a model, its store is not found, a number is
+    not one of its configurations', or none has anything to be compared with.
     """
     table = standings(read_results(run))
     described = read_json(run / "run.json")
     options = SearchOptions.model_validate(described["search"])
+    if options.warm_start is not None:
+        raise InputError(f"{run} began from a model: regret and its bounds are of learners that begin from nothing.")
     if not 0 < tol < 1:
         raise InputError(f"tol={tol} must be between 0 and 1.")
     store = _store_of(run, described["corpus"], store_folder)

@@ -97,6 +97,8 @@ def test_a_model_goes_on_with_new_text(
     assert "cannot begin from itself" in capsys.readouterr().err
     run = json.loads((tmp_path / "run" / "run.json").read_bytes())  # as seen from its folder, like the store
     assert (run["search"]["warm_start"], run["corpus"]["folder"]) == ("../first", "../new")
+    assert call(monkeypatch, "regret", tmp_path / "run") == 2
+    assert "regret and its bounds are of learners that begin from nothing" in capsys.readouterr().err
     file = write_run_file(tmp_path)
     text = file.read_text()
     assert "[search]" in text
