@@ -157,14 +157,11 @@ class Coordinates:
         """The arrays, by name, that with the number of epochs are all that the coming one needs; not copies."""
         return {f"{i}": block.state for i, (_, block) in enumerate(self._blocks)}
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]], epoch: int) -> None:
-        """Put back what `state` gave after `epoch` epochs of equal configurations over the same data.
-
-        Raises `ValueError` for arrays of others.
-        """
+    def resume(self, epoch: int) -> None:
+        """Go on after `epoch` epochs, whose state was put into the arrays of `state`."""
         self.epoch = epoch
-        for i, (_, block) in enumerate(self._blocks):
-            block.restore(arrays[f"{i}"], epoch)
+        for _, block in self._blocks:
+            block.resume(epoch)
 
     def _block_of(self, configuration: int) -> "_Block":
         return next(block for members, block in self._blocks if configuration in members)
@@ -291,10 +288,7 @@ class _Block:
             loss_kernels(self.loss).respond(z, labels, self.positive, np.empty_like(z), loss_sum)
         return loss_sum
 
-    def restore(self, state: NDArray[Any], epochs: int) -> None:
-        if state.shape != self.state.shape or state.dtype != self.state.dtype:
-            raise ValueError(f"has shape {state.shape} of {state.dtype}, not {self.state.shape} of {self.state.dtype}")
-        self.state[...] = state
+    def resume(self, epochs: int) -> None:
         self.t, self._fresh = epochs * self.rounds, False
 
     def _begin(self) -> None:

@@ -115,7 +115,9 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
     )
     if before is not None:
         with read_checkpoint(Path(before)) as (described, read):
-            method.restore({name: read(name) for name in method.state()}, int(described["epoch"]))
+            for name, array in method.state().items():
+                read(name, array)
+            method.resume(int(described["epoch"]))
 
     def report(share: float) -> None:
         if worker.status in ENDING:

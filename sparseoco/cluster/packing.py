@@ -14,6 +14,7 @@ from sparseoco.cluster.block import Block, Place, Setting
 from sparseoco.cluster.connect import worker_shape, workers_of
 from sparseoco.cluster.corpus import MAPPED_BYTES
 from sparseoco.config import Configuration, SearchOptions
+from sparseoco.coordinates import bytes_needed
 from sparseoco.drivers.columns import padded
 from sparseoco.errors import InputError
 from sparseoco.learner import bytes_per_column
@@ -171,8 +172,10 @@ def _outputs(store: Store) -> int:
 
 def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, options: Any, store: Store) -> int:
     """State of a block, padding and stamps included; `options` say loss, penalty and dtype."""
-    dtype = np.dtype(options.dtype)
-    if find_algorithm(algorithm).driver != "stream":
+    dtype, driver = np.dtype(options.dtype), find_algorithm(algorithm).driver
+    if driver == "coordinate":
+        return bytes_needed(store.n_rows, store.n_features, configurations * _outputs(store))
+    if driver != "stream":
         return EPOCH_NUMBERS * 8 * store.n_features * configurations * _outputs(store)
     column = bytes_per_column(
         algorithm,

@@ -207,14 +207,14 @@ def test_a_run_goes_on_from_its_state() -> None:
     first.play()
     first.losses()
     first.play()
-    second.restore(first.state(), 2)
+    for name, array in second.state().items():
+        array[...] = first.state()[name]
+    second.resume(2)
     second.play()
     second.play()
     for name, value in whole.state().items():
         np.testing.assert_array_equal(second.state()[name], value)
     np.testing.assert_array_equal(second.margins(), whole.margins())
-    with pytest.raises(ValueError, match="shape"):
-        second.restore({"0": first.state()["0"][:, :, :1]}, 2)
 
 
 def test_examples_that_are_not_kept_are_not_there() -> None:
