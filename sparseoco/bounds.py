@@ -25,11 +25,11 @@ What the papers print is kept wherever it holds. Where it does not, as found her
   6 do not have it). The sum of g²/(δ + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so δ must be of the size of
   the gradients for the bound to mean anything.
 - Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on what
-  is drawn for it, so x_t does, and E[ĝ_t | x_t] = g_t, which Theorem 5 rests on, fails; regret exceeds Corollary 6
-  where gradients are noisy and well predicted (tests/theorems). With the prediction of the whole gradient, g̃_t for all
-  coordinates (ḡ_s = Σ_j ḡ_s^j for caos-erm), and ĝ_t = g̃_t + (what was drawn − its prediction)/p, ĝ_t − g̃_t is the
-  same and the bounds are proved. Corollary 4 takes |g − L/2| ≤ L/2, which is for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2,
-  three times the bound, and 0 is the better prediction, with twice.
+  is drawn for it, so x_t does, and E[ĝ_t | x_t] = g_t, which Theorem 5 rests on, fails; regret exceeds Corollary 6,
+  also at its worst, where gradients are noisy and well predicted (tests/theorems). With the prediction of the whole
+  gradient, g̃_t for all coordinates (ḡ_s = Σ_j ḡ_s^j for caos-erm), and ĝ_t = g̃_t + (what was drawn − its
+  prediction)/p, ĝ_t − g̃_t is the same and the bounds are proved. Corollary 4 takes |g − L/2| ≤ L/2, which is for
+  0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times the bound, and 0 is the better prediction, with twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ QUANTITIES = {
     "G_inf": "largest |g_{t,i}|, t ≤ T",
     "U": "largest norm of a subgradient of the penalty at w_t: λ√(features seen) for l1, λ‖w_t‖₂ for l2, 0 for a box; "
     "λ‖h_T‖₂ for sgft; λ‖c_t‖₂ for cl-fobos",
-    "K": "longest sleep of a coordinate: rounds between two updates, from round 0 and up to T",
+    "K": "longest sleep of a coordinate that is ever updated: rounds between updates, from round 0 and up to T",
     "spread": "largest Σ_i |ψ(w_{t,i}) − ψ(x_i)|, R of Togari and Yamashita's (12)",
     "S": "largest ψ(w_{t,i}) of a coordinate, their (13)",
     "n": "number of features",

@@ -146,7 +146,7 @@ class Play:
             for i in np.flatnonzero(updated):
                 charges[t - 1, i] = np.sqrt(t) * (1 / np.sqrt(np.arange(last[i] + 1, t + 1))).sum()
             last[updated] = t
-            K[t - 1] = max(longest, (t - last).max())
+            K[t - 1] = max(longest, (t - last)[last > 0].max(initial=1.0))
         return K, charges
 
     def predicted(self, c: int) -> np.ndarray:

@@ -92,7 +92,7 @@ INEQUALITIES: dict[str, Inequality] = {
 @pytest.mark.parametrize("stream", ["against", "repeated", "alternating"])
 @pytest.mark.parametrize("name", INEQUALITIES)
 def test_proofs_hold_step_by_step(name: str, stream: str) -> None:
-    play = Play(name, *STREAMS[stream](200), GRIDS[name])
+    play = Play(name, *STREAMS[stream](150), GRIDS[name])
     for c in range(len(play.configurations)):
         for x in comparators(play, c):
             over = play.regret(c, x) - INEQUALITIES[name](play, c, x)
