@@ -112,7 +112,7 @@ class SampledOnCluster:
                 self.epoch + 1,
                 key=f"rounds-{name}-{share.part}",
                 # Where a part's shards lie already, as passes spread them.
-                workers=[slots[i * len(slots) // len(self._shares)]],
+                workers=[slots[i * len(slots) // len(self._shares)]] if slots else None,
                 allow_other_workers=True,
             )
             for i, share in enumerate(self._shares)
