@@ -16,7 +16,7 @@ from sparseoco.drivers.epoch import DRAW, ROW_SIZES, Sampled
 from sparseoco.errors import InputError
 from sparseoco.examples import checked_labels, checked_rows
 from sparseoco.grid import Grid, expand
-from sparseoco.learner import _outputs as outputs_of
+from sparseoco.learner import outputs_of
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.definition import Algorithm
 from sparseoco.losses import Loss, find_loss

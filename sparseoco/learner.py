@@ -81,7 +81,7 @@ class Learner:
             raise InputError(f"n_features={n_features!r} must be a whole number of at least 1.")
         self.algorithm, self.loss, self.penalty = algorithm, loss, penalty
         self.n_features, self.n_classes = int(n_features), n_classes
-        self.n_outputs, response = _outputs(loss_, n_classes)
+        self.n_outputs, response = outputs_of(loss_, n_classes)
         self.dtype = _dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
         self._configurations = expand(definition, grid)
@@ -391,7 +391,7 @@ def bytes_per_column(
     return n_features * (len(rule.slots) * _dtype(dtype).itemsize + rule.stamped)
 
 
-def _outputs(loss: Loss, n_classes: int | None) -> tuple[int, str]:
+def outputs_of(loss: Loss, n_classes: int | None) -> tuple[int, str]:
     """Columns a configuration, and the response of its margins."""
     if n_classes is None:
         if not loss.regression:
