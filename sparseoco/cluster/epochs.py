@@ -6,7 +6,8 @@ killed goes on from the last state and ends with the same bits; cells that are t
 
 These methods hold their data and predict no example before they learn it: what stands as progressive loss and error is
 that of the training examples under the weights at the epoch's end. ``rows`` counts the examples gone through to learn,
-those of the passes and those of the rounds.
+those of the passes and those of the rounds. Weights are float64 and examples are drawn, not streamed: a setting's
+`dtype` and `shuffle` have no part.
 """
 
 import shutil

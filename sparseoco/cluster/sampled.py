@@ -3,7 +3,9 @@
 placement = serial is the paper's own. One task plays all rounds: it fetches the examples it draws from its worker's
 corpus, a few thousand at a time, and their slopes from the files of the pass. Cost: the rounds take as long as on one
 thread, whatever the cluster; a worker holds three numbers a feature and column (Z, Δ and, corrected, the pass's
-gradient) and lays out the shards that are drawn from, sooner or later all of them. Nothing is lost.
+gradient) and three an example (its size, the running sum, its place), and lays out the shards that are drawn from,
+sooner or later all of them. Through the folder go one slope an example and column, written by the pass, and the state.
+Nothing is lost.
 
 placement = parallel: part p of `parts` owns a run of the examples and plays its share of the rounds on them alone, from
 the state that the epoch began with; then the parts' states are averaged (see `epochs.Blocks.shares`, `epochs.State`).
