@@ -72,6 +72,8 @@ def _make(client: Client, store: Store, own: Path) -> Manifest:
     manifest = _manifest(store, [ShardEntry.model_validate(entry) for entry in found])
     commit_manifest(own, manifest)
     shutil.rmtree(pieces, ignore_errors=True)
+    for left in own.glob(".*.tmp"):  # by tasks that were killed
+        left.unlink(missing_ok=True)
     return manifest
 
 

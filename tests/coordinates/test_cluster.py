@@ -35,7 +35,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-def block_of(store: Store, grid: list[dict[str, Any]], *, fold: int = NO_FOLD, loss: str = "logistic") -> Block:
+def block_of(
+    store: Store, grid: list[dict[str, Any]], *, fold: int = NO_FOLD, loss: str = "logistic", epochs: int = EPOCHS
+) -> Block:
     setting = Setting(
         manifest=store.manifest.digest,
         loss=loss,
@@ -43,7 +45,7 @@ def block_of(store: Store, grid: list[dict[str, Any]], *, fold: int = NO_FOLD, l
         dtype="float32",
         fold=fold,
         folds=4 if fold != NO_FOLD else 1,
-        epochs=EPOCHS,
+        epochs=epochs,
         seed=5,
         shuffle=True,
     )
@@ -57,7 +59,7 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
     assert run_epoch_block(client, block, store, folder / "cells", folder / "work", lambda rows: None, goes_on=True)
     cells = Cells(folder / "cells", [block.setting])
     cells.refresh()
-    places = [Place(epoch, store.n_rows) for epoch in range(1, EPOCHS + 1)]
+    places = [Place(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
     tables = [cells.at(block.setting.fold, name, place) for name in block.identities for place in places]
     assert all(own is not None for own in tables)
     weights = begin(client, block, store, folder / "work" / block.digest).weights()
