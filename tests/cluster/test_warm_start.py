@@ -83,7 +83,7 @@ def state(model: Path) -> bytes:
     return (model / "learner.npz").read_bytes()
 
 
-@pytest.mark.parametrize("algorithm", ["stda", "cl-fobos", "cao-ftrl"])
+@pytest.mark.parametrize("algorithm", ["stda", "cl-fobos", pytest.param("cao-ftrl", marks=pytest.mark.slow)])
 def test_the_same_learner_goes_on_as_one_long_run(client: Client, tmp_path: Path, algorithm: str) -> None:
     """In the order of documents, two calls of one epoch are a call of two."""
     store = make_store(tmp_path / "store")

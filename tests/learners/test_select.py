@@ -41,15 +41,18 @@ def test_what_is_chosen_goes_on(name: str, loss: str, dtype: str, classes: int, 
     assert bits(Learner.load(tmp_path / "learner")) == bits(some)
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     ("name", "grid", "loss", "penalty"),
     [
-        ("stda", {"p": [1, 2, "inf"], "by": ["feature", "subgradient"]}, "logistic", "l1"),
-        ("fobos", {"eta0": [0.1, 0.2, 0.3], "l1_ratio": [0.1, 0.5]}, "logistic", "elastic_net"),
+        pytest.param("stda", {"p": [1, 2, "inf"], "by": ["feature", "subgradient"]}, "logistic", "l1", marks=SLOW),
+        pytest.param("fobos", {"eta0": [0.1, 0.2, 0.3], "l1_ratio": [0.1, 0.5]}, "logistic", "elastic_net", marks=SLOW),
         ("cl-fobos", {"eta0": [0.1, 0.2, 0.3], "step": ["sqrt", "constant"]}, "hinge", "l1"),
-        ("l-fobos", {"K": [1, 7, 50], "lam": [1e-3, 1e-2]}, "logistic", "l1"),
+        pytest.param("l-fobos", {"K": [1, 7, 50], "lam": [1e-3, 1e-2]}, "logistic", "l1", marks=SLOW),
         ("rda", {"lam": [1e-3, 1e-2, 0.1], "gamma": [1.0, 2.0]}, "softmax", "group"),
-        ("caos-ftrl", {"predict": ["last", "mean", "none"], "seed": [1, 2]}, "logistic", "l1"),
+        pytest.param("caos-ftrl", {"predict": ["last", "mean", "none"], "seed": [1, 2]}, "logistic", "l1", marks=SLOW),
     ],
 )
 def test_blocks_penalties_marks_and_objectives(
