@@ -9,6 +9,7 @@ from sparseoco.errors import InputError, SparseocoError, StorageError
 from sparseoco.learner import Learner
 from sparseoco.metrics import read_metrics
 from sparseoco.model import Model
+from sparseoco.optimum import Optimum, offline_optimum
 from sparseoco.shards import Store, read_shards
 
 if TYPE_CHECKING:
@@ -18,12 +19,14 @@ __all__ = [
     "InputError",
     "Learner",
     "Model",
+    "Optimum",
     "SparseOnlineClassifier",
     "SparseOnlineRegressor",
     "SparseocoError",
     "StorageError",
     "Store",
     "__version__",
+    "offline_optimum",
     "read_metrics",
     "read_shards",
 ]

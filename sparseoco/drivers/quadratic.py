@@ -48,21 +48,25 @@ def steepest(x, w, g, D, Q, l1, l2, box, v, out):
         out[i] = slope
 
 
-def model_value(x, w, g, D, Q, J, l1, l2, v):
-    """m(x), of an x within the box; `v` is set to what belongs to x."""
+def model_change(new, x, w, g, D, Q, J, l1, l2, v, moved):
+    """m(new) − m(x), of points within the box, exact to the last digits of the difference.
+
+    `v` is of x; `moved` (r,) is set to what `new` adds to it, J∘Qᵀ(new − x).
+    """
     r = Q.shape[1]
     for k in range(r):
-        v[k] = 0.0
+        moved[k] = 0.0
     total = 0.0
     for i in range(x.shape[0]):
-        d = x[i] - w[i]
-        total += d * (g[i] + 0.5 * D[i] * d) + l1 * abs(x[i]) + 0.5 * l2 * x[i] * x[i]
-        if d != 0.0:
+        step = new[i] - x[i]
+        if step != 0.0:
+            total += step * (g[i] + D[i] * (x[i] - w[i] + 0.5 * step))
+            total += l1 * (abs(new[i]) - abs(x[i])) + 0.5 * l2 * step * (new[i] + x[i])
             for k in range(r):
-                v[k] += d * Q[i, k]
+                moved[k] += step * Q[i, k]
     for k in range(r):
-        total -= 0.5 * J[k] * v[k] * v[k]
-        v[k] *= J[k]
+        total -= moved[k] * (v[k] + 0.5 * J[k] * moved[k])
+        moved[k] *= J[k]
     return total
 
 
@@ -168,7 +172,7 @@ def _bound(function):
 
 SWEEP = _bound(sweep)
 STEEPEST = _bound(steepest)
-MODEL_VALUE = _bound(model_value)
+MODEL_CHANGE = _bound(model_change)
 GRAM = _bound(gram)
 NEWTON_DIRECTION = _bound(newton_direction)
 PAIR_PRODUCTS = _bound(pair_products)

@@ -9,7 +9,7 @@ method with global complexity analysis).
 
 import numpy as np
 
-from sparseoco.drivers.quadratic import GRAM, MODEL_VALUE, NEWTON_DIRECTION, STEEPEST, SWEEP
+from sparseoco.drivers.quadratic import GRAM, MODEL_CHANGE, NEWTON_DIRECTION, STEEPEST, SWEEP
 from sparseoco.optimum.metric import Metric, Model
 from sparseoco.optimum.regulariser import Regulariser
 from sparseoco.passes import Floats
@@ -56,20 +56,17 @@ def _solve(
     x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: Floats, weight: Floats, goal: float
 ) -> None:
     """Minimise the model over its members, from x, in place; `v` is set to what belongs to x."""
-    value = MODEL_VALUE(x, w, g, model.D, model.Q, model.J, h.l1, h.l2, v)
+    MODEL_CHANGE(x, w, w, g, model.D, model.Q, model.J, h.l1, h.l2, np.zeros_like(v), v)
     for _ in range(TURNS):
         SWEEP(x, w, g, model.D, model.Q, model.J, h.l1, h.l2, h.box, v)
-        value = MODEL_VALUE(x, w, g, model.D, model.Q, model.J, h.l1, h.l2, v)
         slopes = np.empty_like(x)
         STEEPEST(x, w, g, model.D, model.Q, h.l1, h.l2, h.box, v, slopes)
         if np.abs(slopes * weight).max(initial=0.0) <= goal:
             return
-        _newton(x, w, g, model, h, v, slopes, value)
+        _newton(x, w, g, model, h, v, slopes)
 
 
-def _newton(
-    x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: Floats, slopes: Floats, value: float
-) -> None:
+def _newton(x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: Floats, slopes: Floats) -> None:
     """A Newton step among coordinates that are neither zero nor at the box, kept on their side of zero."""
     free = (x != 0.0) & (np.abs(x) < h.box) if h.l1 > 0.0 else np.abs(x) < h.box
     scale = 1.0 / (model.D + h.l2)
@@ -82,13 +79,13 @@ def _newton(
         return
     direction = np.empty_like(x)
     NEWTON_DIRECTION(model.Q, free, scale, -slopes, solved, direction)
-    step = 1.0
+    step, moved = 1.0, np.empty(r)
     for _ in range(HALVINGS):
         new = np.clip(x + step * direction, -h.box, h.box)
         if h.l1 > 0.0:
             new[new * x < 0.0] = 0.0
-        if MODEL_VALUE(new, w, g, model.D, model.Q, model.J, h.l1, h.l2, v) < value:
+        if MODEL_CHANGE(new, x, w, g, model.D, model.Q, model.J, h.l1, h.l2, v, moved) < 0.0:
             x[:] = new
+            v += moved
             return
         step *= 0.5
-    MODEL_VALUE(x, w, g, model.D, model.Q, model.J, h.l1, h.l2, v)

@@ -1,0 +1,66 @@
+"""The command for the offline optimum."""
+
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow.parquet as pq
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from sparseoco import steps
+from sparseoco.arguments import Memory, Scheduler, Threads, Workers, checked, cluster_options, number_or_word
+from sparseoco.cli.app import STEPS, app
+from sparseoco.cluster.optimum import OptimumOptions
+from sparseoco.console import errors, output, progress_bars
+
+
+@app.command(rich_help_panel=STEPS)
+def optimum(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of shards made by ingest.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the tables and models.")],
+    alpha: Annotated[
+        str, typer.Option("--alpha", metavar="A,A,…", help="Weights of the penalty on the whole sum of losses.")
+    ] = "1",
+    loss: Annotated[str, typer.Option(help="logistic, squared_hinge, hinge; squared for numbers.")] = "logistic",
+    penalty: Annotated[str, typer.Option(help="l1, l2 or elastic_net.")] = "l1",
+    l1_ratio: Annotated[
+        float, typer.Option("--l1-ratio", metavar="ρ", help="Share of l1 in the elastic net.")
+    ] = OptimumOptions.model_fields["l1_ratio"].default,
+    box: Annotated[float | None, typer.Option(metavar="R", help="Keep every weight within ±R too.")] = None,
+    tol: Annotated[
+        float, typer.Option(metavar="GAP", help="Duality gap to reach, relative to the objective at 0.")
+    ] = OptimumOptions.model_fields["tol"].default,
+    max_passes: Annotated[
+        int, typer.Option(metavar="N", help="Passes over the data after which to stop.")
+    ] = OptimumOptions.model_fields["max_passes"].default,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    threads: Threads = None,
+    memory: Memory = None,
+) -> None:
+    """Find the least regularised loss on all the data, with a bound on what is left to gain, for each alpha."""
+    options = checked(
+        OptimumOptions,
+        {
+            "alphas": [number_or_word(value) for value in alpha.split(",")],
+            "loss": loss,
+            "penalty": penalty,
+            "l1_ratio": l1_ratio,
+            "box": box,
+            "tol": tol,
+            "max_passes": max_passes,
+        },
+    )
+    cluster = cluster_options(scheduler, workers, threads, memory)
+    with progress_bars() as progress:
+        folder = steps.optimum(store, out, options, cluster, progress=progress)
+    table = Table("alpha", "class", "objective", "gap", "of the objective at 0", "passes", "nonzeros")
+    rows = pq.read_table(folder / "optimum.parquet").to_pylist()
+    for row in rows:
+        figures = (f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}", f"{row['passes']:,}")
+        table.add_row(f"{row['alpha']:g}", Text(row["class"]), *figures, f"{row['nonzeros']:,}")
+    output.print(table)
+    print(f"models: {folder}/alpha-*")
+    if not all(row["converged"] for row in rows):
+        errors.print(f"Not every gap came to {tol:g}: allow more passes (--max-passes) or a larger gap (--tol).")
