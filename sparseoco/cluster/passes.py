@@ -23,7 +23,7 @@ from sparseoco import __version__
 from sparseoco.cluster.connect import worker_shape, workers_of
 from sparseoco.cluster.corpus import Corpus, open_corpus
 from sparseoco.commit import committed, digest_file, digest_value, storage_error
-from sparseoco.errors import InputError, SparseocoError
+from sparseoco.errors import InputError, SparseocoError, StorageError
 from sparseoco.passes import (
     Floats,
     Partial,
@@ -101,7 +101,12 @@ class ClusterPasses:
 
     def slopes(self, totals: Totals) -> Floats:
         """See `passes.Passes.slopes`."""
-        return np.hstack([np.concatenate([np.load(path) for path in files.slopes]) for files in totals.slopes])
+        return np.hstack(
+            [
+                np.concatenate([read_rows(path, files.last - files.first) for path in files.slopes])
+                for files in totals.slopes
+            ]
+        )
 
     def conjugates(self, totals: Totals, question: Question, scale: Floats) -> Floats:
         """See `passes.Passes.conjugates`: tasks over files of slopes, which read no data."""
@@ -222,6 +227,26 @@ class ClusterPasses:
         return future.result()
 
 
+def read_rows(path: Path, columns: int) -> Floats:
+    """An npy file (rows, columns) of a pass, mapped. Raises `StorageError` if it cannot be read.
+
+    numpy's own reader parses the header with `ast`, which in Python 3.11 fails now and then in threads (CPython issue
+    106905).
+    """
+    try:
+        with path.open("rb") as file:
+            first = file.read(10)
+        start = 10 + int.from_bytes(first[8:10], "little")
+        rows = (path.stat().st_size - start) // (8 * columns)
+        if first[:8] != b"\x93NUMPY\x01\x00" or rows < 0:
+            raise StorageError(f"{path} is damaged: it is not a file of a pass.")
+        if rows == 0:
+            return np.empty((0, columns))
+        return np.asarray(np.memmap(path, np.float64, "r", start, (rows, columns)))
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
 def _slots(client: Client) -> list[str]:
     """The address of a worker for each of its threads, in an order that holds from pass to pass."""
     workers = workers_of(client)
@@ -243,7 +268,7 @@ def _totals(
     last: int,
 ) -> Partial:
     source = _source(store)
-    values = np.asarray(np.load(weights, mmap_mode="r"))
+    values = read_rows(Path(weights), len(question.positive))
 
     def leaf(i: int) -> Partial:
         total, s = leaf_totals(source, span, bounds[i], values, question)
@@ -261,7 +286,7 @@ def _squares(store: str, span: Span, bounds: list[tuple[int, int]], n_features: 
 
 
 def _conjugates(loss: str, slopes: list[str], scale: Floats) -> list[Floats]:
-    return [leaf_conjugates(loss, np.load(path), scale) for path in slopes]
+    return [leaf_conjugates(loss, read_rows(Path(path), scale.size), scale) for path in slopes]
 
 
 def _add(a: Any, b: Any) -> Any:
