@@ -1,4 +1,4 @@
-"""How far above its optimum an objective is after some epochs, ours and scikit-learn's, on IMDB; and what a round costs.
+"""How far above its optimum an objective is after some epochs, ours and scikit-learn's, on IMDB; what a round costs.
 
 Run by hand: ``pytest -m benchmark -s tests/benchmarks/test_epochs.py``. Unigrams of the 25,000 training reviews, found
 twice at least; logistic loss, l1 with α = 10, no intercept. Documents lie sorted by class, as they came, and shuffled.
@@ -112,6 +112,5 @@ def test_cost_of_a_round(estimate: str, columns: int, imdb: tuple[sp.csr_matrix,
         for _ in play_share(method, *run, blocks, share, 0, 1):
             pass
         best = min(best, time.perf_counter() - started)
-    print(
-        f"\n{estimate:10} {columns:3} columns: {best / share.rounds / drawn / columns * 1e9:.1f} ns a nonzero and column"
-    )
+    cost = best / share.rounds / drawn / columns * 1e9
+    print(f"\n{estimate:10} {columns:3} columns: {cost:.1f} ns a nonzero and column")

@@ -53,11 +53,7 @@ def check_kills(folder: Path, kills: int, seed: int) -> None:
     assert without_timings(folder / "run" / "cells") == without_timings(folder / "whole" / "cells")
 
 
-def test_a_killed_worker(tmp_path: Path) -> None:
-    check_kills(tmp_path, kills=1, seed=0)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 3))
-def test_workers_killed_twenty_times(tmp_path: Path, seed: int) -> None:
-    check_kills(tmp_path, kills=20, seed=seed)
+@pytest.mark.parametrize(("kills", "seed"), [(1, 0), (20, 1)])
+def test_killed_workers(tmp_path: Path, kills: int, seed: int) -> None:
+    check_kills(tmp_path, kills, seed)
