@@ -24,10 +24,10 @@ from sparseoco.config import Configuration, SearchOptions
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.learner import Learner
-from sparseoco.passes import LocalPasses, Passes, Shape, Span
+from sparseoco.passes import Passes, Span
 from sparseoco.regret.comparator import Comparator, comparator_of
 from sparseoco.regret.curve import Stream, measure
-from sparseoco.regret.optima import Solution, find_optima, find_weighed_optimum
+from sparseoco.regret.optima import Solution, find_optima, find_weighed_optimum, passes_of_seen
 from sparseoco.regret.quantities import measurable, measure_bounds
 from sparseoco.regret.rounds import sample_size, sampled_rounds, spread_marks
 from sparseoco.regret.tables import Row, slope_row
@@ -36,8 +36,8 @@ from sparseoco.shards import Store
 Progress = Callable[[str, int, int], None]
 Floats = NDArray[np.float64]
 
-TOL = 1e-4  # of the objective at w = 0; a learner's regret is some tenths of that
-NEAR = 1 << 24  # nonzeros × outputs up to which a pass takes less time than sending it round does
+TOL = 1e-3  # of the objective at w = 0; a learner's regret is some tenths of that
+NEAR = 1 << 23  # nonzeros × outputs up to which a pass takes less time than sending it round does, and rows little room
 EPOCH = 1
 DTYPE = "float64"  # regret is a small difference of large sums
 
@@ -200,8 +200,11 @@ class _Regret:
         return reasons
 
     def optima(self, compared: Sequence[tuple[Configuration, Comparator]]) -> None:
-        """Find the optimum of every comparator at every mark: those of few rows by a task a comparator, side by side
-        on the workers, the others by passes of all of them over their rows. The bits are the same either way."""
+        """Find the optimum of every comparator at every mark.
+
+        Those of few rows are a task a comparator, side by side on the workers; the others are found by passes of all
+        comparators over the rows of a mark. Which marks are which is decided by the store alone.
+        """
         chains: dict[Path, Chain] = {}
         for one in compared:
             key, chain = self._optimum(*one, self.marks[-1]), self._chain(*one)
@@ -241,7 +244,7 @@ class _Regret:
         for chain in chains:
             path = chain.missing(T)
             if path is not None and chain.thresholds is not None:
-                _find(passes, self.options.loss, self.positive, chain, T, shape, self.tol).write(path)
+                _find(passes, self.options.loss, self.positive, chain, T, shape[0], self.tol).write(path)
             elif path is not None:
                 groups.setdefault(chain.comparator[1:], []).append((path, chain))
         for group in groups.values():
@@ -324,21 +327,32 @@ def _optima_on_worker(
     chain = Chain(Comparator(*comparator), cells, thresholds)
     opened = Store.open(store)
     corpus = open_corpus(opened, Path(get_worker().local_directory))
-    shape = Shape(opened.n_rows, opened.n_features, opened.manifest.nonzeros)
     for T, _ in chain.cells:
         path = chain.missing(T)
-        if path is not None:
-            passes = LocalPasses(corpus, shape, Span(seed=seed, epoch=EPOCH, shuffle=shuffle, stop=T))
-            _find(passes, loss, positive, chain, T, (opened.n_features, len(positive)), tol).write(path)
+        if path is None:
+            continue
+        rows = epoch_rows(seed, EPOCH, shuffle, opened.n_rows, 0, T, -1, 1)
+        passes, seen = passes_of_seen(corpus.gather(rows), opened.n_features)
+        found = _find(passes, loss, positive, chain, T, opened.n_features, tol, seen)
+        weights = np.zeros((opened.n_features, len(positive)))
+        weights[seen] = found.weights
+        found._replace(weights=weights).write(path)
 
 
 def _find(
-    passes: Passes, loss: str, positive: list[int], chain: Chain, T: int, shape: tuple[int, int], tol: float
+    passes: Passes,
+    loss: str,
+    positive: list[int],
+    chain: Chain,
+    T: int,
+    n_features: int,
+    tol: float,
+    features: Any = slice(None),
 ) -> Solution:
-    """The optimum of one comparator after T rounds."""
-    start = chain.before(T, shape)
+    """The optimum of one comparator after T rounds, by passes over all features or those named."""
+    start = chain.before(T, (n_features, len(positive)))[features]
     if chain.thresholds is not None:
-        return find_weighed_optimum(passes, loss, positive, chain.comparator, start, tol, chain.h(T))
+        return find_weighed_optimum(passes, loss, positive, chain.comparator, start, tol, chain.h(T)[features])
     return find_optima(passes, loss, positive, [chain.comparator], [start], tol)[0]
 
 

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from sparseoco.commit import committed
 from sparseoco.errors import StorageError
 from sparseoco.optimum import Optimum, Problem, minimise
-from sparseoco.passes import Floats, Passes
+from sparseoco.passes import Csr, Floats, LocalPasses, Passes
 from sparseoco.regret.comparator import Comparator
 from sparseoco.regret.weighed import WeighedPasses
 
@@ -41,6 +43,19 @@ class Solution(NamedTuple):
                 return cls(weights, float(objective), float(gap))
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise StorageError(f"{path} is damaged: delete it and run again.") from error
+
+
+def passes_of_seen(rows: Csr, n_features: int) -> tuple[LocalPasses, NDArray[np.int64]]:
+    """Passes over rows in this process, and the features that are in them: those the passes know, the others' weights
+    being 0. The first rounds of a stream have a small part of its features."""
+    indptr, indices, counts, labels = rows
+    seen = np.flatnonzero(np.bincount(indices, minlength=n_features))
+    if not seen.size:
+        seen = np.zeros(1, np.int64)  # a solver wants something to do
+    place = np.zeros(n_features, np.int32)
+    place[seen] = np.arange(seen.size)
+    matrix = csr_matrix((counts, place[indices], indptr), shape=(labels.size, seen.size), copy=False)
+    return LocalPasses.of(matrix, labels), seen
 
 
 def find_optima(

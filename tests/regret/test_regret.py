@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sparseoco import steps
 from sparseoco.cli import main
+from sparseoco.cluster import regret as cluster_regret
 from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.commit import commit_json
 from sparseoco.config import SearchOptions
@@ -190,6 +191,22 @@ def test_what_is_done_is_not_done_again_and_what_is_lost_is(run: Path, tmp_path:
         shutil.copy(path, other / "regret" / "cells")
     steps.regret(other, ClusterOptions(threads=1), marks=MARKS, tol=1e-7, numbers=range(6))
     assert files(other) == before
+
+
+def test_long_prefixes_go_by_passes_on_the_cluster(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = {"fobos": {"lam": [0.01], "eta0": [0.5]}, "stda": {"lam": [0.02], "gamma": [2.0]}}
+    tables = []
+    for name, limit in (("near", cluster_regret.NEAR), ("far", 0)):
+        monkeypatch.setattr(cluster_regret, "NEAR", limit)
+        run = write_search(tmp_path / name, store, algorithms=tried)
+        steps.regret(run, CLUSTER, marks=3, tol=0.03, numbers=range(2))
+        tables.append(table(run, "regret"))
+        assert not (run / "regret" / "cells" / "passes").exists()
+    for near, far in zip(*tables, strict=True):
+        assert near["learner_loss"] == far["learner_loss"]
+        assert abs(near["optimum"] - far["optimum"]) <= max(near["gap"], far["gap"])
 
 
 def test_by_default_the_best_of_each_algorithm(run: Path, store: Path, tmp_path: Path) -> None:
