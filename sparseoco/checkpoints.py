@@ -7,6 +7,7 @@ pieces: beside them nothing of their size is held.
 
 import json
 import math
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,7 @@ from sparseoco.errors import InputError, StorageError
 
 PIECE_BYTES = 1 << 20
 DESCRIPTION = "description.json"
+HEADER = re.compile(rb"\{'descr': '([<>|=]\w+)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n")
 DAMAGE = (
     *(OSError, EOFError, KeyError, TypeError, ValueError, SyntaxError, InputError, zipfile.BadZipFile),
     *(RuntimeError, zlib.error),  # flags that say it is encrypted, compressed, of another version
@@ -57,7 +59,7 @@ def read_checkpoint(path: Path) -> Iterator[tuple[dict[str, Any], Callable[..., 
             def read(name: str, into: np.ndarray | None = None) -> np.ndarray:
                 member = archive.getinfo(f"{name}.npy")
                 with archive.open(member) as file:
-                    return _read(file, member.file_size, name, into)
+                    return read_array(file, member.file_size, name, into)
 
             yield json.loads(archive.read(DESCRIPTION)), read
     except FileNotFoundError:
@@ -66,12 +68,18 @@ def read_checkpoint(path: Path) -> Iterator[tuple[dict[str, Any], Callable[..., 
         raise StorageError(f"{path} is not a learner that can be trusted: {error}.") from error
 
 
-def _read(file: IO[bytes], size: int, name: str, into: np.ndarray | None) -> np.ndarray:
-    version = np.lib.format.read_magic(file)
-    if version != (1, 0):
-        raise ValueError(f"{name} is of npy version {version}")
-    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
-    if fortran_order or dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
+def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = None) -> np.ndarray:
+    """The array in npy form of `size` bytes, into `into` where that is given. Raises one of `DAMAGE`.
+
+    NumPy's own reader parses the header with `ast`, which in Python 3.11 fails now and then in threads (CPython issue
+    106905).
+    """
+    magic, length = file.read(8), int.from_bytes(file.read(2), "little")
+    header = HEADER.fullmatch(file.read(length))
+    if magic != np.lib.format.magic(1, 0) or header is None:
+        raise ValueError(f"{name} is not a plain array")
+    dtype, shape = np.dtype(header[1].decode()), tuple(int(side) for side in header[2].split(b",") if side.strip())
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
         raise ValueError(f"{name} is not a plain array of its size")
     array = np.empty(shape, dtype) if into is None else into
     if array.shape != shape or array.dtype != dtype:

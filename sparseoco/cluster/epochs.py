@@ -24,6 +24,7 @@ from sparseoco.cluster.block import NO_FOLD, Block, Place, Setting, Tables, cell
 from sparseoco.cluster.connect import workers_of
 from sparseoco.cluster.coordinates import CoordinatesOnCluster
 from sparseoco.cluster.corpus import open_corpus
+from sparseoco.cluster.passes import read_rows
 from sparseoco.cluster.sampled import SampledOnCluster, problem_of
 from sparseoco.commit import committed, digest_file, digest_value, read_json
 from sparseoco.drivers.batch import MARGINS
@@ -226,6 +227,7 @@ def _judge(
             str(store.folder.resolve()),
             run,
             str(path),
+            weights.shape[1],
             (problem.loss.name, problem.response),
             problem.outputs,
             (setting.seed, setting.fold, setting.folds),
@@ -242,12 +244,13 @@ def _judge_leaves(
     store: str,
     bounds: list[tuple[int, int]],
     weights_path: str,
+    columns: int,
     response: tuple[str, str],
     outputs: int,
     fold: tuple[int, int, int],
 ) -> list[Judgement]:
     corpus = open_corpus(Store.open(store), Path(get_worker().local_directory))
-    weights = np.asarray(np.load(weights_path, mmap_mode="r"))
+    weights = read_rows(Path(weights_path), columns)
     evaluate = evaluate_for(find_loss(response[0]), response[1])
     seed, held_fold, folds = fold
     configurations = weights.shape[1] // outputs

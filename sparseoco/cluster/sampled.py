@@ -41,11 +41,11 @@ import numpy as np
 from distributed import Client, Future, get_worker
 from numpy.typing import NDArray
 
-from sparseoco.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.checkpoints import read_array, read_checkpoint, write_checkpoint
 from sparseoco.cluster.block import Block
 from sparseoco.cluster.connect import workers_of
 from sparseoco.cluster.corpus import open_corpus
-from sparseoco.cluster.passes import ClusterPasses, PassFiles
+from sparseoco.cluster.passes import ClusterPasses, PassFiles, read_rows
 from sparseoco.cluster.tasks import ENDING
 from sparseoco.commit import committed, digest_value
 from sparseoco.drivers.epoch import Sampled
@@ -148,7 +148,7 @@ class SampledOnCluster:
             ]
             with committed(self._sizes_path) as temporary, temporary.open("wb") as file:
                 np.save(file, np.concatenate([np.zeros(0), *(future.result() for future in futures)]))
-        return np.asarray(np.load(self._sizes_path, mmap_mode="r"))
+        return read_rows(self._sizes_path, 1)[:, 0]
 
     @property
     def _sizes_path(self) -> Path:
@@ -169,7 +169,7 @@ class _SlopeFiles:
     """Slopes of a pass at any positions of its span, out of the files of its leaves."""
 
     def __init__(self, files: list[PassFiles]) -> None:
-        self._leaves = [[np.load(path, mmap_mode="r") for path in each.slopes] for each in files]
+        self._leaves = [[read_rows(path, each.last - each.first) for path in each.slopes] for each in files]
         self._starts = np.cumsum([0, *(len(leaf) for leaf in self._leaves[0])])
 
     def __call__(self, positions: NDArray[np.int64], /) -> Floats:
@@ -209,14 +209,14 @@ def _play(
     span = Span(seed=setting.seed, fold=setting.fold, folds=setting.folds)
     gradient = None
     if first["estimate"] == "corrected":
-        gradient = np.hstack([np.load(each.total)["gradient"] for each in files])
+        gradient = np.hstack([_gradient(each.total) for each in files])
     rounds = play_share(
         method,
         corpus,
         span.rows(corpus.n_rows, 0, corpus.n_rows),
         _SlopeFiles(files),
         gradient,
-        Blocks.of(np.load(sizes), first["batch"]),
+        Blocks.of(read_rows(Path(sizes), 1)[:, 0], first["batch"]),
         share,
         setting.seed,
         epoch,
@@ -226,6 +226,12 @@ def _play(
         if worker.status in ENDING:
             raise SparseocoError("The worker was asked to end.")
     return State(method.state, method.rounds, method.diverged)
+
+
+def _gradient(total: Path) -> Floats:
+    """(features, columns), out of the total of a pass."""
+    with zipfile.ZipFile(total) as archive, archive.open("gradient.npy") as file:
+        return read_array(file, archive.getinfo("gradient.npy").file_size, "gradient")
 
 
 def _add(a: State, b: State) -> State:
