@@ -39,7 +39,7 @@ from sparseoco.passes import (
 )
 from sparseoco.shards import Store
 
-TASKS_PER_SLOT = 4  # so that a slower worker can be helped by others
+TASKS_PER_SLOT = 2  # so that a slower worker can be helped by others
 MEMORY_SHARE = 0.5  # of what a task may use; the rest is for rows, the interpreter and the page cache
 WAITING = 5  # sums that may lie in a worker, for each of its threads, until their turn comes; the weights are one
 
@@ -114,7 +114,7 @@ class ClusterPasses:
         for files in totals.slopes:
             scales = scale[files.first : files.last]
             futures = []
-            for first, last in self._task_bounds():
+            for first, last in self._task_bounds(1):
                 names = [str(path) for path in files.slopes[first:last]]
                 key = f"conjugates-{digest_value([names, question.loss, [float(s).hex() for s in scales]])}"
                 futures.append(self.client.submit(_conjugates, question.loss, names, scales, key=key))
@@ -165,11 +165,12 @@ class ClusterPasses:
         """A name for a pass: equal questions about equal data have equal ones."""
         return digest_value([self.store.manifest.digest, list(self.span), value, __version__])[:32]
 
-    def _task_bounds(self) -> list[tuple[int, int]]:
+    def _task_bounds(self, each_slot: int | None = None) -> list[tuple[int, int]]:
         """(first, last) leaves of every task: aligned runs, as many as keep the workers busy."""
+        wanted = each_slot or TASKS_PER_SLOT
         slots, _ = worker_shape(self.client)
         leaves = len(self.bounds)
-        count = min(leaves, 1 << (TASKS_PER_SLOT * slots - 1).bit_length())
+        count = min(leaves, 1 << (wanted * slots - 1).bit_length())
         each = leaves // count
         return [(first, first + each) for first in range(0, leaves, each)]
 

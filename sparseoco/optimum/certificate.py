@@ -37,8 +37,10 @@ def certify(
         scales[1, c] = 1.0 if penalties[c].bounded else feasible
     # y_j·s_j, summed, of regression: s = z − y, so Σ y·s = ⟨g, w⟩ − Σ s² and Σ s² is twice the loss.
     linear = inner - 2.0 * totals.loss_sum if loss.regression else np.zeros(len(penalties))
-    duals = np.empty_like(scales)
+    duals = np.full_like(scales, -np.inf)
     for k, scale in enumerate(scales):
+        if k and (scale == scales[0]).all():
+            break
         conjugates = passes.conjugates(totals, question, scale) + scale * linear
         for c in columns:
             duals[k, c] = -conjugates[c] - penalties[c].conjugate(np.ascontiguousarray(totals.gradient[:, c]), scale[c])
