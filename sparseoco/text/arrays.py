@@ -8,6 +8,7 @@ synced: staging is for one boot of the machine, and its folder is named after it
 import json
 import os
 import tempfile
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,27 +85,64 @@ def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
 
 
 class Reader:
-    """Runs of the arrays (of one dimension) of a staged file, copied: pages that are mapped count as memory."""
+    """Runs of the arrays of a staged file, copied out of it: pages that are mapped count as a process's own memory.
+
+    A context manager that holds the file open. Raises `StorageError`.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            with path.open("rb") as file:
-                size = _header_size(file.read(16), path)
-                self._places = json.loads(file.read(size))["arrays"]
+            self._descriptor = os.open(path, os.O_RDONLY)
         except OSError as error:
             raise storage_error(error, path) from error
+        size = _header_size(os.pread(self._descriptor, 16, 0), path)
+        header = json.loads(os.pread(self._descriptor, size, 16))
+        self.facts: dict[str, Any] = header["facts"]
         self._begin = 16 + size
+        self._places = {
+            name: (np.dtype(kind), shape, self._begin + offset)
+            for name, (kind, shape, offset) in header["arrays"].items()
+        }
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A whole array."""
+        _, shape, _ = self._places[name]
+        return self.read(name, 0, shape[0]).reshape(shape)
 
     def size(self, name: str) -> int:
-        """Number of entries of an array."""
+        """Length of an array."""
         return int(self._places[name][1][0])
 
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
-        """Entries start..stop of an array."""
-        dtype, _, offset = self._places[name]
-        kind = np.dtype(dtype)
-        return np.fromfile(self._path, kind, stop - start, offset=self._begin + offset + start * kind.itemsize)
+        """Rows start..stop of an array, end to end."""
+        dtype, shape, offset = self._places[name]
+        width = int(np.prod(shape[1:], dtype=np.int64))
+        result = np.empty((stop - start) * width, dtype)
+        view = memoryview(result.view(np.uint8).data)
+        at = offset + start * width * dtype.itemsize
+        try:
+            while len(view):
+                got = os.preadv(self._descriptor, [view], at)
+                if not got:
+                    raise StorageError(f"{self._path} is shorter than it was: delete the folder it is in, run again.")
+                view, at = view[got:], at + got
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+        return result
+
+    def search(self, name: str, bound: int) -> int:
+        """How many entries of a sorted array are below a bound."""
+        return bisect_left(range(self.size(name)), bound, key=lambda k: int(self.read(name, k, k + 1)[0]))
 
 
 def _header_size(start: bytes, path: Path) -> int:

@@ -8,6 +8,7 @@ the same token as its prefix, so the grams that begin in a range of tokens can b
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,13 @@ def unite_range(pieces: list[str], low: bytes | None, high: bytes | None, target
 
 def collect_tokens(ranges: list[str], pieces: int, target: str) -> None:
     """Stage the sorted union of all tokens, and as map_<i> the place in it of each token of the i-th piece."""
-    readers = [Reader(Path(path)) for path in ranges]
-    begins = [reader.read("begins", 0, pieces + 1) for reader in readers]
+    with ExitStack() as opened:
+        readers = [opened.enter_context(Reader(Path(path))) for path in ranges]
+        _collect(readers, pieces, Path(target))
+
+
+def _collect(readers: list[Reader], pieces: int, target: Path) -> None:
+    begins = [reader["begins"] for reader in readers]
     tokens = np.cumsum([0, *(reader.size("token_offsets") - 1 for reader in readers)])
     data = np.cumsum([0, *(reader.size("token_bytes") for reader in readers)])
     if tokens[-1] > MAX_GRAMS:
@@ -70,7 +76,7 @@ def collect_tokens(ranges: list[str], pieces: int, target: str) -> None:
 
     def bytes_of() -> Iterator[NDArray[Any]]:
         for reader in readers:
-            yield reader.read("token_bytes", 0, reader.size("token_bytes"))
+            yield reader["token_bytes"]
 
     def offsets() -> Iterator[NDArray[Any]]:
         yield np.zeros(1, np.int64)
@@ -89,7 +95,7 @@ def collect_tokens(ranges: list[str], pieces: int, target: str) -> None:
     for piece in range(pieces):
         size = int(sum(begin[piece + 1] - begin[piece] for begin in begins))
         arrays[f"map_{piece}"] = Parts(np.dtype(np.int32), size, numbers(piece))
-    save_arrays(Path(target), arrays)
+    save_arrays(target, arrays)
 
 
 def _token(arrays: dict[str, NDArray[Any]], number: int) -> bytes:
@@ -122,44 +128,44 @@ def merge_range(pieces: list[str], tokens: str, low: int, high: int, counted_fro
     documents_<n>, and places_<n>: where the grams of each piece went, piece after piece. slices_<n> (pieces, 2) int64
     says which of a piece's grams, in alphabetical order, lie in the range: (begin, end).
     """
-    maps, _ = load_arrays(Path(tokens))
-    opened = [load_arrays(Path(path))[0] for path in pieces]
     arrays: dict[str, NDArray[Any]] = {}
-    # Of each piece: the slice of a level that lies in the range, and its places there.
-    slices: list[tuple[int, int]] = []
-    places: list[NDArray[np.int32]] = []
-    for i in range(len(pieces)):
-        token_map = maps[f"map_{i}"]
-        begin, end = np.searchsorted(token_map, [low, high]).tolist()
-        slices.append((begin, end))
-        places.append(token_map[begin:end] - np.int32(low))
-    sizes = [high - low]
-    arrays["slices_1"] = np.array(slices, np.int64)
-    _add_totals(opened, slices, places, 1, high - low, counted_from, arrays)
-    level = 2
-    while any(f"keys_{level}" in piece for piece in opened):
-        keys: list[NDArray[np.uint64]] = []
-        for i, piece in enumerate(opened):
-            local = piece[f"keys_{level}"]
-            begin, end = np.searchsorted(local, np.array(slices[i], np.uint64) << HALF).tolist()
-            keys.append(global_keys(local[begin:end], slices[i][0], places[i], maps[f"map_{i}"]))
-            slices[i] = (begin, end)
-        united = distinct(np.sort(np.concatenate(keys)))
-        if united.size > MAX_GRAMS:
-            raise InputError(
-                f"More than {MAX_GRAMS:,} different {level}-grams: use hash_bits, or a smaller ngram_range."
-            )
-        places = [locate(local, united) for local in keys]
-        arrays[f"keys_{level}"] = united
-        sizes.append(united.size)
-        arrays[f"slices_{level}"] = np.array(slices, np.int64)
-        _add_totals(opened, slices, places, level, united.size, counted_from, arrays)
-        level += 1
+    with Reader(Path(tokens)) as maps:
+        # Of each piece: the slice of a level that lies in the range, and its places there.
+        slices = [(maps.search(f"map_{i}", low), maps.search(f"map_{i}", high)) for i in range(len(pieces))]
+        places = [maps.read(f"map_{i}", begin, end) - np.int32(low) for i, (begin, end) in enumerate(slices)]
+        arrays["slices_1"] = np.array(slices, np.int64)
+        sizes = [high - low]
+        _add_totals(pieces, slices, places, 1, high - low, counted_from, arrays)
+        level = 2
+        while True:
+            keys: list[NDArray[np.uint64]] = []
+            found = False
+            for i, path in enumerate(pieces):
+                with Reader(Path(path)) as piece:
+                    name = f"keys_{level}"
+                    found |= name in piece
+                    begin, end = (piece.search(name, bound << 32) for bound in slices[i]) if name in piece else (0, 0)
+                    local = piece.read(name, begin, end) if name in piece else np.empty(0, np.uint64)
+                keys.append(global_keys(local, slices[i][0], places[i], maps[f"map_{i}"]) if local.size else local)
+                slices[i] = (begin, end)
+            if not found:
+                break
+            united = distinct(np.sort(np.concatenate(keys)))
+            if united.size > MAX_GRAMS:
+                raise InputError(
+                    f"More than {MAX_GRAMS:,} different {level}-grams: use hash_bits, or a smaller ngram_range."
+                )
+            places = [locate(local, united) for local in keys]
+            arrays[f"keys_{level}"] = united
+            sizes.append(united.size)
+            arrays[f"slices_{level}"] = np.array(slices, np.int64)
+            _add_totals(pieces, slices, places, level, united.size, counted_from, arrays)
+            level += 1
     save_arrays(Path(target), arrays, {"sizes": sizes})
 
 
 def _add_totals(
-    opened: list[dict[str, NDArray[Any]]],
+    pieces: list[str],
     slices: list[tuple[int, int]],
     places: list[NDArray[np.int32]],
     level: int,
@@ -169,11 +175,15 @@ def _add_totals(
 ) -> None:
     if level < counted_from:
         return
-    for what in (f"totals_{level}", f"documents_{level}"):
-        sums = np.zeros(size, np.int64)
-        for piece, (begin, end), place in zip(opened, slices, places, strict=True):
-            add_at(place, piece[what][begin:end], sums)
-        arrays[what] = sums.astype(np.int32) if sums.max(initial=0) < 2**31 else sums  # half the bytes to hand on
+    names = (f"totals_{level}", f"documents_{level}")
+    sums = [np.zeros(size, np.int64) for _ in names]
+    for path, (begin, end), place in zip(pieces, slices, places, strict=True):
+        if begin < end:
+            with Reader(Path(path)) as piece:
+                for name, own in zip(names, sums, strict=True):
+                    add_at(place, piece.read(name, begin, end), own)
+    for name, own in zip(names, sums, strict=True):
+        arrays[name] = own.astype(np.int32) if own.max(initial=0) < 2**31 else own  # half the bytes to hand on
     arrays[f"places_{level}"] = np.concatenate(places)
 
 
@@ -186,23 +196,33 @@ class Merged:
 
     def __init__(self, tokens: Path, ranges: list[Path], counted_from: int) -> None:
         self._tokens = tokens
-        self._ranges = [load_arrays(path) for path in ranges]
-        self._sizes = np.array([facts["sizes"] for _, facts in self._ranges], np.int64)  # (ranges, levels)
+        self._ranges = ranges
+        sizes = []
+        for path in ranges:
+            with Reader(path) as part:
+                sizes.append(part.facts["sizes"])
+        self._sizes = np.array(sizes, np.int64)  # (ranges, levels)
         self._levels = range(counted_from, self._sizes.shape[1] + 1)
         self.first = int(self._sizes[:, : counted_from - 1].sum())
 
     def sums(self, what: str) -> NDArray[np.int64]:
         """`totals` or `documents` of the counted grams."""
-        parts = [arrays[f"{what}_{n}"] for n in self._levels for arrays, _ in self._ranges]
-        return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64, copy=False)
+        result = np.empty(int(self._sizes[:, self._levels.start - 1 :].sum()), np.int64)
+        at = 0
+        for n in self._levels:
+            for part in self._parts(f"{what}_{n}"):
+                result[at : at + part.size] = part
+                at += part.size
+        return result
 
     def trie(self) -> Vocabulary:
         """All grams, none of them a feature."""
         keys: list[NDArray[np.uint64]] = []
         for n in range(2, self._sizes.shape[1] + 1):
             before = np.concatenate([[0], np.cumsum(self._sizes[:, n - 2])]).astype(np.uint64) << HALF
-            parts = [arrays[f"keys_{n}"] + offset for (arrays, _), offset in zip(self._ranges, before, strict=False)]
-            keys.append(np.concatenate(parts))
+            keys.append(
+                np.concatenate([part + offset for part, offset in zip(self._parts(f"keys_{n}"), before, strict=False)])
+            )
         united, _ = load_arrays(self._tokens)
         tokens = string_array(united["token_bytes"], united["token_offsets"]).cast(pa.large_string())
         return Vocabulary(tokens, tuple(keys), (), 0)
@@ -210,13 +230,22 @@ class Merged:
     def features(self, piece: dict[str, NDArray[Any]], index: int, ids: NDArray[Any]) -> NDArray[np.int64]:
         """The feature of each gram of the piece that was the `index`-th, where counted gram g is the feature ids[g]."""
         result = np.full(sum(array.size for name, array in piece.items() if name.startswith("nodes_")), -1, np.int64)
-        below = 0
-        for n in self._levels:
-            for (arrays, _), size in zip(self._ranges, self._sizes[:, n - 1].tolist(), strict=True):
-                slices = arrays[f"slices_{n}"]
-                begin = int((slices[:index, 1] - slices[:index, 0]).sum())
-                start, end = slices[index].tolist()
-                places = arrays[f"places_{n}"][begin : begin + end - start]
-                spread(ids[below : below + size], places, piece[f"nodes_{n}"][start:end], result)
-                below += size
+        sizes = self._sizes[:, self._levels.start - 1 :]
+        below = np.cumsum(sizes.T.reshape(-1)).reshape(sizes.T.shape) - sizes.T  # grams before, by level and range
+        for r, path in enumerate(self._ranges):
+            with Reader(path) as part:
+                for level, n in enumerate(self._levels):
+                    slices = part[f"slices_{n}"]
+                    begin = int((slices[:index, 1] - slices[:index, 0]).sum())
+                    start, end = slices[index].tolist()
+                    places = part.read(f"places_{n}", begin, begin + end - start)
+                    first = int(below[level, r])
+                    own = ids[first : first + int(sizes[r, level])]
+                    spread(own, places, piece[f"nodes_{n}"][start:end], result)
         return result
+
+    def _parts(self, name: str) -> Iterator[NDArray[Any]]:
+        """An array of each range."""
+        for path in self._ranges:
+            with Reader(path) as part:
+                yield part[name]

@@ -73,8 +73,10 @@ def test_arrays_in_parts(tmp_path: Path) -> None:
     save_arrays(tmp_path / "x", {"a": np.ones(3, np.uint8), "b": parts, "c": np.zeros((2, 2))}, {"n": 1})
     arrays, facts = load_arrays(tmp_path / "x")
     assert (arrays["b"].tolist(), arrays["c"].shape, facts) == ([0, 1, 2, 3, 4], (2, 2), {"n": 1})
-    reader = Reader(tmp_path / "x")
-    assert (reader.size("b"), reader.read("b", 1, 4).tolist(), reader.read("a", 3, 3).tolist()) == (5, [1, 2, 3], [])
+    with Reader(tmp_path / "x") as reader:
+        assert (reader.size("b"), reader.read("b", 1, 4).tolist(), reader.read("a", 3, 3).size) == (5, [1, 2, 3], 0)
+        assert (reader["c"].shape, reader.facts, "d" in reader) == ((2, 2), {"n": 1}, False)
+        assert [reader.search("b", bound) for bound in (-1, 0, 3, 9)] == [0, 0, 3, 5]
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 1 << 62])
