@@ -54,6 +54,14 @@ def regret_figure(lines: Sequence[Line], style: Style) -> go.Figure:
             mode="lines+markers",
             marker={"color": colour, "size": 5},
             line={"color": colour, "width": 2, "dash": dash},
+            # The true minimum may be lower by the gap; a sampled penalty may be off either way.
+            error_y={
+                "array": [0, *(mark["gap"] + mark["penalty_error"] for mark in line.marks)],
+                "arrayminus": [0, *(mark["penalty_error"] for mark in line.marks)],
+                "thickness": 1,
+                "width": 3,
+                "color": colour,
+            },
             hovertext=["", *_hovers(line)],
             hoverinfo="text",
         )

@@ -141,6 +141,12 @@ def test_regret_is_shown_where_it_was_measured(tmp_path, page):
     linear, growth = (json.loads(specs[name])["data"] for name in ("regret", "growth"))
     assert sorted(trace["name"] for trace in linear) == ["cl-fobos", "fobos", "rda"]
     assert all(trace["x"][0] == trace["y"][0] == 0 for trace in linear)
+    marks = [
+        row for row in pq.read_table(tmp_path / "regret/regret.parquet").to_pylist() if row["algorithm"] == "fobos"
+    ]
+    band = next(trace["error_y"] for trace in linear if trace["name"] == "fobos")
+    assert band["array"][-1] == marks[-1]["gap"] + marks[-1]["penalty_error"]
+    assert band["arrayminus"][-1] == marks[-1]["penalty_error"]
     slopes = {row["algorithm"]: row for row in pq.read_table(tmp_path / "regret/slopes.parquet").to_pylist()}
     fits = [trace for trace in growth if str(trace.get("hovertext", "")).startswith("slope")]
     assert len(fits) == 3
