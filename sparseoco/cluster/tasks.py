@@ -1,5 +1,6 @@
 """Blocks as Dask tasks: sent, watched, run again in halves where they fail, stopped at a time."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,10 +9,10 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
 
-from distributed import Client, Future, KilledWorker, get_worker
+from distributed import Client, Future, KilledWorker, LocalCluster, get_worker
 from distributed.core import Status
 
-from sparseoco.cluster.block import Block, Key, Place
+from sparseoco.cluster.block import Block, Key, Place, cell_path
 from sparseoco.cluster.legs import Folders, run_block
 from sparseoco.cluster.packing import Job, halved
 from sparseoco.errors import SparseocoError
@@ -21,6 +22,8 @@ Progress = Callable[[str, int, int], None]
 
 TOPIC = "sparseoco-rows"
 PROGRESS_SECONDS = 0.5
+WATCH_SECONDS = 5.0  # between two looks at whether there are workers, where nothing comes
+LOST_SECONDS = 120.0
 ENDING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
@@ -45,6 +48,28 @@ class Meter:
             self._progress(self._step, self._done, self._total)
 
 
+class Workers:
+    """Looks after the workers while results are waited for."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._seen = time.monotonic()
+
+    def look(self) -> None:
+        """Start workers of our own again whose keepers gave up: one that dies at once is not restarted by Dask.
+
+        Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`: nothing would ever come.
+        """
+        there = len(self._client.scheduler_info(n_workers=-1)["workers"])
+        cluster = self._client.cluster
+        if isinstance(cluster, LocalCluster) and there < len(cluster.worker_spec):
+            cluster.scale(len(cluster.worker_spec))
+        if there:
+            self._seen = time.monotonic()
+        elif time.monotonic() - self._seen > LOST_SECONDS:
+            raise SparseocoError("The Dask cluster has lost all its workers: start some, and run again to go on.")
+
+
 def run_jobs(
     client: Client, jobs: Sequence[Job], store: Store, folders: Folders, meter: Meter, deadline: float | None
 ) -> dict[Key, str]:
@@ -59,7 +84,7 @@ def run_jobs(
     suspects: list[Job] = []
     running: dict[str, tuple[Future, Job, bool]] = {}
     ended: SimpleQueue[str] = SimpleQueue()
-    stopped = False
+    stopped, workers = False, Workers(client)
 
     def send(job: Job, *, alone: bool = False) -> None:
         goal = job.legs[-1]
@@ -75,16 +100,19 @@ def run_jobs(
         for job in jobs:
             send(job)
         while running:
+            left = math.inf if deadline is None or stopped else max(0.0, deadline - time.monotonic())
             try:
-                left = None if deadline is None or stopped else max(0.0, deadline - time.monotonic())
-                future, job, alone = running.pop(ended.get(timeout=left))
+                future, job, alone = running.pop(ended.get(timeout=min(left, WATCH_SECONDS)))
             except Empty:
-                stopped = True
-                folders.stop.touch()
+                if left <= WATCH_SECONDS:
+                    stopped = True
+                    folders.stop.touch()
+                workers.look()
                 continue
             error = future.exception() if future.status == "error" else None
             if future.status == "finished":
-                if future.result():
+                # What a task gives is lost with its worker, its cell is not.
+                if cell_path(folders.cells, job.block, job.legs[-1]).exists():
                     meter.reach(job.block.keys, job.legs[-1].rows_behind(store.n_rows))
             elif error is None:
                 raise SparseocoError("The Dask cluster was lost while it worked; run again to go on.")
@@ -107,10 +135,10 @@ def run_jobs(
 
 def _run_on_worker(
     description: dict[str, Any], places: list[list[int]], store: str, paths: list[str], goes_on: bool
-) -> bool:
+) -> None:
     block = Block.model_validate(description)
     folders = Folders(*map(Path, paths))
-    return run_block(
+    run_block(
         block,
         [Place(*place) for place in places],
         Store.open(store),

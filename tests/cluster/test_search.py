@@ -212,7 +212,8 @@ def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path
         assert (tmp_path / "run" / "search" / file).read_bytes() == (tmp_path / "whole" / "search" / file).read_bytes()
 
 
-def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_workers_change_nothing(tmp_path: Path, kills: int) -> None:
     store = make_store(tmp_path / "store")
     steps.search(store, tmp_path / "whole", OPTIONS, ClusterOptions(threads=2))
     with subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path), "processes"]) as process:
@@ -220,8 +221,8 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
         while process.poll() is None:
             workers = _children_of(process.pid)
             cells = len(list((tmp_path / "run" / "search" / "cells").glob("*.json")))
-            if cells > 3 * killed and workers and killed < 3:
-                os.kill(workers[0], signal.SIGKILL)
+            if cells > 2 * killed and workers and killed < kills:
+                os.kill(workers[killed % len(workers)], signal.SIGKILL)
                 killed += 1
             time.sleep(0.02)
     assert process.returncode == 0

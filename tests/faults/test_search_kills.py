@@ -1,0 +1,152 @@
+"""A search that is halved and stopped early, killed or short of disk at any moment, ends with the same bytes."""
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from sparseoco import commit, steps
+from sparseoco.cluster import legs
+from sparseoco.cluster.connect import ClusterOptions
+from sparseoco.config import Halving, SearchOptions
+from sparseoco.errors import StorageError
+from tests.stores import make_store
+
+OPTIONS = SearchOptions(
+    algorithms={"cl-fobos": {"lam": [1e-4, 1e-3, 1e-2, 1e-1], "eta0": [0.01, 0.1, 1.0]}},
+    folds=3,
+    epochs=5,
+    patience=1,
+    halving=Halving(factor=2, min_rows=40),
+)
+ONE = ClusterOptions(threads=1)
+DETERMINED = ("metrics.parquet", "curves.parquet", "kept.parquet", "best.json")
+SCRIPT = """
+import sys
+from pathlib import Path
+from sparseoco import steps
+from sparseoco.cluster import course, legs
+from sparseoco.cluster.connect import ClusterOptions
+from tests.faults.test_search_kills import OPTIONS
+legs.LOOK_SECONDS, legs._pays, course.CHUNK_ROWS = 0, lambda *_, **__: True, 41
+folder = Path(sys.argv[1])
+steps.search(folder / "store", folder / "run", OPTIONS, ClusterOptions(threads=2))
+"""
+
+
+POISONED = """
+import dask
+if __name__ == "__main__":
+    options = OPTIONS.model_copy(update={"halving": None, "patience": None, "epochs": 1, "folds": 2})
+    folder = Path(sys.argv[1])
+    poison = {"distributed.worker.preload": ["tests.faults.poison"], "distributed.scheduler.allowed-failures": 0}
+    with dask.config.set(poison):
+        steps.search(folder / "store", folder / "run", options, ClusterOptions(workers=2))
+"""
+
+
+def tables(run: Path) -> dict[str, bytes]:
+    return {name: (run / "search" / name).read_bytes() for name in DETERMINED}
+
+
+def check_kills(folder: Path, moments: int, seed: int) -> None:
+    """Kill the process after a random number of changes in the run's folder, run on, and so on; then to the end."""
+    store = make_store(folder / "store", features=40)
+    steps.search(store, folder / "whole", OPTIONS, ONE)
+    watched = folder / "run" / "search"
+    choose = random.Random(seed)
+    for _ in range(moments):
+        before, wanted = listing(watched), choose.randint(1, 12)
+        with subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], stderr=subprocess.PIPE) as process:
+            while process.poll() is None and len(listing(watched) ^ before) < wanted:
+                time.sleep(0.001)
+            process.send_signal(signal.SIGKILL)
+        if process.returncode == 0:
+            break
+        assert not (watched / "metrics.parquet").exists()
+    subprocess.run([sys.executable, "-c", SCRIPT, str(folder)], check=True)
+    assert tables(folder / "run") == tables(folder / "whole")
+    assert not (watched / "checkpoints").exists()
+
+
+def listing(folder: Path) -> set[tuple[str, int]]:
+    found = set()
+    for path in folder.rglob("*"):
+        try:
+            found.add((path.name, path.stat().st_mtime_ns))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    check_kills(tmp_path, moments=2, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_killed_at_many_random_moments(tmp_path: Path, seed: int) -> None:
+    check_kills(tmp_path, moments=20, seed=seed)
+
+
+def check_failures(folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, stride: int) -> int:
+    """Fail at the first, first + stride, … commit of a search; run it again each time."""
+    store = make_store(folder / "store", features=40)
+    steps.search(store, folder / "whole", OPTIONS, ONE)
+    monkeypatch.setattr(legs, "_pays", lambda *_, **__: True)
+    sync, n = commit._sync, first
+    while True:
+        calls = 0
+
+        def fail(path: Path, at: int = n) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            sync(path)
+
+        monkeypatch.setattr(commit, "_sync", fail)
+        run = folder / f"at-{n}"
+        done = True
+        try:
+            steps.search(store, run, OPTIONS, ONE)
+        except StorageError as error:
+            assert "The disk is full" in str(error)  # noqa: PT017 - the last round does not fail
+            done = False
+        monkeypatch.setattr(commit, "_sync", sync)
+        steps.search(store, run, OPTIONS, ONE)
+        assert tables(run) == tables(folder / "whole"), n
+        if done:
+            return n
+        n += stride
+
+
+def test_a_full_disk_at_any_commit_of_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_failures(tmp_path, monkeypatch, 3, 23) > 60
+
+
+@pytest.mark.slow
+def test_a_full_disk_at_every_commit_of_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_failures(tmp_path, monkeypatch, 1, 1) > 60
+
+
+@pytest.mark.slow
+def test_what_kills_its_worker_is_found_among_its_mates(tmp_path: Path) -> None:
+    """One configuration ends its worker's process each time; the others come through."""
+    store = make_store(tmp_path / "store", features=40)
+    options = OPTIONS.model_copy(update={"halving": None, "patience": None, "epochs": 1, "folds": 2})
+    steps.search(store, tmp_path / "whole", options, ONE)
+    script = SCRIPT[: SCRIPT.index("legs.LOOK")] + POISONED
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+    expected, got = (pq.read_table(tmp_path / n / "search" / "metrics.parquet").to_pylist() for n in ("whole", "run"))
+    bad = [row for row in got if row["configuration"] == 5]
+    assert {row["status"] for row in bad} == {"failed"}
+    assert all("its worker was killed" in row["reason"] for row in bad)
+    assert [r for r in got if r["configuration"] != 5] == [r for r in expected if r["configuration"] != 5]
