@@ -22,7 +22,7 @@ def processes() -> list[psutil.Process]:
 def check_kills(folder: Path, kills: int, seed: int) -> None:
     """Two worker processes; one of them, now this and now that, is killed after a random number of new files."""
     store = Store.open(make_store(folder / "store"))
-    block = block_of(store, grid_of(PARALLEL), epochs=4 * kills)
+    block = block_of(store, grid_of(PARALLEL), epochs=8 * kills)
     with connect(ClusterOptions(threads=2), folder / "scratch") as client:
         expected, _ = run(client, block, store, folder / "whole")
     with connect(ClusterOptions(workers=2, threads=1), folder / "processes") as client:
@@ -48,9 +48,9 @@ def check_kills(folder: Path, kills: int, seed: int) -> None:
         finally:
             over.set()
             killer.join()
-    assert killed[0] == kills
     assert weights.tobytes() == expected.tobytes()
     assert without_timings(folder / "run" / "cells") == without_timings(folder / "whole" / "cells")
+    assert killed[0] == kills
 
 
 @pytest.mark.slow
