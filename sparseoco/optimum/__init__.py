@@ -88,8 +88,8 @@ def offline_optimum(
     left = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
     if left:
         warnings.warn(
-            f"The optimum was not found to tol={tol:g} for alpha={', '.join(left)}: `gap` says what is left. Allow more "
-            "passes (max_passes) or a larger gap (tol).",
+            f"The optimum was not found to tol={tol:g} for alpha={', '.join(left)}: `gap` says what is left. Allow "
+            "more passes (max_passes) or a larger gap (tol).",
             stacklevel=2,
         )
     return found if several else Optimum(*(field[0] for field in found))
