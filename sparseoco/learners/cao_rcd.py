@@ -18,7 +18,9 @@ The prediction of ∇_iF, divided by p like the gradient, is
 
 In Corollary 5 "g̃_{t,i} = L_i/2" has the index of a block where the prediction needs one of a coordinate: read here as
 half of each coordinate's own bound. The prediction is made for the block that is drawn (Theorem 7), so it displaces
-the weights of this block, in its round, and no other's.
+the weights of this block, in its round, and no other's. So x_t depends on the draw, and E[ĝ_t | x_t] = ∇F(x_t), which
+the proof uses, holds as it stands for none alone (see `bounds`); half displaces a weight to a side of its box at its
+first draw, and is slower than the other two on counts of words. Hence none by default.
 
 Symbols: `Z`, `Delta`, `g_last` as `cao_ftrl`.
 
