@@ -42,7 +42,7 @@ EPOCH = 1
 DTYPE = "float64"  # regret is a small difference of large sums
 
 
-class Course(BaseModel):
+class Measurement(BaseModel):
     """All that decides a learner's curve: a configuration, its stream, and the rounds at which it is looked at."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -154,9 +154,9 @@ class _Regret:
         self.outputs = len(store.classes) if len(store.classes) > 2 else 1
         self.positive = list(range(self.outputs)) if self.outputs > 1 else [1]
 
-    def course(self, c: Configuration) -> Course:
+    def measurement(self, c: Configuration) -> Measurement:
         """The description of a configuration's curve."""
-        return Course(
+        return Measurement(
             manifest=self.store.manifest.digest,
             algorithm=c.algorithm,
             parameters=c.parameters,
@@ -170,7 +170,7 @@ class _Regret:
 
     def curves(self, configurations: Sequence[Configuration]) -> dict[int, str]:
         """Measure the learners' curves; gives the reasons of those that could not be."""
-        tasks = {c.number: (_measure_on_worker, self.course(c), self._curve(c), ()) for c in configurations}
+        tasks = {c.number: (_measure_on_worker, self.measurement(c), self._curve(c), ()) for c in configurations}
         return self._run("curves", tasks)
 
     def bounds(self, configurations: Sequence[Configuration], comparators: Mapping[int, Comparator]) -> dict[int, str]:
@@ -178,16 +178,16 @@ class _Regret:
         tasks = {}
         for c in configurations:
             optima = [(T, str(self._optimum(c, comparators[c.number], T))) for T in self._reached(c)]
-            tasks[c.number] = (_bound_on_worker, self.course(c), self._bound(c, comparators[c.number]), (optima,))
+            tasks[c.number] = (_bound_on_worker, self.measurement(c), self._bound(c, comparators[c.number]), (optima,))
         return self._run("bounds", tasks)
 
-    def _run(self, step: str, tasks: Mapping[int, tuple[Any, Course, Path, tuple[Any, ...]]]) -> dict[int, str]:
+    def _run(self, step: str, tasks: Mapping[int, tuple[Any, Measurement, Path, tuple[Any, ...]]]) -> dict[int, str]:
         """Run tasks whose cells are not there, and tell how many are done."""
         futures: dict[Future, list[int]] = {}
         reasons: dict[int, str] = {}
-        for number, (function, course, cell, more) in tasks.items():
+        for number, (function, measurement, cell, more) in tasks.items():
             if not cell.exists():
-                arguments = (course.model_dump(mode="json"), str(self.store.folder.resolve()), str(cell.resolve()))
+                arguments = (measurement.model_dump(mode="json"), str(self.store.folder.resolve()), str(cell.resolve()))
                 future = self.client.submit(function, *arguments, *more, key=f"regret-{cell.stem}")
                 futures.setdefault(future, []).append(number)
         done = len(tasks) - sum(len(numbers) for numbers in futures.values())
@@ -289,35 +289,35 @@ class _Regret:
         return [mark["T"] for mark in read_json(self._curve(c))["marks"]]
 
     def _curve(self, c: Configuration) -> Path:
-        return self.folder / f"curve-{self.course(c).digest}.json"
+        return self.folder / f"curve-{self.measurement(c).digest}.json"
 
     def _optimum(self, c: Configuration, comparator: Comparator, T: int) -> Path:
         """Where the optimum of a comparator goes. Those before it are where it was begun."""
-        course = self.course(c)
-        own: Any = course.digest if comparator.own_history else list(comparator)
-        stream = [course.manifest, course.loss, course.seed, course.shuffle, course.sparseoco]
+        measurement = self.measurement(c)
+        own: Any = measurement.digest if comparator.own_history else list(comparator)
+        stream = [measurement.manifest, measurement.loss, measurement.seed, measurement.shuffle, measurement.sparseoco]
         marks = self.marks[: self.marks.index(T) + 1]
         return self.folder / f"optimum-{digest_value([stream, own, marks, self.tol])[:32]}.npz"
 
     def _bound(self, c: Configuration, comparator: Comparator) -> Path:
         last = self._optimum(c, comparator, self.marks[-1]).stem
-        return self.folder / f"bound-{digest_value([self.course(c).digest, last])[:32]}.json"
+        return self.folder / f"bound-{digest_value([self.measurement(c).digest, last])[:32]}.json"
 
 
 def _measure_on_worker(description: dict[str, Any], store: str, cell: str) -> None:
-    course, path = Course.model_validate(description), Path(cell)
+    measurement, path = Measurement.model_validate(description), Path(cell)
     if path.exists():
         return
-    learner, stream = _begin(course, Store.open(store), objective=True)
+    learner, stream = _begin(measurement, Store.open(store), objective=True)
     marks, thresholds = [], []
-    for mark in measure(learner, stream, course.marks, sampled_rounds(course.marks, course.samples)):
+    for mark in measure(learner, stream, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)):
         marks.append({name: value for name, value in mark._asdict().items() if name != "thresholds"})
         if mark.thresholds is not None:
             thresholds.append(mark.thresholds)
     if thresholds:
         with committed(path.with_suffix(".npy")) as temporary, temporary.open("wb") as file:
             np.save(file, np.stack(thresholds))
-    commit_json(path, {"course": description, "marks": marks, "diverged": int(learner.diverged[0])})
+    commit_json(path, {"measurement": description, "marks": marks, "diverged": int(learner.diverged[0])})
 
 
 def _optima_on_worker(
@@ -357,23 +357,23 @@ def _find(
 
 
 def _bound_on_worker(description: dict[str, Any], store: str, cell: str, optima: list[tuple[int, str]]) -> None:
-    course, path = Course.model_validate(description), Path(cell)
+    measurement, path = Measurement.model_validate(description), Path(cell)
     if path.exists():
         return
-    learner, stream = _begin(course, Store.open(store), objective=False)
+    learner, stream = _begin(measurement, Store.open(store), objective=False)
     comparators = {T: Solution.read(Path(name)).weights for T, name in optima}
-    bounds = measure_bounds(learner, stream, sampled_rounds(course.marks, course.samples), comparators)
-    commit_json(path, {"course": description, "bounds": list(bounds)})
+    bounds = measure_bounds(learner, stream, sampled_rounds(measurement.marks, measurement.samples), comparators)
+    commit_json(path, {"measurement": description, "bounds": list(bounds)})
 
 
-def _begin(course: Course, store: Store, *, objective: bool) -> tuple[Learner, Stream]:
-    """A new learner of a course's configuration, and the stream it learns."""
+def _begin(measurement: Measurement, store: Store, *, objective: bool) -> tuple[Learner, Stream]:
+    """A new learner of a measurement's configuration, and the stream it learns."""
     corpus = open_corpus(store, Path(get_worker().local_directory))
     learner = Learner(
-        course.algorithm,
-        loss=course.loss,
-        penalty=course.penalty,
-        grid=[course.parameters],
+        measurement.algorithm,
+        loss=measurement.loss,
+        penalty=measurement.penalty,
+        grid=[measurement.parameters],
         n_features=store.n_features,
         n_classes=max(2, len(store.classes)),
         dtype=DTYPE,
@@ -381,6 +381,8 @@ def _begin(course: Course, store: Store, *, objective: bool) -> tuple[Learner, S
     )
 
     def stream(start: int, stop: int) -> Any:
-        return corpus.gather(epoch_rows(course.seed, EPOCH, course.shuffle, corpus.n_rows, start, stop, -1, 1))
+        return corpus.gather(
+            epoch_rows(measurement.seed, EPOCH, measurement.shuffle, corpus.n_rows, start, stop, -1, 1)
+        )
 
     return learner, stream
