@@ -129,14 +129,15 @@ def distant(lines: Sequence[Line]) -> int:
 
 
 def _drawn(lines: Sequence[Line], style: Style) -> list[tuple[Line, str, str]]:
-    """Those with marks, their colours, and a dash for each of an algorithm's."""
+    """Those with marks, their colours, and a dash for each of a colour's."""
     count: dict[str, int] = defaultdict(int)
     out = []
     for line in lines:
         algorithm = line.end["algorithm"]
         if line.marks:
-            out.append((line, style[algorithm][0], DASHES[count[algorithm] % len(DASHES)]))
-            count[algorithm] += 1
+            colour, _ = style[algorithm]
+            out.append((line, colour, DASHES[count[colour] % len(DASHES)]))
+            count[colour] += 1
     return out
 
 
