@@ -65,7 +65,7 @@ def read_checkpoint(path: Path) -> Iterator[tuple[dict[str, Any], Callable[..., 
     except FileNotFoundError:
         raise StorageError(f"{path} does not exist.") from None
     except DAMAGE as error:
-        raise StorageError(f"{path} is not a learner that can be trusted: {error}.") from error
+        raise StorageError(f"{path} cannot be trusted: {error}.") from error
 
 
 def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = None) -> np.ndarray:

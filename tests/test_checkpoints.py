@@ -70,7 +70,7 @@ def test_a_file_cut_anywhere_is_noticed(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
-        with pytest.raises(StorageError, match="not a learner that can be trusted"):
+        with pytest.raises(StorageError, match="cannot be trusted"):
             read_all(path)
 
 

@@ -24,6 +24,7 @@ from sparseoco.cluster.block import NO_FOLD, Block, Place, Setting, Tables, cell
 from sparseoco.cluster.connect import workers_of
 from sparseoco.cluster.coordinates import CoordinatesOnCluster
 from sparseoco.cluster.corpus import open_corpus
+from sparseoco.cluster.frequencies import frequency_bins, kept_rows
 from sparseoco.cluster.passes import read_rows
 from sparseoco.cluster.sampled import SampledOnCluster, problem_of
 from sparseoco.commit import committed, digest_file, digest_value, read_json
@@ -93,7 +94,6 @@ def run_epoch_block(
         return True
     folder = work / block.digest
     method = begin(client, block, store, folder)
-    frequencies = store.document_frequencies()
     for epoch, path in paths.items():
         if stopped():
             return False
@@ -101,7 +101,7 @@ def run_epoch_block(
         if method.epoch < epoch:
             method.play()
         if method.epoch == epoch and not path.exists():
-            tables = _tables(client, method, block, store, folder, frequencies)
+            tables = _tables(client, method, block, store, folder)
             for own in tables:
                 own["timings"] = [{"epoch": epoch, "seconds": (time.monotonic() - started) / len(tables)}]
             write_cell(path, block, Place(epoch, store.n_rows), tables)
@@ -157,13 +157,11 @@ class Judgement(NamedTuple):
         return Judgement(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def _tables(
-    client: Client, method: Method, block: Block, store: Store, folder: Path, frequencies: NDArray[np.int64]
-) -> list[Tables]:
+def _tables(client: Client, method: Method, block: Block, store: Store, folder: Path) -> list[Tables]:
     """Each configuration's rows of the epoch that has ended, but for the timings."""
     problem, weights = method.problem, method.weights()
     judged = _judge(client, weights, problem, block.setting, store, folder)
-    bins, features = _frequency_bins(frequencies)
+    bins, features = frequency_bins(store)
     kept = np.zeros((features.size, weights.shape[1]), np.int64)
     TALLY(weights, bins, kept)
     kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
@@ -189,24 +187,8 @@ def _tables(
             "status": "diverged" if broken else "ok",
             "reason": f"diverged in round {configuration_diverged:,}" if broken else "",
         }
-        by_frequency = [
-            {
-                "documents_from": 2 ** (b - 1),
-                "documents_to": 2**b - 1,
-                "features": int(features[b]),
-                "kept": int(kept[b, i]),
-            }
-            for b in range(1, features.size)
-            if features[b]
-        ]
-        tables.append({"metrics": [metrics], "curves": [curve], "kept": by_frequency})
+        tables.append({"metrics": [metrics], "curves": [curve], "kept": kept_rows(kept[:, i], features)})
     return tables
-
-
-def _frequency_bins(frequencies: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(bin of each feature, features in each bin): 0 for those in no document, 1 for one, 2 for 2–3, 3 for 4–7, …"""
-    bins = np.frexp(frequencies.astype(np.float64))[1].astype(np.int64)
-    return bins, np.bincount(bins)
 
 
 def _judge(

@@ -10,7 +10,6 @@ columns of a group, whatever the size of the corpus.
 """
 
 import shutil
-import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 
 from sparseoco import __version__
+from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.cluster.connect import worker_shape, workers_of
 from sparseoco.cluster.corpus import Corpus, open_corpus
 from sparseoco.commit import committed, digest_file, digest_value, storage_error
@@ -128,7 +128,7 @@ class ClusterPasses:
         if not path.exists():
             store = str(self.store.folder.resolve())
             self._sum(path, _squares, store, self.span, self.bounds, self.shape.n_features)
-        return np.asarray(np.load(path))
+        return read_rows(path, 1)[:, 0]
 
     def drop(self, totals: Totals) -> None:
         """Delete the files of a pass."""
@@ -295,21 +295,21 @@ def _add(a: Any, b: Any) -> Any:
 
 
 def _write(total: Partial | Floats, path: str) -> None:
-    with committed(Path(path)) as temporary, temporary.open("wb") as file:
-        if isinstance(total, Partial):
-            np.savez(file, **total._asdict())
-        else:
+    if isinstance(total, Partial):
+        write_checkpoint(Path(path), {}, total._asdict().items())
+    else:
+        with committed(Path(path)) as temporary, temporary.open("wb") as file:
             np.save(file, total)
 
 
 def _read_partial(path: Path) -> Partial:
-    with np.load(path) as file:
-        return Partial(*(file[name] for name in Partial._fields))
+    with read_checkpoint(path) as (_, read):
+        return Partial(*(read(name) for name in Partial._fields))
 
 
 def _whole(files: PassFiles) -> bool:
     """Whether a pass is there to be used: all its files, its total undamaged."""
-    with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+    with suppress(StorageError):
         _read_partial(files.total)
         return all(path.exists() for path in files.slopes)
     return False

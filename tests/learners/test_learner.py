@@ -189,7 +189,7 @@ def test_files_that_are_not_learners(tmp_path: Path, data: tuple) -> None:
         Learner.load(tmp_path / "none")
     for cut in range(0, len(whole), 211):
         path.write_bytes(whole[:cut])
-        with pytest.raises(StorageError, match="not a learner that can be trusted"):
+        with pytest.raises(StorageError, match="cannot be trusted"):
             Learner.load(path)
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 1
