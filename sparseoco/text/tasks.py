@@ -60,8 +60,8 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
         yield tasks
     except KilledWorker as error:
         raise SparseocoError(
-            "A worker died several times on one step, perhaps for want of memory: lower shard_bytes, "
-            "or give workers more."
+            "A worker died several times on one step, perhaps for want of memory: keep fewer terms (min_df, "
+            "max_features, hash_bits), lower shard_bytes, or give workers more."
         ) from error
     finally:
         client.cancel([future for future in tasks.submitted if not future.done()])
