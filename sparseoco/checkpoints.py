@@ -11,7 +11,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -66,6 +66,19 @@ def read_checkpoint(path: Path) -> Iterator[tuple[dict[str, Any], Callable[..., 
         raise StorageError(f"{path} does not exist.") from None
     except DAMAGE as error:
         raise StorageError(f"{path} cannot be trusted: {error}.") from error
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file is there and every byte of it as it was written."""
+    with suppress(*DAMAGE), zipfile.ZipFile(path) as archive:
+        return archive.testzip() is None
+    return False
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Commit an array as an npy file. Raises `StorageError`."""
+    with committed(path) as temporary, temporary.open("wb") as file:
+        np.save(file, array)
 
 
 def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = None) -> np.ndarray:

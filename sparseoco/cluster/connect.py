@@ -157,12 +157,26 @@ def worker_shape(client: Client) -> tuple[int, int]:
     A worker without a limit has its share of the machine's memory. Raises `SparseocoError` if the cluster has no worker
     within `CONNECT_SECONDS`.
     """
-    try:
-        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-    except TimeoutError as error:
-        raise SparseocoError(
-            f"The Dask cluster has no worker after {CONNECT_SECONDS} s: start some and run again."
-        ) from error
-    workers = workers_of(client).values()
-    limits = [(worker["memory_limit"] or MEMORY_LIMIT) // worker["nthreads"] for worker in workers]
-    return sum(worker["nthreads"] for worker in workers), min(limits)
+    workers: dict[str, Any] = {}
+    while not workers:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        except TimeoutError as error:
+            raise SparseocoError(
+                f"The Dask cluster has no worker after {CONNECT_SECONDS} s: start some and run again."
+            ) from error
+        workers = workers_of(client)  # none, where the last one died a moment ago
+    limits = [(worker["memory_limit"] or MEMORY_LIMIT) // worker["nthreads"] for worker in workers.values()]
+    return sum(worker["nthreads"] for worker in workers.values()), min(limits)
+
+
+def spread_over(client: Client, count: int) -> list[dict[str, Any]]:
+    """For each of `count` tasks, what tells `submit` its worker: runs of them to a thread, the same from call to call.
+
+    Another worker that has nothing to do may take it. So one reads, pass after pass, the same part of the data.
+    """
+    workers = workers_of(client)
+    slots = [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
+    if not slots:  # all died a moment ago: whoever comes next
+        return [{}] * count
+    return [{"workers": [slots[i * len(slots) // count]], "allow_other_workers": True} for i in range(count)]

@@ -9,26 +9,26 @@ An epoch is a function of the state that the last one left, which is committed i
 weights it gives: Z and Δ (features, slots, columns), and the epochs played. Margins are made afresh from them.
 """
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client, get_worker
+from distributed import Client
 from numpy.typing import NDArray
 
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.cluster.block import NO_FOLD, Block
 from sparseoco.cluster.connect import worker_shape
-from sparseoco.cluster.corpus import open_corpus
+from sparseoco.cluster.epoch_states import EpochStates
 from sparseoco.cluster.sampled import problem_of
-from sparseoco.cluster.tasks import ENDING
 from sparseoco.cluster.transpose import labels_of, transpose
+from sparseoco.cluster.waiting import result_of
+from sparseoco.cluster.worker import corpus_of, end_with_worker
 from sparseoco.commit import digest_value
 from sparseoco.coordinates import ColumnMajor, Coordinates, bytes_needed
 from sparseoco.drivers.order import fold_rows
 from sparseoco.epochs import Problem
-from sparseoco.errors import InputError, SparseocoError, StorageError
+from sparseoco.errors import InputError
 from sparseoco.passes import Floats
 from sparseoco.shards import Store
 
@@ -57,10 +57,10 @@ class CoordinatesOnCluster:
         self._columns = transpose(client, store, self._folder.parent)
         self._weights = np.zeros((problem.n_features, columns))
         self._folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted(self._folder.glob("state-*.npz"), key=_epoch_of, reverse=True):
-            with suppress(StorageError):
-                self._take_up(path)
-                break
+        self._states = EpochStates(self._folder)
+        latest = self._states.latest()
+        if latest is not None:
+            self._take_up(latest)
 
     def weights(self) -> Floats:
         """(n_features, columns) at the end of the last epoch."""
@@ -68,7 +68,7 @@ class CoordinatesOnCluster:
 
     def play(self) -> None:
         """The rounds, a state committed; what the last epoch left is then removed."""
-        before, target = self._state_path(self.epoch), self._state_path(self.epoch + 1)
+        before, target = self._states.path(self.epoch), self._states.path(self.epoch + 1)
         future = self._client.submit(
             _play,
             self._block.model_dump(mode="json"),
@@ -79,17 +79,14 @@ class CoordinatesOnCluster:
             key=f"coordinates-{self._block.digest}-{digest_value(str(target))[:16]}",
         )
         try:
-            future.result()
+            result_of(self._client, future, "An epoch of cao-rcd failed")
         finally:
             future.release()  # what failed is tried anew if it is asked for again
         self._take_up(target)
         before.unlink(missing_ok=True)
 
-    def _state_path(self, epoch: int) -> Path:
-        return self._folder / f"state-{epoch}.npz"
-
     def _take_up(self, path: Path) -> None:
-        """Go on from a state. Raises `StorageError` if it cannot be trusted."""
+        """Go on from a state."""
         with read_checkpoint(path) as (description, read):
             self._weights = read("weights")
             self.rows = read("examples")
@@ -98,10 +95,10 @@ class CoordinatesOnCluster:
 
 def _play(description: dict[str, Any], store: str, columns: str, before: str | None, target: str) -> None:
     """An epoch, on a worker: from the state of the last one to its own."""
-    block, worker = Block.model_validate(description), get_worker()
+    block = Block.model_validate(description)
     problem = problem_of(block, Store.open(store))
     features = Store.open(columns)
-    corpus = open_corpus(features, Path(worker.local_directory))
+    corpus = corpus_of(features)
     indptr, rows, counts, _ = corpus.whole()
     labels = labels_of(features)
     method = Coordinates(
@@ -119,11 +116,7 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
                 read(name, array)
             method.resume(int(described["epoch"]))
 
-    def report(share: float) -> None:
-        if worker.status in ENDING:
-            raise SparseocoError("The worker was asked to end.")
-
-    method.play(report)
+    method.play(lambda share: end_with_worker())
     arrays = method.state() | {"examples": np.array(method.examples), "weights": method.weights()}
     write_checkpoint(Path(target), {"epoch": method.epoch}, arrays.items())
 
@@ -135,7 +128,3 @@ def _kept(block: Block, n_rows: int) -> NDArray[np.bool_]:
     if setting.fold != NO_FOLD:
         kept[fold_rows(setting.seed, 0, n_rows, setting.fold, setting.folds)] = False
     return kept
-
-
-def _epoch_of(path: Path) -> int:
-    return int(path.stem.split("-")[1])

@@ -17,27 +17,29 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from distributed import Client, get_worker
+from distributed import Client
 from numpy.typing import NDArray
 
+from sparseoco.checkpoints import write_array
 from sparseoco.cluster.block import NO_FOLD, Block, Place, Setting, Tables, cell_path, write_cell
-from sparseoco.cluster.connect import workers_of
+from sparseoco.cluster.connect import worker_shape
 from sparseoco.cluster.coordinates import CoordinatesOnCluster
-from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.frequencies import frequency_bins, kept_rows
 from sparseoco.cluster.passes import read_rows
 from sparseoco.cluster.sampled import SampledOnCluster, problem_of
-from sparseoco.commit import committed, digest_file, digest_value, read_json
+from sparseoco.cluster.waiting import result_of
+from sparseoco.cluster.worker import corpus_of
+from sparseoco.commit import digest_file, digest_value
 from sparseoco.drivers.batch import MARGINS
 from sparseoco.drivers.epoch import evaluate_for
 from sparseoco.drivers.kernels import TALLY
 from sparseoco.drivers.order import fold_rows
 from sparseoco.epochs import Problem
-from sparseoco.errors import SparseocoError
 from sparseoco.losses import find_loss
-from sparseoco.model import write_model
 from sparseoco.passes import CHUNK_ROWS, Floats, Shape, Span, leaf_bounds, tree_sum
 from sparseoco.shards import Store
+
+TASKS_PER_SLOT = 4  # of those that judge: so that a slower worker can be helped by others
 
 Report = Callable[[int], None]
 """Told how many rows of the data, over all epochs, lie behind."""
@@ -111,35 +113,6 @@ def run_epoch_block(
     return True
 
 
-def train_epoch_block(client: Client, block: Block, store: Store, model: Path, work: Path, report: Report) -> None:
-    """Run a block of one configuration and commit its model to the folder `model`, unless it is there already.
-
-    The folder `work` is this block's alone, and removed in the end. Raises as `run_epoch_block`, and `SparseocoError`
-    if the configuration diverges.
-    """
-    setting = block.setting
-    if (model / "model.json").exists():
-        there = read_json(model / "model.json")
-        if (there.get("block"), there.get("epochs")) == (block.digest, setting.epochs):
-            return
-    folder = work / block.digest
-    cells = folder / "cells"
-    run_epoch_block(client, block, store, cells, work, report, goes_on=True)
-    ends = [
-        read_json(cell_path(cells, block, Place(epoch, store.n_rows)))["results"][0]["tables"]["metrics"][0]
-        for epoch in range(1, setting.epochs + 1)
-    ]
-    (parameters,) = block.configurations
-    if ends[-1]["status"] != "ok":
-        raise SparseocoError(f"{block.algorithm} {ends[-1]['reason']} with {parameters}: choose a smaller R.")
-    settings = setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
-    description = {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest, **settings}
-    columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
-    curve = [{name: end[name] for name in columns} for end in ends]
-    write_model(model, begin(client, block, store, folder).weights(), store, description, curve)
-    shutil.rmtree(work, ignore_errors=True)
-
-
 def begin(client: Client, block: Block, store: Store, folder: Path) -> Method:
     """The method of a block, where its last state left it. Raises `InputError` as `Problem.of`."""
     problem = problem_of(block, store)
@@ -196,11 +169,9 @@ def _judge(
 ) -> Judgement:
     """Losses and errors of all examples, in tasks over runs of leaves; leaf by leaf, so that no bit depends on them."""
     path = folder / "judged.npy"
-    with committed(path) as temporary, temporary.open("wb") as file:
-        np.save(file, weights)
+    write_array(path, weights)
     bounds = leaf_bounds(Span(), Shape(store.n_rows, store.n_features, store.manifest.nonzeros))
-    slots = sum(worker["nthreads"] for worker in workers_of(client).values())
-    count = min(len(bounds), 4 * slots)
+    count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client)[0])
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
     digest = digest_value([digest_file(path), str(path), setting.digest])
     futures = [
@@ -217,7 +188,7 @@ def _judge(
         )
         for run in runs
     ]
-    leaves = [leaf for future in futures for leaf in future.result()]
+    leaves = [leaf for future in futures for leaf in result_of(client, future, "Judging an epoch failed")]
     whole: Judgement = tree_sum(leaves.__getitem__, 0, len(leaves))
     return whole
 
@@ -231,7 +202,7 @@ def _judge_leaves(
     outputs: int,
     fold: tuple[int, int, int],
 ) -> list[Judgement]:
-    corpus = open_corpus(Store.open(store), Path(get_worker().local_directory))
+    corpus = corpus_of(Store.open(store))
     weights = read_rows(Path(weights_path), columns)
     evaluate = evaluate_for(find_loss(response[0]), response[1])
     seed, held_fold, folds = fold

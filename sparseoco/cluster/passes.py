@@ -9,6 +9,7 @@ Columns are split into groups where sums of all of them would not fit in a worke
 columns of a group, whatever the size of the corpus.
 """
 
+import hashlib
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,14 +17,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import Client, Future, KilledWorker, get_worker
+from distributed import Client, Future
 
 from sparseoco import __version__
-from sparseoco.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.cluster.connect import worker_shape, workers_of
-from sparseoco.cluster.corpus import Corpus, open_corpus
-from sparseoco.commit import committed, digest_file, digest_value, storage_error
-from sparseoco.errors import InputError, SparseocoError, StorageError
+from sparseoco.checkpoints import read_checkpoint, write_array, write_checkpoint
+from sparseoco.cluster.connect import spread_over, worker_shape
+from sparseoco.cluster.waiting import result_of
+from sparseoco.cluster.worker import corpus_of
+from sparseoco.commit import digest_value, storage_error
+from sparseoco.errors import InputError, StorageError
 from sparseoco.passes import (
     Floats,
     Partial,
@@ -136,18 +138,19 @@ class ClusterPasses:
             for path in (files.weights, files.total, *files.slopes):
                 path.unlink(missing_ok=True)
 
+    def columns(self) -> None:
+        """See `Passes.columns`: rows are on the workers."""
+
     def clear(self) -> None:
         """Delete the folder of files."""
         shutil.rmtree(self.work, ignore_errors=True)
 
     def _run_group(self, weights: Floats, question: Question, first: int) -> PassFiles:
         weights = np.ascontiguousarray(weights, np.float64)
-        path = self.work / "weights.npy"
-        with committed(path) as temporary, temporary.open("wb") as file:
-            np.save(file, weights)
-        content = digest_file(path)
+        content = hashlib.sha256(weights.data).hexdigest()
         digest = self._digest([list(question), content])
-        named = path.rename(self.work / f"weights-{digest}.npy")
+        named = self.work / f"weights-{digest}.npy"
+        write_array(named, weights)
         files = PassFiles(
             first,
             first + weights.shape[1],
@@ -178,9 +181,7 @@ class ClusterPasses:
         """How many columns' sums fit in a worker beside each other."""
         _, memory = worker_shape(self.client)
         first, last = self._task_bounds()[0]
-        held = (
-            last - first
-        ).bit_length() + WAITING  # the sums a task holds of its part of the tree, and those that wait
+        held = (last - first).bit_length() + WAITING  # the sums of a task's part of the tree, and those that wait
         each = 8 * self.shape.n_features * held
         if each > memory * MEMORY_SHARE:
             raise InputError(
@@ -193,8 +194,9 @@ class ClusterPasses:
     def _sum(self, path: Path, function: Callable[..., Any], *arguments: Any) -> None:
         """`function` of every run of leaves, added as a tree; the total is written to `path`."""
         name = path.stem
-        slots = _slots(self.client)
         tasks = self._task_bounds()
+        # A worker lays out the shards of its own part only, pass after pass, unless another has nothing to do.
+        places = spread_over(self.client, len(tasks))
         futures = [
             self.client.submit(
                 function,
@@ -202,11 +204,9 @@ class ClusterPasses:
                 first,
                 last,
                 key=f"{name}-leaves-{first}-{last}",
-                # A worker lays out the shards of its own part only, pass after pass, unless another has nothing to do.
-                workers=[slots[i * len(slots) // len(tasks)]],
-                allow_other_workers=True,
+                **place,
             )
-            for i, (first, last) in enumerate(tasks)
+            for place, (first, last) in zip(places, tasks, strict=True)
         ]
         level = 0
         while len(futures) > 1:
@@ -218,14 +218,7 @@ class ClusterPasses:
         self._result(self.client.submit(_write, futures[0], str(path), key=f"{name}-total"))
 
     def _result(self, future: Future) -> Any:
-        error = future.exception()
-        if isinstance(error, KilledWorker):
-            raise SparseocoError(
-                "A pass failed: its worker was killed each time it was tried, most likely for want of memory."
-            ) from error
-        if error is not None and not isinstance(error, SparseocoError):
-            raise SparseocoError(f"A pass failed: {type(error).__name__}: {error}.") from error
-        return future.result()
+        return result_of(self.client, future, "A pass failed")
 
 
 def read_rows(path: Path, columns: int) -> Floats:
@@ -248,16 +241,6 @@ def read_rows(path: Path, columns: int) -> Floats:
         raise storage_error(error, path) from error
 
 
-def _slots(client: Client) -> list[str]:
-    """The address of a worker for each of its threads, in an order that holds from pass to pass."""
-    workers = workers_of(client)
-    return [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
-
-
-def _source(store: str) -> Corpus:
-    return open_corpus(Store.open(store), Path(get_worker().local_directory))
-
-
 def _totals(
     store: str,
     span: Span,
@@ -268,13 +251,12 @@ def _totals(
     first: int,
     last: int,
 ) -> Partial:
-    source = _source(store)
+    source = corpus_of(Store.open(store))
     values = read_rows(Path(weights), len(question.positive))
 
     def leaf(i: int) -> Partial:
         total, s = leaf_totals(source, span, bounds[i], values, question)
-        with committed(Path(slopes[i])) as temporary, temporary.open("wb") as file:
-            np.save(file, s)
+        write_array(Path(slopes[i]), s)
         return total
 
     total: Partial = tree_sum(leaf, first, last)
@@ -282,7 +264,7 @@ def _totals(
 
 
 def _squares(store: str, span: Span, bounds: list[tuple[int, int]], n_features: int, first: int, last: int) -> Floats:
-    source = _source(store)
+    source = corpus_of(Store.open(store))
     return np.asarray(tree_sum(lambda i: leaf_squares(source, span, bounds[i], n_features), first, last))
 
 
@@ -298,8 +280,7 @@ def _write(total: Partial | Floats, path: str) -> None:
     if isinstance(total, Partial):
         write_checkpoint(Path(path), {}, total._asdict().items())
     else:
-        with committed(Path(path)) as temporary, temporary.open("wb") as file:
-            np.save(file, total)
+        write_array(Path(path), total)
 
 
 def _read_partial(path: Path) -> Partial:

@@ -18,7 +18,7 @@ from sparseoco import __version__
 from sparseoco.bounds import bound_of
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.passes import ClusterPasses
-from sparseoco.cluster.tasks import reason_of
+from sparseoco.cluster.waiting import reason_of
 from sparseoco.commit import commit_json, committed, digest_value, read_json
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.drivers.order import epoch_rows

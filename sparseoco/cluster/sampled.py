@@ -32,25 +32,23 @@ Either way the state of an epoch is committed before the next begins, in one fil
 (features, slots, columns), the rounds played and the weights they give.
 """
 
-import zipfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future, get_worker
+from distributed import Client, Future
 from numpy.typing import NDArray
 
-from sparseoco.checkpoints import read_array, read_checkpoint, write_checkpoint
+from sparseoco.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.cluster.block import Block
-from sparseoco.cluster.connect import workers_of
-from sparseoco.cluster.corpus import open_corpus
+from sparseoco.cluster.connect import spread_over
+from sparseoco.cluster.epoch_states import EpochStates
 from sparseoco.cluster.passes import ClusterPasses, PassFiles, read_rows
-from sparseoco.cluster.tasks import ENDING
-from sparseoco.commit import committed, digest_value
+from sparseoco.cluster.waiting import result_of
+from sparseoco.cluster.worker import corpus_of, end_with_worker
+from sparseoco.commit import digest_value
 from sparseoco.drivers.epoch import Sampled
 from sparseoco.epochs import Blocks, Problem, Share, State, mean_of, play_share, row_sizes
-from sparseoco.errors import SparseocoError
 from sparseoco.passes import Floats, Span
 from sparseoco.shards import Store
 
@@ -63,6 +61,7 @@ class SampledOnCluster:
         self.diverged = np.zeros(len(problem.configurations), np.int64)
         self._client, self._block, self._store, self._folder = client, block, store, folder.resolve()
         setting = block.setting
+        self._states = EpochStates(self._folder)
         span = Span(seed=setting.seed, fold=setting.fold, folds=setting.folds)
         self._passes = ClusterPasses(client, store, self._folder / "passes", span)
         sizes = self._sizes()
@@ -71,10 +70,9 @@ class SampledOnCluster:
         played = sum(share.rounds for share in self._shares) * blocks.batch
         self.rows = sizes.size + played
         self._weights = np.zeros((problem.n_features, problem.outputs * len(problem.configurations)))
-        for path in sorted(self._folder.glob("state-*.npz"), key=_epoch_of, reverse=True):
-            if _whole(path):
-                self._take_up(path)
-                break
+        latest = self._states.latest()
+        if latest is not None:
+            self._take_up(latest)
 
     def weights(self) -> Floats:
         """(n_features, columns) at the end of the last epoch."""
@@ -83,24 +81,22 @@ class SampledOnCluster:
     def play(self) -> None:
         """A full pass, the rounds, a state committed; what the last epoch left is then removed."""
         files = self._passes.run(self._weights, self.problem.question)
-        target = self._state_path(self.epoch + 1)
+        target = self._states.path(self.epoch + 1)
         if self._shares:
-            self._rounds(files, target).result()
+            result_of(self._client, self._rounds(files, target), "The rounds of an epoch failed")
         else:  # no example has a feature: there is nothing to learn
             _commit(self.problem.sampled(), self.epoch + 1, target)
         self._take_up(target)
         for name in (
-            self._state_path(self.epoch - 1),
+            self._states.path(self.epoch - 1),
             *(path for each in files for path in (each.weights, each.total, *each.slopes)),
         ):
             name.unlink(missing_ok=True)
 
     def _rounds(self, files: list[PassFiles], target: Path) -> Future:
         """The shares of the rounds, their sum as a tree from worker to worker, and the state it leaves."""
-        before = self._state_path(self.epoch)
+        before = self._states.path(self.epoch)
         name = f"{self._block.digest}-{digest_value(str(target))[:16]}"
-        workers = workers_of(self._client)
-        slots = [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
         description = self._block.model_dump(mode="json")
         parts = [
             self._client.submit(
@@ -113,11 +109,9 @@ class SampledOnCluster:
                 share,
                 self.epoch + 1,
                 key=f"rounds-{name}-{share.part}",
-                # Where a part's shards lie already, as passes spread them.
-                workers=[slots[i * len(slots) // len(self._shares)]] if slots else None,
-                allow_other_workers=True,
+                **place,  # where a part's shards lie already, as passes spread them
             )
-            for i, share in enumerate(self._shares)
+            for place, share in zip(spread_over(self._client, len(self._shares)), self._shares, strict=True)
         ]
 
         def added(first: int, last: int) -> Future:
@@ -146,16 +140,13 @@ class SampledOnCluster:
                 )
                 for i in range(0, len(bounds), 16)
             ]
-            with committed(self._sizes_path) as temporary, temporary.open("wb") as file:
-                np.save(file, np.concatenate([np.zeros(0), *(future.result() for future in futures)]))
+            parts = [result_of(self._client, future, "Measuring the examples failed") for future in futures]
+            write_array(self._sizes_path, np.concatenate([np.zeros(0), *parts]))
         return read_rows(self._sizes_path, 1)[:, 0]
 
     @property
     def _sizes_path(self) -> Path:
         return self._folder / "sizes.npy"
-
-    def _state_path(self, epoch: int) -> Path:
-        return self._folder / f"state-{epoch}.npz"
 
     def _take_up(self, path: Path) -> None:
         """Go on from a state."""
@@ -205,7 +196,7 @@ def _play(
             read("state", method.state)
             read("diverged", method.diverged)
             method.rounds = int(described["rounds"])
-    corpus = open_corpus(opened, Path(get_worker().local_directory))
+    corpus = corpus_of(opened)
     span = Span(seed=setting.seed, fold=setting.fold, folds=setting.folds)
     gradient = None
     if first["estimate"] == "corrected":
@@ -221,17 +212,15 @@ def _play(
         setting.seed,
         epoch,
     )
-    worker = get_worker()
     for _ in rounds:
-        if worker.status in ENDING:
-            raise SparseocoError("The worker was asked to end.")
+        end_with_worker()
     return State(method.state, method.rounds, method.diverged)
 
 
 def _gradient(total: Path) -> Floats:
     """(features, columns), out of the total of a pass."""
-    with zipfile.ZipFile(total) as archive, archive.open("gradient.npy") as file:
-        return read_array(file, archive.getinfo("gradient.npy").file_size, "gradient")
+    with read_checkpoint(total) as (_, read):
+        return read("gradient")
 
 
 def _add(a: State, b: State) -> State:
@@ -251,7 +240,7 @@ def _commit(method: Sampled, epoch: int, target: Path) -> None:
 
 
 def _sizes(store: str, span: Span, bounds: list[tuple[int, int]]) -> Floats:
-    corpus = open_corpus(Store.open(store), Path(get_worker().local_directory))
+    corpus = corpus_of(Store.open(store))
     return np.concatenate([row_sizes(corpus, span, start, stop) for start, stop in bounds])
 
 
@@ -260,14 +249,3 @@ def problem_of(block: Block, store: Store) -> Problem:
     setting = block.setting
     classes = max(2, len(store.classes)) if store.classes else None
     return Problem.of(block.algorithm, setting.loss, setting.penalty, block.configurations, classes, store.n_features)
-
-
-def _epoch_of(path: Path) -> int:
-    return int(path.stem.split("-")[1])
-
-
-def _whole(path: Path) -> bool:
-    """Whether every byte of a state is as it was written."""
-    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-        return archive.testzip() is None
-    return False

@@ -9,12 +9,13 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
 
-from distributed import Client, Future, KilledWorker, LocalCluster, get_worker
-from distributed.core import Status
+from distributed import Client, Future, KilledWorker, get_worker
 
 from sparseoco.cluster.block import Block, Key, Place, cell_path
 from sparseoco.cluster.legs import Folders, run_block
 from sparseoco.cluster.packing import Job, halved
+from sparseoco.cluster.waiting import WATCH_SECONDS, Workers, reason_of
+from sparseoco.cluster.worker import end_with_worker
 from sparseoco.errors import SparseocoError
 from sparseoco.shards import Store
 
@@ -22,9 +23,6 @@ Progress = Callable[[str, int, int], None]
 
 TOPIC = "sparseoco-rows"
 PROGRESS_SECONDS = 0.5
-WATCH_SECONDS = 5.0  # between two looks at whether there are workers, where nothing comes
-LOST_SECONDS = 120.0
-ENDING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
 class Meter:
@@ -46,28 +44,6 @@ class Meter:
                     self._done += now - self._reached[key]
                     self._reached[key] = now
             self._progress(self._step, self._done, self._total)
-
-
-class Workers:
-    """Looks after the workers while results are waited for."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._seen = time.monotonic()
-
-    def look(self) -> None:
-        """Start workers of our own again whose keepers gave up: one that dies at once is not restarted by Dask.
-
-        Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`: nothing would ever come.
-        """
-        there = len(self._client.scheduler_info(n_workers=-1)["workers"])
-        cluster = self._client.cluster
-        if isinstance(cluster, LocalCluster) and there < len(cluster.worker_spec):
-            cluster.scale(len(cluster.worker_spec))
-        if there:
-            self._seen = time.monotonic()
-        elif time.monotonic() - self._seen > LOST_SECONDS:
-            raise SparseocoError("The Dask cluster has lost all its workers: start some, and run again to go on.")
 
 
 def run_jobs(
@@ -156,8 +132,7 @@ def reporter(block: Block) -> Callable[[int], None]:
 
     def report(rows: int) -> None:
         nonlocal told
-        if worker.status in ENDING:
-            raise SparseocoError("The worker was asked to end.")
+        end_with_worker()
         if time.monotonic() - told > PROGRESS_SECONDS:
             worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
             told = time.monotonic()
@@ -180,14 +155,3 @@ def told_rows(client: Client, meter: Meter, blocks: dict[str, Block]) -> Iterato
         yield blocks
     finally:
         client.unsubscribe_topic(TOPIC)
-
-
-def reason_of(error: BaseException) -> str:
-    """A sentence for a block that failed; errors that every block would meet are raised instead."""
-    if isinstance(error, SparseocoError):
-        raise error
-    if isinstance(error, KilledWorker):
-        return "its worker was killed each time it was tried, most likely for want of memory"
-    if isinstance(error, MemoryError):
-        return "out of memory"
-    return f"{type(error).__name__}: {error}"

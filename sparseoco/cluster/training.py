@@ -1,17 +1,19 @@
-"""Training on the cluster: one configuration on all the data, as one Dask task that leaves a model."""
+"""Training on the cluster: one configuration on all the data, as one Dask task, or by epochs, that leaves a model."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from distributed import Client, get_worker
 
-from sparseoco.cluster.block import NO_FOLD, Block, Place
+from sparseoco.cluster.block import NO_FOLD, Block, Place, cell_path
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.course import Course, Report, new_learner
-from sparseoco.cluster.epochs import train_epoch_block
+from sparseoco.cluster.epochs import begin, run_epoch_block
 from sparseoco.cluster.packing import configurations_at_once, room_for
 from sparseoco.cluster.search import setting_of
-from sparseoco.cluster.tasks import Meter, Progress, reason_of, reporter, told_rows
+from sparseoco.cluster.tasks import Meter, Progress, reporter, told_rows
+from sparseoco.cluster.waiting import result_of
 from sparseoco.commit import read_json
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import SparseocoError
@@ -40,11 +42,8 @@ def train_model(
     block = Block(setting=setting, algorithm=configuration.algorithm, configurations=(configuration.parameters,))
     meter = Meter("train", block.keys, epochs * store.n_rows, progress)
     if find_algorithm(configuration.algorithm).driver != "stream":
-
-        def report(rows: int) -> None:
-            meter.reach(block.keys, rows)
-
-        train_epoch_block(client, block, store, model.resolve(), model.resolve() / ".work", report)
+        work = model.resolve() / ".work"
+        train_epoch_block(client, block, store, model.resolve(), work, lambda rows: meter.reach(block.keys, rows))
         return
     with told_rows(client, meter, {block.digest: block}):
         future = client.submit(
@@ -54,9 +53,7 @@ def train_model(
             str(model.resolve()),
             key=f"train-{block.digest}-{epochs}",
         )
-        error = future.exception()
-        if error is not None:
-            raise SparseocoError(f"Training failed: {reason_of(error)}.")
+        result_of(client, future, "Training failed")
         meter.reach(block.keys)
 
 
@@ -66,11 +63,9 @@ def train_block(block: Block, store: Store, model: Path, scratch: Path, report: 
     Raises `StorageError` for a shard that cannot be trusted or a disk that is full, `SparseocoError` if the
     configuration diverges.
     """
+    if _is_there(model, block):
+        return
     setting = block.setting
-    if (model / "model.json").exists():
-        there = read_json(model / "model.json")
-        if (there.get("block"), there.get("epochs")) == (block.digest, setting.epochs):
-            return
     corpus = open_corpus(store, scratch)
     learner = new_learner(block, store)
     begun: dict[str, Any] = {}
@@ -84,17 +79,54 @@ def train_block(block: Block, store: Store, model: Path, scratch: Path, report: 
         ended = int(course.learner.nonzeros()[0])
         marks = [{**mark, "epoch": epoch, "nonzeros": None} for mark in course.curves[0]]
         curve += [*marks[:-1], {**marks[-1], "nonzeros": ended}]
-    (parameters,) = block.configurations
     diverged = int(course.learner.diverged[0])
     if diverged:
         raise SparseocoError(
-            f"{block.algorithm} diverged at row {diverged:,} with {parameters}: choose a smaller step."
+            f"{block.algorithm} diverged at row {diverged:,} with {block.configurations[0]}: choose a smaller step."
         )
-    settings = setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
-    description = {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest, **settings, **begun}
-    write_model(model, course.learner.weights_of(0), store, description, curve, course.learner)
+    write_model(model, course.learner.weights_of(0), store, _described(block) | begun, curve, course.learner)
+
+
+def train_epoch_block(client: Client, block: Block, store: Store, model: Path, work: Path, report: Report) -> None:
+    """As `train_block`, for an epoch method: its epochs are spread over the cluster (`cluster.epochs`).
+
+    The folder `work` is this block's alone, and removed in the end. Raises as `run_epoch_block`, and `SparseocoError`
+    if the configuration diverges.
+    """
+    if _is_there(model, block):
+        return
+    folder = work / block.digest
+    cells = folder / "cells"
+    run_epoch_block(client, block, store, cells, work, report, goes_on=True)
+    ends = [
+        read_json(cell_path(cells, block, Place(epoch, store.n_rows)))["results"][0]["tables"]["metrics"][0]
+        for epoch in range(1, block.setting.epochs + 1)
+    ]
+    if ends[-1]["status"] != "ok":
+        raise SparseocoError(
+            f"{block.algorithm} {ends[-1]['reason']} with {block.configurations[0]}: choose a smaller R."
+        )
+    columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
+    curve = [{name: end[name] for name in columns} for end in ends]
+    write_model(model, begin(client, block, store, folder).weights(), store, _described(block), curve)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _is_there(model: Path, block: Block) -> bool:
+    """Whether the folder `model` has what this block would leave there."""
+    if not (model / "model.json").exists():
+        return False
+    there = read_json(model / "model.json")
+    return (there.get("block"), there.get("epochs")) == (block.digest, block.setting.epochs)
+
+
+def _described(block: Block) -> dict[str, Any]:
+    """What a model says of the block of one configuration that it was learned by."""
+    (parameters,) = block.configurations
+    settings = block.setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
+    return {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest, **settings}
 
 
 def _train_on_worker(description: dict[str, Any], store: str, model: str) -> None:
-    block, worker = Block.model_validate(description), get_worker()
-    train_block(block, Store.open(store), Path(model), Path(worker.local_directory), reporter(block))
+    block = Block.model_validate(description)
+    train_block(block, Store.open(store), Path(model), Path(get_worker().local_directory), reporter(block))

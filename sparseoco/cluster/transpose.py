@@ -26,9 +26,9 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.cluster.waiting import result_of
 from sparseoco.commit import commit_json, read_json, storage_error
 from sparseoco.drivers.coordinate import PLACE
-from sparseoco.errors import SparseocoError
 from sparseoco.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
@@ -205,16 +205,8 @@ def _manifest(store: Store, shards: list[ShardEntry]) -> Manifest:
 
 
 def _run(client: Client, calls: Sequence[tuple[Callable[..., Any], *tuple[Any, ...]]], name: str) -> list[Any]:
-    """The results of tasks, in order. Raises what stopped one as `SparseocoError`."""
+    """The results of tasks, in order. Raises as `result_of`."""
     futures: list[Future] = [
         client.submit(*call, key=f"{name}-{call[0].__name__}-{i}", pure=False) for i, call in enumerate(calls)
     ]
-    results = []
-    for future in futures:
-        error = future.exception()
-        if error is not None and not isinstance(error, SparseocoError):
-            raise SparseocoError(
-                f"The store could not be turned into columns: {type(error).__name__}: {error}."
-            ) from error
-        results.append(future.result())
-    return results
+    return [result_of(client, future, "The store could not be turned into columns") for future in futures]

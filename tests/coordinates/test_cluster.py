@@ -13,12 +13,13 @@ from sparseoco.cluster import corpus as corpus_module
 from sparseoco.cluster.block import NO_FOLD, Block, Cells, Place, Setting
 from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.corpus import open_corpus
-from sparseoco.cluster.epochs import begin, run_epoch_block, train_epoch_block
+from sparseoco.cluster.epochs import begin, run_epoch_block
+from sparseoco.cluster.training import train_epoch_block
 from sparseoco.cluster.transpose import transpose
 from sparseoco.coordinates import Coordinates, column_major
 from sparseoco.drivers.order import fold_rows
 from sparseoco.epochs import fit_epochs
-from sparseoco.errors import InputError
+from sparseoco.errors import InputError, SparseocoError
 from sparseoco.learners import find_algorithm
 from sparseoco.losses import find_loss
 from sparseoco.model import Model
@@ -134,7 +135,7 @@ def test_a_killed_run_goes_on_with_the_same_bits(
         with monkeypatch.context() as patch:
             patch.setattr(Coordinates, "play", dying(play))
             patch.setattr(module, "write_checkpoint", dying(write))
-            with pytest.raises(RuntimeError, match="killed"):
+            with pytest.raises(SparseocoError, match="killed"):
                 run(client, block, store, tmp_path / f"{moment}")
         weights, own = run(client, block, store, tmp_path / f"{moment}")
         assert weights.tobytes() == expected.tobytes()

@@ -13,7 +13,8 @@ from distributed import Client
 from sparseoco.cluster import sampled as sampled_module
 from sparseoco.cluster.block import NO_FOLD, Block, Cells, Place, Setting
 from sparseoco.cluster.connect import ClusterOptions, connect
-from sparseoco.cluster.epochs import begin, run_epoch_block, train_epoch_block
+from sparseoco.cluster.epochs import begin, run_epoch_block
+from sparseoco.cluster.training import train_epoch_block
 from sparseoco.drivers.order import fold_rows
 from sparseoco.epochs import Problem, SampledEpochs, fit_epochs
 from sparseoco.errors import SparseocoError

@@ -1,0 +1,66 @@
+"""What a task failed of is a sentence; what would stop every task is passed on as it is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, KilledWorker
+
+from sparseoco.cluster import epoch_jobs
+from sparseoco.cluster.block import Block
+from sparseoco.cluster.connect import ClusterOptions, connect, spread_over, worker_shape
+from sparseoco.cluster.legs import Folders
+from sparseoco.cluster.packing import Job
+from sparseoco.cluster.tasks import Meter
+from sparseoco.cluster.waiting import TaskError, reason_of, result_of
+from sparseoco.errors import StorageError
+from sparseoco.shards import Store
+from tests.epochs.test_cluster import block_of, grid_of
+from tests.stores import make_store
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
+        yield client
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_a_result_is_given_and_a_failure_said(client: Client) -> None:
+    assert result_of(client, client.submit(sum, [1, 2]), "Adding failed") == 3
+    with pytest.raises(TaskError, match="^Adding failed: out of memory.$") as raised:
+        result_of(client, client.submit(fail, MemoryError()), "Adding failed")
+    assert reason_of(raised.value) == "out of memory"
+    with pytest.raises(StorageError, match="^The disk is full.$"):
+        result_of(client, client.submit(fail, StorageError("The disk is full.")), "Adding failed")
+    with pytest.raises(StorageError):
+        reason_of(StorageError("The disk is full."))
+
+
+def test_tasks_in_a_row_are_spread_in_runs(client: Client) -> None:
+    places = [place["workers"] for place in spread_over(client, 4)]
+    assert len(places) == 2 * worker_shape(client)[0] == 4
+    assert places == sorted(places)
+
+
+def test_a_block_whose_workers_die_is_halved_and_its_neighbours_come_through(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(make_store(tmp_path / "store", rows=30))
+    block = block_of(store, grid_of({}), epochs=1)
+
+    def run(client: Client, block: Block, *arguments: Any, **options: Any) -> bool:
+        if block.configurations[0]["alpha"] == 1.0:
+            raise TaskError("A pass failed", reason_of(KilledWorker("leaves-0-1", None, 3)))
+        return True
+
+    monkeypatch.setattr(epoch_jobs, "run_epoch_block", run)
+    meter = Meter("search", block.keys, store.n_rows, lambda *told: None)
+    job = Job(block, (), goes_on=False)
+    failures = epoch_jobs.run_epoch_jobs(client, [job], store, Folders.of(tmp_path), meter, None)
+    assert list(failures) == block.keys[:1]
+    assert "its worker was killed" in failures[block.keys[0]]
