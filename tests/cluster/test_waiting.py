@@ -32,10 +32,10 @@ def fail(error: Exception) -> None:
 
 def test_a_result_is_given_and_a_failure_said(client: Client) -> None:
     assert result_of(client, client.submit(sum, [1, 2]), "Adding failed") == 3
-    with pytest.raises(TaskError, match="^Adding failed: out of memory.$") as raised:
+    with pytest.raises(TaskError, match=r"^Adding failed: out of memory\.$") as raised:
         result_of(client, client.submit(fail, MemoryError()), "Adding failed")
     assert reason_of(raised.value) == "out of memory"
-    with pytest.raises(StorageError, match="^The disk is full.$"):
+    with pytest.raises(StorageError, match=r"^The disk is full\.$"):
         result_of(client, client.submit(fail, StorageError("The disk is full.")), "Adding failed")
     with pytest.raises(StorageError):
         reason_of(StorageError("The disk is full."))
