@@ -31,9 +31,10 @@ def token_edges(pieces: list[str], parts: int) -> list[bytes]:
     """At most `parts` − 1 increasing tokens that cut the pieces' tokens into parts of about one size, by a sample."""
     sample: list[bytes] = []
     for number in np.linspace(0, len(pieces) - 1, min(len(pieces), SAMPLED_PIECES)).astype(int):
-        arrays, _ = load_arrays(Path(pieces[number]))
-        n = arrays["token_offsets"].size - 1
-        sample += [_token(arrays, k) for k in np.arange(0, n, -(-n // (SAMPLED_TOKENS * parts))).tolist()] if n else []
+        with Reader(Path(pieces[number])) as piece:
+            n = piece.size("token_offsets") - 1
+            step = max(1, -(-n // (SAMPLED_TOKENS * parts)))
+            sample += [_token(piece, k) for k in range(0, n, step)]
     sample.sort()
     return sorted({sample[i * len(sample) // parts] for i in range(1, parts)}) if sample else []
 
@@ -46,10 +47,11 @@ def unite_range(pieces: list[str], low: bytes | None, high: bytes | None, target
     """
     strings: list[pa.Array] = []
     for path in pieces:
-        arrays, _ = load_arrays(Path(path))
-        begin, end = (_first_not_below(arrays, bound) if bound is not None else None for bound in (low, high))
-        offsets = arrays["token_offsets"][begin : None if end is None else end + 1]
-        data = arrays["token_bytes"][offsets[0] : offsets[-1]]
+        with Reader(Path(path)) as piece:
+            begin = 0 if low is None else _first_not_below(piece, low)
+            end = piece.size("token_offsets") - 1 if high is None else _first_not_below(piece, high)
+            offsets = piece.read("token_offsets", begin, end + 1)
+            data = piece.read("token_bytes", int(offsets[0]), int(offsets[-1]))
         strings.append(string_array(data, offsets - offsets[0]).cast(pa.large_string()))
     united = pa.chunked_array(strings, pa.large_string()).combine_chunks().dictionary_encode()
     order = pc.sort_indices(united.dictionary.cast(pa.large_binary())).to_numpy()
@@ -98,13 +100,13 @@ def _collect(readers: list[Reader], pieces: int, target: Path) -> None:
     save_arrays(target, arrays)
 
 
-def _token(arrays: dict[str, NDArray[Any]], number: int) -> bytes:
-    begin, end = arrays["token_offsets"][number : number + 2]
-    return arrays["token_bytes"][begin:end].tobytes()
+def _token(piece: Reader, number: int) -> bytes:
+    begin, end = piece.read("token_offsets", number, number + 2).tolist()
+    return piece.read("token_bytes", begin, end).tobytes()
 
 
-def _first_not_below(arrays: dict[str, NDArray[Any]], bound: bytes) -> int:
-    return bisect_left(range(arrays["token_offsets"].size - 1), bound, key=lambda number: _token(arrays, number))
+def _first_not_below(piece: Reader, bound: bytes) -> int:
+    return bisect_left(range(piece.size("token_offsets") - 1), bound, key=lambda number: _token(piece, number))
 
 
 def token_ranges(pieces: list[str], tokens: Path, parts: int) -> list[int]:
