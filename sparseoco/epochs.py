@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sparseoco.coordinates import ColumnMajor, Coordinates, column_major
 from sparseoco.drivers.epoch import DRAW, ROW_SIZES, Sampled
+from sparseoco.drivers.kernels import MEASURE
 from sparseoco.errors import InputError
 from sparseoco.examples import checked_labels, checked_rows
 from sparseoco.grid import Grid, expand
@@ -98,12 +99,13 @@ class Problem(NamedTuple):
 
     def penalties(self, weights: Floats) -> Floats:
         """(configurations,): αψ of weights (n_features, columns)."""
-        out = np.zeros(len(self.configurations))
-        for i, c in enumerate(self.configurations):  # by itself: NumPy adds in another order where columns are more
-            own = np.ascontiguousarray(weights[:, i * self.outputs : (i + 1) * self.outputs])
-            ratio = np.full(self.outputs, c.get("l1_ratio", 0.0))
-            out[i] = c["alpha"] * penalty_values(self.penalty, own, ratio, self.outputs).sum()
-        return out
+        size = len(self.configurations)
+        absolute, squares, norms = np.zeros(size * self.outputs), np.zeros(size * self.outputs), np.zeros(size)
+        MEASURE(weights, absolute, squares, norms)
+        ratio = np.repeat([c.get("l1_ratio", 0.0) for c in self.configurations], self.outputs)
+        alpha = np.array([c["alpha"] for c in self.configurations])
+        values = penalty_values(self.penalty, absolute, squares, norms, ratio)
+        return np.asarray(alpha * self.by_configuration(values))
 
     def by_configuration(self, values: NDArray[Any]) -> NDArray[Any]:
         """(columns,) summed over the outputs of each configuration."""

@@ -97,23 +97,23 @@ PENALTIES = {
 }
 
 
-def penalty_values(penalty: Penalty, weights: np.ndarray, ratio: np.ndarray, outputs: int) -> np.ndarray:
-    """ψ without its λ, by column, of (features, columns); `ratio` is the l1_ratio of each column.
+def penalty_values(
+    penalty: Penalty, absolute: np.ndarray, squares: np.ndarray, norms: np.ndarray, ratio: np.ndarray
+) -> np.ndarray:
+    """(columns,): ψ without its λ of weights whose sizes are given as `drivers.tally.measure` adds them up.
 
-    A group's is in the first of its `outputs` columns.
+    `absolute`, `squares` (columns,), `norms` (groups,); `ratio` (columns,) is the l1_ratio of each column. A group's
+    value is in the first of its columns.
     """
     if penalty.kind == "bounded":
-        return np.zeros(weights.shape[1])
+        return np.zeros_like(absolute)
     if penalty.kind == "grouped":
-        groups = weights.astype(np.float64).reshape(len(weights), -1, outputs)
-        values = np.zeros((groups.shape[1], outputs))
-        values[:, 0] = np.sqrt((groups**2).sum(axis=2)).sum(axis=0)
+        values = np.zeros((norms.size, absolute.size // norms.size))
+        values[:, 0] = norms
         return values.ravel()
-    total: np.ndarray = np.abs(weights).sum(axis=0, dtype=np.float64)
     if penalty.kind == "decaying":
-        squares = np.einsum("jc,jc->c", weights, weights, dtype=np.float64)
-        total = ratio * total + (1.0 - ratio) * squares / 2
-    return total
+        return ratio * absolute + (1.0 - ratio) * squares / 2
+    return absolute
 
 
 def find_penalty(name: str) -> Penalty:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparseoco.drivers.kernels import TALLY, Kernels, kernels_for
+from sparseoco.drivers.kernels import MEASURE, TALLY, Kernels, kernels_for
 from sparseoco.learners.definition import START, Rule
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty, penalty_values
@@ -94,7 +94,7 @@ class Columns:
             start = stop
 
     def _measure_level(self) -> None:
-        self.level[: self.columns] = sum(np.abs(w).sum(axis=0, dtype=np.float64) for _, _, w in self.sweep())
+        self.level[: self.columns] = self._sizes()[0]
 
     def _learn(self, rows: Rows, labels: np.ndarray) -> None:
         self.kernels.learn(
@@ -155,11 +155,15 @@ class Columns:
 
     def measure(self, penalty: Penalty, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(ψ without λ, nonzero weights), a column each; `ratio` is the l1_ratio of each column."""
-        total, count = np.zeros(self.columns), np.zeros(self.columns, np.int64)
+        count = self.nonzeros(np.zeros(len(self.state), np.int64), 1)[0]
+        return penalty_values(penalty, *self._sizes(), ratio), count
+
+    def _sizes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Σ_j |w_j| and Σ_j w_j² of every column, Σ_j ‖w_j‖₂ of every configuration."""
+        sizes = np.zeros(self.columns), np.zeros(self.columns), np.zeros(self.columns // self.outputs)
         for _, _, weights in self.sweep():
-            total += penalty_values(penalty, weights, ratio, self.outputs)
-            count += np.count_nonzero(weights, axis=0)
-        return total, count
+            MEASURE(weights, *sizes)
+        return sizes
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """All that there is to keep, with names: views, without padding."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sparseoco.compiling import compiled
 from sparseoco.drivers import outputs as responses
 from sparseoco.drivers import settling, stream
-from sparseoco.drivers.tally import tally
+from sparseoco.drivers.tally import measure, tally
 from sparseoco.drivers.tuples import LOAD, STORE
 from sparseoco.learners.definition import Rule
 from sparseoco.losses import Loss
@@ -109,6 +109,7 @@ def _bound(function: Callable[..., Any], key: list[str]) -> Callable[..., Any]:
 
 
 TALLY = _bound(tally, [])
+MEASURE = _bound(measure, [])
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -1,4 +1,6 @@
-"""Counting the weights that are not zero."""
+"""Counting the weights that are not zero, and adding up how large they are."""
+
+import math
 
 import numpy as np
 
@@ -15,3 +17,25 @@ def tally(weights, bins, out):
         for column in range(out.shape[1]):
             count[column] += np.uint32(row[column] != 0)
     out += counts
+
+
+def measure(weights, absolute, squares, norms):
+    """Add to float64 `absolute` Σ_j |w_j| and to `squares` Σ_j w_j², (columns,), and to `norms` Σ_j ‖w_j‖₂, (groups,).
+
+    A group is so many adjacent columns that there are as many groups as `norms` has. Every column's sum runs over the
+    features of `weights` (features, columns) in order, whatever lies beside it: no bit depends on the grouping.
+    """
+    columns, groups = absolute.shape[0], norms.shape[0]
+    outputs = columns // groups
+    for feature in range(weights.shape[0]):
+        row = weights[feature]
+        for column in range(columns):
+            w = float(row[column])
+            absolute[column] += abs(w)
+            squares[column] += w * w
+        for group in range(groups):
+            square = 0.0
+            for column in range(group * outputs, (group + 1) * outputs):
+                w = float(row[column])
+                square += w * w
+            norms[group] += math.sqrt(square)
