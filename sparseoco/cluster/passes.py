@@ -130,7 +130,7 @@ class ClusterPasses:
         if not path.exists():
             store = str(self.store.folder.resolve())
             self._sum(path, _squares, store, self.span, self.bounds, self.shape.n_features)
-        return read_rows(path, 1)[:, 0]
+        return np.array(read_rows(path, 1)[:, 0])  # whoever asked may write into it
 
     def drop(self, totals: Totals) -> None:
         """Delete the files of a pass."""
