@@ -132,7 +132,11 @@ class SearchOptions(_Table):
     )
     loss: str = "logistic"
     penalty: str = "l1"
-    folds: int = Field(5, ge=1, description="Folds of cross-validation; 1 judges by progressive error.")
+    folds: int = Field(
+        5,
+        ge=1,
+        description="Folds of cross-validation; 1 judges by progressive (epoch methods: training) error.",
+    )
     epochs: int = Field(1, ge=1)
     select: Literal["error", "one-standard-error"] = Field(
         "error", description="The smallest error, or the sparsest within one standard error of it."

@@ -160,7 +160,12 @@ def search(
     ] = None,
     loss: Loss = "logistic",
     penalty: Penalty = "l1",
-    folds: Annotated[int, typer.Option(min=1, help="Folds of cross-validation; 1 judges by progressive error.")] = 5,
+    folds: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Folds of cross-validation; 1 judges by progressive error, epoch methods by training error."
+        ),
+    ] = 5,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
     select: Annotated[Select, typer.Option(help="Least error, or sparsest within one standard error.")] = Select.ERROR,
     shuffle: Annotated[

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparseoco.commit import committed
+from sparseoco.learners import ALGORITHMS
 from sparseoco.report.results import Results
 from sparseoco.report.wording import parameters
 from sparseoco.selection import COMPLETE, Candidate, candidates
@@ -22,8 +23,9 @@ class Standing(NamedTuple):
     """A configuration's means over folds at its best epoch (the chosen one's: at the chosen epoch).
 
     `error` and `standard_error` are those of `sparseoco.selection`. `online_error` and `online_loss` are the first
-    epoch's progressive ones: later epochs predict documents that were learned before. `seconds` is the sum over folds
-    and epochs. Ranks count from 1, by error, then fewer nonzeros; what did not finish has none.
+    epoch's progressive ones: later epochs predict documents that were learned before, and so does every epoch of an
+    algorithm that `holds_documents`, which has none. `seconds` is the sum over folds and epochs. Ranks count from 1, by
+    error, then fewer nonzeros; what did not finish has none.
     """
 
     rank: int | None
@@ -47,6 +49,11 @@ class Standing(NamedTuple):
     seconds: float | None
     label: str
     """The parameters that differ between the configurations of its algorithm (all where none does), for people."""
+
+
+def holds_documents(algorithm: str) -> bool:
+    """Whether an algorithm is judged, where nothing is held out, on documents that it was trained on before."""
+    return algorithm in ALGORITHMS and ALGORITHMS[algorithm].driver != "stream"
 
 
 def standings(results: Results) -> list[Standing]:
@@ -126,7 +133,7 @@ def write_leaderboard(path: Path, table: Sequence[Standing]) -> None:
 def _standing(rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None) -> Standing:
     worst = max(rows, key=lambda row: _SEVERITY.get(row["status"], 5))
     here = [row for row in rows if at and row["epoch"] == at.epoch]
-    first = [row for row in rows if at and row["epoch"] == 1]
+    first = [row for row in rows if at and row["epoch"] == 1 and not holds_documents(row["algorithm"])]
     return Standing(
         rank=None,
         configuration=rows[0]["configuration"],

@@ -14,7 +14,14 @@ from sparseoco.commit import commit_bytes
 from sparseoco.report import wording
 from sparseoco.report.features import MAX_CLASSES, strongest
 from sparseoco.report.figures import curves_figure, kept_figure, sparsity_figure, styles
-from sparseoco.report.leaderboard import Standing, best_of_each, chosen_of, standings, write_leaderboard
+from sparseoco.report.leaderboard import (
+    Standing,
+    best_of_each,
+    chosen_of,
+    holds_documents,
+    standings,
+    write_leaderboard,
+)
 from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines
 from sparseoco.report.results import Results, read_results
 from sparseoco.report.story import baseline_error, tell
@@ -65,11 +72,12 @@ def render(results: Results, table: list[Standing]) -> str:
     """The page as text."""
     best, chosen = best_of_each(table), chosen_of(table)
     shown = [*best, *([chosen] if chosen and chosen not in best else [])]
+    online = [standing for standing in shown if not holds_documents(standing.algorithm)]
     style = styles(s.algorithm for s in table)
     baseline = baseline_error(results)
     classes = results.run.corpus.classes
     plots = {
-        "curves": _plot("curves", "Mistakes made so far against documents seen", curves_figure(results, shown, style)),
+        "curves": _plot("curves", "Mistakes made so far against documents seen", curves_figure(results, online, style)),
         "sparsity": _plot(
             "sparsity", "Error against nonzero weights", sparsity_figure(table, style, baseline, results.held_out)
         ),
@@ -87,11 +95,12 @@ def render(results: Results, table: list[Standing]) -> str:
         "table": table,
         "shown": shown,
         "held_out": results.held_out,
+        "trained_on": sorted({s.algorithm for s in shown} - {s.algorithm for s in online}),
         "unfinished": [s for s in table if s.rank is None],
         "style": style,
         "weights_total": results.run.corpus.features * (1 if len(classes) == 2 else len(classes)),
         "plots": plots if any(s.rank is not None for s in table) else {},
-        "has_curves": results.curves.num_rows > 0,
+        "has_curves": results.curves.num_rows > 0 and bool(online),
         "has_kept": results.kept.num_rows > 0,
         "regret": lines,
         "distant_bounds": distant(lines),

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from sparseoco.report.features import used_features
-from sparseoco.report.leaderboard import Standing, chosen_of
+from sparseoco.report.leaderboard import Standing, chosen_of, holds_documents
 from sparseoco.report.results import Results
 from sparseoco.report.wording import duration, integer, percent, percent_with_error, plural
 
@@ -66,10 +66,13 @@ def tell(results: Results, table: list[Standing]) -> Story:
 
     baseline, error = baseline_error(results), chosen.error
     headline = f"A linear classifier learned to {task} from {plural(corpus.rows, 'document')}"
-    unseen = "those kept aside" if results.held_out else "them before learning them"
-    headline += f", and is wrong on {percent_with_error(error, chosen.standard_error)} of {unseen}."
+    own = holds_documents(chosen.algorithm) and not results.held_out
+    kept = "those kept aside" if results.held_out else "them before learning them"
+    judged = "them after learning from them" if own else kept
+    headline += f", and is wrong on {percent_with_error(error, chosen.standard_error)} of {judged}."
     sentences = []
-    tiles = [Tile(percent_with_error(error, chosen.standard_error), "wrong on unseen documents")]
+    label = "wrong on documents it was trained on" if own else "wrong on unseen documents"
+    tiles = [Tile(percent_with_error(error, chosen.standard_error), label)]
     if baseline is not None:
         compared = "would be wrong on" if error < baseline else "would do no worse, being wrong on"
         sentences.append(f"Always answering {_largest(results)} {compared} {percent(baseline)}.")

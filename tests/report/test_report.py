@@ -7,6 +7,7 @@ import pytest
 from sparseoco.errors import InputError, StorageError
 from sparseoco.report import leaderboard_table, read_results, standings, summary_markdown, write_report
 from sparseoco.report.leaderboard import _labels, best_of_each, pareto_front
+from tests.report import synthetic
 from tests.report.synthetic import write_run
 
 TEN = tuple((f"class {k}", 1500 - 140 * k) for k in range(10))
@@ -108,6 +109,18 @@ def test_other_shapes_of_run(tmp_path, shape, expected):
     assert expected in " ".join(write_report(write_run(tmp_path, **shape)).read_text().split())
     assert leaderboard_table(tmp_path)
     assert summary_markdown(tmp_path)
+
+
+def test_errors_on_documents_a_method_was_trained_on_are_said_to_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic, "ALGORITHMS", {"caos-erm": "R", "fobos": "eta0"})
+    own = _without_plotly(write_report(write_run(tmp_path, folds=1, epochs=1)).read_text())
+    assert "those of caos-erm are of documents it was" in " ".join(own.split())
+    rows = leaderboard_table(tmp_path)
+    table = standings(read_results(tmp_path))
+    assert {s.algorithm: s.online_error is None for s in table if s.rank} == {"caos-erm": True, "fobos": False}
+    assert rows
+    chosen = next(s for s in table if s.chosen)
+    assert ("wrong on documents it was trained on" in own) == (chosen.algorithm == "caos-erm")
 
 
 def test_a_run_with_results_only_is_reported_too(tmp_path):
