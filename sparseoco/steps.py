@@ -21,7 +21,6 @@ from sparseoco.config import Configuration, RunFile, SearchOptions
 from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
 from sparseoco.ingest import ingest
-from sparseoco.learners import find_algorithm
 from sparseoco.manifest import Manifest
 from sparseoco.metrics import SEARCH_TABLES, write_table
 from sparseoco.model import Model
@@ -300,7 +299,7 @@ def _store_of(run: Path, corpus: dict[str, Any], folder: Path | None) -> Store:
 
 
 def _asked_for(table: Sequence[Standing], numbers: Sequence[int] | None) -> list[Configuration]:
-    """The configurations of these numbers; or the best of each algorithm that learns from a stream."""
+    """The configurations of these numbers; or the best of each algorithm."""
     known = {
         standing.configuration: Configuration(
             number=standing.configuration, algorithm=standing.algorithm, parameters=standing.parameters
@@ -312,8 +311,7 @@ def _asked_for(table: Sequence[Standing], numbers: Sequence[int] | None) -> list
             raise InputError(f"There is no configuration {number}: they are numbered 0 to {max(known)}.")
     if numbers:
         return [known[number] for number in dict.fromkeys(numbers)]
-    best = [known[standing.configuration] for standing in best_of_each(table)]
-    chosen = [configuration for configuration in best if find_algorithm(configuration.algorithm).driver == "stream"]
+    chosen = [known[standing.configuration] for standing in best_of_each(table)]
     if not chosen:
-        raise InputError("No configuration that learns from a stream came through: there is no regret to show.")
+        raise InputError("No configuration came through: there is no regret to show.")
     return chosen

@@ -95,21 +95,7 @@ class CoordinatesOnCluster:
 
 def _play(description: dict[str, Any], store: str, columns: str, before: str | None, target: str) -> None:
     """An epoch, on a worker: from the state of the last one to its own."""
-    block = Block.model_validate(description)
-    problem = problem_of(block, Store.open(store))
-    features = Store.open(columns)
-    corpus = corpus_of(features)
-    indptr, rows, counts, _ = corpus.whole()
-    labels = labels_of(features)
-    method = Coordinates(
-        ColumnMajor(indptr, rows, counts, labels),
-        problem.configurations,
-        loss=problem.loss,
-        positive=problem.positive,
-        seed=block.setting.seed,
-        kept=_kept(block, labels.size),
-        rest=corpus.rest,
-    )
+    method = coordinates_of(Block.model_validate(description), Store.open(store), Store.open(columns))
     if before is not None:
         with read_checkpoint(Path(before)) as (described, read):
             for name, array in method.state().items():
@@ -119,6 +105,21 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
     method.play(lambda share: end_with_worker())
     arrays = method.state() | {"examples": np.array(method.examples), "weights": method.weights()}
     write_checkpoint(Path(target), {"epoch": method.epoch}, arrays.items())
+
+
+def coordinates_of(block: Block, store: Store, columns: Store) -> Coordinates:
+    """A block before its first epoch, on a worker, over the store by columns."""
+    problem, corpus, labels = problem_of(block, store), corpus_of(columns), labels_of(columns)
+    indptr, rows, counts, _ = corpus.whole()
+    return Coordinates(
+        ColumnMajor(indptr, rows, counts, labels),
+        problem.configurations,
+        loss=problem.loss,
+        positive=problem.positive,
+        seed=block.setting.seed,
+        kept=_kept(block, labels.size),
+        rest=corpus.rest,
+    )
 
 
 def _kept(block: Block, n_rows: int) -> NDArray[np.bool_]:

@@ -1,7 +1,6 @@
 """The minima that learners are compared with, over the first T rounds of a stream."""
 
 import math
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from sparseoco.commit import committed
-from sparseoco.errors import StorageError
+from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.optimum import Optimum, Problem, minimise
 from sparseoco.passes import Csr, Floats, LocalPasses, Passes
 from sparseoco.regret.comparator import Comparator
 from sparseoco.regret.weighed import WeighedPasses
+
+LEAST = 1e-6
 
 
 class Solution(NamedTuple):
@@ -28,21 +28,22 @@ class Solution(NamedTuple):
     def write(self, path: Path) -> None:
         """Commit it; of the weights what is not zero."""
         places = np.flatnonzero(self.weights)
-        shape, sums = np.array(self.weights.shape, np.int64), np.array([self.objective, self.gap])
-        with committed(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, places=places, values=self.weights.ravel()[places], shape=shape, sums=sums)
+        arrays = {
+            "places": places,
+            "values": self.weights.ravel()[places],
+            "shape": np.array(self.weights.shape, np.int64),
+            "sums": np.array([self.objective, self.gap]),
+        }
+        write_checkpoint(path, {}, arrays.items())
 
     @classmethod
     def read(cls, path: Path) -> "Solution":
         """What `write` left. Raises `StorageError` for a file that is not it."""
-        try:
-            with np.load(path) as file:
-                weights = np.zeros(file["shape"])
-                weights.ravel()[file["places"]] = file["values"]
-                objective, gap = file["sums"]
-                return cls(weights, float(objective), float(gap))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise StorageError(f"{path} is damaged: delete it and run again.") from error
+        with read_checkpoint(path) as (_, read):
+            weights = np.zeros(read("shape"))
+            weights.ravel()[read("places")] = read("values")
+            objective, gap = read("sums")
+            return cls(weights, float(objective), float(gap))
 
 
 def passes_of_seen(rows: Csr, n_features: int) -> tuple[LocalPasses, NDArray[np.int64]]:
@@ -71,7 +72,7 @@ def find_optima(
     The comparators differ in λ alone; `starts` are (features, outputs) each; `positive` has the class of each output.
     """
     T = passes.span.stop - passes.span.start
-    alphas = [comparator.lam * T for comparator in comparators]
+    alphas = [comparator.alpha(T) for comparator in comparators]
     found = _solve(passes, loss, positive, comparators[0], alphas, np.hstack(starts), tol)
     shape = starts[0].shape
     return [
@@ -83,14 +84,20 @@ def find_optima(
 def find_weighed_optimum(
     passes: Passes, loss: str, positive: Sequence[int], comparator: Comparator, start: Floats, tol: float, h: Floats
 ) -> Solution:
-    """The optimum of λ·Σ_i h_i|w_i| for the h (features, outputs) that a learner has summed up, output by output."""
+    """The optimum of λ·Σ_i h_i|w_i| for the h (features, outputs) that a learner has summed up, output by output.
+
+    An h_i of less than `LEAST` times the largest of its output counts as that: where a learner was sure of every
+    example of a feature its h is next to 0 (1e-148 was seen), such weights are as good as free, and their optimum would
+    be certified by slopes of 1e-148 only. What regret is said to be is the less for it, for the objective compared
+    with is the greater.
+    """
     T = passes.span.stop - passes.span.start
-    mean = h / T
+    mean = np.maximum(h, LEAST * h.max(axis=0)) / T
     weights, objective, gap = np.zeros_like(start), 0.0, 0.0
     for i, own in enumerate(positive):
         weighed = WeighedPasses(passes, mean[:, i])
         begin = (start * mean)[:, i : i + 1]
-        found = _solve(weighed, loss, [own], comparator, [comparator.lam * T], begin, tol)
+        found = _solve(weighed, loss, [own], comparator, [comparator.alpha(T)], begin, tol)
         weights[:, i] = found.weights[0] * weighed.inverse
         objective, gap = objective + float(found.objective[0]), gap + float(found.gap[0])
     return Solution(weights, objective, gap)

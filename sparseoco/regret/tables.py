@@ -15,6 +15,10 @@ REGRET = pa.schema(
         ("parameters", pa.string()),  # canonical JSON
         ("objective", pa.string()),  # whose minimum `optimum` is, over the first T rounds
         ("T", pa.int64()),
+        ("epoch", pa.int32()),  # of epoch methods, whose loss in a round is H, the sum over all examples
+        ("passes", pa.float64()),  # times they have gone through the examples, rounds counted
+        ("epoch_objective", pa.float64()),  # H at the end of the epoch
+        ("suboptimality", pa.float64()),  # less its minimum
         ("learner_loss", pa.float64()),  # Σ_{t≤T} f_t(w_t) + ψ_t(w_t)
         ("exact", pa.bool_()),  # whether ψ_t(w_t) was added up in every round
         ("penalty_error", pa.float64()),  # what the sampled sum of ψ_t(w_t) leaves open; 0 where exact
@@ -36,6 +40,11 @@ SLOPES = pa.schema(
         ("T", pa.int64()),  # of the last mark
         ("regret", pa.float64()),
         ("per_round", pa.float64()),
+        ("epoch", pa.int32()),  # this and the next four of epoch methods, at the end of the last epoch
+        ("passes", pa.float64()),
+        ("epoch_objective", pa.float64()),
+        ("suboptimality", pa.float64()),
+        ("suboptimality_open", pa.float64()),  # the true minimum of H is at most this much lower
         ("open", pa.float64()),  # gap and penalty_error of the last mark
         ("exact", pa.bool_()),
         ("slope", pa.float64()),  # of log regret against log T, least squares over the later half of the marks
@@ -68,6 +77,9 @@ def slope_row(marks: Sequence[Row], bound: Bound | NoBound, status: str, reason:
         return row
     last = marks[-1]
     row |= {name: last[name] for name in ("T", "regret", "exact", "bound")}
+    if last.get("epoch"):
+        row |= {name: last[name] for name in ("epoch", "passes", "epoch_objective", "suboptimality")}
+        row["suboptimality_open"] = last["gap"] / last["T"]
     row |= {"per_round": last["regret"] / last["T"], "open": last["gap"] + last["penalty_error"]}
     if last["bound"]:
         row["bound_share"] = last["regret"] / last["bound"]
