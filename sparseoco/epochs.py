@@ -15,9 +15,8 @@ from sparseoco.coordinates import ColumnMajor, Coordinates, column_major
 from sparseoco.drivers.epoch import DRAW, ROW_SIZES, Sampled
 from sparseoco.drivers.kernels import MEASURE
 from sparseoco.errors import InputError
-from sparseoco.examples import checked_labels, checked_rows
+from sparseoco.examples import checked_labels, checked_rows, outputs_of
 from sparseoco.grid import Grid, expand
-from sparseoco.learner import outputs_of
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.definition import Algorithm
 from sparseoco.losses import Loss, find_loss

@@ -1,4 +1,4 @@
-"""Checks of the rows, labels and weights a user hands over, before any of them is learned."""
+"""Checks of the rows, labels, weights and classes a user hands over, before any of them is learned."""
 
 from collections.abc import Collection
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sparseoco.errors import InputError
+from sparseoco.losses import Loss
 
 
 def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> sp.csr_matrix:
@@ -81,3 +82,23 @@ def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtyp
     if not (values.max(initial=0) <= largest and values.min(initial=0) >= -largest):  # NaN is neither
         raise InputError(f"weights hold NaN, an infinity or a value too large for {dtype}.")
     return values
+
+
+def outputs_of(loss: Loss, n_classes: int | None) -> tuple[int, str]:
+    """Columns a configuration, and the response of its margins (a function of `drivers.outputs`), for so many classes.
+
+    None is regression. Raises `InputError` where the loss has no meaning for them.
+    """
+    if n_classes is None:
+        if not loss.regression:
+            raise InputError(
+                f"loss={loss.name!r} needs classes: set n_classes, or choose loss='squared' for regression."
+            )
+        return 1, "regression"
+    if isinstance(n_classes, bool) or int(n_classes) != n_classes or n_classes < 1:
+        raise InputError(f"n_classes={n_classes!r} must be a whole number of at least 1, or None for regression.")
+    if loss.joint and n_classes <= 2:
+        raise InputError(f"loss={loss.name!r} needs more than two classes: two are told apart by loss={loss.joint!r}.")
+    if n_classes > 2:
+        return int(n_classes), "joint" if loss.joint else "one_vs_rest"
+    return 1, "binary"

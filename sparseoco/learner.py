@@ -9,11 +9,11 @@ import numpy as np
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.drivers.columns import Columns, Rows
 from sparseoco.errors import InputError, StorageError
-from sparseoco.examples import checked_labels, checked_rows, checked_weights
+from sparseoco.examples import checked_labels, checked_rows, checked_weights, outputs_of
 from sparseoco.grid import Grid, expand
 from sparseoco.history import History
 from sparseoco.learners import find_algorithm
-from sparseoco.losses import Loss, find_loss
+from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
 
 FORMAT = 4
@@ -389,23 +389,6 @@ def bytes_per_column(
     definition = find_algorithm(algorithm).under(penalty_)
     rule = definition.rule(loss_, penalty_, definition.configuration(parameters or {}))
     return n_features * (len(rule.slots) * _dtype(dtype).itemsize + rule.stamped)
-
-
-def outputs_of(loss: Loss, n_classes: int | None) -> tuple[int, str]:
-    """Columns a configuration, and the response of its margins."""
-    if n_classes is None:
-        if not loss.regression:
-            raise InputError(
-                f"loss={loss.name!r} needs classes: set n_classes, or choose loss='squared' for regression."
-            )
-        return 1, "regression"
-    if isinstance(n_classes, bool) or int(n_classes) != n_classes or n_classes < 1:
-        raise InputError(f"n_classes={n_classes!r} must be a whole number of at least 1, or None for regression.")
-    if loss.joint and n_classes <= 2:
-        raise InputError(f"loss={loss.name!r} needs more than two classes: two are told apart by loss={loss.joint!r}.")
-    if n_classes > 2:
-        return int(n_classes), "joint" if loss.joint else "one_vs_rest"
-    return 1, "binary"
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:

@@ -27,8 +27,8 @@ def candidates(metrics: Sequence[dict[str, Any]]) -> list[Candidate]:
     """Every (configuration, epoch) that came through in all its folds, best first.
 
     The error is the held-out error, or the progressive error where nothing was held out; an epoch method's progressive
-    error is that of the documents it was trained on, lower than what is to be expected of others. Its standard error is the
-    deviation between folds over √k, or √(e(1 − e)/n) where there is one.
+    error is that of the documents it was trained on, lower than what is to be expected of others. The standard error
+    is the deviation between folds over √k, or √(e(1 − e)/n) where there is one.
     """
     groups: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     for row in metrics:

@@ -132,7 +132,7 @@ CAOS_ERM = Algorithm(
         Parameter(
             "placement",
             PLACEMENTS[0],
-            "who plays the rounds: one worker, or each a share of them, on a run of the examples or on every so-manyth",
+            "who plays the rounds: one worker, or parts of them, each on a run of the examples or on every so-manyth",
             one_of(*PLACEMENTS),
             choices=PLACEMENTS,
             static=True,
