@@ -6,6 +6,7 @@ here or elsewhere, gives the same files or finds them there.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.course import Course, Report
 from sparseoco.cluster.packing import state_bytes
 from sparseoco.cluster.states import keep_state, take_up
+from sparseoco.errors import StorageError
 from sparseoco.shards import Store
 
 LOOK_SECONDS = 0.5  # between two looks at the clock and at whether to stop
@@ -47,8 +49,8 @@ def run_block(
     """Run a block to the last of `legs`, committing its cell at each where it is not there already.
 
     `report` is told how many rows of the stream lie behind. `goes_on` says that the block or a part of
-    it will be asked for from there. Gives False if `stopped` said so before the end; its state is kept then. Raises
-    `StorageError` for a shard that cannot be trusted or a disk that is full.
+    it will be asked for from there. Gives False if `stopped` said so before the end; its state is kept then, where the
+    disk has room for it. Raises `StorageError` for a shard that cannot be trusted or a disk without room for a cell.
     """
     wanted = [leg for leg in legs if not cell_path(folders.cells, block, leg).exists()]
     if not wanted:
@@ -67,14 +69,23 @@ def run_block(
                 continue
             looked, stop = now, stopped()
             if _pays(now - kept, cost, asked_for=stop):
-                keep_state(folders.states, course)
+                _keep(folders, course)
                 kept = time.monotonic()
             if stop:
                 return False
         write_cell(cell_path(folders.cells, block, leg), block, leg, course.tables(corpus, store))
     if goes_on and _pays(time.monotonic() - kept, cost, asked_for=True):
-        keep_state(folders.states, course)
+        _keep(folders, course)
     return True
+
+
+def _keep(folders: Folders, course: Course) -> None:
+    """Keep a state, where there is room: without it the stream is played again, to the same results.
+
+    Cells are far smaller; a disk that has no room for one either stops the search.
+    """
+    with suppress(StorageError):
+        keep_state(folders.states, course)
 
 
 def _pays(lost: float, cost: float, *, asked_for: bool) -> bool:
