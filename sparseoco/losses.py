@@ -1,8 +1,9 @@
 """The losses ℓ(z, y) of a margin z = ⟨w, x⟩: each formula once, as scalar functions for compiled loops.
 
-A loss of one margin gives `value(z, y)` and `slope(z, y)` = dℓ/dz; a classification loss takes y = ±1, a regression
-loss any number. With more than two classes such a loss is applied one-vs-rest: class k sees y = +1 on its own
-examples and −1 on all others, and the loss of a row is the sum over the classes.
+A loss of one margin gives `value(z, y)`, `slope(z, y)` = dℓ/dz and, where it has one, `curvature(z, y)` = d²ℓ/dz²; a
+classification loss takes y = ±1, a regression loss any number. With more than two classes such a loss is applied
+one-vs-rest: class k sees y = +1 on its own examples and −1 on all others, and the loss of a row is the sum over the
+classes.
 
 A joint loss has a margin z_k = ⟨w_k, x⟩ a class and is one loss of them all: `value(z, u, first, stop, truth)` reads
 ``z[first:stop]``, writes the slopes dℓ/dz_k into the same places of `u` and gives ℓ; `truth` is the place of the true
@@ -38,6 +39,13 @@ def logistic_slope(z, y):
 
 
 @register_jitable
+def logistic_curvature(z, y):
+    """σ(z)(1 − σ(z)) = e/(1 + e)², e = exp(−|z|)."""
+    e = exp_of_negative(-abs(z))
+    return e / ((1.0 + e) * (1.0 + e))
+
+
+@register_jitable
 def hinge_value(z, y):
     """max(0, 1 − yz)."""
     m = 1.0 - y * z
@@ -65,6 +73,12 @@ def squared_hinge_slope(z, y):
 
 
 @register_jitable
+def squared_hinge_curvature(z, y):
+    """2 where yz < 1, else 0."""
+    return 2.0 if y * z < 1.0 else 0.0
+
+
+@register_jitable
 def squared_value(z, y):
     """½(z − y)²."""
     return 0.5 * (z - y) * (z - y)
@@ -74,6 +88,12 @@ def squared_value(z, y):
 def squared_slope(z, y):
     """z − y."""
     return z - y
+
+
+@register_jitable
+def squared_curvature(z, y):
+    """1."""
+    return 1.0
 
 
 @register_jitable
@@ -117,6 +137,13 @@ def smoothed_hinge_slope(z, y, width):
     """−y·min(1, max(0, (1 − yz)/μ))."""
     m = 1.0 - y * z
     return 0.0 if m <= 0.0 else (-y * m / width if m < width else -y)
+
+
+@register_jitable
+def smoothed_hinge_curvature(z, y, width):
+    """1/μ where 0 < 1 − yz < μ, else 0."""
+    m = 1.0 - y * z
+    return 1.0 / width if 0.0 < m < width else 0.0
 
 
 @register_jitable
@@ -166,6 +193,8 @@ class Loss:
     """For a joint loss: the loss of one margin that two classes need instead."""
     conjugate: Callable[[Any], Any] | None = None
     """ℓ*(u) = sup_z uz − ℓ(z, y) at slopes u that ℓ can have; for regression without its term yu."""
+    curvature: Callable[[Any, Any], Any] | None = None
+    """d²ℓ/dz² of a loss that has one everywhere but at corners of its slope."""
 
 
 MARGIN_BOUND = 1e6  # a classifier this sure of anything is running away
@@ -182,6 +211,7 @@ LOSSES = {
             False,
             MARGIN_BOUND,
             conjugate=logistic_conjugate,
+            curvature=logistic_curvature,
         ),
         Loss("hinge", "max(0, 1 − yz)", hinge_value, hinge_slope, True, MARGIN_BOUND, conjugate=hinge_conjugate),
         Loss(
@@ -192,6 +222,7 @@ LOSSES = {
             True,
             MARGIN_BOUND,
             conjugate=squared_hinge_conjugate,
+            curvature=squared_hinge_curvature,
         ),
         Loss(
             "squared",
@@ -202,6 +233,7 @@ LOSSES = {
             NUMBER_BOUND,
             regression=True,
             conjugate=squared_conjugate,
+            curvature=squared_curvature,
         ),
         Loss("softmax", "log Σ_k exp(z_k) − z_y", softmax, None, False, MARGIN_BOUND, joint="logistic"),
         Loss(

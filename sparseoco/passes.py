@@ -13,7 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
+from sparseoco.coordinates import ColumnMajor, column_major
 from sparseoco.drivers.batch import ACCUMULATE, ACCUMULATE_SQUARES, MARGINS, RESPOND_SMOOTHED, loss_kernels
 from sparseoco.drivers.order import epoch_rows, gather
 from sparseoco.errors import InputError
@@ -162,6 +164,9 @@ class Passes(Protocol):
     def drop(self, totals: Totals) -> None:
         """Let go of what a pass left behind: its slopes are not wanted any more."""
 
+    def columns(self) -> ColumnMajor | None:
+        """The span by columns, where it is in the memory of this process; else None."""
+
 
 def leaf_bounds(span: Span, shape: Shape) -> list[tuple[int, int]]:
     """Positions of every leaf: a power of two of equal ranges, some of them empty in a tiny corpus."""
@@ -277,3 +282,14 @@ class LocalPasses:
 
     def drop(self, totals: Totals) -> None:
         """See `Passes.drop`; nothing is left on disk."""
+
+    def columns(self) -> ColumnMajor:
+        """See `Passes.columns`; a copy."""
+        found = list(chunks(self.source, self.span, self.span.start, self.span.stop))
+        if not found:
+            return column_major(csr_matrix((0, self.shape.n_features)), np.zeros(0))
+        sizes = np.concatenate([np.diff(indptr) for indptr, _, _, _ in found])
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        indices, counts, labels = (np.concatenate([part[i] for part in found]) for i in (1, 2, 3))
+        shape = (labels.size, self.shape.n_features)
+        return column_major(csr_matrix((counts, indices, indptr), shape=shape, copy=False), labels)

@@ -5,10 +5,32 @@ J = ±1, and h(x) = l1·‖x‖₁ + ½·l2·‖x‖² within |x_i| ≤ box. ``v
 and added in the order of the features.
 """
 
+from numba.extending import register_jitable
+
 from sparseoco.compiling import compiled
 from sparseoco.penalties import clip, soft
 
 SOURCES = ("penalties.py", "drivers/quadratic.py")
+
+
+@register_jitable
+def coordinate_minimum(x, slope, curvature, l1, l2, box):
+    """argmin_v slope·(v − x) + ½·curvature·(v − x)² + l1·|v| + ½·l2·v² within |v| ≤ box."""
+    return clip(soft(curvature * x - slope, l1) / (curvature + l2), box)
+
+
+@register_jitable
+def least_subgradient(x, slope, l1, l2, box):
+    """Of the subgradients of slope·v + l1·|v| + ½·l2·v² within |v| ≤ box, at v = x, the nearest to 0."""
+    slope += l2 * x
+    if x > 0.0:
+        slope += l1
+    elif x < 0.0:
+        slope -= l1
+    else:
+        slope = soft(slope, l1)
+    outward = (x >= box and slope < 0.0) or (x <= -box and slope > 0.0)
+    return 0.0 if outward else slope
 
 
 def sweep(x, w, g, D, Q, J, l1, l2, box, v):
@@ -22,7 +44,7 @@ def sweep(x, w, g, D, Q, J, l1, l2, box, v):
             slope -= q[k] * v[k]
             curvature -= J[k] * q[k] * q[k]
         curvature = max(curvature, 1e-12 * D[i])
-        new = clip(soft(curvature * x[i] - slope, l1) / (curvature + l2), box)
+        new = coordinate_minimum(x[i], slope, curvature, l1, l2, box)
         step = new - x[i]
         if step != 0.0:
             x[i] = new
@@ -34,18 +56,10 @@ def steepest(x, w, g, D, Q, l1, l2, box, v, out):
     """The least subgradient of m at x into `out`: 0 in every place where x is optimal."""
     r = Q.shape[1]
     for i in range(x.shape[0]):
-        slope = g[i] + D[i] * (x[i] - w[i]) + l2 * x[i]
+        slope = g[i] + D[i] * (x[i] - w[i])
         for k in range(r):
             slope -= Q[i, k] * v[k]
-        if x[i] > 0.0:
-            slope += l1
-        elif x[i] < 0.0:
-            slope -= l1
-        else:
-            slope = soft(slope, l1)
-        if (x[i] >= box and slope < 0.0) or (x[i] <= -box and slope > 0.0):
-            slope = 0.0
-        out[i] = slope
+        out[i] = least_subgradient(x[i], slope, l1, l2, box)
 
 
 def model_change(new, x, w, g, D, Q, J, l1, l2, v, moved):

@@ -1,7 +1,7 @@
 """The offline optimum: the least regularised loss on all examples at once, with a certificate of how near it is."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from sparseoco.errors import InputError
 from sparseoco.examples import checked_labels, checked_rows
 from sparseoco.losses import find_loss
+from sparseoco.optimum.found import MAX_PASSES, TOLERANCE, Found
+from sparseoco.optimum.newton import Newton
 from sparseoco.optimum.problem import Problem
-from sparseoco.optimum.solver import MAX_PASSES, TOLERANCE, Solver
+from sparseoco.optimum.solver import Solver
 from sparseoco.passes import Floats, LocalPasses, Passes
 
-__all__ = ["MAX_PASSES", "TOLERANCE", "Optimum", "Problem", "Solver", "minimise", "offline_optimum", "solved"]
+__all__ = ["MAX_PASSES", "TOLERANCE", "Newton", "Optimum", "Problem", "Solver", "minimise", "offline_optimum", "solved"]
 
 
 class Optimum(NamedTuple):
@@ -102,27 +104,34 @@ def minimise(
     tol: float = TOLERANCE,
     max_passes: int = MAX_PASSES,
     start: Floats | None = None,
-    told: Callable[[Solver], None] = lambda solver: None,
 ) -> Optimum:
-    """The optimum of a problem over whatever `passes` go over: in one process or on a cluster, with the same bits.
+    """The optimum of a problem over whatever `passes` go over.
 
-    `start` is (features, columns), in the order of ``problem.columns``; `told` hears of every pass. Raises `InputError`
-    for a tolerance or a number of passes that has no meaning.
+    Rows that are in this process are gone over by columns, with proximal Newton steps (`Newton`); where they are
+    elsewhere, as on a cluster, passes are all there is (`Solver`). Both end at the same gap, certified by the same
+    pass.
+
+    `start` is (features, columns), in the order of ``problem.columns``. Raises `InputError` for a tolerance or a number
+    of passes that has no meaning.
     """
-    solver = Solver(passes, problem, tol=tol, max_passes=max_passes, start=start)
+    data = passes.columns()
+    solver: Newton | Solver
+    if data is None:
+        solver = Solver(passes, problem, tol=tol, max_passes=max_passes, start=start)
+    else:
+        solver = Newton(passes, data, problem, tol=tol, max_passes=max_passes, start=start)
     while solver.active:
         solver.step()
-        told(solver)
-    return solved(solver, problem)
+    return solved(solver.columns, problem)
 
 
-def solved(solver: Solver, problem: Problem) -> Optimum:
-    """What a solver has found so far, by α."""
+def solved(columns: Sequence[Found], problem: Problem) -> Optimum:
+    """What a solver has found so far, by α, from its columns."""
     shape = (len(problem.alphas), len(problem.positive))
-    weights = np.stack([column.best for column in solver.columns]).reshape(*shape, -1)
+    weights = np.stack([column.best for column in columns]).reshape(*shape, -1)
 
     def by_alpha(name: str) -> NDArray[Any]:
-        return np.array([getattr(column, name) for column in solver.columns]).reshape(shape)
+        return np.array([getattr(column, name) for column in columns]).reshape(shape)
 
     return Optimum(
         weights[:, 0] if shape[1] == 1 else weights.transpose(0, 2, 1).copy(),

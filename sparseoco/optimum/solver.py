@@ -21,49 +21,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.drivers.quadratic import INNER
-from sparseoco.errors import InputError
-from sparseoco.optimum.certificate import certify
+from sparseoco.optimum.found import (
+    MAX_PASSES,
+    NARROWING,
+    STEEPNESS,
+    TOLERANCE,
+    WIDEST,
+    Found,
+    Look,
+    Step,
+    checked_ends,
+    look,
+)
 from sparseoco.optimum.metric import Metric, pairs_of
 from sparseoco.optimum.problem import Problem
-from sparseoco.optimum.regulariser import Regulariser
 from sparseoco.optimum.subproblem import minimise_model
-from sparseoco.passes import Floats, Passes, Question, Totals
+from sparseoco.passes import Floats, Passes
 
-DECREASE = 1e-4
-ROUNDING = 1e-9  # of the objective at 0: smaller differences of sums have few digits left
 SHORTEST = 1e-10  # the step below which a direction is given up
-TOLERANCE, MAX_PASSES = 1e-6, 2000
-STEEPNESS = {"logistic": 0.25, "squared": 1.0, "squared_hinge": 2.0, "hinge": 1.0}
-"""The largest ℓ''; of the rounded hinge, times the width of its corner."""
 SOLVER_BYTES = 2 << 30  # of vectors of features kept in this process at a time
 VECTORS = 6  # of a column, beside its pairs
-WIDEST, NARROWING = 1.0, 0.25
-ROUNDED = 0.5  # the hinge's corner is made sharper once the rounding has this share of the gap
 
 
-@dataclass(eq=False)
-class Column:
+@dataclass(eq=False, kw_only=True)
+class Column(Found):
     """One problem and where its solver stands. Vectors are (features,); sums are of the loss that is minimised."""
 
-    positive: int
-    h: Regulariser
     metric: Metric
-    trial: Floats
     w: Floats
     g: Floats
-    best: Floats
-    width: float = 0.0  # of the hinge's corner
     loss_sum: float = np.inf
-    at_zero: float = 0.0  # the objective there
     direction: Floats = field(default_factory=lambda: np.zeros(0))
     decrease: float = 0.0  # Δ
     t: float = 1.0
     refused: int = 0  # trials since w was taken
-    objective: float = np.inf  # of the best point seen, of the loss itself
-    dual: float = -np.inf
-    passes: int = 0
-    done: bool = False
-    converged: bool = False
 
     SCALARS = (
         "width",
@@ -78,15 +69,8 @@ class Column:
         "done",
         "converged",
     )
-    history: Floats = field(default_factory=lambda: np.zeros((0, 3)))
-    """(passes, 3): the least objective, the greatest dual and the nonzeros of the best point, after every pass."""
 
     VECTORS = ("trial", "w", "g", "best", "direction", "history")
-
-    @property
-    def gap(self) -> float:
-        """How far above the optimum `best` can be; rounding may make it less than 0, which it is not."""
-        return max(0.0, self.objective - self.dual)
 
     def rest(self) -> None:
         """Keep the result alone."""
@@ -112,15 +96,14 @@ class Solver:
         max_passes: int = MAX_PASSES,
         start: Floats | None = None,
     ) -> None:
-        if not 0.0 < tol < 1.0:
-            raise InputError(f"tol={tol!r} must be between 0 and 1.")
-        if isinstance(max_passes, bool) or max_passes != int(max_passes) or max_passes < 1:
-            raise InputError(f"max_passes={max_passes!r} must be a whole number of at least 1.")
+        checked_ends(tol, max_passes)
         self.passes, self.loss, self.tol, self.max_passes, self.start = passes, problem.loss, tol, max_passes, start
         q = passes.squares()
         q[q == 0.0] = 1.0  # of features that no example has: their weights stay 0
         nowhere = np.zeros(q.size)
-        self.columns = [Column(p, h, Metric(q), nowhere, nowhere, nowhere, nowhere) for p, h in problem.columns]
+        self.columns = [
+            Column(p, h, nowhere, nowhere, metric=Metric(q), w=nowhere, g=nowhere) for p, h in problem.columns
+        ]
         self._width = max(1, SOLVER_BYTES // (8 * q.size * (2 * pairs_of(q.size) + VECTORS)))
         if self.loss == "hinge":
             for column in self.columns:
@@ -134,38 +117,15 @@ class Solver:
     def step(self) -> None:
         """One pass at every active column's trial point, and their next ones."""
         active = self.active
-        trials = np.stack([column.trial for column in active], axis=1)
-        question = Question(
-            self.loss,
-            tuple(column.positive for column in active),
-            tuple(column.width for column in active) if self.loss == "hinge" else (),
-        )
-        totals = self.passes.totals(trials, question)
-        gradients = [np.ascontiguousarray(totals.gradient[:, c]) for c in range(len(active))]
-        inner = np.array([INNER(g, column.trial) for g, column in zip(gradients, active, strict=True)])
-        certificate = certify(self.passes, totals, question, inner, [column.h for column in active])
-        self.passes.drop(totals)
-        for c, column in enumerate(active):
-            self._advance(column, gradients[c], totals, c, certificate.dual[c], certificate.slack[c])
-            column.done = column.done or column.passes >= self.max_passes
+        for column, seen in zip(active, look(self.passes, self.loss, active, self.tol, self.max_passes), strict=True):
+            if not column.done:
+                self._advance(column, seen)
             if column.done:
                 column.rest()
 
-    def _advance(self, column: Column, g: Floats, totals: Totals, c: int, dual: float, slack: float) -> None:
+    def _advance(self, column: Column, seen: Look) -> None:
         """What one column makes of a pass at its trial point."""
-        loss_sum, penalty = float(totals.loss_sum[c]), column.h.value(column.trial)
-        objective = float(totals.exact_sum[c]) + penalty
-        column.passes += 1
-        if column.passes == 1:
-            column.at_zero = objective
-        column.dual = max(column.dual, float(dual))
-        if objective < column.objective:
-            column.objective, column.best = objective, column.trial
-        now = np.array([[column.objective, column.dual, float(np.count_nonzero(column.best))]])
-        column.history = np.concatenate([column.history, now])
-        if column.gap <= self.tol * column.at_zero:
-            column.done = column.converged = True
-            return
+        g = seen.g
         if self.start is not None and column.passes == 1:
             column.trial = np.ascontiguousarray(self.start[:, self.columns.index(column)])
             return
@@ -173,15 +133,12 @@ class Solver:
             step = column.trial - column.w
             column.metric.add(step, g - column.g)
             change = column.h.change(column.trial, column.w)
-            most = INNER(g, step) + change  # F(trial) − F(w) at most, F being convex
-            rise = loss_sum - column.loss_sum + change
-            if abs(rise) <= ROUNDING * column.at_zero:  # too small to be seen in sums: by the slopes at both ends
-                rise = 0.5 * (most + INNER(column.g, step) + change)
-            if not min(most, rise) <= DECREASE * column.t * column.decrease:
-                self._refuse(column, rise)
+            taken = Step(seen.loss_sum - column.loss_sum, INNER(column.g, step), INNER(g, step), change)
+            if not taken.descends(column.t * column.decrease, column.at_zero):
+                self._refuse(column, taken.rise(column.at_zero))
                 return
-        column.w, column.g, column.loss_sum, column.refused = column.trial, g, loss_sum, 0
-        if column.width and slack >= ROUNDED * (objective - dual):
+        column.w, column.g, column.loss_sum, column.refused = column.trial, g, seen.loss_sum, 0
+        if seen.rounded:
             # The next pass is at the same point, of the loss with the sharper corner.
             column.width *= NARROWING
             column.metric.forget()

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sparseoco.coordinates import ColumnMajor
 from sparseoco.passes import Floats, Passes, Question, Totals
 
 
@@ -36,3 +37,12 @@ class WeighedPasses:
     def drop(self, totals: Totals) -> None:
         """See `Passes.drop`."""
         self.passes.drop(totals)
+
+    def columns(self) -> ColumnMajor | None:
+        """See `Passes.columns`; a copy."""
+        found = self.passes.columns()
+        return (
+            None
+            if found is None
+            else found._replace(counts=found.counts * np.repeat(self.inverse, np.diff(found.indptr)))
+        )

@@ -11,7 +11,6 @@ from distributed import Client
 from scipy.sparse import csr_matrix
 from typer.testing import CliRunner
 
-from sparseoco import offline_optimum
 from sparseoco.checkpoints import write_checkpoint
 from sparseoco.cli import app
 from sparseoco.cluster import optimum as module
@@ -19,7 +18,7 @@ from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.optimum import OptimumOptions, model_folder, run_optimum
 from sparseoco.cluster.passes import ClusterPasses
 from sparseoco.model import Model
-from sparseoco.optimum import Solver, solver
+from sparseoco.optimum import Optimum, Solver, solved, solver
 from sparseoco.passes import LocalPasses
 from sparseoco.shards import Store, read_shards
 from tests.stores import make_store
@@ -37,8 +36,16 @@ def small_store(folder: Path, **settings: Any) -> Path:
     return make_store(folder, rows=150, features=60, **settings)
 
 
-def expected(store: Path, **settings: Any) -> Any:
-    return offline_optimum(read_shards(store)[0], Store.open(store).labels(), **settings)
+def expected(store: Path, alpha: Any, tol: float, penalty: str = "l1") -> Optimum:
+    """By passes in this process, of one α or several."""
+    opened = Store.open(store)
+    alphas = alpha if isinstance(alpha, list) else [alpha]
+    problem = OptimumOptions(alphas=tuple(alphas), penalty=penalty).problem(opened.classes)
+    here = Solver(LocalPasses.of(read_shards(store)[0], opened.labels()), problem, tol=tol)
+    while here.active:
+        here.step()
+    found = solved(here.columns, problem)
+    return found if isinstance(alpha, list) else Optimum(*(part[0] for part in found))
 
 
 def weights(out: Path, alpha: float, features: int = 60) -> np.ndarray:
@@ -164,7 +171,7 @@ def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
     assert all(row["converged"] and row["relative_gap"] <= 1e-2 for row in rows)
     model = Model(model_folder(tmp_path / "out", 20.0))
     assert model.outputs == 3
-    whole = expected(store, alpha=20.0, tol=1e-2, penalty="elastic_net", n_classes=3)
+    whole = expected(store, alpha=20.0, tol=1e-2, penalty="elastic_net")
     assert model.description["objective"] == whole.objective
     assert model.description["nonzeros"] == np.count_nonzero(whole.weights)
 
