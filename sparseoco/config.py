@@ -128,7 +128,10 @@ class SearchOptions(_Table):
         min_length=1, description="A table an algorithm: parameter = values."
     )
     samples: int | None = Field(
-        None, ge=1, description="Draw this many configurations an algorithm; else the whole grid."
+        None,
+        ge=1,
+        le=MAX_CONFIGURATIONS,
+        description="Draw this many configurations an algorithm; else the whole grid.",
     )
     loss: str = "logistic"
     penalty: str = "l1"
@@ -234,6 +237,12 @@ class SearchOptions(_Table):
         for key, values in grid.items():
             if isinstance(values, Range):
                 raise InputError(f"{name}.{key} is a range: say how many to draw with `samples`, or list the values.")
+        size = math.prod(len(values) for values in grid.values() if isinstance(values, list))
+        if size > MAX_CONFIGURATIONS:
+            raise InputError(
+                f"The grid of {name} has {size:,} configurations, more than {MAX_CONFIGURATIONS:,}: draw some of them "
+                "with `samples`."
+            )
         return grid
 
 

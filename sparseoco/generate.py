@@ -132,7 +132,7 @@ def write_file(made: Made, planted: Planted, file: int, path: Path) -> int:
     size = -(-made.bytes // made.files)
     buffer = np.empty(min(BUFFER_BYTES, size) + ROOM, np.uint8)
     document = written = 0
-    with committed(path) as temporary, temporary.open("wb", buffering=0) as sink:
+    with committed(path) as temporary, temporary.open("wb") as sink:
         while written < size:
             documents, filled = make_documents(
                 made.seed, file, document, size - written, made.vocabulary, float(made.exponent),

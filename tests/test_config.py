@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from sparseoco.config import SearchOptions, load_run_file
 from sparseoco.errors import InputError
@@ -147,3 +148,9 @@ def test_random_draws_are_those_of_the_seed_and_within_the_range() -> None:
     assert 1e-4 < values[-1] <= 1e-3
     assert abs(values[100] - 1e-5) < 1e-5  # half of the draws below the middle of the logarithm
     assert {configuration.parameters["eta0"] for configuration in drawn} == {0.1, 1.0}
+
+
+def test_a_grid_that_nobody_would_live_to_see_is_refused_before_it_is_made() -> None:
+    wide = [0.001 * (i + 1) for i in range(400)]
+    with pytest.raises(ValidationError, match="fobos has 160,000 configurations, more than 100,000: draw some"):
+        SearchOptions.model_validate({"algorithms": {"fobos": {"lam": wide, "eta0": wide}}})

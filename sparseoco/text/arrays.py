@@ -96,8 +96,12 @@ class Reader:
             self._descriptor = os.open(path, os.O_RDONLY)
         except OSError as error:
             raise storage_error(error, path) from error
-        size = _header_size(os.pread(self._descriptor, 16, 0), path)
-        header = json.loads(os.pread(self._descriptor, size, 16))
+        try:
+            size = _header_size(os.pread(self._descriptor, 16, 0), path)
+            header = json.loads(os.pread(self._descriptor, size, 16))
+        except BaseException:
+            os.close(self._descriptor)
+            raise
         self.facts: dict[str, Any] = header["facts"]
         self._begin = 16 + size
         self._places = {
