@@ -8,7 +8,7 @@ demo: .venv/installed
 	$(BIN)/sparseoco demo
 
 test: .venv/installed-test lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal --benchmark-disable
 
 lint: .venv/installed-test
 	$(BIN)/ruff format --check .
