@@ -89,3 +89,11 @@ def cube_root(x):
     for _ in range(5):
         y = (2.0 * y + m / (y * y)) / 3.0
     return math.ldexp(y, q)
+
+
+@register_jitable
+def response(label, positive):
+    """y of a column: +1 for the class `positive` and −1 for all others, or the label itself where `positive` is −1."""
+    if positive < 0:
+        return float(label)
+    return 1.0 if label == positive else -1.0

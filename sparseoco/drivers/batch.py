@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sparseoco.compiling import compiled
+from sparseoco.functions import response
 from sparseoco.losses import Loss, hinge_value, smoothed_hinge_slope, smoothed_hinge_value
 
 SOURCES = ("functions.py", "losses.py", "drivers/batch.py")
@@ -56,17 +57,12 @@ def accumulate_squares(indices, counts, squares):
 
 
 def build_respond(value, slope):
-    """``respond``: losses and slopes of rows whose margins are known.
-
-    Column c takes the class ``positive[c]`` for y = +1 and all others for −1; −1 means that y is the label itself.
-    """
+    """``respond``: losses and slopes of rows whose margins are known, of the class ``positive[c]`` in column c."""
 
     def respond(z, labels, positive, slopes, loss_sum):
         for i in range(labels.shape[0]):
-            label = float(labels[i])
             for c in range(positive.shape[0]):
-                p = positive[c]
-                y = label if p < 0 else (1.0 if label == p else -1.0)
+                y = response(labels[i], positive[c])
                 loss_sum[c] += value(z[i, c], y)
                 slopes[i, c] = slope(z[i, c], y)
 
@@ -76,9 +72,8 @@ def build_respond(value, slope):
 def respond_smoothed(z, labels, positive, width, slopes, loss_sum, exact_sum):
     """As ``respond`` for the hinge with its corner rounded over ``width`` (columns,); the hinge goes to `exact_sum`."""
     for i in range(labels.shape[0]):
-        label = float(labels[i])
         for c in range(positive.shape[0]):
-            y = 1.0 if label == positive[c] else -1.0
+            y = response(labels[i], positive[c])
             loss_sum[c] += smoothed_hinge_value(z[i, c], y, width[c])
             exact_sum[c] += hinge_value(z[i, c], y)
             slopes[i, c] = smoothed_hinge_slope(z[i, c], y, width[c])

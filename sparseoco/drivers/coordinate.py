@@ -25,7 +25,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.compiling import compiled
-from sparseoco.functions import cube_root
+from sparseoco.functions import cube_root, response
 from sparseoco.learners.cao_rcd import observe, piece, weight
 from sparseoco.losses import Loss
 
@@ -201,11 +201,9 @@ def build_play(slope, predict, keep):
                     row = rows[e]
                     if kept[row]:
                         a = float(counts[e])
-                        label = float(labels[row])
                         z = margins[row]
                         for c in range(K):
-                            q = positive[c]
-                            y = label if q < 0 else (1.0 if label == q else -1.0)
+                            y = response(labels[row], positive[c])
                             g[b, c] += a * slope(z[0, c] + k * z[1, c], y)
             for b in range(size):
                 i = start + b

@@ -28,7 +28,7 @@ from sparseoco.drivers import outputs
 from sparseoco.drivers.order import key
 from sparseoco.drivers.stream import build_evaluate
 from sparseoco.drivers.tuples import LOAD, STORE
-from sparseoco.functions import mix
+from sparseoco.functions import mix, response
 from sparseoco.learners.caos_erm import drifted
 from sparseoco.learners.definition import Rule
 from sparseoco.losses import Loss
@@ -167,8 +167,7 @@ def build_play(tick, weight, observe, prox, parts, ticks, slope, bound, tuples):
                     for c in range(columns):
                         z[c] += a * x[i, c]
                 for c in range(columns):
-                    p = positive[c]
-                    y = float(labels[j]) if p < 0 else (1.0 if labels[j] == p else -1.0)
+                    y = response(labels[j], positive[c])
                     if diverged[c] == 0 and not abs(z[c]) <= bound:
                         diverged[c] = done + 1
                     z[c] = slope(z[c], y) - foretold[j, c]
