@@ -103,6 +103,7 @@ def train_epoch_block(client: Client, block: Block, store: Store, model: Path, w
         for epoch in range(1, block.setting.epochs + 1)
     ]
     if ends[-1]["status"] != "ok":
+        shutil.rmtree(work, ignore_errors=True)  # it would diverge again
         raise SparseocoError(
             f"{block.algorithm} {ends[-1]['reason']} with {block.configurations[0]}: choose a smaller R."
         )

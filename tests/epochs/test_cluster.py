@@ -239,3 +239,4 @@ def test_what_diverges_is_said(client: Client, tmp_path: Path) -> None:
         train_epoch_block(
             client, block_of(store, wild[:1]), store, tmp_path / "model", tmp_path / "work", lambda rows: None
         )
+    assert not (tmp_path / "work").exists()
