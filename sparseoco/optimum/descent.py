@@ -23,8 +23,8 @@ from sparseoco.optimum.regulariser import Regulariser
 from sparseoco.passes import Floats
 
 NEAR = 0.5  # of l1: features whose slope is less are not thought to pass it in one step; if they do, the next step sees
-TURNS = 10  # of coordinate descent and conjugate gradients
-RESIDUAL, SHARE, ITERATIONS = 0.03, 0.3, 200  # of conjugate gradients: no less than is left, a share of what may be
+TURNS = 3  # of coordinate descent and conjugate gradients
+RESIDUAL, SHARE, ITERATIONS = 0.1, 0.3, 30  # of conjugate gradients: no less than is left, a share of what may be
 HALVINGS = 12
 
 

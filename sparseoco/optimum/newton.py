@@ -11,8 +11,10 @@ Every column (a value of α and a class) is on its own: its bits do not depend o
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparseoco.coordinates import ColumnMajor
 from sparseoco.drivers.newton import newton_kernels
@@ -37,7 +39,7 @@ from sparseoco.passes import Floats, Passes
 SHORTEST = 2.0**-40  # the step below which rounding is all that is left
 FLOOR = {"hinge": 1e-3}  # of the largest ℓ'': the least that a row is taken to have
 LOWEST = 1e-12
-FORCING, FINEST, COARSEST = 0.9, 1e-3, 0.1
+FORCING, FINEST, COARSEST = 0.9, 1e-3, 0.3
 """How exactly a model is solved: a share of the subgradients at w that is the less the nearer the minimum is (Eisenstat
 & Walker 1996, Choosing the forcing terms in an inexact Newton method, choice 2)."""
 
@@ -69,7 +71,8 @@ class Newton:
         start: Floats | None = None,
     ) -> None:
         checked_ends(tol, max_passes)
-        self.passes, self.data, self.tol, self.max_passes, self.start = passes, data, tol, max_passes, start
+        self.passes, self.tol, self.max_passes, self.start = passes, tol, max_passes, start
+        self.data = data._replace(counts=_compact(data.counts))
         self.loss = find_loss(problem.loss)
         q = passes.squares()
         q[q == 0.0] = 1.0  # of features that no example has: their weights stay 0
@@ -97,6 +100,7 @@ class Newton:
             column.trial = np.ascontiguousarray(self.start[:, self.columns.index(column)])
         elif seen.rounded:
             column.width *= NARROWING  # the next pass is at the same point, of the loss with the sharper corner
+            column.left = 0.0
         else:
             found = self._next(column, seen.g)
             if found is None:
@@ -130,3 +134,12 @@ class Newton:
             t *= 0.5
             trial = w + t * direction
         return None
+
+
+def _compact(counts: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers in a byte each where they fit, else in float64: what is read sets the pace."""
+    if counts.size and counts.min() >= 0 and counts.max() <= 255:
+        small = counts.astype(np.uint8)
+        if (small == counts).all():
+            return small
+    return counts.astype(np.float64)
