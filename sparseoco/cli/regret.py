@@ -41,14 +41,17 @@ def regret(
     threads: Threads = None,
     memory: Memory = None,
 ) -> None:
-    """What learners lost along the stream beyond the best fixed weights: curves, slopes, the papers' bounds."""
+    """What learners lost along the stream beyond the best fixed weights: curves, slopes, the papers' bounds.
+
+    Of epoch methods, how their objective over all documents came to its optimum.
+    """
     cluster = cluster_options(scheduler, workers, threads, memory)
     with progress_bars() as progress:
         folder = steps.regret(
             run, cluster, numbers=configuration, marks=marks, tol=tol, store_folder=store, progress=progress
         )
         page = write_report(run)
-    table = Table("no.", "algorithm", "regret", "per document", "slope", "bound")
+    table = Table("no.", "algorithm", "regret", "per round", "slope", "bound")
     for end in pq.read_table(folder / "slopes.parquet").to_pylist():
         if end["regret"] is None:
             figures = [f"{end['status']}: {end['reason']}", "", "", ""]

@@ -22,7 +22,7 @@ from sparseoco.report.leaderboard import (
     standings,
     write_leaderboard,
 )
-from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines
+from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, way_figure
 from sparseoco.report.results import Results, read_results
 from sparseoco.report.story import baseline_error, tell
 
@@ -83,10 +83,13 @@ def render(results: Results, table: list[Standing]) -> str:
         ),
         "kept": _plot("kept", "Weights kept by document frequency", kept_figure(results, shown, style)),
     }
-    lines = regret_lines(results, table)
+    measured = regret_lines(results, table)
+    lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
     if any(line.marks for line in lines):
         plots["regret"] = _plot("regret", "Regret against documents seen", regret_figure(lines, style))
         plots["growth"] = _plot("growth", "The same, both axes logarithmic", growth_figure(lines, style))
+    if any(line.marks for line in epochs):
+        plots["way"] = _plot("way", "Objective above the optimum against passes", way_figure(epochs, style))
     context = {
         "run": results.run,
         "story": tell(results, table),
@@ -103,6 +106,8 @@ def render(results: Results, table: list[Standing]) -> str:
         "has_curves": results.curves.num_rows > 0 and bool(online),
         "has_kept": results.kept.num_rows > 0,
         "regret": lines,
+        "epochs": epochs,
+        "weighed": any("h_t" in (line.end["objective"] or "") for line in lines),
         "distant_bounds": distant(lines),
         "evaluation": results.evaluation,
         "confusions": _confusions(results),

@@ -1,4 +1,4 @@
-"""What a run's regret tables say: a line a configuration, and two figures of them."""
+"""What a run's regret tables say: a line a configuration, two figures of streams and one of epoch methods."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,11 +7,12 @@ from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
 
+from sparseoco.learners import find_algorithm
 from sparseoco.regret.slope import Slope
 from sparseoco.report.figures import NEUTRAL, Style, axes, decades
 from sparseoco.report.leaderboard import Standing
 from sparseoco.report.results import Results
-from sparseoco.report.wording import amount, integer
+from sparseoco.report.wording import amount, integer, percent
 
 DASHES: Final = ("solid", "dash", "dot", "dashdot")
 DISTANT: Final = 1e3  # a bound so many times the largest regret is drawn when asked for
@@ -23,6 +24,11 @@ class Line(NamedTuple):
     label: str
     marks: list[dict[str, Any]]
     end: dict[str, Any]
+
+    @property
+    def epochs(self) -> bool:
+        """Whether it is an epoch method, whose rounds have all examples and whose marks are its epochs."""
+        return find_algorithm(self.end["algorithm"]).driver != "stream"
 
     @property
     def fit(self) -> Slope | None:
@@ -117,6 +123,35 @@ def growth_figure(lines: Sequence[Line], style: Style) -> go.Figure:
         )
     axes(figure, "documents seen (log scale)", "regret, sum of losses (log scale)")
     figure.update_xaxes(type="log", **decades([mark["T"] for line in lines for mark in line.marks]))
+    ticks = decades(seen) if seen and min(seen) >= 1 and max(seen) < 1e12 else {"dtick": 1, "exponentformat": "power"}
+    figure.update_yaxes(type="log", **ticks)
+    return figure
+
+
+def way_figure(lines: Sequence[Line], style: Style) -> go.Figure:
+    """The objective above its optimum after every epoch, of epoch methods, against passes over the data."""
+    figure = go.Figure()
+    for line, colour, dash in _drawn(lines, style):
+        # Where an epoch's end is as near as the optimum is known, nothing is said of it but that.
+        points = [mark for mark in line.marks if mark["suboptimality"] > mark["gap"] / mark["T"]]
+        figure.add_scatter(
+            x=[mark["passes"] for mark in points],
+            y=[mark["suboptimality"] for mark in points],
+            name=escape(line.end["algorithm"]),
+            mode="lines+markers",
+            marker={"color": colour, "symbol": style[line.end["algorithm"]][1], "size": 8},
+            line={"color": colour, "width": 2, "dash": dash},
+            hovertext=[
+                f"<b>{escape(line.end['algorithm'])}</b> {escape(line.label)}<br>epoch {mark['epoch']}, "
+                f"{mark['passes']:.3g} passes:<br>{amount(mark['suboptimality'])} above the optimum, "
+                f"{percent(mark['suboptimality'] * mark['T'] / mark['optimum'] if mark['optimum'] else None)}"
+                for mark in points
+            ],
+            hoverinfo="text",
+        )
+    axes(figure, "passes over the data", "objective above the optimum (log scale)")
+    figure.update_xaxes(rangemode="tozero")
+    seen = [y for trace in figure.data for y in trace.y]
     ticks = decades(seen) if seen and min(seen) >= 1 and max(seen) < 1e12 else {"dtick": 1, "exponentformat": "power"}
     figure.update_yaxes(type="log", **ticks)
     return figure

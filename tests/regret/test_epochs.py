@@ -13,6 +13,10 @@ from sparseoco import steps
 from sparseoco.epochs import fit_epochs
 from sparseoco.losses import find_loss
 from sparseoco.regret.epochs import Sums, block_quantities, epoch_marks
+from sparseoco.report import read_results, standings
+from sparseoco.report.figures import styles
+from sparseoco.report.page import render
+from sparseoco.report.regret import regret_lines, way_figure
 from sparseoco.shards import Store, read_shards
 from tests.coordinates.oracle import bounds_of, chances_of
 from tests.regret.test_regret import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search
@@ -136,3 +140,21 @@ def test_it_is_done_once(run: Path, tmp_path: Path) -> None:
     steps.regret(other, CLUSTER, marks=3, tol=1e-4, numbers=range(4))
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert files(other) == before
+
+
+def test_the_page(run: Path) -> None:
+    """Epoch methods have a figure and a table of their own; the streams' leave them out."""
+    results = read_results(run)
+    board = standings(results)
+    lines = [line for line in regret_lines(results, board) if line.epochs]
+    assert {line.end["configuration"] for line in lines} == {0, 1, 2}
+    figure = way_figure(lines, styles(TRIED))
+    assert {trace.name for trace in figure.data} == {"caos-erm", "cao-rcd"}
+    for line, trace in zip(lines, figure.data, strict=True):
+        marks = [mark for mark in line.marks if mark["suboptimality"] > mark["gap"] / mark["T"]]
+        assert list(trace.y) == [mark["suboptimality"] for mark in marks]
+        assert list(trace.x) == [mark["passes"] for mark in marks]
+    page = render(results, board)
+    assert page.count("(in the mean over its draws)") == 2
+    assert 'id="figure-way"' in page
+    assert 'id="figure-growth"' in page

@@ -9,6 +9,8 @@ import scipy.sparse as sp
 from sparseoco.bounds import Bound, NoBound, bound_of
 from sparseoco.learner import Learner
 from sparseoco.passes import LocalPasses, Question
+from sparseoco.regret.comparator import Comparator
+from sparseoco.regret.optima import find_weighed_optimum
 from sparseoco.regret.quantities import measurable, measure_bounds
 from sparseoco.regret.rounds import sampled_rounds
 from sparseoco.regret.weighed import WeighedPasses
@@ -135,3 +137,20 @@ def test_weighed_passes_are_passes_over_scaled_examples() -> None:
     np.testing.assert_allclose(
         passes.conjugates(found, question, scale), plain.conjugates(expected, question, scale), rtol=1e-12
     )
+
+
+def test_the_optimum_of_thresholds_next_to_nothing_is_certified() -> None:
+    """A learner that was sure of every example of a feature leaves an h of next to 0 there."""
+    X, labels = data()
+    h = np.random.default_rng(2).uniform(0.1, 3, (FEATURES, 1)) * ROWS
+    h[:3] = [[1e-140], [1e-30], [0.0]]
+    passes = LocalPasses.of(sp.csr_matrix(X), labels.astype(np.float64))
+    comparator = Comparator(0.05, 1.0, None, own_history=True)
+    found = find_weighed_optimum(passes, "logistic", [1], comparator, np.zeros((FEATURES, 1)), 1e-4, h)
+    at_zero = ROWS * np.log(2)
+    assert found.gap <= 1e-4 * at_zero
+    y, a = 2.0 * labels - 1, 0.05 * h[:, 0]
+    w = found.weights[:, 0]
+    value = np.logaddexp(0, -y * (X @ w)).sum() + a @ np.abs(w)
+    assert found.objective - 1e-3 * at_zero <= value <= found.objective
+    assert np.abs(w[:3]).min() > 0.3
