@@ -312,9 +312,15 @@ class _Block:
             first = stop
 
 
-def bytes_needed(n_rows: int, n_features: int, columns: int) -> int:
-    """Memory of `Coordinates`, the data apart: state, lines, calendar and weights by feature, margins by row."""
-    return columns * (n_features * (8 * (3 + 2 + 1) + 3 * _integers(n_features)().itemsize) + 16 * n_rows)
+def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass") -> int:
+    """Memory of `Coordinates`, the data apart, of configurations with so many `rounds` an epoch.
+
+    State, lines, weights and links by feature, the calendar's heads by round, margins by row. Rounds of a pass are
+    counted as many as features: what is drawn oftener has more nonzeros than others.
+    """
+    played = n_features if rounds == "pass" else int(rounds)
+    integer = _integers(max(n_features, played))().itemsize
+    return columns * (n_features * (8 * (3 + 2 + 1) + 3 * integer) + played * integer + 16 * n_rows)
 
 
 def _integers(largest: int) -> type[np.int32] | type[np.int64]:

@@ -2,7 +2,7 @@
 
 The store is turned round once a run (`cluster.transpose`), by all workers; the task maps what its worker lays out of
 it. A coordinate's round needs the margins that all rounds before it left, so an epoch is played by one thread; blocks
-of configurations are what runs side by side. A worker holds, for every column, about 60 bytes a feature and 16 a
+of configurations are what runs side by side. A worker holds, for every column, about 64 bytes a feature and 16 a
 document (`coordinates.bytes_needed`).
 
 An epoch is a function of the state that the last one left, which is committed in one file (see `checkpoints`) with the
@@ -46,7 +46,8 @@ class CoordinatesOnCluster:
         """Weights are bounded: none can."""
         self.rows = np.zeros(size, np.int64)
         columns = size * problem.outputs
-        needed, memory = bytes_needed(store.n_rows, store.n_features, columns), worker_shape(client)[1]
+        rounds = problem.configurations[0]["rounds"]
+        needed, memory = bytes_needed(store.n_rows, store.n_features, columns, rounds), worker_shape(client)[1]
         if needed > memory:
             raise InputError(
                 f"cao-rcd needs {needed / 1e9:.1f} GB for {columns} columns ({store.n_features:,} features, "

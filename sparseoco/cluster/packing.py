@@ -174,7 +174,8 @@ def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, opti
     """State of a block, padding and stamps included; `options` say loss, penalty and dtype."""
     dtype, driver = np.dtype(options.dtype), find_algorithm(algorithm).driver
     if driver == "coordinate":
-        return bytes_needed(store.n_rows, store.n_features, configurations * _outputs(store))
+        columns = configurations * _outputs(store)
+        return bytes_needed(store.n_rows, store.n_features, columns, parameters["rounds"])
     if driver != "stream":
         return EPOCH_NUMBERS * 8 * store.n_features * configurations * _outputs(store)
     column = bytes_per_column(

@@ -9,10 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from sparseoco.coordinates import Coordinates, column_major
+from sparseoco.coordinates import Coordinates, bytes_needed, column_major
 from sparseoco.epochs import fit_epochs
 from sparseoco.errors import InputError
 from sparseoco.functions import cube_root
+from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import PREDICTIONS
 from sparseoco.losses import find_loss
 from tests.coordinates.oracle import bounds_of, cao_rcd, chances_of, objective
@@ -257,3 +258,16 @@ def test_what_has_no_meaning_is_refused() -> None:
 @given(st.floats(0.0, 1e300))
 def test_cube_roots(x: float) -> None:
     np.testing.assert_allclose(cube_root(x), np.cbrt(x), rtol=1e-15)
+
+
+@pytest.mark.parametrize("rounds", ["pass", 5000])
+def test_what_it_holds_is_what_it_says(rounds: Any) -> None:
+    n_rows, n_features = 60, 40
+    X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
+    data = column_major(X, np.arange(n_rows) % 2)
+    configurations = [find_algorithm("cao-rcd").configuration({"rounds": rounds, "predict": "last"})] * 2
+    method = Coordinates(data, configurations, loss=find_loss("logistic"), positive=(1,), seed=0)
+    (_, block), *_ = method._blocks
+    held = (block.state, block._lines, block._links, block._head, block._margins, method.weights())
+    told = bytes_needed(n_rows, n_features, 2, rounds)
+    assert 0.9 * told <= sum(array.nbytes for array in held) <= told
