@@ -37,7 +37,7 @@ from sparseoco.optimum.problem import Problem
 from sparseoco.passes import Floats, Passes
 
 SHORTEST = 2.0**-40  # the step below which rounding is all that is left
-FLOOR = {"hinge": 1e-3}  # of the largest ℓ'': the least that a row is taken to have
+FLOOR = {"hinge": 1e-4}  # of the largest ℓ'': the least that a row is taken to have
 LOWEST = 1e-12
 FORCING, FINEST, COARSEST = 0.9, 1e-3, 0.3
 """How exactly a model is solved: a share of the subgradients at w that is the less the nearer the minimum is (Eisenstat
