@@ -55,7 +55,9 @@ def offline_optimum(
     n_classes: int = 2,
     start: Any = None,
 ) -> Optimum:
-    """Minimise Σ_j f_j(x) + α·ψ(x) over the rows of a SciPy CSR, in this process.
+    """Minimise Σ_j f_j(x) + α·ψ(x) over the rows of a SciPy CSR, in this process, by proximal Newton steps.
+
+    Beside X there is a copy of it by columns.
 
     Parameters
     ----------
@@ -63,11 +65,11 @@ def offline_optimum(
     y : ±1, or 0 and 1; class indices for `n_classes` > 2, one binary problem a class (one-vs-rest); numbers for
         ``loss="squared"``.
     loss : logistic, squared (½(z − y)²), squared_hinge or hinge.
-    alpha : the weight of the penalty, or a list: all are found by the same passes. With C of scikit-learn, α = 1/C.
+    alpha : the weight of the penalty, or a list, found one after another. With C of scikit-learn, α = 1/C.
     penalty : l1, ψ = ‖x‖₁; l2, ψ = ½‖x‖²; elastic_net, ψ = ρ‖x‖₁ + ½(1 − ρ)‖x‖², ρ = `l1_ratio`.
     box : also |x_i| ≤ box.
     tol : the duality gap asked for, relative to the objective at x = 0. The hinge is reached by rounding its corner
-        ever less and takes many more passes: ask for 1e-3 or 1e-4 of it.
+        ever less and takes ten times the passes: ask for 1e-3 or 1e-4 of it.
     start : weights to begin from, shaped as the result's.
 
     A `UserWarning` says so if `max_passes` went by before the gap was reached; `converged` does always.

@@ -1,5 +1,8 @@
 """The minimum of Σ_j f_j(x) + h(x) by passes: proximal quasi-Newton steps to a duality gap, many columns in one pass.
 
+This is the method where rows are elsewhere, on the workers of a cluster; where they are in this process, `newton` takes
+fewer passes to the same gap.
+
 Every column (a value of α and a class) is a problem of its own, with its own steps, line search and pairs; a pass looks
 at the next trial point of every column that is not done. Nothing a column does depends on another, so its bits do not
 depend on what it is grouped with.
