@@ -90,21 +90,23 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         "distributed.worker.memory.pause": False if options.workers is None else 0.95,
     }
     shutil.rmtree(workspaces, ignore_errors=True)
-    with (
-        dask.config.set(settings),
-        LocalCluster(
-            dashboard_address=LOOPBACK,
-            worker_dashboard_address=LOOPBACK,
-            local_directory=str(scratch),
-            silence_logs=logging.CRITICAL,
-            **shape,
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-    shutil.rmtree(workspaces, ignore_errors=True)
-    with suppress(OSError):
-        scratch.rmdir()
+    try:
+        with (
+            dask.config.set(settings),
+            LocalCluster(
+                dashboard_address=LOOPBACK,
+                worker_dashboard_address=LOOPBACK,
+                local_directory=str(scratch),
+                silence_logs=logging.CRITICAL,
+                **shape,
+            ) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
+            yield client
+    finally:  # after an interrupt, too
+        shutil.rmtree(workspaces, ignore_errors=True)
+        with suppress(OSError):
+            scratch.rmdir()
 
 
 def _client_at(address: str) -> Client:

@@ -50,6 +50,15 @@ def test_what_a_killed_run_left_behind_is_cleared(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("options", [ClusterOptions(threads=1), ClusterOptions(workers=1)])
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, options: ClusterOptions) -> None:
+    scratch = tmp_path / "scratch"
+    with pytest.raises(KeyboardInterrupt), connect(options, scratch):
+        (scratch / "dask-scratch-space" / "corpus").mkdir(parents=True, exist_ok=True)  # as a worker lays one out
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparseoco.cluster.connect.CONNECT_SECONDS", 1)
     with socket.socket() as free:
