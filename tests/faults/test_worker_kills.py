@@ -1,0 +1,52 @@
+"""Workers killed with SIGKILL at random moments change no bit of a search or an optimum."""
+
+from pathlib import Path
+
+import pytest
+
+from sparseoco import steps
+from sparseoco.cluster.connect import ClusterOptions, connect
+from sparseoco.cluster.optimum import OptimumOptions, run_optimum
+from sparseoco.shards import Store
+from tests.faults.test_search_kills import OPTIONS, tables
+from tests.killing import check_under_kills
+from tests.stores import make_store
+
+OPTIMUM = OptimumOptions(alphas=(1.0, 4.0, 12.0), tol=1e-4)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
+def test_an_optimum(tmp_path: Path, kills: int, seed: int) -> None:
+    store = Store.open(make_store(tmp_path / "store"))
+
+    def run_once(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        run_optimum(client, store, folder, OPTIMUM, lambda step, done, total: None)
+        if folder != tmp_path / "whole":
+            assert files(folder) == files(tmp_path / "whole")
+
+    with connect(ClusterOptions(threads=2), tmp_path / "scratch") as client:
+        run_once(tmp_path / "whole")
+    with connect(ClusterOptions(workers=2, threads=1), tmp_path / "processes") as client:
+        check_under_kills(tmp_path / "runs", run_once, kills=kills, seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
+def test_a_search(tmp_path: Path, kills: int, seed: int) -> None:
+    """Halved, stopped early, and with epoch methods beside the streams."""
+    store = make_store(tmp_path / "store", features=40)
+    epochs = {"caos-erm": {"alpha": [1.0, 5.0]}, "cao-rcd": {"alpha": [1.0, 5.0], "R": [0.3]}}
+    options = OPTIONS.model_copy(update={"algorithms": {**OPTIONS.algorithms, **epochs}, "epochs": 3})
+    steps.search(store, tmp_path / "whole", options, ClusterOptions(threads=2))
+
+    def run_once(folder: Path) -> None:
+        steps.search(store, folder, options, ClusterOptions(workers=2))
+        assert tables(folder) == tables(tmp_path / "whole")
+
+    check_under_kills(tmp_path / "runs", run_once, kills=kills, seed=seed)

@@ -1,0 +1,63 @@
+"""Worker processes of this one, killed at random moments while something runs on them."""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+
+def check_under_kills(folder: Path, run: Callable[[Path], None], *, kills: int, seed: int) -> None:
+    """Call `run` with one new folder after the other until so many of the two workers have been killed in between.
+
+    Now this and now that worker dies, after some more files have come, gone or changed; `run` asserts what it leaves.
+    """
+    killed, over = 0, threading.Event()
+
+    def kill() -> None:
+        nonlocal killed
+        choose = random.Random(seed)
+        while killed < kills and not over.is_set():
+            before, wanted = _listing(folder), choose.randint(1, 12)
+            while len(_listing(folder) ^ before) < wanted and not over.is_set():
+                time.sleep(0.001)
+            while len(alive := _worker_processes()) < 2 and not over.is_set():
+                time.sleep(0.01)
+            if not over.is_set():
+                with suppress(psutil.NoSuchProcess):
+                    choose.choice(alive).kill()
+                    killed += 1
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        runs = 0
+        while killed < kills:
+            run(folder / f"{runs}")
+            runs += 1
+    finally:
+        over.set()
+        killer.join()
+
+
+def _listing(folder: Path) -> set[tuple[str, int]]:
+    found = set()
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found.add((name, os.stat(os.path.join(parent, name)).st_mtime_ns))
+    return found
+
+
+def _worker_processes() -> list[psutil.Process]:
+    """The workers that nannies of this process keep alive."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # it has just died
+            if "spawn_main" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
