@@ -14,6 +14,7 @@ same bytes.
 
 import shutil
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -206,7 +207,9 @@ def _manifest(store: Store, shards: list[ShardEntry]) -> Manifest:
 
 def _run(client: Client, calls: Sequence[tuple[Callable[..., Any], *tuple[Any, ...]]], name: str) -> list[Any]:
     """The results of tasks, in order. Raises as `result_of`."""
+    # Two runs over one store may share a scheduler, which takes tasks of one key for one task.
+    own = f"{name}-{uuid.uuid4().hex}"
     futures: list[Future] = [
-        client.submit(*call, key=f"{name}-{call[0].__name__}-{i}", pure=False) for i, call in enumerate(calls)
+        client.submit(*call, key=f"{own}-{call[0].__name__}-{i}", pure=False) for i, call in enumerate(calls)
     ]
     return [result_of(client, future, "The store could not be turned into columns") for future in futures]

@@ -1,6 +1,7 @@
 """The store by columns is the store, transposed: whatever the shards, and wherever a run was killed."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -93,6 +94,16 @@ def test_made_once(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     first = transpose(client, store, tmp_path)
     monkeypatch.setattr(module, "_run", None)
     assert transpose(client, store, tmp_path).manifest == first.manifest
+
+
+def test_two_runs_at_once_get_their_own(client: Client, tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path / "store"))
+    folders = [tmp_path / f"run-{i}" / "columns" for i in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda folder: module._make(client, store, folder), folders))
+    assert made[0] == made[1]
+    for folder, manifest in zip(folders, made, strict=True):
+        assert all((folder / entry.file).exists() for entry in manifest.shards)
 
 
 def test_what_was_damaged_is_not_read(client: Client, tmp_path: Path) -> None:
