@@ -25,6 +25,7 @@ from sparseoco.passes import Floats
 NEAR = 0.5  # of l1: features whose slope is less are not thought to pass it in one step; if they do, the next step sees
 TURNS = 3  # of coordinate descent and conjugate gradients
 RESIDUAL, SHARE, ITERATIONS = 0.1, 0.3, 30  # of conjugate gradients: no less than is left, a share of what may be
+MOST = 1000  # iterations, with any effort
 HALVINGS = 12
 
 
@@ -41,14 +42,14 @@ class Model:
         self.curvatures = np.zeros_like(w)
         COLUMN_CURVATURES(self.members, *data[:3], c, self.curvatures)
 
-    def minimise(self, goal: float) -> Floats:
-        """Where m is least, nearly: until what `subgradients` sums is `goal`."""
+    def minimise(self, goal: float, effort: int) -> Floats:
+        """Where m is least, nearly: until what `subgradients` sums is `goal`, or `effort` (1 or more) is spent."""
         for _ in range(TURNS):
             SWEEP_COLUMNS(self.members, *self.data[:3], self.c, self.g, self.curvatures, *self.h, self.x, self.r)
             slopes, left = self.subgradients()
             if left <= goal:
                 break
-            self.newton(slopes, max(RESIDUAL, SHARE * goal / left))
+            self.newton(slopes, max(RESIDUAL, SHARE * goal / left), min(effort * ITERATIONS, MOST))
         return self.x
 
     def subgradients(self) -> tuple[Floats, float]:
@@ -58,12 +59,12 @@ class Model:
         LEAST_SUBGRADIENTS(self.members, self.x, slopes, *self.h, out)
         return out, float(INNER(self.weight, np.abs(out)))
 
-    def newton(self, slopes: Floats, residual: float) -> None:
+    def newton(self, slopes: Floats, residual: float, iterations: int) -> None:
         """A Newton step among coordinates that are neither zero nor at the box, kept on their side of zero."""
         inside = np.abs(self.x) < self.h.box
         free = np.flatnonzero(inside & (self.x != 0.0) if self.h.l1 > 0.0 else inside)
         free = free[self.curvatures[free] + self.h.l2 > 0.0]
-        direction, step = self.conjugate_gradients(free, slopes, residual), 1.0
+        direction, step = self.conjugate_gradients(free, slopes, residual, iterations), 1.0
         now = self.value(self.x, self.r)
         for _ in range(HALVINGS):
             x = np.clip(self.x + step * direction, -self.h.box, self.h.box)
@@ -75,7 +76,7 @@ class Model:
                 return
             step *= 0.5
 
-    def conjugate_gradients(self, free: NDArray[np.int64], slopes: Floats, until: float) -> Floats:
+    def conjugate_gradients(self, free: NDArray[np.int64], slopes: Floats, until: float, iterations: int) -> Floats:
         """The direction that solves the model's equations among `free` until that share of their residual is left."""
         scale, found = np.zeros_like(self.w), np.zeros_like(self.w)
         scale[free] = 1.0 / (self.curvatures[free] + self.h.l2)
@@ -84,7 +85,7 @@ class Model:
         p = scale * residual  # scaled by the diagonal
         size = float(INNER(residual, p))
         goal = until**2 * size
-        for _ in range(ITERATIONS):
+        for _ in range(iterations):
             if size <= goal or size == 0.0:
                 break
             image = np.zeros_like(self.w)

@@ -39,6 +39,7 @@ from sparseoco.passes import Floats, Passes
 SHORTEST = 2.0**-40  # the step below which rounding is all that is left
 FLOOR = {"hinge": 1e-4}  # of the largest ℓ'': the least that a row is taken to have
 LOWEST = 1e-12
+STALLED = 0.5  # of the subgradients at the w before
 FORCING, FINEST, COARSEST = 0.9, 1e-3, 0.3
 """How exactly a model is solved: a share of the subgradients at w that is the less the nearer the minimum is (Eisenstat
 & Walker 1996, Choosing the forcing terms in an inexact Newton method, choice 2)."""
@@ -48,6 +49,7 @@ FORCING, FINEST, COARSEST = 0.9, 1e-3, 0.3
 class Column(Found):
     """One problem and where its solver stands."""
 
+    effort: int = 1  # of solving models: twice as much after each that did not help
     left: float = 0.0  # what the subgradients of the last model at its w summed up to
 
 
@@ -118,9 +120,11 @@ class Newton:
         kernels.curvatures(z, y, column.width, floor, c)
         model = Model(self.data, h, self.weight, w, g, c)
         _, left = model.subgradients()
+        if left > STALLED * column.left > 0.0:
+            column.effort *= 2
         share = max(FORCING * (left / column.left) ** 2, FINEST) if column.left > 0.0 else COARSEST
         column.left = left
-        best = model.minimise(min(share, COARSEST) * left)
+        best = model.minimise(min(share, COARSEST) * left, column.effort)
         direction = best - w
         first = float(INNER(g, direction))
         decrease = first + h.change(best, w)
