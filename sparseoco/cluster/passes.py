@@ -193,7 +193,7 @@ class ClusterPasses:
 
     def _sum(self, path: Path, function: Callable[..., Any], *arguments: Any) -> None:
         """`function` of every run of leaves, added as a tree; the total is written to `path`."""
-        name = path.stem
+        name = f"{path.stem}-{digest_value(str(path.resolve()))[:16]}"  # another run on the same cluster has its own
         tasks = self._task_bounds()
         # A worker lays out the shards of its own part only, pass after pass, unless another has nothing to do.
         places = spread_over(self.client, len(tasks))
