@@ -14,7 +14,7 @@ from sparseoco.cluster.packing import configurations_at_once, room_for
 from sparseoco.cluster.search import setting_of
 from sparseoco.cluster.tasks import Meter, Progress, reporter, told_rows
 from sparseoco.cluster.waiting import result_of
-from sparseoco.commit import read_json
+from sparseoco.commit import digest_value, read_json
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import SparseocoError
 from sparseoco.learners import find_algorithm
@@ -51,7 +51,7 @@ def train_model(
             block.model_dump(mode="json"),
             str(store.folder.resolve()),
             str(model.resolve()),
-            key=f"train-{block.digest}-{epochs}",
+            key=f"train-{block.digest}-{epochs}-{digest_value(str(model.resolve()))[:16]}",
         )
         result_of(client, future, "Training failed")
         meter.reach(block.keys)
