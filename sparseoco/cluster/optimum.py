@@ -107,7 +107,7 @@ def run_optimum(client: Client, store: Store, out: Path, options: OptimumOptions
 
 def model_folder(out: Path, alpha: float) -> Path:
     """Where the model of an α goes."""
-    return out / f"alpha-{alpha:.17g}"
+    return out / f"alpha-{alpha!r}"
 
 
 def _share_done(solver: Solver) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from dask.utils import format_bytes
 from distributed import Client
 
 from sparseoco.cluster.block import Block, Place, Setting
@@ -126,8 +127,8 @@ def configurations_at_once(configuration: Configuration, options: SearchOptions,
             return width
     given = "set a larger --max-memory" if options.max_memory is not None else "give workers more memory"
     raise InputError(
-        f"One configuration of {configuration.algorithm} needs {needed / 1e9:.2g} GB ({store.n_features:,} features "
-        f"× {outputs} columns) and a task has {max(room.column_bytes, 0) / 1e9:.2g} GB for it: keep fewer features at "
+        f"One configuration of {configuration.algorithm} needs {format_bytes(needed)} ({store.n_features:,} features "
+        f"× {outputs} columns) and a task has {format_bytes(max(room.column_bytes, 0))} for it: keep fewer features at "
         f"ingest (--min-df, --max-features, --hash-bits) or {given}."
     )
 

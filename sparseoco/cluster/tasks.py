@@ -16,6 +16,7 @@ from sparseoco.cluster.legs import Folders, run_block
 from sparseoco.cluster.packing import Job, halved
 from sparseoco.cluster.waiting import WATCH_SECONDS, Workers, reason_of
 from sparseoco.cluster.worker import end_with_worker
+from sparseoco.commit import digest_value
 from sparseoco.errors import SparseocoError
 from sparseoco.shards import Store
 
@@ -61,10 +62,11 @@ def run_jobs(
     running: dict[str, tuple[Future, Job, bool]] = {}
     ended: SimpleQueue[str] = SimpleQueue()
     stopped, workers = False, Workers(client)
+    own = digest_value(str(folders.cells.resolve()))[:16]  # runs that share a scheduler are told apart
 
     def send(job: Job, *, alone: bool = False) -> None:
         goal = job.legs[-1]
-        key = f"block-{job.block.digest}-{goal.epoch}-{goal.position}{'-alone' if alone else ''}"
+        key = f"block-{own}-{job.block.digest}-{goal.epoch}-{goal.position}{'-alone' if alone else ''}"
         block, legs = job.block.model_dump(mode="json"), [list(leg) for leg in job.legs]
         # Paths and a description travel, nothing larger; the key lets a lost task be run again anywhere.
         paths = str(store.folder.resolve()), [str(path.resolve()) for path in folders]
