@@ -173,12 +173,13 @@ def worker_shape(client: Client) -> tuple[int, int]:
 
 
 def spread_over(client: Client, count: int) -> list[dict[str, Any]]:
-    """For each of `count` tasks, what tells `submit` its worker: runs of them to a thread, the same from call to call.
+    """For each of `count` tasks, what tells `submit` its host: runs of them to a thread, the same from call to call.
 
-    Another worker that has nothing to do may take it. So one reads, pass after pass, the same part of the data.
+    Another host that has nothing to do may take it. So one reads, pass after pass, the same part of the data. (Not the
+    worker is named: when all are dead for a moment, Dask leaves tasks that named one waiting for that very address.)
     """
     workers = workers_of(client)
-    slots = [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
+    slots = [workers[address]["host"] for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
     if not slots:  # all died a moment ago: whoever comes next
         return [{}] * count
     return [{"workers": [slots[i * len(slots) // count]], "allow_other_workers": True} for i in range(count)]
