@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import Client, Future
+from distributed import Client, Future, KilledWorker
 
 from sparseoco import __version__
 from sparseoco.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.cluster.connect import spread_over, worker_shape
-from sparseoco.cluster.waiting import result_of
+from sparseoco.cluster.waiting import TaskError, result_of
 from sparseoco.cluster.worker import corpus_of
 from sparseoco.commit import digest_value, storage_error
 from sparseoco.errors import InputError, StorageError
@@ -43,6 +43,7 @@ from sparseoco.shards import Store
 
 TASKS_PER_SLOT = 2  # so that a slower worker can be helped by others
 MEMORY_SHARE = 0.5  # of what a task may use; the rest is for rows, the interpreter and the page cache
+TRIES = 5
 WAITING = 5  # sums that may lie in a worker, for each of its threads, until their turn comes; the weights are one
 
 
@@ -192,8 +193,21 @@ class ClusterPasses:
         return int(memory * MEMORY_SHARE // each)
 
     def _sum(self, path: Path, function: Callable[..., Any], *arguments: Any) -> None:
-        """`function` of every run of leaves, added as a tree; the total is written to `path`."""
-        name = f"{path.stem}-{digest_value(str(path.resolve()))[:16]}"  # another run on the same cluster has its own
+        """`function` of every run of leaves, added as a tree; the total is written to `path`.
+
+        Where workers died of one task more often than Dask allows, all of it is tried again, up to `TRIES` times.
+        """
+        for attempt in range(1, TRIES + 1):
+            try:
+                self._sum_once(attempt, path, function, *arguments)
+                return
+            except TaskError as error:
+                if not isinstance(error.__cause__, KilledWorker) or attempt == TRIES:
+                    raise
+
+    def _sum_once(self, attempt: int, path: Path, function: Callable[..., Any], *arguments: Any) -> None:
+        # Another run on the same cluster, and another attempt, has keys of its own: Dask counts deaths by key.
+        name = f"{path.stem}-{digest_value(str(path.resolve()))[:16]}-{attempt}"
         tasks = self._task_bounds()
         # A worker lays out the shards of its own part only, pass after pass, unless another has nothing to do.
         places = spread_over(self.client, len(tasks))
