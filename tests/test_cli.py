@@ -11,18 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.cli import main
+from tests.commands import call
 from tests.texts import write_reviews, write_run_file
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    """Run the command line in this process; gives its exit code."""
-    monkeypatch.setattr(sys, "argv", ["sparseoco", *map(str, arguments)])
-    try:
-        main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def test_a_run_file_goes_from_text_to_report(

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from scipy.optimize import minimize as scipy_minimize
 from sklearn.linear_model import LogisticRegression
 
 from sparseoco import steps
-from sparseoco.cli import main
 from sparseoco.cluster import regret as cluster_regret
 from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.commit import commit_json
@@ -22,6 +20,7 @@ from sparseoco.drivers.order import epoch_rows
 from sparseoco.errors import InputError, StorageError
 from sparseoco.metrics import METRICS, write_table
 from sparseoco.shards import Store, read_shards
+from tests.commands import call
 from tests.oracles import ORACLES, VALUES
 from tests.stores import make_store
 
@@ -234,15 +233,6 @@ def test_a_learner_that_diverges_is_said_to(store: Path, tmp_path: Path) -> None
     assert end["status"] == "diverged"
     assert end["reason"].startswith("diverged at row ")
     assert len(table(run, "regret")) < 3
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["sparseoco", *map(str, arguments)])
-    try:
-        main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def test_the_command(
