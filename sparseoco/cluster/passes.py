@@ -11,6 +11,7 @@ columns of a group, whatever the size of the corpus.
 
 import hashlib
 import shutil
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -119,7 +120,7 @@ class ClusterPasses:
             futures = []
             for first, last in self._task_bounds(1):
                 names = [str(path) for path in files.slopes[first:last]]
-                key = f"conjugates-{digest_value([names, question.loss, [float(s).hex() for s in scales]])}"
+                key = f"conjugates-{uuid.uuid4().hex}"
                 futures.append(self.client.submit(_conjugates, question.loss, names, scales, key=key))
             leaves = [sums for future in futures for sums in self._result(future)]
             out.append(np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves))))
@@ -199,15 +200,16 @@ class ClusterPasses:
         """
         for attempt in range(1, TRIES + 1):
             try:
-                self._sum_once(attempt, path, function, *arguments)
+                self._sum_once(path, function, *arguments)
                 return
             except TaskError as error:
                 if not isinstance(error.__cause__, KilledWorker) or attempt == TRIES:
                     raise
 
-    def _sum_once(self, attempt: int, path: Path, function: Callable[..., Any], *arguments: Any) -> None:
-        # Another run on the same cluster, and another attempt, has keys of its own: Dask counts deaths by key.
-        name = f"{path.stem}-{digest_value(str(path.resolve()))[:16]}-{attempt}"
+    def _sum_once(self, path: Path, function: Callable[..., Any], *arguments: Any) -> None:
+        # Never the same key twice: Dask counts deaths by key, and for a moment a client still has a key that it let go,
+        # so that the same pass, asked again, would be over at once and its files not there.
+        name = f"{path.stem}-{uuid.uuid4().hex}"
         tasks = self._task_bounds()
         # A worker lays out the shards of its own part only, pass after pass, unless another has nothing to do.
         places = spread_over(self.client, len(tasks))

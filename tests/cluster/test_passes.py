@@ -186,3 +186,13 @@ def test_two_worker_processes_give_the_same(tmp_path: Path) -> None:
     expected = local(store).totals(weights, QUESTIONS[0])
     with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         same(ClusterPasses(client, Store.open(store), tmp_path / "work").totals(weights, QUESTIONS[0]), expected)
+
+
+def test_a_pass_asked_again_is_run_again(tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files were dropped; the client may not have let go of its tasks yet."""
+    monkeypatch.setattr(client, "_dec_ref", lambda key: None)
+    passes = ClusterPasses(client, Store.open(make_store(tmp_path / "store")), tmp_path / "work")
+    weights = np.ones((passes.shape.n_features, 2))
+    once = passes.totals(weights, Question("logistic", (1, 1)))
+    passes.drop(once)
+    same(once, passes.totals(weights, Question("logistic", (1, 1))))
