@@ -25,8 +25,8 @@ LAYERS = [
     {"demo", "console", "arguments"},
     {"cli"},
 ]
-# The run file names the options of the cluster it runs on.
-ALLOWED = {("config", "cluster.connect")}
+# The run file names the options of the cluster it runs on; the steps of an ingest may run there and be waited for.
+ALLOWED = {("config", "cluster.connect"), ("text", "cluster.waiting")}
 
 
 def imports(path: Path) -> set[str]:

@@ -53,7 +53,7 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
 
     Workers of our own work in `scratch`, which one process at a time may use.
 
-    Raises `InputError` for an address where no scheduler answers.
+    Raises `InputError` for an address where no scheduler answers, `SparseocoError` if workers cannot be started.
     """
     if options.scheduler is not None:
         with _client_at(options.scheduler) as client:
@@ -93,13 +93,7 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
     try:
         with (
             dask.config.set(settings),
-            LocalCluster(
-                dashboard_address=LOOPBACK,
-                worker_dashboard_address=LOOPBACK,
-                local_directory=str(scratch),
-                silence_logs=logging.CRITICAL,
-                **shape,
-            ) as cluster,
+            _start(local_directory=str(scratch), **shape) as cluster,
             Client(cluster, set_as_default=False) as client,
         ):
             yield client
@@ -107,6 +101,15 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         shutil.rmtree(workspaces, ignore_errors=True)
         with suppress(OSError):
             scratch.rmdir()
+
+
+def _start(**shape: Any) -> LocalCluster:
+    try:
+        return LocalCluster(
+            dashboard_address=LOOPBACK, worker_dashboard_address=LOOPBACK, silence_logs=logging.CRITICAL, **shape
+        )
+    except RuntimeError as error:  # one that is killed before it has begun is not started again by Dask
+        raise SparseocoError(f"The worker processes could not be started: {error}") from error
 
 
 def _client_at(address: str) -> Client:

@@ -23,7 +23,7 @@ from distributed import Client, Future, KilledWorker
 from sparseoco import __version__
 from sparseoco.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.cluster.connect import spread_over, worker_shape
-from sparseoco.cluster.waiting import TaskError, result_of
+from sparseoco.cluster.waiting import TRIES, TaskError, result_of
 from sparseoco.cluster.worker import corpus_of
 from sparseoco.commit import digest_value, storage_error
 from sparseoco.errors import InputError, StorageError
@@ -44,7 +44,6 @@ from sparseoco.shards import Store
 
 TASKS_PER_SLOT = 2  # so that a slower worker can be helped by others
 MEMORY_SHARE = 0.5  # of what a task may use; the rest is for rows, the interpreter and the page cache
-TRIES = 5
 WAITING = 5  # sums that may lie in a worker, for each of its threads, until their turn comes; the weights are one
 
 

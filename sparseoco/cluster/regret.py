@@ -1,8 +1,9 @@
 """Regret on Dask: learners' curves as tasks, optima by passes, bounds as tasks; each result a file named by what it is.
 
 A curve and a bound are a task a configuration, pure functions of their descriptions. The optimum of the first T rounds
-is found mark after mark, each begun where the one before ended. Epoch methods run their epochs over all examples, one
-after the other (`cluster.epoch_regret`), and have one optimum. What is there is not done again.
+is found mark after mark, each from 0: to begin where the mark before ended, at weights that fit its rounds all too
+well, took a hundred times as long. Epoch methods run their epochs over all examples, one after the other
+(`cluster.epoch_regret`), and have one optimum. What is there is not done again.
 """
 
 import shutil
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, Future, as_completed
+from distributed import Client
 
 from sparseoco.bounds import Bound, NoBound, bound_of
 from sparseoco.cluster.block import NO_FOLD, Block, Setting
@@ -19,14 +20,14 @@ from sparseoco.cluster.passes import ClusterPasses
 from sparseoco.cluster.regret_tasks import (
     DTYPE,
     FIRST_EPOCH,
-    Chain,
     Measurement,
+    Series,
     bound_on_worker,
     find_optimum,
     measure_on_worker,
     optima_on_worker,
 )
-from sparseoco.cluster.waiting import reason_of
+from sparseoco.cluster.waiting import Call, reason_of, run_tasks
 from sparseoco.commit import commit_json, digest_value, read_json
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import InputError, SparseocoError
@@ -42,7 +43,7 @@ from sparseoco.shards import Store
 Progress = Callable[[str, int, int], None]
 
 TOL = 1e-3  # of the objective at w = 0; a learner's regret is some tenths of that
-NEAR = 1 << 23  # nonzeros × outputs up to which a pass takes less time than sending it round does, and rows little room
+NEAR = 1 << 25  # nonzeros × outputs up to which rows have room in a worker, by rows and by columns, and time is short
 EPOCHS_TOL = 0.01  # of the tolerance, for epoch methods: they come that near, and theirs is one optimum
 
 
@@ -169,22 +170,28 @@ class _Regret:
         return self._run("bounds", tasks)
 
     def _run(self, step: str, tasks: Mapping[int, tuple[Any, Measurement, Path, tuple[Any, ...]]]) -> dict[int, str]:
-        """Run tasks whose cells are not there, and tell how many are done."""
-        futures: dict[Future, list[int]] = {}
-        reasons: dict[int, str] = {}
+        """Run tasks whose cells are not there, and tell how many are done; gives the reasons of those that failed."""
+        calls: dict[str, Call] = {}
+        numbers: dict[str, list[int]] = {}
         for number, (function, measurement, cell, more) in tasks.items():
             if not cell.exists():
                 arguments = (measurement.model_dump(mode="json"), str(self.store.folder.resolve()), str(cell.resolve()))
-                future = self.client.submit(function, *arguments, *more, key=f"regret-{cell.stem}")
-                futures.setdefault(future, []).append(number)
-        done = len(tasks) - sum(len(numbers) for numbers in futures.values())
+                calls[self._key(cell)] = (function, *arguments, *more)
+                numbers.setdefault(self._key(cell), []).append(number)
+        done = len(tasks) - sum(map(len, numbers.values()))
         self.progress(step, done, len(tasks))
-        for future in as_completed(futures, loop=self.client.loop):
-            if future.status == "error":
-                reasons |= dict.fromkeys(futures[future], reason_of(future.exception()))
-            done += len(futures[future])
+
+        def ended(key: str) -> None:
+            nonlocal done
+            done += len(numbers[key])
             self.progress(step, done, len(tasks))
-        return reasons
+
+        failed = run_tasks(self.client, calls, ended)
+        return {number: reason_of(error) for key, error in failed.items() for number in numbers[key]}
+
+    def _key(self, cell: Path) -> str:
+        """Of the task that makes a cell: runs that share a scheduler are told apart."""
+        return f"regret-{cell.stem}-{digest_value(str(self.folder.resolve()))[:16]}"
 
     def optima(self, compared: Sequence[tuple[Configuration, Comparator]]) -> None:
         """Find the optimum of every comparator at every mark.
@@ -192,61 +199,53 @@ class _Regret:
         Those of few rows are a task a comparator, side by side on the workers; the others are found by passes of all
         comparators over the rows of a mark. Which marks are which is decided by the store alone.
         """
-        chains: dict[Path, Chain] = {}
+        series: dict[Path, Series] = {}
         for one in compared:
-            key, chain = self._optimum(*one, self.marks[-1]), self._chain(*one)
-            if key not in chains or len(chain.cells) > len(chains[key].cells):  # who diverges has fewer marks
-                chains[key] = chain
-        total = sum(len(chain.cells) for chain in chains.values())
+            key, own = self._optimum(*one, self.marks[-1]), self._series(*one)
+            if key not in series or len(own.cells) > len(series[key].cells):  # who diverges has fewer marks
+                series[key] = own
+        total = sum(len(own.cells) for own in series.values())
         near = [T for T in self.marks if T * self.store.manifest.nonzeros * self.outputs <= NEAR * self.store.n_rows]
-        far = self.marks[len(near) :]
 
-        def tell() -> None:
-            left = sum(chain.missing(T) is not None for chain in chains.values() for T, _ in chain.cells)
+        def tell(*_: Any) -> None:
+            left = sum(own.missing(T) is not None for own in series.values() for T, _ in own.cells)
             self.progress("optima", total - left, total)
 
         tell()
-        futures = []
-        for key, chain in chains.items():
-            own = chain._replace(cells=[(T, cell) for T, cell in chain.cells if T in near])
-            if any(chain.missing(T) for T in near):
+        calls: dict[str, Call] = {}
+        for key, own in series.items():
+            if any(own.missing(T) for T in near):
                 arguments = (self.options.loss, self.positive, self.options.seed, self.options.shuffle)
-                store = str(self.store.folder.resolve())
-                future = self.client.submit(optima_on_worker, store, *arguments, tuple(own), key=f"regret-{key.stem}")
-                futures.append(future)
-        for future in as_completed(futures, loop=self.client.loop):
-            if future.status == "error":
-                raise SparseocoError(f"An optimum was not found: {reason_of(future.exception())}.")
-            tell()
-        for T in far:
-            self._pass_over(T, list(chains.values()))
+                mine = own._replace(cells=[(T, cell) for T, cell in own.cells if T in near])
+                calls[self._key(key)] = (optima_on_worker, str(self.store.folder.resolve()), *arguments, tuple(mine))
+        for error in run_tasks(self.client, calls, tell).values():
+            raise SparseocoError(f"An optimum was not found: {reason_of(error)}.") from error
+        for T in self.marks[len(near) :]:
+            self._pass_over(T, list(series.values()))
             tell()
 
-    def _pass_over(self, T: int, chains: Sequence[Chain]) -> None:
+    def _pass_over(self, T: int, series: Sequence[Series]) -> None:
         """The optima of T rounds that are not there, by passes on the cluster; those alike but for λ side by side."""
         span = Span(seed=self.options.seed, epoch=FIRST_EPOCH, shuffle=self.options.shuffle, stop=T)
         passes = ClusterPasses(self.client, self.store, self.folder / "passes", span)
-        shape = (self.store.n_features, self.outputs)
-        groups: dict[tuple[Any, ...], list[tuple[Path, Chain]]] = {}
-        for chain in chains:
-            path = chain.missing(T)
-            if path is not None and chain.thresholds is not None:
-                find_optimum(passes, self.options.loss, self.positive, chain, T, shape[0]).write(path)
+        groups: dict[tuple[Any, ...], list[tuple[Path, Series]]] = {}
+        for own in series:
+            path = own.missing(T)
+            if path is not None and own.thresholds is not None:
+                find_optimum(passes, self.options.loss, self.positive, own, T, self.store.n_features).write(path)
             elif path is not None:
-                groups.setdefault(chain.comparator[1:], []).append((path, chain))
+                groups.setdefault(own.comparator[1:], []).append((path, own))
         for group in groups.values():
-            comparators = [chain.comparator for _, chain in group]
-            starts = [chain.before(T, shape) for _, chain in group]
-            tol = group[0][1].tol
-            found = find_optima(passes, self.options.loss, self.positive, comparators, starts, tol)
+            comparators = [own.comparator for _, own in group]
+            found = find_optima(passes, self.options.loss, self.positive, comparators, group[0][1].tol)
             for (path, _), solution in zip(group, found, strict=True):
                 solution.write(path)
         passes.clear()
 
-    def _chain(self, c: Configuration, comparator: Comparator) -> Chain:
+    def _series(self, c: Configuration, comparator: Comparator) -> Series:
         cells = [(T, str(self._optimum(c, comparator, T).resolve())) for T in self._reached(c, comparator)]
         thresholds = str(self._curve(c).with_suffix(".npy").resolve()) if comparator.own_history else None
-        return Chain(comparator, cells, thresholds, self._tol(comparator))
+        return Series(comparator, cells, thresholds, self._tol(comparator))
 
     def rows(self, c: Configuration, comparator: Comparator, bound: Bound | NoBound) -> Iterator[Row]:
         """The rows of a configuration in `REGRET`."""
@@ -297,12 +296,11 @@ class _Regret:
         return self.folder / f"curve-{self.measurement(c).digest}.json"
 
     def _optimum(self, c: Configuration, comparator: Comparator, T: int) -> Path:
-        """Where the optimum of a comparator goes. Those before it are where it was begun."""
+        """Where the optimum of a comparator goes."""
         measurement = self.measurement(c)
         own: Any = measurement.digest if comparator.own_history else list(comparator)
         stream = [measurement.manifest, measurement.loss, measurement.seed, measurement.shuffle, measurement.sparseoco]
-        marks = [T] if comparator.epochs else self.marks[: self.marks.index(T) + 1]
-        return self.folder / f"optimum-{digest_value([stream, own, marks, self._tol(comparator)])[:32]}.npz"
+        return self.folder / f"optimum-{digest_value([stream, own, T, self._tol(comparator)])[:32]}.npz"
 
     def _bound(self, c: Configuration, comparator: Comparator) -> Path:
         last = self._optimum(c, comparator, self.marks[-1]).stem

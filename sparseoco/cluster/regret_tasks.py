@@ -55,7 +55,7 @@ class Measurement(BaseModel):
         return digest_value(self.model_dump(mode="json"))[:32]
 
 
-class Chain(NamedTuple):
+class Series(NamedTuple):
     """The optima of one comparator, mark after mark."""
 
     comparator: Comparator
@@ -69,11 +69,6 @@ class Chain(NamedTuple):
         """Where the optimum of T rounds goes, if it is one of its marks and not there."""
         path = next((Path(cell) for mark, cell in self.cells if mark == T), None)
         return None if path is None or path.exists() else path
-
-    def before(self, T: int, shape: tuple[int, int]) -> Floats:
-        """Where the search for the optimum of T rounds begins: at that of the mark before."""
-        earlier = [cell for mark, cell in self.cells if mark < T]
-        return Solution.read(Path(earlier[-1])).weights if earlier else np.zeros(shape)
 
     def h(self, T: int, shape: tuple[int, int]) -> Floats:
         """Σ_{t≤T} h_t."""
@@ -103,16 +98,16 @@ def measure_on_worker(description: dict[str, Any], store: str, cell: str) -> Non
 def optima_on_worker(
     store: str, loss: str, positive: list[int], seed: int, shuffle: bool, description: tuple[Any, ...]
 ) -> None:
-    chain = Chain(Comparator(*description[0]), *description[1:])
+    series = Series(Comparator(*description[0]), *description[1:])
     opened = Store.open(store)
     corpus = corpus_of(opened)
-    for T, _ in chain.cells:
-        path = chain.missing(T)
+    for T, _ in series.cells:
+        path = series.missing(T)
         if path is None:
             continue
         rows = epoch_rows(seed, FIRST_EPOCH, shuffle, opened.n_rows, 0, T, -1, 1)
         passes, seen = passes_of_seen(corpus.gather(rows), opened.n_features)
-        found = find_optimum(passes, loss, positive, chain, T, opened.n_features, seen)
+        found = find_optimum(passes, loss, positive, series, T, opened.n_features, seen)
         weights = np.zeros((opened.n_features, len(positive)))
         weights[seen] = found.weights
         found._replace(weights=weights).write(path)
@@ -122,18 +117,16 @@ def find_optimum(
     passes: Passes,
     loss: str,
     positive: list[int],
-    chain: Chain,
+    series: Series,
     T: int,
     n_features: int,
     features: Any = slice(None),
 ) -> Solution:
     """The optimum of one comparator after T rounds, by passes over all features or those named."""
-    shape = n_features, len(positive)
-    start = chain.before(T, shape)[features]
-    if chain.thresholds is not None:
-        h = chain.h(T, shape)[features]
-        return find_weighed_optimum(passes, loss, positive, chain.comparator, start, chain.tol, h)
-    return find_optima(passes, loss, positive, [chain.comparator], [start], chain.tol)[0]
+    if series.thresholds is not None:
+        h = series.h(T, (n_features, len(positive)))[features]
+        return find_weighed_optimum(passes, loss, positive, series.comparator, series.tol, h)
+    return find_optima(passes, loss, positive, [series.comparator], series.tol)[0]
 
 
 def bound_on_worker(description: dict[str, Any], store: str, cell: str, optima: list[tuple[int, str]]) -> None:

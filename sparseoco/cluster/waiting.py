@@ -1,14 +1,23 @@
 """Waiting for tasks: workers are looked after meanwhile, and what a task failed of becomes a sentence."""
 
 import time
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
 
 from distributed import Client, Future, KilledWorker, LocalCluster
 
+from sparseoco.cluster.connect import workers_of
 from sparseoco.errors import SparseocoError
 
 WATCH_SECONDS = 5.0  # between two looks at whether there are workers, where nothing comes
 LOST_SECONDS = 120.0
+TRIES = 5  # of what workers died of more often than Dask allows: some die of other things
+LOST = "The Dask cluster was lost while it worked; run again to go on."
+
+Call = tuple[Callable[..., Any], *tuple[Any, ...]]
+"""A function and what it is called with."""
 
 
 class TaskError(SparseocoError):
@@ -31,7 +40,7 @@ class Workers:
 
         Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`: nothing would ever come.
         """
-        there = len(self._client.scheduler_info(n_workers=-1)["workers"])
+        there = len(workers_of(self._client))
         cluster = self._client.cluster
         if isinstance(cluster, LocalCluster) and there < len(cluster.worker_spec):
             cluster.scale(len(cluster.worker_spec))
@@ -41,23 +50,73 @@ class Workers:
             raise SparseocoError("The Dask cluster has lost all its workers: start some, and run again to go on.")
 
 
-def result_of(client: Client, future: Future, what: str) -> Any:
-    """What a task gives. `what` begins the sentence of an error: "A pass failed".
+class Awaited(NamedTuple):
+    """A task whose workers are looked after while its result is waited for."""
 
-    Raises the task's own `SparseocoError`, `TaskError` for anything else that it failed of, `SparseocoError` if the
-    cluster is lost.
+    client: Client
+    future: Future
+
+    def result(self) -> Any:
+        """What the task gives. Raises what it raised, `SparseocoError` if the cluster is lost."""
+        workers = Workers(self.client)
+        while True:
+            try:
+                return self.future.result(timeout=WATCH_SECONDS)  # a dead worker's is made again
+            except TimeoutError:
+                if self.future.status == "error":  # the task's own
+                    raise
+                workers.look()
+            except CancelledError as error:
+                raise SparseocoError(LOST) from error
+
+
+def result_of(client: Client, future: Future, what: str) -> Any:
+    """What a task gives; whatever it failed of is a `TaskError` that begins with `what`: "A pass failed"."""
+    try:
+        return Awaited(client, future).result()
+    except Exception as error:
+        raise TaskError(what, reason_of(error)) from error
+
+
+def run_tasks(client: Client, calls: Mapping[str, Call], ended: Callable[[str], None]) -> dict[str, BaseException]:
+    """Run tasks, by key, that leave files and give nothing; tell each that has `ended`, and give what some failed of.
+
+    Those whose workers died are tried again, up to `TRIES` times. Raises `SparseocoError` if the cluster is lost.
     """
-    workers = Workers(client)
-    while True:
-        try:
-            error = future.exception(timeout=WATCH_SECONDS)
+    failed: dict[str, BaseException] = {}
+    left, attempt = dict(calls), 0
+    while left:
+        attempt += 1
+        killed = {}
+        for key, error in _outcomes(client, {f"{key}-{attempt}": (key, call) for key, call in left.items()}):
+            if isinstance(error, KilledWorker) and attempt < TRIES:
+                killed[key] = calls[key]
+                continue
             if error is not None:
-                raise TaskError(what, reason_of(error)) from error
-            if future.status != "finished":
-                raise SparseocoError("The Dask cluster was lost while it worked; run again to go on.")
-            return future.result(timeout=WATCH_SECONDS)  # its worker may have died since: then it is made again
-        except TimeoutError:
+                failed[key] = error
+            ended(key)
+        left = killed
+    return failed
+
+
+def _outcomes(client: Client, calls: Mapping[str, tuple[str, Call]]) -> Iterator[tuple[str, BaseException | None]]:
+    """(name, what it failed of) of tasks as they end; calls are (name, call) by Dask's key."""
+    workers = Workers(client)
+    came: SimpleQueue[str] = SimpleQueue()
+    running: dict[str, tuple[str, Future]] = {}
+    for key, (name, (function, *arguments)) in calls.items():
+        running[key] = name, client.submit(function, *arguments, key=key)
+    for _, future in running.values():
+        future.add_done_callback(lambda future: came.put(future.key))
+    while running:
+        try:
+            name, future = running.pop(came.get(timeout=WATCH_SECONDS))
+        except Empty:
             workers.look()
+            continue
+        if future.status not in ("finished", "error"):
+            raise SparseocoError(LOST)
+        yield name, future.exception() if future.status == "error" else None
 
 
 def reason_of(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Loops of a proximal Newton method on rows that are at hand: coordinate descent on columns, line searches on margins.
+"""Loops of a proximal Newton method on rows at hand: descent, conjugate gradients, line searches.
 
 The model at w is m(x) = ⟨g, x − w⟩ + ½ Σ_i c_i⟨a_i, x − w⟩² + h(x), c_i the loss's second derivative at row i and h as
 in `drivers.quadratic`. ``r`` = c∘A(x − w) (rows,) is kept beside x: the slope of a column is one read of it. Columns
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.compiling import compiled
@@ -19,6 +20,7 @@ from sparseoco.losses import Loss, smoothed_hinge_curvature, smoothed_hinge_slop
 SOURCES = ("functions.py", "losses.py", "penalties.py", "drivers/quadratic.py", "drivers/newton.py")
 
 
+@register_jitable
 def product(members, indptr, rows, counts, v, out):
     """Add A·v to ``out`` (rows,), over the columns `members` alone."""
     for a in range(members.shape[0]):
@@ -38,6 +40,7 @@ def column_curvatures(members, indptr, rows, counts, c, out):
         out[j] = total
 
 
+@register_jitable
 def column_slopes(members, indptr, rows, counts, g, r, out):
     """g_j + Σ_i x_{i,j}·r_i into out_j, for the columns `members`."""
     for a in range(members.shape[0]):
@@ -73,6 +76,46 @@ def sweep_columns(members, indptr, rows, counts, c, g, curvatures, l1, l2, box, 
                 for k in range(indptr[j], indptr[j + 1]):
                     i = rows[k]
                     r[i] += c[i] * float(counts[k]) * step
+
+
+def conjugate_gradients(free, indptr, rows, counts, c, curvatures, l2, slopes, until, iterations, found):
+    """Solve (AᵀCA + l2·I)·found = −slopes among the columns `free`, from 0 until that share of the residual is left.
+
+    The residual is measured in the inverse of the matrix's diagonal, which also preconditions; `found` comes as 0.
+    """
+    nothing, residual, p, image = np.zeros((4, *found.shape))
+    z = np.empty_like(c)
+    size = 0.0
+    for a in range(free.shape[0]):
+        j = free[a]
+        residual[j] = -slopes[j]
+        p[j] = residual[j] / (curvatures[j] + l2)
+        size += residual[j] * p[j]
+    goal = until * until * size
+    for _ in range(iterations):
+        if size <= goal or size == 0.0:
+            break
+        z[:] = 0.0
+        product(free, indptr, rows, counts, p, z)
+        for i in range(z.shape[0]):
+            z[i] *= c[i]
+        column_slopes(free, indptr, rows, counts, nothing, z, image)
+        bend = 0.0
+        for a in range(free.shape[0]):
+            j = free[a]
+            image[j] += l2 * p[j]
+            bend += p[j] * image[j]
+        if not bend > 0.0:
+            break
+        step, before, size = size / bend, size, 0.0
+        for a in range(free.shape[0]):
+            j = free[a]
+            found[j] += step * p[j]
+            residual[j] -= step * image[j]
+            size += residual[j] * residual[j] / (curvatures[j] + l2)
+        for a in range(free.shape[0]):
+            j = free[a]
+            p[j] = residual[j] / (curvatures[j] + l2) + (size / before) * p[j]
 
 
 def build_curvatures(curvature):
@@ -117,6 +160,7 @@ COLUMN_CURVATURES = _bound(column_curvatures)
 COLUMN_SLOPES = _bound(column_slopes)
 SWEEP_COLUMNS = _bound(sweep_columns)
 LEAST_SUBGRADIENTS = _bound(least_subgradients)
+CONJUGATE_GRADIENTS = _bound(conjugate_gradients)
 
 
 class NewtonKernels(NamedTuple):

@@ -8,12 +8,12 @@ l1-regularized optimization).
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sparseoco.coordinates import ColumnMajor
 from sparseoco.drivers.newton import (
     COLUMN_CURVATURES,
     COLUMN_SLOPES,
+    CONJUGATE_GRADIENTS,
     LEAST_SUBGRADIENTS,
     PRODUCT,
     SWEEP_COLUMNS,
@@ -64,7 +64,9 @@ class Model:
         inside = np.abs(self.x) < self.h.box
         free = np.flatnonzero(inside & (self.x != 0.0) if self.h.l1 > 0.0 else inside)
         free = free[self.curvatures[free] + self.h.l2 > 0.0]
-        direction, step = self.conjugate_gradients(free, slopes, residual, iterations), 1.0
+        direction, step = np.zeros_like(self.x), 1.0
+        matrix = (*self.data[:3], self.c, self.curvatures, self.h.l2)
+        CONJUGATE_GRADIENTS(free, *matrix, slopes, residual, iterations, direction)
         now = self.value(self.x, self.r)
         for _ in range(HALVINGS):
             x = np.clip(self.x + step * direction, -self.h.box, self.h.box)
@@ -75,30 +77,6 @@ class Model:
                 self.x, self.r = x, r
                 return
             step *= 0.5
-
-    def conjugate_gradients(self, free: NDArray[np.int64], slopes: Floats, until: float, iterations: int) -> Floats:
-        """The direction that solves the model's equations among `free` until that share of their residual is left."""
-        scale, found = np.zeros_like(self.w), np.zeros_like(self.w)
-        scale[free] = 1.0 / (self.curvatures[free] + self.h.l2)
-        residual = np.zeros_like(self.w)
-        residual[free] = -slopes[free]
-        p = scale * residual  # scaled by the diagonal
-        size = float(INNER(residual, p))
-        goal = until**2 * size
-        for _ in range(iterations):
-            if size <= goal or size == 0.0:
-                break
-            image = np.zeros_like(self.w)
-            COLUMN_SLOPES(free, *self.data[:3], self.h.l2 * p, self.c * product(self.data, p), image)
-            bend = float(INNER(p, image))
-            if not bend > 0.0:
-                break
-            step = size / bend
-            found += step * p
-            residual -= step * image
-            before, size = size, float(INNER(residual, scale * residual))
-            p = scale * residual + (size / before) * p
-        return found
 
     def value(self, x: Floats, r: Floats) -> float:
         """m(x) − h(w)."""

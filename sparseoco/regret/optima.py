@@ -15,7 +15,7 @@ from sparseoco.passes import Csr, Floats, LocalPasses, Passes
 from sparseoco.regret.comparator import Comparator
 from sparseoco.regret.weighed import WeighedPasses
 
-LEAST = 1e-6
+LEAST = 1e-4
 
 
 class Solution(NamedTuple):
@@ -64,17 +64,16 @@ def find_optima(
     loss: str,
     positive: Sequence[int],
     comparators: Sequence[Comparator],
-    starts: Sequence[Floats],
     tol: float,
 ) -> list[Solution]:
     """The optimum of each comparator over the span of `passes`, side by side.
 
-    The comparators differ in λ alone; `starts` are (features, outputs) each; `positive` has the class of each output.
+    The comparators differ in λ alone; `positive` has the class of each output.
     """
     T = passes.span.stop - passes.span.start
     alphas = [comparator.alpha(T) for comparator in comparators]
-    found = _solve(passes, loss, positive, comparators[0], alphas, np.hstack(starts), tol)
-    shape = starts[0].shape
+    found = _solve(passes, loss, positive, comparators[0], alphas, tol)
+    shape = passes.shape.n_features, len(positive)
     return [
         Solution(found.weights[i].reshape(shape), float(found.objective[i]), float(found.gap[i]))
         for i in range(len(comparators))
@@ -82,22 +81,21 @@ def find_optima(
 
 
 def find_weighed_optimum(
-    passes: Passes, loss: str, positive: Sequence[int], comparator: Comparator, start: Floats, tol: float, h: Floats
+    passes: Passes, loss: str, positive: Sequence[int], comparator: Comparator, tol: float, h: Floats
 ) -> Solution:
     """The optimum of λ·Σ_i h_i|w_i| for the h (features, outputs) that a learner has summed up, output by output.
 
     An h_i of less than `LEAST` times the largest of its output counts as that: where a learner was sure of every
-    example of a feature its h is next to 0 (1e-148 was seen), such weights are as good as free, and their optimum would
-    be certified by slopes of 1e-148 only. What regret is said to be is the less for it, for the objective compared
-    with is the greater.
+    example of a feature its h is next to 0 (1e-93 was seen), such weights are as good as free, and their optimum would
+    be certified by slopes as small. What regret is said to be is the less for it, for the objective compared with is
+    the greater: by 0.3 % of regret after 500 rounds of film reviews and 0.9 % after 25,000, against a millionth.
     """
     T = passes.span.stop - passes.span.start
     mean = np.maximum(h, LEAST * h.max(axis=0)) / T
-    weights, objective, gap = np.zeros_like(start), 0.0, 0.0
+    weights, objective, gap = np.zeros_like(h), 0.0, 0.0
     for i, own in enumerate(positive):
         weighed = WeighedPasses(passes, mean[:, i])
-        begin = (start * mean)[:, i : i + 1]
-        found = _solve(weighed, loss, [own], comparator, [comparator.alpha(T)], begin, tol)
+        found = _solve(weighed, loss, [own], comparator, [comparator.alpha(T)], tol)
         weights[:, i] = found.weights[0] * weighed.inverse
         objective, gap = objective + float(found.objective[0]), gap + float(found.gap[0])
     return Solution(weights, objective, gap)
@@ -109,10 +107,9 @@ def _solve(
     positive: Sequence[int],
     comparator: Comparator,
     alphas: Sequence[float],
-    start: Floats,
     tol: float,
 ) -> Optimum:
     """The optimum, or as near to it as the solver's passes lead: its gap says how near."""
     box = math.inf if comparator.R is None else comparator.R
     problem = Problem(loss, tuple(alphas), comparator.l1_ratio, box, tuple(positive))
-    return minimise(passes, problem, tol=tol, start=np.ascontiguousarray(start))
+    return minimise(passes, problem, tol=tol)

@@ -50,8 +50,10 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
         return
     from distributed import KilledWorker
 
+    from sparseoco.cluster.waiting import Awaited
+
     def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-        return client.submit(function, *arguments, pure=False)
+        return Awaited(client, client.submit(function, *arguments, pure=False))
 
     cores = client.ncores()
     here = all(address.startswith("inproc://") for address in cores)
@@ -64,4 +66,4 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
             "max_features, hash_bits), lower shard_bytes, or give workers more."
         ) from error
     finally:
-        client.cancel([future for future in tasks.submitted if not future.done()])
+        client.cancel([awaited.future for awaited in tasks.submitted if not awaited.future.done()])

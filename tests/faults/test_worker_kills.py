@@ -1,12 +1,17 @@
-"""Workers killed with SIGKILL at random moments change no bit of a search or an optimum."""
+"""Workers killed with SIGKILL at random moments change no bit of a search, an optimum or regret."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from distributed import Client
 
 from sparseoco import steps
+from sparseoco.cluster import regret as cluster_regret
 from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.optimum import OptimumOptions, run_optimum
+from sparseoco.cluster.regret import run_regret
+from sparseoco.config import SearchOptions
 from sparseoco.shards import Store
 from tests.faults.test_search_kills import OPTIONS, tables
 from tests.killing import check_under_kills
@@ -50,3 +55,31 @@ def test_a_search(tmp_path: Path, kills: int, seed: int) -> None:
         assert tables(folder) == tables(tmp_path / "whole")
 
     check_under_kills(tmp_path / "runs", run_once, kills=kills, seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
+def test_regret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, seed: int) -> None:
+    """Of streams with and without a box and with thresholds of their own, epoch methods; optima by passes, too."""
+    store = Store.open(make_store(tmp_path / "store", features=40))
+    monkeypatch.setattr(cluster_regret, "NEAR", store.manifest.nonzeros // 3)
+    streams = {"cl-fobos": {"lam": [1e-3]}, "stda": {"lam": [1e-3]}, "cao-ftrl": {"lam": [1e-3]}}
+    epochs = {"caos-erm": {"alpha": [1.0]}, "cao-rcd": {"alpha": [1.0], "R": [0.3]}}
+    options = SearchOptions(algorithms={**streams, **epochs}, epochs=2, folds=1)
+    first = {c.algorithm: c for c in options.configurations()}.values()
+
+    def kept(folder: Path) -> dict[str, bytes]:
+        return {name: data for name, data in files(folder).items() if name.startswith(("curve", "optimum", "bound"))}
+
+    def measure(client: Client, folder: Path) -> Any:
+        return run_regret(client, list(first), options, store, folder, 6, 1e-3, lambda step, done, total: None)
+
+    with connect(ClusterOptions(threads=2), tmp_path / "scratch") as client:
+        rows = measure(client, tmp_path / "whole")
+
+    def run_once(folder: Path) -> None:
+        assert measure(client, folder) == rows
+        assert kept(folder) == kept(tmp_path / "whole")
+
+    with connect(ClusterOptions(workers=2, threads=1), tmp_path / "processes") as client:
+        check_under_kills(tmp_path / "runs", run_once, kills=kills, seed=seed)

@@ -146,7 +146,7 @@ def test_the_optimum_of_thresholds_next_to_nothing_is_certified() -> None:
     h[:3] = [[1e-140], [1e-30], [0.0]]
     passes = LocalPasses.of(sp.csr_matrix(X), labels.astype(np.float64))
     comparator = Comparator(0.05, 1.0, None, own_history=True)
-    found = find_weighed_optimum(passes, "logistic", [1], comparator, np.zeros((FEATURES, 1)), 1e-4, h)
+    found = find_weighed_optimum(passes, "logistic", [1], comparator, 1e-4, h)
     at_zero = ROWS * np.log(2)
     assert found.gap <= 1e-4 * at_zero
     y, a = 2.0 * labels - 1, 0.05 * h[:, 0]
