@@ -1,5 +1,6 @@
 """What a task failed of is a sentence; what would stop every task is passed on as it is."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import pytest
 from distributed import Client, KilledWorker
 
-from sparseoco.cluster import epoch_jobs
+from sparseoco.cluster import epoch_jobs, waiting
 from sparseoco.cluster.block import Block
 from sparseoco.cluster.connect import ClusterOptions, connect, spread_over, worker_shape
 from sparseoco.cluster.legs import Folders
 from sparseoco.cluster.packing import Job
 from sparseoco.cluster.tasks import Meter
-from sparseoco.cluster.waiting import TaskError, reason_of, result_of
+from sparseoco.cluster.waiting import TRIES, Awaited, TaskError, reason_of, result_of, run_tasks
 from sparseoco.errors import StorageError
 from sparseoco.shards import Store
 from tests.epochs.test_cluster import block_of, grid_of
@@ -39,6 +40,41 @@ def test_a_result_is_given_and_a_failure_said(client: Client) -> None:
         result_of(client, client.submit(fail, StorageError("The disk is full.")), "Adding failed")
     with pytest.raises(StorageError):
         reason_of(StorageError("The disk is full."))
+
+
+def test_a_result_that_takes_long_or_times_out_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "WATCH_SECONDS", 0.05)
+    assert Awaited(client, client.submit(slowly, 3, pure=False)).result() == 3
+    with pytest.raises(TimeoutError, match="of its own"):
+        Awaited(client, client.submit(fail, TimeoutError("of its own"))).result()
+
+
+def slowly(value: int) -> int:
+    time.sleep(0.3)
+    return value
+
+
+def test_tasks_whose_workers_die_are_tried_again_and_others_not(client: Client, tmp_path: Path) -> None:
+    calls = {
+        "fine": (die_until, str(tmp_path / "fine"), 0),
+        "late": (die_until, str(tmp_path / "late"), 2),
+        "never": (die_until, str(tmp_path / "never"), TRIES),
+        "wrong": (fail, ValueError("no")),
+    }
+    over: list[str] = []
+    failed = run_tasks(client, calls, over.append)
+    assert sorted(over) == sorted(calls)
+    assert sorted(failed) == ["never", "wrong"]
+    assert isinstance(failed["never"], KilledWorker)
+    assert [(tmp_path / name).stat().st_size for name in ("fine", "late", "never")] == [1, 3, TRIES]
+
+
+def die_until(path: str, deaths: int) -> None:
+    """As if so many tries of a task had lost their workers; each leaves a byte."""
+    with open(path, "a") as file:
+        file.write(".")
+    if Path(path).stat().st_size <= deaths:
+        raise KilledWorker("task", None, 3)
 
 
 def test_tasks_in_a_row_are_spread_in_runs(client: Client) -> None:
