@@ -11,6 +11,7 @@ from sparseoco.metrics import read_metrics
 from sparseoco.model import Model
 from sparseoco.optimum import Optimum, offline_optimum
 from sparseoco.shards import Store, read_shards
+from sparseoco.tables import Table, read_table, standardise
 
 if TYPE_CHECKING:
     from sparseoco.estimators import SparseOnlineClassifier, SparseOnlineRegressor
@@ -25,10 +26,13 @@ __all__ = [
     "SparseocoError",
     "StorageError",
     "Store",
+    "Table",
     "__version__",
     "offline_optimum",
     "read_metrics",
     "read_shards",
+    "read_table",
+    "standardise",
 ]
 
 
