@@ -126,16 +126,24 @@ class Learner:
         self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels)
         return self
 
-    def learn_rows(self, indptr: Any, indices: Any, counts: Any, labels: Any) -> None:
+    def learn_rows(
+        self, indptr: Any, indices: Any, counts: Any, labels: Any, *, told: np.ndarray | None = None
+    ) -> None:
         """`partial_fit` without checks, on CSR arrays as shards hold them.
 
         indptr : int32 or int64; indices : int32 or int64, unique within a row and below n_features; counts : any number
-        type, no zeros; labels : class indices, or float64 for regression.
+        type, no zeros; labels : class indices, or float64 for regression; told : if given, (rows, configurations,
+        outputs) that receives the margins with which each row was predicted, before it was learned.
         """
         for start, stop, rows in self._chunks(indptr, indices, counts):
             part = _frozen(np.asarray(labels[start:stop], np.float64))
-            for _, block in self._blocks:
-                block.learn(rows, part)
+            for members, block in self._blocks:
+                if told is None:
+                    block.learn(rows, part)
+                    continue
+                z = np.empty((stop - start, block.width), self.dtype)
+                block.learn(rows, part, z)
+                told[start:stop, members] = z[:, : block.columns].reshape(stop - start, len(members), self.n_outputs)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Margins (rows, configurations, outputs) of a SciPy sparse matrix; `InputError` as `partial_fit`."""

@@ -78,17 +78,20 @@ class Columns:
         self.error_count = np.zeros(len(hyper), np.int64)
         self.diverged = np.zeros(len(hyper), np.int64)
 
-    def learn(self, rows: Rows, labels: np.ndarray) -> None:
-        """Play the rows in turn; `labels` is read-only float64."""
+    def learn(self, rows: Rows, labels: np.ndarray, told: np.ndarray | None = None) -> None:
+        """Play the rows in turn; `labels` is read-only float64.
+
+        `told` (rows, width), if given, receives the margins with which each row was predicted, padding included.
+        """
         if not 0.0 < self.every < np.inf:
-            self._learn(rows, labels)
+            self._learn(rows, labels, told)
             return
         start, every = 0, int(self.every)
         while start < len(labels):  # up to the next round that moves all coordinates
             stop = min(start + every - int(self.clock[0]) % every, len(labels))
             entries = rows.indptr[[start, stop]] - rows.indptr[0]
             part = Rows(rows.indptr[start : stop + 1], rows.indices[slice(*entries)], rows.counts[slice(*entries)])
-            self._learn(part, labels[start:stop])
+            self._learn(part, labels[start:stop], None if told is None else told[start:stop])
             if self.clock[0] % every == 0:
                 self._measure_level()
             start = stop
@@ -96,8 +99,9 @@ class Columns:
     def _measure_level(self) -> None:
         self.level[: self.columns] = self._sizes()[0]
 
-    def _learn(self, rows: Rows, labels: np.ndarray) -> None:
-        self.kernels.learn(
+    def _learn(self, rows: Rows, labels: np.ndarray, told: np.ndarray | None) -> None:
+        learn = self.kernels.learn if told is None else self.kernels.learn_telling
+        learn(
             *rows,
             labels,
             self.outputs,
@@ -110,6 +114,7 @@ class Columns:
             self.error_count,
             self.level,
             self.level_sum,
+            np.empty((0, self.width), self.dtype) if told is None else told,
             self._now(),
             np.zeros(self.width, self.dtype),
             np.zeros(self.width, self.dtype),

@@ -21,6 +21,7 @@ class Kernels(NamedTuple):
     """The loops of a block of columns."""
 
     learn: Callable[..., None]
+    learn_telling: Callable[..., None]
     margins: Callable[..., None]
     evaluate: Callable[..., None]
     sweep: Callable[..., None]
@@ -58,8 +59,9 @@ def kernels_for(
         response,
         loss.name,
     ]
-    return Kernels(
-        _bound(
+
+    def learn(telling: bool) -> Callable[..., None]:
+        return _bound(
             stream.build_learn(
                 *functions,
                 rule.observe,
@@ -72,6 +74,7 @@ def kernels_for(
                 tracked,
                 grouped,
                 settled,
+                telling,
                 alone,
                 respond,
                 loss.value,
@@ -79,8 +82,12 @@ def kernels_for(
                 loss.bound,
                 tuples,
             ),
-            learning,
-        ),
+            [*learning, str(telling)],
+        )
+
+    return Kernels(
+        learn(telling=False),
+        learn(telling=True),
         _bound(
             stream.build_margins(*functions, penalty.prox, rule.parts, rule.stamped, alone, grouped, tuples), reading
         ),

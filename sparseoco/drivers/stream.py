@@ -122,6 +122,7 @@ def build_learn(
     tracked,
     grouped,
     settled,
+    telling,
     alone,
     respond,
     value,
@@ -130,6 +131,8 @@ def build_learn(
     tuples,
 ):
     """``learn``: play every row in turn, update state, clock and progress in place.
+
+    Where `telling`, ``told[i]`` becomes the margins with which row i was predicted, before it was learned.
 
     Where `tracked`, ``level[c]`` is Σ_j |w_j| at all times, followed from the coordinates that move, and
     ``level_sum[c]`` its sum over the rounds played, each as it was when the round was predicted.
@@ -152,6 +155,7 @@ def build_learn(
         error_count,
         level,
         level_sum,
+        told,
         now,
         z,
         u,
@@ -186,6 +190,9 @@ def build_learn(
                 now,
                 z,
             )
+            if telling:
+                for c in range(width):
+                    told[i, c] = z[c]
             t = int(moment.n) + 1
             respond(value, slope, bound, z, u, outputs, labels[i], t, diverged, loss_sum, error_count)
             if tracked:

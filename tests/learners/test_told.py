@@ -1,0 +1,40 @@
+"""`learn_rows(…, told=…)`: the margins with which each row was predicted, and nothing else changes by it."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sparseoco.learner import Learner
+
+ROWS, FEATURES = 60, 20
+
+
+def data(classes: int) -> tuple[sp.csr_matrix, np.ndarray]:
+    rng = np.random.default_rng(5)
+    X = rng.integers(1, 4, (ROWS, FEATURES)) * (rng.random((ROWS, FEATURES)) < 0.2)
+    return sp.csr_matrix(X), rng.integers(0, classes, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "classes", "grid", "objective"),
+    [
+        ("cl-fobos", 2, {"lam": [0.0, 1e-3, 0.1]}, False),
+        ("l-fobos", 2, {"lam": [1e-3, 0.1], "K": [7]}, True),  # whose stream is cut where all coordinates move
+        ("cao-ftrl", 2, {"predict": ["none", "last"], "R": [0.1, 1.0]}, False),  # two blocks
+        ("rda", 3, {"gamma": [0.3, 1.0]}, False),
+        ("rda", 2, [{}], False),  # one column alone
+    ],
+)
+def test_told_margins_are_those_of_the_moment_before(algorithm, classes, grid, objective) -> None:
+    X, y = data(classes)
+    y = y.astype(np.float64)
+    learner = Learner(algorithm, grid=grid, n_features=FEATURES, n_classes=classes, objective=objective)
+    silent = Learner(algorithm, grid=grid, n_features=FEATURES, n_classes=classes, objective=objective)
+    told = np.full((ROWS, len(learner.configurations), learner.n_outputs), np.nan)
+    learner.learn_rows(X.indptr, X.indices, X.data, y, told=told)
+    for i in range(ROWS):
+        row = X[i]
+        np.testing.assert_array_equal(told[i], silent.margins(row.indptr, row.indices, row.data)[0])
+        silent.learn_rows(row.indptr, row.indices, row.data, y[i : i + 1])
+    np.testing.assert_array_equal(learner.weights(), silent.weights())
+    np.testing.assert_array_equal(learner.progress.loss_sum, silent.progress.loss_sum)
