@@ -1,19 +1,13 @@
 """The page: standings, figures and words → one HTML file that needs nothing else."""
 
 import json
-from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import plotly.graph_objects as go
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
+from typing import Final, NamedTuple
 
 from sparseoco.commit import commit_bytes
-from sparseoco.report import wording
 from sparseoco.report.features import MAX_CLASSES, strongest
 from sparseoco.report.figures import curves_figure, kept_figure, sparsity_figure, styles
+from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.leaderboard import (
     Standing,
     best_of_each,
@@ -45,14 +39,6 @@ class Confusion(NamedTuple):
     rows: int
 
 
-class Plot(NamedTuple):
-    """A figure on the page: the id of its place, and its JSON, safe inside a script element."""
-
-    id: str
-    title: str
-    spec: Markup
-
-
 def write_report(run: Path) -> Path:
     """Write RUN/report/leaderboard.parquet and RUN/report/report.html; returns the page's path.
 
@@ -77,19 +63,19 @@ def render(results: Results, table: list[Standing]) -> str:
     baseline = baseline_error(results)
     classes = results.run.corpus.classes
     plots = {
-        "curves": _plot("curves", "Mistakes made so far against documents seen", curves_figure(results, online, style)),
-        "sparsity": _plot(
+        "curves": plot("curves", "Mistakes made so far against documents seen", curves_figure(results, online, style)),
+        "sparsity": plot(
             "sparsity", "Error against nonzero weights", sparsity_figure(table, style, baseline, results.held_out)
         ),
-        "kept": _plot("kept", "Weights kept by document frequency", kept_figure(results, shown, style)),
+        "kept": plot("kept", "Weights kept by document frequency", kept_figure(results, shown, style)),
     }
     measured = regret_lines(results, table)
     lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
     if any(line.marks for line in lines):
-        plots["regret"] = _plot("regret", "Regret against documents seen", regret_figure(lines, style))
-        plots["growth"] = _plot("growth", "The same, both axes logarithmic", growth_figure(lines, style))
+        plots["regret"] = plot("regret", "Regret against documents seen", regret_figure(lines, style))
+        plots["growth"] = plot("growth", "The same, both axes logarithmic", growth_figure(lines, style))
     if any(line.marks for line in epochs):
-        plots["way"] = _plot("way", "Objective above the optimum against passes", way_figure(epochs, style))
+        plots["way"] = plot("way", "Objective above the optimum against passes", way_figure(epochs, style))
     context = {
         "run": results.run,
         "story": tell(results, table),
@@ -116,9 +102,9 @@ def render(results: Results, table: list[Standing]) -> str:
         "facts": _facts(results),
         "digests": results.digests,
         "run_json": json.dumps(results.run.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False),
-        "plotly": Markup(_plotly()),  # the library's own script, not data
+        "plotly": plotly_script(),
     }
-    return _environment().get_template("page.html.j2").render(context)
+    return environment().get_template("page.html.j2").render(context)
 
 
 def _confusions(results: Results) -> list[Confusion]:
@@ -146,33 +132,3 @@ def _facts(results: Results) -> dict[str, str]:
     if len(sources) > SOURCES:
         facts["more raw files"] = f"{len(sources) - SOURCES}, listed in the shards' manifest"
     return facts
-
-
-def _plot(name: str, title: str, figure: go.Figure) -> Plot:
-    # Plotly's own encoder writes <, > and / as \u003c, \u003e and \u002f: no text in it can end the script element.
-    return Plot(f"figure-{name}", title, Markup(figure.to_json(engine="json")))
-
-
-@cache
-def _plotly() -> str:
-    return str(get_plotlyjs())
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("sparseoco.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    names: dict[str, Any] = {
-        name: getattr(wording, name)
-        for name in (
-            *("percent", "percent_with_error", "integer", "plural", "duration", "parameters", "signed"),
-            *("amount", "plus_minus"),
-        )
-    }
-    environment.filters.update(names)
-    return environment
