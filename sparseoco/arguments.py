@@ -73,6 +73,14 @@ WarmStart = Annotated[
         help="Begin from a saved model: where its learner stood, or, another learner or vocabulary, from its weights.",
     ),
 ]
+FeaturesFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--features-from",
+        metavar="MODEL",
+        help="Learn on the features alone that a saved model kept (has weights for); all others get weight 0.",
+    ),
+]
 Inputs = Annotated[
     list[str], typer.Argument(metavar="INPUT...", help="Files, folders or fsspec addresses; .gz and .zst too.")
 ]

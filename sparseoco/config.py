@@ -121,6 +121,10 @@ class Halving(_Table):
         return value
 
 
+MODELS = ("warm_start", "features_from")
+"""Options of a search that are folders of models."""
+
+
 class SearchOptions(_Table):
     """`[search]`: what is tried, how it is judged."""
 
@@ -149,6 +153,9 @@ class SearchOptions(_Table):
     seed: int = Field(0, ge=0, lt=2**63)
     warm_start: str | None = Field(
         None, description="Folder of a model whose weights all configurations begin from; none by default."
+    )
+    features_from: str | None = Field(
+        None, description="Folder of a model: learn on the features that it kept alone; by default on all."
     )
     halving: Halving | None = Field(None, description="Successive halving; none by default.")
     patience: int | None = Field(
@@ -290,9 +297,8 @@ def parse_run_file(values: Any, *, source: str, folder: Path) -> RunFile:
             "store": None if run.ingest.store is None else _beside(folder, run.ingest.store),
         }
     )
-    search = run.search
-    if search.warm_start is not None:
-        search = search.model_copy(update={"warm_start": _beside(folder, search.warm_start)})
+    models = {name: getattr(run.search, name) for name in MODELS}
+    search = run.search.model_copy(update={name: model and _beside(folder, model) for name, model in models.items()})
     evaluate = run.evaluate
     if evaluate is not None and evaluate.inputs is not None:
         inputs = tuple(_beside(folder, item) for item in evaluate.inputs)

@@ -21,6 +21,7 @@ from scipy.sparse import csr_matrix
 from sparseoco import __version__
 from sparseoco.commit import commit_bytes, commit_json, digest_file, read_json
 from sparseoco.errors import InputError, StorageError
+from sparseoco.kept import kept_features
 from sparseoco.learner import Learner
 from sparseoco.metrics import write_table
 from sparseoco.shards import Store
@@ -60,22 +61,28 @@ def write_model(
 ) -> None:
     """Commit a model; `model.json` comes last and vouches for the rest.
 
-    `weights` is (n_features, outputs); `description` says how it was learned (algorithm, parameters, loss, …);
-    `learner` is kept with it where there is one. Its state is every slot of every feature, uncompressed: for one
-    float32 output 4 to 16 bytes a feature, and 8 more where features have stamps.
+    `weights` is (n_features, outputs); `description` says how it was learned (algorithm, parameters, loss, …). Of a
+    store of some features alone (`sparseoco.kept`) the model is one of the source's, all others of its weights 0, and
+    ``features_from`` says which they were. `learner` is kept with it where there is one. Its state is every slot of
+    every feature, uncompressed: for one float32 output 4 to 16 bytes a feature, and 8 more where features have stamps.
     """
     features, outputs = np.nonzero(weights)
+    values = weights[features, outputs].astype(np.float64)
+    kept = kept_features(store.folder)
+    if kept is not None:
+        store, features = kept.source, kept.features[features]
+        description = {**description, "features_from": kept.description}
     classes = store.classes or ["value"]
     # Two classes share one column of weights, which speaks for the second.
     names = np.array(classes[-1:] if weights.shape[1] == 1 else classes, dtype=object)
-    kept, position = np.unique(features, return_inverse=True)
-    described = store.describe(kept.astype(np.int64)).take(pa.array(position))
+    used, position = np.unique(features, return_inverse=True)
+    described = store.describe(used.astype(np.int64)).take(pa.array(position))
     table = pa.Table.from_arrays(
         [
             described["feature"],
             described["term"].cast(pa.string()),
             pa.array(names[outputs], pa.string()),
-            pa.array(weights[features, outputs].astype(np.float64)),
+            pa.array(values),
             described["count"],
             described["documents"],
         ],

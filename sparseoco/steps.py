@@ -7,17 +7,21 @@ line call these and nothing below them.
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from distributed import Client
+
 from sparseoco import __version__
 from sparseoco.cluster.connect import ClusterOptions, connect
+from sparseoco.cluster.keeping import features_kept, features_of
 from sparseoco.cluster.optimum import OptimumOptions, run_optimum
 from sparseoco.cluster.regret import TOL, run_regret
 from sparseoco.cluster.search import run_search as run_search_on
 from sparseoco.cluster.training import train_model
 from sparseoco.commit import commit_json, owned, read_json
-from sparseoco.config import Configuration, RunFile, SearchOptions
+from sparseoco.config import MODELS, Configuration, RunFile, SearchOptions
 from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
 from sparseoco.ingest import ingest
@@ -71,11 +75,12 @@ def search(
     folder = out / "search"
     store = Store.open(store_folder)
     _check_labels(store)
-    options = _from_model(options, store, out / "model")
+    options = _from_models(options, store, out / "model")
     configurations = options.configurations()
     with owned(out), connect(cluster, out / ".scratch") as client:
         commit_json(out / "run.json", _describe_run(name, store, out, options))
-        tables = run_search_on(client, configurations, options, store, folder, progress)
+        with _features(client, options, store, out, progress) as learned:
+            tables = run_search_on(client, configurations, options, learned, folder, progress)
     for table, schema in SEARCH_TABLES.items():
         write_table(folder / f"{table}.parquet", tables[table], schema)
     best = choose(tables["metrics"], options.select)
@@ -117,9 +122,13 @@ def train(
     """
     store = Store.open(store_folder)
     _check_labels(store)
-    options = _from_model(options, store, model)
-    with owned(model), connect(cluster, model / ".scratch") as client:
-        train_model(client, configuration, options, epochs, store, model, progress)
+    options = _from_models(options, store, model)
+    with (
+        owned(model),
+        connect(cluster, model / ".scratch") as client,
+        _features(client, options, store, model, progress) as learned,
+    ):
+        train_model(client, configuration, options, epochs, learned, model, progress)
     return model
 
 
@@ -127,8 +136,7 @@ def train_best(store_folder: Path, out: Path, cluster: ClusterOptions, *, progre
     """Learn the configuration that the search in `out` chose on all the data, into `out`/model."""
     best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
     options = SearchOptions.model_validate(run["search"])
-    if options.warm_start is not None:
-        options = options.model_copy(update={"warm_start": str(out / options.warm_start)})
+    options = _beside(options, out)
     chosen = Configuration(number=best["configuration"], algorithm=best["algorithm"], parameters=best["parameters"])
     return train(store_folder, out / "model", chosen, options, cluster, epochs=best["epochs"], progress=progress)
 
@@ -165,21 +173,28 @@ def regret(
     looked at; `tol` the gap of the optima, relative to the objective at w = 0. The store is where the run has it from,
     or at `store_folder`. What is done is found and not done again.
 
-    Raises `InputError` where the run holds no results or began from a model, its store is not found, a number is
-    not one of its configurations', or none has anything to be compared with.
+    Raises `InputError` where the run holds no results or began from a model, its store is not found or has changed,
+    a number is not one of its configurations', or none has anything to be compared with.
     """
     table = standings(read_results(run))
     described = read_json(run / "run.json")
-    options = SearchOptions.model_validate(described["search"])
+    options = _beside(SearchOptions.model_validate(described["search"]), run)
     if options.warm_start is not None:
         raise InputError(f"{run} began from a model: regret and its bounds are of learners that begin from nothing.")
     if not 0 < tol < 1:
         raise InputError(f"tol={tol} must be between 0 and 1.")
     store = _store_of(run, described["corpus"], store_folder)
     configurations = _asked_for(table, numbers)
-    with owned(run), connect(cluster, run / ".scratch") as client:
+    kept = options.features_from
+    if kept is not None and Origin.of(kept).sha256 != described["corpus"]["features_from_sha256"]:
+        raise InputError(f"{kept} is not the model any more whose features {run} learned on.")
+    with (
+        owned(run),
+        connect(cluster, run / ".scratch") as client,
+        _features(client, options, store, run, progress) as learned,
+    ):
         folder = run / "regret"
-        rows, ends = run_regret(client, configurations, options, store, folder / "cells", marks, tol, progress)
+        rows, ends = run_regret(client, configurations, options, learned, folder / "cells", marks, tol, progress)
         write_table(folder / "regret.parquet", rows, REGRET)
         write_table(folder / "slopes.parquet", ends, SLOPES)
     return folder
@@ -236,17 +251,33 @@ def run_all(run: RunFile, progress: Progress = silent) -> Path:
     return result
 
 
-def _from_model(options: SearchOptions, store: Store, model: Path) -> SearchOptions:
-    """The options with the whole path of the model to begin from, which has been looked at."""
-    if options.warm_start is None:
-        return options
-    origin = Origin.of(options.warm_start)
-    if Path(origin.model) == model.resolve():
-        raise InputError(
-            f"{model} cannot begin from itself: a run that is stopped would lose it. Choose another --out."
-        )
-    check_origin(origin, store)
-    return options.model_copy(update={"warm_start": origin.model})
+def _from_models(options: SearchOptions, store: Store, model: Path) -> SearchOptions:
+    """The options with the whole paths of the models to begin from or to take features from, which were looked at."""
+    origins = {name: Origin.of(folder) for name in MODELS if (folder := getattr(options, name)) is not None}
+    for origin in origins.values():
+        if Path(origin.model) == model.resolve():
+            raise InputError(
+                f"{model} cannot begin from itself: a run that is stopped would lose it. Choose another --out."
+            )
+    if "warm_start" in origins:
+        check_origin(origins["warm_start"], store)
+    if "features_from" in origins:
+        features_of(origins["features_from"], store)
+    return options.model_copy(update={name: origin.model for name, origin in origins.items()})
+
+
+def _beside(options: SearchOptions, run: Path) -> SearchOptions:
+    """The options of a run as it keeps them, its models' paths made whole."""
+    models = {name: str(run / folder) for name in MODELS if (folder := getattr(options, name)) is not None}
+    return options.model_copy(update=models)
+
+
+def _features(
+    client: Client, options: SearchOptions, store: Store, folder: Path, progress: Progress
+) -> AbstractContextManager[Store]:
+    """The store, or the features of it that the options ask for, made in the folder."""
+    origin = None if options.features_from is None else Origin.of(options.features_from)
+    return features_kept(client, store, origin, folder / ".features", progress)
 
 
 def _check_labels(store: Store) -> None:
@@ -261,10 +292,11 @@ def _check_labels(store: Store) -> None:
 
 
 def _describe_run(name: str, store: Store, out: Path, options: SearchOptions) -> dict[str, Any]:
-    labels = store.manifest.labels
+    labels, kept = store.manifest.labels, options.features_from
     described = options.model_dump(mode="json")
-    if options.warm_start is not None:
-        described["warm_start"] = os.path.relpath(options.warm_start, out.resolve())
+    for model in MODELS:
+        if described[model] is not None:
+            described[model] = os.path.relpath(described[model], out.resolve())
     return {
         "name": name,
         "seed": options.seed,
@@ -277,7 +309,8 @@ def _describe_run(name: str, store: Store, out: Path, options: SearchOptions) ->
             "features": store.n_features,
             "classes": [entry.model_dump(mode="json") for entry in labels.classes],
             "text": store.manifest.options,
-        },
+        }
+        | ({} if kept is None else {"features_from_sha256": Origin.of(kept).sha256}),
         "search": described,
     }
 

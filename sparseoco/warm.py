@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sparseoco.commit import digest_file
 from sparseoco.errors import InputError, StorageError
+from sparseoco.kept import kept_features
 from sparseoco.learner import Learner
 from sparseoco.model import STATE, Model
 from sparseoco.shards import Store
@@ -60,9 +61,7 @@ def go_on(origin: Origin, learner: Learner, store: Store) -> tuple[Learner, dict
     """
     model = origin.open()
     taken = {"model_sha256": origin.sha256, "weights": len(model.table), "found": len(model.table), "state": True}
-    described = model.description
-    same = described.get("features_sha256") == store.features_digest() and model.classes == store.classes
-    if same and "learner_sha256" in described:
+    if "learner_sha256" in model.description and model.classes == store.classes and _same_features(model, store):
         saved = _saved_learner(model)
         if saved.description == learner.description:
             return saved, taken
@@ -79,7 +78,9 @@ def take_weights(origin: Origin, learner: Learner, store: Store) -> int:
     features = _features_in(model, store)
     found = features >= 0
     if len(found) and not found.any():
-        raise InputError(f"None of the features of {model.folder} occurs in {store.folder}: there is nothing to take.")
+        raise InputError(
+            f"None of the features of {model.folder} is one of those to be learned: there is nothing to take."
+        )
     names = model.table["class"].combine_chunks().dictionary_encode()
     values = model.table["weight"].to_numpy()
     weights = np.zeros((store.n_features, learner.n_outputs), learner.dtype)
@@ -143,8 +144,22 @@ def _check_features(model: Model, store: Store) -> None:
                 )
 
 
+def _same_features(model: Model, store: Store) -> bool:
+    """Whether feature i was the same one for the model's learner as it is in the store."""
+    kept = kept_features(store.folder)
+    if kept is None:
+        there = store.features_digest(), None
+    else:
+        there = kept.source.features_digest(), kept.description["features_sha256"]
+    described = model.description
+    return there == (described.get("features_sha256"), described.get("features_from", {}).get("features_sha256"))
+
+
 def _features_in(model: Model, store: Store) -> NDArray[np.int64]:
     """The store's id of the feature of each weight, −1 where it has none."""
+    kept = kept_features(store.folder)
+    if kept is not None:
+        return kept.places(_features_in(model, kept.source))
     _check_features(model, store)
     if store.manifest.features.kind == "hashed":
         return np.asarray(model.table["feature_id"].to_numpy(), np.int64)

@@ -100,6 +100,30 @@ def test_a_model_goes_on_with_new_text(
     assert "nothing is not a model to begin from" in capsys.readouterr().err
 
 
+def test_a_model_is_learned_on_the_features_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reviews, store = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store"
+    assert call(monkeypatch, "ingest", reviews, "--out", store) == 0
+    assert call(monkeypatch, "train", store, "--out", tmp_path / "first", "--set", "lam=1e-3") == 0
+    nonzeros = json.loads((tmp_path / "first" / "model.json").read_bytes())["nonzeros"]
+    first = ("--features-from", tmp_path / "first")
+    capsys.readouterr()
+    assert call(monkeypatch, "train", store, "--out", tmp_path / "second", "--algorithm", "rda", *first) == 0
+    assert f"learned on the {nonzeros:,} features that a model kept" in capsys.readouterr().out
+    assert call(monkeypatch, "evaluate", tmp_path / "second", reviews) == 0
+    grid = ("--algorithm", "rda", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "gamma=1")
+    assert call(monkeypatch, "search", store, "--out", tmp_path / "run", *grid, *first) == 0
+    assert f"learned on the {nonzeros:,} features" in capsys.readouterr().out
+    assert call(monkeypatch, "regret", tmp_path / "run", "--marks", 3) == 0
+    assert call(monkeypatch, "train", store, "--out", tmp_path / "third", "--features-from", tmp_path) == 2
+    assert "is not a model" in capsys.readouterr().err
+    file = write_run_file(tmp_path)
+    file.write_text(file.read_text().replace("[search]", '[search]\nfeatures_from = "first"'))
+    assert call(monkeypatch, "run", file) == 2
+    assert "was not learned on the features of" in capsys.readouterr().err
+
+
 def test_the_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "algorithms") == 0
     assert "Togari and Yamashita" in capsys.readouterr().out

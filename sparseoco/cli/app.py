@@ -55,3 +55,6 @@ def tell_model(model: Model) -> None:
     if begun is not None:
         taken = f"{begun['found']:,} of {begun['weights']:,} weights found in this vocabulary"
         print(f"began from a model: {'its learner went on where it stood' if begun['state'] else taken}")
+    kept = described.get("features_from")
+    if kept is not None:
+        print(f"learned on the {kept['features']:,} features that a model kept")

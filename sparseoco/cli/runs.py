@@ -10,6 +10,7 @@ from sparseoco.arguments import (
     Dtype,
     Duplicates,
     Encoding,
+    FeaturesFrom,
     Inputs,
     LabelList,
     Labels,
@@ -172,6 +173,7 @@ def search(
         bool, typer.Option("--shuffle/--no-shuffle", help="Stream in an order shuffled by the seed.")
     ] = True,
     warm_start: WarmStart = None,
+    features_from: FeaturesFrom = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the weights.")] = Dtype.FLOAT32,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     halving: Annotated[
@@ -237,6 +239,7 @@ def search(
             "select": select.value,
             "shuffle": shuffle,
             "warm_start": warm_start,
+            "features_from": features_from,
             "dtype": dtype.value,
             "seed": seed,
             "halving": halving_table(halving, min_rows),
@@ -270,6 +273,7 @@ def train(
         bool, typer.Option("--shuffle/--no-shuffle", help="Stream in an order shuffled by the seed.")
     ] = True,
     warm_start: WarmStart = None,
+    features_from: FeaturesFrom = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the weights.")] = Dtype.FLOAT32,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     scheduler: Scheduler = None,
@@ -288,6 +292,7 @@ def train(
             "penalty": penalty,
             "shuffle": shuffle,
             "warm_start": warm_start,
+            "features_from": features_from,
             "dtype": dtype.value,
             "seed": seed,
         },

@@ -1,0 +1,88 @@
+"""The features that a model kept, taken out of a store by the workers: see `sparseoco.kept`.
+
+A task a shard, each a pure function of its paths, so that any of them may run twice; what a killed run has written is
+found there.
+"""
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from distributed import Client
+
+from sparseoco.cluster.waiting import Call, TaskError, reason_of, run_tasks
+from sparseoco.commit import digest_value, storage_error
+from sparseoco.errors import InputError
+from sparseoco.kept import KeptFeatures, commit_kept, cut_shard, describe_kept, kept_features
+from sparseoco.manifest import latest_manifest
+from sparseoco.shards import Store
+from sparseoco.warm import Origin
+
+Progress = Callable[[str, int, int], None]
+
+
+@contextmanager
+def features_kept(
+    client: Client, store: Store, origin: Origin | None, folder: Path, progress: Progress
+) -> Iterator[Store]:
+    """The store, or, with a model, a store of the features that it kept: in `folder`, which is removed in the end.
+
+    The workers must see the folder. What stands there when a run is killed or fails is taken up by the next.
+
+    Raises as `features_of`, `StorageError` for a shard that cannot be trusted or a full disk.
+    """
+    if origin is None:
+        yield store
+        return
+    yield _make(client, features_of(origin, store), folder, progress)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def features_of(origin: Origin, store: Store) -> KeptFeatures:
+    """The features of a store that have a nonzero weight in a model, for any class.
+
+    Raises `InputError` if the model's features are not the store's, or it kept none.
+    """
+    model = origin.open()
+    if model.description.get("features_sha256") != store.features_digest():
+        raise InputError(
+            f"{model.folder} was not learned on the features of {store.folder}: features can be taken from a model of "
+            "the same vocabulary, or the same hash, only."
+        )
+    features = np.unique(np.asarray(model.table["feature_id"].to_numpy(), np.int64))
+    if not features.size:
+        raise InputError(f"{model.folder} kept no feature: all its weights are 0, and there is nothing to learn on.")
+    return KeptFeatures(store, features, origin.sha256)
+
+
+def _make(client: Client, kept: KeptFeatures, folder: Path, progress: Progress) -> Store:
+    own = folder.resolve() / digest_value([kept.source.manifest.digest, kept.model_sha256])[:32]
+    if latest_manifest(own) is not None:
+        return Store.open(own)
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, own) from error
+    describe_kept(kept, own)
+    count, done = len(kept.source.manifest.shards), 0
+
+    def ended(_: str) -> None:
+        nonlocal done
+        done += 1
+        progress("features", done, count)
+
+    run = uuid.uuid4().hex  # runs that share a scheduler are told apart
+    calls: dict[str, Call] = {f"kept-{run}-{shard}": (_cut_on_worker, str(own), shard) for shard in range(count)}
+    progress("features", 0, count)
+    for failure in run_tasks(client, calls, ended).values():
+        raise TaskError("The features could not be taken out", reason_of(failure)) from failure
+    return commit_kept(kept, own)
+
+
+def _cut_on_worker(folder: str, shard: int) -> None:
+    kept = kept_features(Path(folder))
+    assert kept is not None
+    cut_shard(kept, shard, Path(folder))
