@@ -1,8 +1,14 @@
-"""The offline optimum of a store, on the cluster: passes, the solver's state on disk, a model for each α."""
+"""The offline optimum of a store, on the cluster, and a model for each α.
+
+Of a store of few nonzeros (`NEAR`) every column, an α and a class, is one task, which has all the rows and takes
+Newton's steps: what `sparseoco.offline_optimum` gives, bit for bit. Of a larger one all columns are found by passes of
+the whole cluster, and the solver's state is kept on disk.
+"""
 
 import math
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,15 +18,21 @@ import pyarrow as pa
 from distributed import Client
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
+from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.cluster.passes import ClusterPasses
+from sparseoco.checkpoints import is_whole, read_checkpoint, write_checkpoint
+from sparseoco.cluster.passes import NEAR, ClusterPasses
+from sparseoco.cluster.waiting import Call, TaskError, reason_of, run_tasks
+from sparseoco.cluster.worker import corpus_of, end_with_worker
 from sparseoco.commit import commit_json, digest_value, read_json
 from sparseoco.errors import StorageError
 from sparseoco.metrics import write_table
 from sparseoco.model import write_model
-from sparseoco.optimum import MAX_PASSES, TOLERANCE, Problem, Solver
+from sparseoco.optimum import MAX_PASSES, TOLERANCE, Newton, Problem, Solver
+from sparseoco.optimum.found import Found
+from sparseoco.optimum.regulariser import Regulariser
+from sparseoco.passes import LocalPasses
 from sparseoco.shards import Store
 
 Progress = Callable[[str, int, int], None]
@@ -82,11 +94,85 @@ def run_optimum(client: Client, store: Store, out: Path, options: OptimumOptions
     problem = options.problem(store.classes)
     description = options.model_dump(mode="json") | {"store": store.manifest.digest, "sparseoco": __version__}
     digest = digest_value(description)
-    done, kept = out / "optimum.json", out / "state.npz"
+    done = out / "optimum.json"
     if done.exists() and read_json(done).get("digest") == digest:
         return
     done.unlink(missing_ok=True)
-    passes = ClusterPasses(client, store, out / ".passes")
+    if store.manifest.nonzeros <= NEAR:
+        work = out / ".columns"
+        columns: Sequence[Found] = _by_tasks(client, problem, store, work / digest, options, progress)
+    else:
+        work = out / ".passes"
+        columns = _by_passes(client, problem, store, work, digest, options, progress)
+    _write(columns, problem, store, out, options)
+    commit_json(done, description | {"digest": digest})
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _by_tasks(
+    client: Client, problem: Problem, store: Store, folder: Path, options: OptimumOptions, progress: Progress
+) -> list[Found]:
+    """A task a column, each of which leaves a file in `folder`, so that a killed run does again what was under way."""
+    files = [folder / f"{i}.npz" for i in range(len(problem.columns))]
+    described = str(store.folder.resolve()), options.model_dump(mode="json")
+    calls: dict[str, Call] = {
+        f"optimum-{i}-{digest_value(str(path.resolve()))[:16]}": (_solve, *described, i, str(path.resolve()))
+        for i, path in enumerate(files)
+        if not is_whole(path)
+    }
+    done = len(files) - len(calls)
+    progress("optimum", done, len(files))
+
+    def ended(key: str) -> None:
+        nonlocal done
+        done += 1
+        progress("optimum", done, len(files))
+
+    for error in run_tasks(client, calls, ended).values():
+        raise TaskError("The optimum was not found", reason_of(error)) from error
+    return [_read_column(path, *column) for path, column in zip(files, problem.columns, strict=True)]
+
+
+def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
+    """The column of that number, on a worker."""
+    opened, chosen = Store.open(store), OptimumOptions.model_validate(options)
+    every = chosen.problem(opened.classes)
+    alpha, positive = divmod(number, len(every.positive))
+    problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
+    indptr, indices, counts, labels = corpus_of(opened).gather(np.arange(opened.n_rows))
+    matrix = csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
+    passes = LocalPasses.of(matrix, labels)
+    newton = Newton(passes, passes.columns(), problem, tol=chosen.tol, max_passes=chosen.max_passes)
+    while newton.active:
+        end_with_worker()
+        newton.step()
+    (found,) = newton.columns
+    sums = np.array([found.at_zero, found.objective, found.dual, found.passes, found.converged], np.float64)
+    write_checkpoint(Path(path), {}, [("sums", sums), ("history", found.history), ("best", found.best)])
+
+
+def _read_column(path: Path, positive: int, h: Regulariser) -> Found:
+    """What `_solve` left."""
+    found = Found(positive, h, trial=np.zeros(0), best=np.zeros(0), done=True)
+    with read_checkpoint(path) as (_, read):
+        found.at_zero, found.objective, found.dual, passes, converged = map(float, read("sums"))
+        found.passes, found.converged = int(passes), bool(converged)
+        found.history, found.best = read("history"), read("best")
+    return found
+
+
+def _by_passes(
+    client: Client,
+    problem: Problem,
+    store: Store,
+    work: Path,
+    digest: str,
+    options: OptimumOptions,
+    progress: Progress,
+) -> Sequence[Found]:
+    """All columns by passes of the cluster, with files in `work`; a killed run goes on from the state it kept."""
+    kept = work / "state.npz"
+    passes = ClusterPasses(client, store, work)
     solver = Solver(passes, problem, tol=options.tol, max_passes=options.max_passes)
     state = _read_state(kept, digest)
     if state is not None:
@@ -99,10 +185,7 @@ def run_optimum(client: Client, store: Store, out: Path, options: OptimumOptions
             state = solver.state()
             write_checkpoint(kept, {"digest": digest, "names": list(state)}, state.items())
             last = time.monotonic()
-    _write(solver, problem, store, out, options)
-    commit_json(done, description | {"digest": digest})
-    passes.clear()
-    kept.unlink(missing_ok=True)
+    return solver.columns
 
 
 def model_folder(out: Path, alpha: float) -> Path:
@@ -119,12 +202,12 @@ def _share_done(solver: Solver) -> int:
     return round(1000 * max(0.0, sum(shares) / len(shares)))
 
 
-def _write(solver: Solver, problem: Problem, store: Store, out: Path, options: OptimumOptions) -> None:
-    """The tables and the models of a solver that is done."""
+def _write(columns: Sequence[Found], problem: Problem, store: Store, out: Path, options: OptimumOptions) -> None:
+    """The tables and the models of columns that are done."""
     names = store.classes or ["value"]
     rows, passes = [], []
     for column, (alpha, positive) in zip(
-        solver.columns, [(alpha, p) for alpha in problem.alphas for p in problem.positive], strict=True
+        columns, [(alpha, p) for alpha in problem.alphas for p in problem.positive], strict=True
     ):
         key = {"alpha": alpha, "class": names[positive]}
         rows.append(
@@ -147,7 +230,7 @@ def _write(solver: Solver, problem: Problem, store: Store, out: Path, options: O
     write_table(out / "passes.parquet", passes, PASSES)
     outputs = len(problem.positive)
     for i, alpha in enumerate(problem.alphas):
-        mine = solver.columns[i * outputs : (i + 1) * outputs]
+        mine = columns[i * outputs : (i + 1) * outputs]
         parameters = {"alpha": alpha} | ({"l1_ratio": options.l1_ratio} if options.penalty == "elastic_net" else {})
         description = {
             "algorithm": "offline-optimum",

@@ -46,6 +46,10 @@ TASKS_PER_SLOT = 2  # so that a slower worker can be helped by others
 MEMORY_SHARE = 0.5  # of what a task may use; the rest is for rows, the interpreter and the page cache
 WAITING = 5  # sums that may lie in a worker, for each of its threads, until their turn comes; the weights are one
 
+NEAR = 1 << 24
+"""Nonzeros whose rows have room in any worker, by rows and by columns: the optimum over so few is one task, of Newton
+steps, which take a tenth of the passes. It is the data that decides it, so that bits do not depend on the cluster."""
+
 
 class PassFiles(NamedTuple):
     """Files of one pass over columns first..last.

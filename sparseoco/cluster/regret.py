@@ -16,7 +16,7 @@ from distributed import Client
 from sparseoco.bounds import Bound, NoBound, bound_of
 from sparseoco.cluster.block import NO_FOLD, Block, Setting
 from sparseoco.cluster.epoch_regret import measure_epochs
-from sparseoco.cluster.passes import ClusterPasses
+from sparseoco.cluster.passes import NEAR, ClusterPasses
 from sparseoco.cluster.regret_tasks import (
     DTYPE,
     FIRST_EPOCH,
@@ -43,7 +43,6 @@ from sparseoco.shards import Store
 Progress = Callable[[str, int, int], None]
 
 TOL = 1e-3  # of the objective at w = 0; a learner's regret is some tenths of that
-NEAR = 1 << 25  # nonzeros × outputs up to which rows have room in a worker, by rows and by columns, and time is short
 EPOCHS_TOL = 0.01  # of the tolerance, for epoch methods: they come that near, and theirs is one optimum
 
 

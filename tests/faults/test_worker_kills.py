@@ -7,9 +7,11 @@ import pytest
 from distributed import Client
 
 from sparseoco import steps
+from sparseoco.cluster import optimum as cluster_optimum
 from sparseoco.cluster import regret as cluster_regret
 from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.optimum import OptimumOptions, run_optimum
+from sparseoco.cluster.passes import NEAR
 from sparseoco.cluster.regret import run_regret
 from sparseoco.config import SearchOptions
 from sparseoco.shards import Store
@@ -25,8 +27,11 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("near", [0, NEAR])
 @pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
-def test_an_optimum(tmp_path: Path, kills: int, seed: int) -> None:
+def test_an_optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, seed: int, near: int) -> None:
+    """By passes, and by a task a column."""
+    monkeypatch.setattr(cluster_optimum, "NEAR", near)
     store = Store.open(make_store(tmp_path / "store"))
 
     def run_once(folder: Path) -> None:

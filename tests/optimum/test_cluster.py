@@ -11,6 +11,7 @@ from distributed import Client
 from scipy.sparse import csr_matrix
 from typer.testing import CliRunner
 
+from sparseoco import offline_optimum
 from sparseoco.checkpoints import write_checkpoint
 from sparseoco.cli import app
 from sparseoco.cluster import optimum as module
@@ -30,6 +31,12 @@ OPTIONS = OptimumOptions(alphas=(4.0, 12.0), tol=1e-2)
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
         yield client
+
+
+@pytest.fixture
+def by_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of stores whose rows have no room in a worker."""
+    monkeypatch.setattr(module, "NEAR", 0)
 
 
 def small_store(folder: Path, **settings: Any) -> Path:
@@ -60,6 +67,55 @@ def run(client: Client, store: Path, out: Path, options: OptimumOptions = OPTION
     run_optimum(client, Store.open(store), out, options, lambda step, done, total: None)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_of_few_nonzeros_it_is_that_of_memory_bit_for_bit(client: Client, tmp_path: Path, classes: int) -> None:
+    stores = [small_store(tmp_path / f"{rows}", shard_rows=rows, classes=classes) for rows in (150, 41)]
+    X, y = read_shards(stores[0])[0], Store.open(stores[0]).labels()
+    here = offline_optimum(X, y, loss="logistic", alpha=list(OPTIONS.alphas), tol=1e-2, n_classes=classes)
+    for k, store in enumerate(stores):
+        out = tmp_path / f"out-{k}"
+        run(client, store, out)
+        rows = pq.read_table(out / "optimum.parquet").to_pylist()
+        for i, alpha in enumerate(OPTIONS.alphas):
+            mine = [row for row in rows if row["alpha"] == alpha]
+            assert sum(row["objective"] for row in mine) == here.objective[i]
+            assert sum(row["dual"] for row in mine) == here.dual[i]
+            assert max(row["passes"] for row in mine) == here.passes[i]
+            assert all(row["converged"] for row in mine)
+            assert sum(row["nonzeros"] for row in mine) == np.count_nonzero(here.weights[i])
+            if classes == 2:
+                np.testing.assert_array_equal(weights(out, alpha), here.weights[i])
+        assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
+
+
+def test_columns_that_are_there_are_not_found_again(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that failed at its end goes on from the columns it has; a damaged one is found again."""
+    store = small_store(tmp_path / "store")
+    run(client, store, tmp_path / "whole")
+    with monkeypatch.context() as failing:
+        failing.setattr(module, "_write", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(client, store, tmp_path / "parts")
+    left = sorted((tmp_path / "parts").rglob("*.npz"))
+    assert len(left) == len(OPTIONS.alphas)
+    left[1].write_bytes(b"PK torn")
+    asked: list[str] = []
+    plain = module.run_tasks
+
+    def run_tasks(client: Client, calls: Any, ended: Any) -> Any:
+        asked.extend(calls)
+        return plain(client, calls, ended)
+
+    monkeypatch.setattr(module, "run_tasks", run_tasks)
+    run(client, store, tmp_path / "parts")
+    assert [key.rpartition("-")[0] for key in asked] == ["optimum-1"]
+    for name in ("optimum.parquet", "passes.parquet", "optimum.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.usefixtures("by_passes")
 def test_any_shards_workers_and_columns_give_the_bits_of_one_process(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +139,7 @@ def test_any_shards_workers_and_columns_give_the_bits_of_one_process(
         assert rows[i]["nonzeros"] == np.count_nonzero(alone[i].weights)
 
 
+@pytest.mark.usefixtures("by_passes")
 def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +173,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
     }
 
 
+@pytest.mark.usefixtures("by_passes")
 def test_a_finished_run_does_nothing_and_other_options_do(client: Client, tmp_path: Path) -> None:
     store = small_store(tmp_path / "store")
     run(client, store, tmp_path / "out")
@@ -126,6 +184,7 @@ def test_a_finished_run_does_nothing_and_other_options_do(client: Client, tmp_pa
     assert pq.read_table(tmp_path / "out" / "optimum.parquet")["alpha"].to_pylist() == [2.0]
 
 
+@pytest.mark.usefixtures("by_passes")
 @pytest.mark.parametrize(
     "content",
     [
@@ -136,8 +195,8 @@ def test_a_finished_run_does_nothing_and_other_options_do(client: Client, tmp_pa
 def test_a_state_that_is_damaged_or_anothers_is_begun_again(client: Client, tmp_path: Path, content: Any) -> None:
     store = small_store(tmp_path / "store")
     out = tmp_path / "out"
-    out.mkdir()
-    content(out / "state.npz")
+    (out / ".passes").mkdir(parents=True)
+    content(out / ".passes" / "state.npz")
     run(client, store, out)
     alone = expected(store, alpha=4.0, tol=1e-2)
     np.testing.assert_array_equal(weights(out, 4.0), alone.weights)
@@ -171,7 +230,8 @@ def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
     assert all(row["converged"] and row["relative_gap"] <= 1e-2 for row in rows)
     model = Model(model_folder(tmp_path / "out", 20.0))
     assert model.outputs == 3
-    whole = expected(store, alpha=20.0, tol=1e-2, penalty="elastic_net")
+    X, y = read_shards(store)[0], Store.open(store).labels()
+    whole = offline_optimum(X, y, alpha=20.0, tol=1e-2, penalty="elastic_net", n_classes=3)
     assert model.description["objective"] == whole.objective
     assert model.description["nonzeros"] == np.count_nonzero(whole.weights)
 
