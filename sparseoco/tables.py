@@ -23,9 +23,10 @@ MISSING: Final = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 class Table(NamedTuple):
     """Rows of numbers with their labels.
 
-    features : (rows, d) float64, finite; names : of its d columns; labels : (rows,) float64, numbers or indices into
-    `classes`, and zeros where no column is the target; classes : names of the classes in the order of their indices,
-    empty where labels are numbers; left_out : rows (from 1, as in the file) that had missing cells and are not there.
+    features : (rows, d) float64, finite, but for NaN where missing cells were asked to be kept; names : of its columns;
+    labels : (rows,) float64, numbers or indices into `classes`, and zeros where no column is the target; classes : in
+    the order of their indices, empty where labels are numbers; left_out : rows (from 1, as in the file) that had
+    missing cells and are not there.
     """
 
     features: NDArray[np.float64]
@@ -55,7 +56,7 @@ def read_table(
     leave_out: Sequence[str] = (),
     header: bool | None = None,
     delimiter: str | None = None,
-    missing: Literal["error", "leave-out"] = "error",
+    missing: Literal["error", "leave-out", "nan"] = "error",
 ) -> Table:
     """Read a table of numbers.
 
@@ -68,7 +69,8 @@ def read_table(
     leave_out : columns that are not features.
     header : whether the first line of a CSV names the columns; by default, if no cell of it is a number.
     delimiter : between cells; by default a tab for .tsv, else a comma.
-    missing : what becomes of a row with a missing cell (`MISSING`, or null): an error, or it is left out.
+    missing : what becomes of a row with a missing cell (`MISSING`, or null): an error, it is left out, or, "nan", the cell
+        is NaN where it is a feature's.
 
     Raises `InputError` naming the row and the column of a cell that is not a finite number, the line that has another
     number of cells, the column that does not exist; `StorageError` where the file cannot be read.
@@ -93,11 +95,11 @@ def read_table(
                 f"{file}, row {row}, column {name!r}: the value is missing. Leave out rows with missing values, or the "
                 "column."
             )
-        absent |= empty
+        absent |= empty & (missing != "nan" or name == target)
     rows = np.flatnonzero(~absent)
     if not len(rows):
         raise InputError(f"{file} has no rows{' without a missing value' if absent.any() else ''}.")
-    matrix = np.column_stack([_numbers(file, name, columns[name], rows) for name in features])
+    matrix = np.column_stack([_numbers(file, name, columns[name], rows, missing == "nan") for name in features])
     answers = np.zeros(len(rows))
     classes: tuple[str, ...] = ()
     if target is not None and labels == "numbers":
@@ -190,16 +192,19 @@ def _empty(column: pa.Array) -> NDArray[np.bool_]:
     return np.asarray(empty.fill_null(True).to_numpy(zero_copy_only=False), bool)
 
 
-def _numbers(file: Path, name: str, column: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Cells as finite numbers, of these rows."""
+def _numbers(
+    file: Path, name: str, column: pa.Array, rows: NDArray[np.int64], gaps: bool = False
+) -> NDArray[np.float64]:
+    """Cells as finite numbers, of these rows; with `gaps` missing ones are NaN."""
     cells = column.take(pa.array(rows))
+    absent = _empty(cells)
     try:
         values = np.asarray(pc.cast(cells, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
     except pa.ArrowNotImplementedError:
         raise InputError(f"{file}: column {name!r} holds {cells.type}, not numbers: leave it out.") from None
     except pa.ArrowInvalid:  # a word, or a number as only Python writes it
         values = np.array([float(cell) if _is_number(cell) else np.nan for cell in cells.to_pylist()])
-    bad = np.flatnonzero(~np.isfinite(values))
+    bad = np.flatnonzero(~(np.isfinite(values) | (absent & gaps)))
     if len(bad):
         place = int(bad[0])
         raise InputError(

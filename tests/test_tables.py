@@ -96,6 +96,8 @@ def test_missing_cells(tmp_path: Path, word: str) -> None:
     table = read_table(path, missing="leave-out")
     assert table.features.tolist() == [[1, 2], [5, 6]]
     assert table.left_out == (2,)
+    kept = read_table(path, missing="nan").features
+    np.testing.assert_array_equal(kept, [[1, 2], [3, np.nan], [5, 6]])
     assert read_table(path, leave_out=["b"]).features.tolist() == [[1], [3], [5]]
 
 
