@@ -69,8 +69,8 @@ def read_table(
     leave_out : columns that are not features.
     header : whether the first line of a CSV names the columns; by default, if no cell of it is a number.
     delimiter : between cells; by default a tab for .tsv, else a comma.
-    missing : what becomes of a row with a missing cell (`MISSING`, or null): an error, it is left out, or, "nan", the cell
-        is NaN where it is a feature's.
+    missing : what becomes of a row with a missing cell (`MISSING`, or null): it is an error, it is left out, or ("nan")
+        the cell is NaN where it is a feature's.
 
     Raises `InputError` naming the row and the column of a cell that is not a finite number, the line that has another
     number of cells, the column that does not exist; `StorageError` where the file cannot be read.
