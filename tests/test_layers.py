@@ -14,7 +14,7 @@ LAYERS = [
     {"manifest"},
     {"losses", "penalties"},
     {"learners"},
-    {"grid", "drivers", "shards", "text", "examples", "history", "tables"},
+    {"grid", "drivers", "shards", "text", "examples", "history", "tables", "constants"},
     {"learner", "bounds", "coordinates", "ingest", "generate", "passes", "optimum"},
     {"metrics", "epochs", "regret", "selection", "kept", "archives", "conversions", "estimators"},
     {"model", "corpora"},
