@@ -55,7 +55,7 @@ class Problem(NamedTuple):
         """Checked. Raises `InputError` for what is unknown or has no meaning."""
         loss_, penalty_ = find_loss(loss), find_penalty(penalty)
         definition = find_algorithm(algorithm).under(penalty_)
-        if definition.driver == "stream":
+        if definition.online:
             raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.")
         outputs, response = outputs_of(loss_, n_classes)
         positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))

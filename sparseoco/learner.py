@@ -8,17 +8,23 @@ import numpy as np
 
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.drivers.columns import Columns, Rows
+from sparseoco.drivers.dense import DenseColumns
 from sparseoco.errors import InputError, StorageError
 from sparseoco.examples import checked_labels, checked_rows, checked_weights, outputs_of
 from sparseoco.grid import Grid, expand
 from sparseoco.history import History
 from sparseoco.learners import find_algorithm
+from sparseoco.learners.dense import DenseRule
 from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
 
 FORMAT = 4
 _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 _DTYPES = ("float32", "float64")
+DENSE_BYTES = 1 << 30
+"""What a column of a learner that keeps d² numbers may take: 11,585 features."""
+
+Block = Columns | DenseColumns
 
 
 class Progress(NamedTuple):
@@ -66,9 +72,10 @@ class Learner:
         dtype: Any = "float64",
         objective: bool = False,
     ) -> None:
-        loss_, penalty_ = find_loss(loss), find_penalty(penalty)
+        penalty_ = find_penalty(penalty)
         definition = find_algorithm(algorithm).under(penalty_)
-        if definition.driver != "stream":
+        loss_ = find_loss(loss, portfolio=definition.driver == "dense")
+        if not definition.online:
             raise InputError(
                 f"{algorithm} goes through the same rows again and again, so it cannot learn from a stream: use "
                 "sparseoco.epochs.fit_epochs, `sparseoco train` or a search."
@@ -85,19 +92,23 @@ class Learner:
         self.dtype = _dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
         self._configurations = expand(definition, grid)
+        check_size(algorithm, self.n_features)
         self._rested = 0
         static = [parameter.name for parameter in definition.parameters if parameter.static]
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self._configurations):
             groups.setdefault(tuple(configuration[name] for name in static), []).append(i)
-        self._blocks: list[tuple[np.ndarray, Columns]] = []
+        self._blocks: list[tuple[np.ndarray, Block]] = []
         for members in groups.values():
             entries = [self._configurations[i] for i in members]
             rule = definition.rule(loss_, penalty_, entries[0])
-            hyper = [definition.numbers(entry, rule.hyper) for entry in entries]
-            block = Columns(
-                rule, penalty_, loss_, response, hyper, self.n_outputs, self.n_features, self.dtype, self.objective
-            )
+            shape = (self.n_outputs, self.n_features, self.dtype)
+            block: Block
+            if isinstance(rule, DenseRule):
+                block = DenseColumns(rule, loss_, response, entries, *shape)
+            else:
+                hyper = [definition.numbers(entry, rule.hyper) for entry in entries]
+                block = Columns(rule, penalty_, loss_, response, hyper, *shape, self.objective)
             self._blocks.append((np.array(members), block))
         self.history = History.empty(
             self._gather([np.full(len(m), b.every > 0) for m, b in self._blocks]), self.n_columns
@@ -260,7 +271,7 @@ class Learner:
         stored = {name: block.state[:, i, own] for i, name in enumerate(block.slots)}
         return stored | ({"stamp": block.stamp[:, None]} if len(block.stamp) else {})
 
-    def _place(self, configuration: int) -> tuple[Columns, slice]:
+    def _place(self, configuration: int) -> tuple[Block, slice]:
         """A configuration's block, and its columns there."""
         members, block = next(entry for entry in self._blocks if configuration in entry[0])
         first = int(np.flatnonzero(members == configuration)[0]) * self.n_outputs
@@ -307,7 +318,9 @@ class Learner:
                     f"There is no configuration {number}: they are numbered 0 … {len(self._configurations) - 1}."
                 )
         fewer = Learner(**self.description | {"grid": [self._configurations[number] for number in chosen]})
-        place = {int(i): (block, at) for members, block in self._blocks for at, i in enumerate(members)}
+        place: dict[int, tuple[Any, int]] = {
+            int(i): (block, at) for members, block in self._blocks for at, i in enumerate(members)
+        }
         for members, block in fewer._blocks:
             sources = [place[chosen[i]] for i in members]
             block.take(sources[0][0], np.array([at for _, at in sources]))
@@ -393,10 +406,26 @@ def bytes_per_column(
 ) -> int:
     """Bytes of state a column of one configuration (the defaults, where it says nothing), for sizing blocks: slots a
     coordinate, and its share of the stamps of 16 columns."""
-    loss_, penalty_ = find_loss(loss), find_penalty(penalty)
+    penalty_ = find_penalty(penalty)
     definition = find_algorithm(algorithm).under(penalty_)
+    loss_ = find_loss(loss, portfolio=definition.driver == "dense")
     rule = definition.rule(loss_, penalty_, definition.configuration(parameters or {}))
-    return n_features * (len(rule.slots) * _dtype(dtype).itemsize + rule.stamped)
+    if isinstance(rule, DenseRule):
+        return int(8 * n_features * (1 + rule.memory(n_features)))
+    return int(n_features * (len(rule.slots) * _dtype(dtype).itemsize + rule.stamped))
+
+
+def check_size(algorithm: str, n_features: int) -> None:
+    """Raises `InputError`, with the figure, where a column of a dense learner is larger than `DENSE_BYTES`."""
+    if find_algorithm(algorithm).driver != "dense":
+        return
+    needed = bytes_per_column(algorithm, n_features, "float64")
+    if needed >= 8 * n_features**2 and needed > DENSE_BYTES:
+        raise InputError(
+            f"{algorithm} keeps d² numbers a column: {n_features:,} features need {needed / 1e9:,.1f} GB, and "
+            f"{DENSE_BYTES / 1e9:,.1f} GB is the limit. Keep fewer features at ingest (--max-features, --min-df), or "
+            "learn on those that a sparse model kept: --features-from MODEL."
+        )
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:

@@ -22,6 +22,8 @@ from numba.extending import register_jitable
 from sparseoco.errors import InputError
 from sparseoco.functions import exp_of_negative, log1p_of_fraction
 
+RUIN = 1e-12
+
 
 @register_jitable
 def logistic_value(z, y):
@@ -94,6 +96,30 @@ def squared_slope(z, y):
 def squared_curvature(z, y):
     """1."""
     return 1.0
+
+
+@register_jitable
+def return_value(z, y):
+    """−z: a portfolio's return is what is not lost. There is no label."""
+    return -z
+
+
+@register_jitable
+def return_slope(z, y):
+    """−1."""
+    return -1.0
+
+
+@register_jitable
+def log_return_value(z, y):
+    """−log z; of a z below 10⁻¹², where all is lost, −log 10⁻¹²."""
+    return -np.log(max(z, RUIN))
+
+
+@register_jitable
+def log_return_slope(z, y):
+    """−1/z; of a z below 10⁻¹², −10¹²."""
+    return -1.0 / max(z, RUIN)
 
 
 @register_jitable
@@ -249,9 +275,21 @@ LOSSES = {
 }
 
 
-def find_loss(name: str) -> Loss:
-    """The loss of that name; `InputError` names the ones there are."""
+PORTFOLIO_LOSSES = {
+    loss.name: loss
+    for loss in (
+        Loss("return", "−z", return_value, return_slope, False, NUMBER_BOUND, regression=True),
+        Loss("log_return", "−log z", log_return_value, log_return_slope, False, NUMBER_BOUND, regression=True),
+    )
+}
+"""What a portfolio w on the simplex suffers, z = ⟨w, x⟩ being its return on returns x, or its value on price relatives
+x; labels are of no matter. Dense learners alone take them."""
+
+
+def find_loss(name: str, *, portfolio: bool = False) -> Loss:
+    """The loss of that name, one of portfolios too if asked; `InputError` names the ones there are."""
+    losses = LOSSES | PORTFOLIO_LOSSES if portfolio else LOSSES
     try:
-        return LOSSES[name]
+        return losses[name]
     except (KeyError, TypeError):
-        raise InputError(f"loss={name!r} is not known; choose one of {', '.join(LOSSES)}.") from None
+        raise InputError(f"loss={name!r} is not known; choose one of {', '.join(losses)}.") from None

@@ -5,15 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparseoco.drivers.kernels import MEASURE, TALLY, Kernels, kernels_for
+from sparseoco.drivers.kernels import Kernels, kernels_for
+from sparseoco.drivers.sweeping import Swept
 from sparseoco.learners.definition import START, Rule
 from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty, penalty_values
+from sparseoco.penalties import Penalty
 
 LANE_BYTES = 64
 """Columns are padded to a multiple of this many bytes a slot, one cache line, so that the loop over them vectorises."""
-SWEEP_BYTES = 1 << 20
-"""Weights a sweep holds at once: they stay in a cache until they have been looked at."""
 
 
 class Rows(NamedTuple):
@@ -30,7 +29,7 @@ def padded(columns: int, dtype: np.dtype) -> int:
     return columns if columns == 1 else -(-columns // lanes) * lanes
 
 
-class Columns:
+class Columns(Swept):
     """State of configurations with `outputs` adjacent columns each; `hyper` has a list of numbers a configuration.
 
     Arrays: ``state`` (n_features, slots, width); ``stamp`` (n_features,) float64, empty for learners that keep none;
@@ -54,6 +53,7 @@ class Columns:
         self.every = rule.kept_for if tracked else 0.0
         tracked = self.every > 0.0
         self.dtype = dtype
+        self.n_features = n_features
         self.columns = len(hyper) * outputs
         self.width = padded(self.columns, dtype)
         bound = (penalty, loss, response, dtype.name, self.width == 1, tracked)
@@ -146,30 +146,6 @@ class Columns:
         kernel(first, self.outputs, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
         return out[:, : self.columns]
 
-    def sweep(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Runs of features in order, with their weights (stop − first, columns), in bounded memory."""
-        for first, stop in self._runs():
-            yield first, stop, self.weights(first, stop)
-
-    def nonzeros(self, bins: np.ndarray, n_bins: int) -> np.ndarray:
-        """(n_bins, columns) int64: weights that are not zero, by the bin of their feature."""
-        out = np.zeros((n_bins, self.columns), np.int64)
-        for first, stop, weights in self.sweep():
-            TALLY(weights, bins[first:stop], out)
-        return out
-
-    def measure(self, penalty: Penalty, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(ψ without λ, nonzero weights), a column each; `ratio` is the l1_ratio of each column."""
-        count = self.nonzeros(np.zeros(len(self.state), np.int64), 1)[0]
-        return penalty_values(penalty, *self._sizes(), ratio), count
-
-    def _sizes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Σ_j |w_j| and Σ_j w_j² of every column, Σ_j ‖w_j‖₂ of every configuration."""
-        sizes = np.zeros(self.columns), np.zeros(self.columns), np.zeros(self.columns // self.outputs)
-        for _, _, weights in self.sweep():
-            MEASURE(weights, *sizes)
-        return sizes
-
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """All that there is to keep, with names: views, without padding."""
         yield "state", self.state[:, :, : self.columns]
@@ -186,7 +162,7 @@ class Columns:
         """Become, being new, a block that `rows` rounds ago saw its last row and has weights (n_features, any number)
         of which these are its columns."""
         self.kernels.rest(rows, self.hyper, self.clock)
-        for first, stop in self._runs():
+        for first, stop in self.runs():
             part = np.zeros((stop - first, self.width), self.dtype)
             part[:, : self.columns] = weights[first:stop, columns]
             self.kernels.settle(first, self.outputs, part, self.state, self.stamp, self.hyper, self.clock, self._now())
@@ -207,17 +183,11 @@ class Columns:
             elif name in by_configuration:
                 own[...] = value[configurations]
             elif name == "state":
-                for first, stop in self._runs():
+                for first, stop in self.runs():
                     own[first:stop] = value[first:stop, :, columns]
             elif value.size:
                 own[...] = value[..., columns]
         self.pad()
-
-    def _runs(self) -> Iterator[tuple[int, int]]:
-        n_features = len(self.state)
-        length = max(1, SWEEP_BYTES // (self.width * self.dtype.itemsize))
-        for first in range(0, n_features, length):
-            yield first, min(first + length, n_features)
 
     def _now(self) -> np.ndarray:
         return np.zeros((self.ticks, self.width), self.dtype)

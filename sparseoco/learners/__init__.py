@@ -5,6 +5,7 @@ A new learner is one file, one line here, and one oracle in the tests.
 
 from sparseoco.errors import InputError
 from sparseoco.learners.adagrad import ADAGRAD
+from sparseoco.learners.bandit import OGDEG, ONSEG
 from sparseoco.learners.cao_ftrl import AO_FTRL, AO_GD, CAO_FTRL, FTRL_PROXIMAL
 from sparseoco.learners.cao_rcd import CAO_RCD
 from sparseoco.learners.caos_erm import CAOS_ERM
@@ -14,6 +15,8 @@ from sparseoco.learners.cumulative import CUMULATIVE_L1, SGFT_CUMULATIVE
 from sparseoco.learners.definition import Algorithm
 from sparseoco.learners.fobos import FOBOS, SG_L1
 from sparseoco.learners.l_fobos import L_FOBOS
+from sparseoco.learners.ogd import OGD
+from sparseoco.learners.ons import ONS
 from sparseoco.learners.rda import RDA
 from sparseoco.learners.sgft import SGFT
 from sparseoco.learners.stda import STDA
@@ -40,13 +43,22 @@ ALGORITHMS: dict[str, Algorithm] = {
         CAOS_FTRL,
         CAOS_ERM,
         CAO_RCD,
+        OGD,
+        ONS,
+        OGDEG,
+        ONSEG,
     )
 }
 
 
 def streaming() -> list[str]:
-    """The learners that take rows in turn, once each: those that `Learner` and the estimators run."""
+    """The learners that take sparse rows in turn, once each, and touch the features of the row alone."""
     return [name for name, algorithm in ALGORITHMS.items() if algorithm.driver == "stream"]
+
+
+def dense_learners() -> list[str]:
+    """The learners that take rows in turn, once each, and touch all features in every round."""
+    return [name for name, algorithm in ALGORITHMS.items() if algorithm.driver == "dense"]
 
 
 def find_algorithm(name: str) -> Algorithm:

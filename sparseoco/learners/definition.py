@@ -192,13 +192,20 @@ class Algorithm:
     source: str
     parameters: tuple[Parameter, ...]
     penalties: tuple[str, ...]
-    rule: Callable[[Loss, Penalty, Mapping[str, Any]], Rule]
+    rule: Callable[[Loss, Penalty, Mapping[str, Any]], Any]
+    """A configuration's functions: a `Rule`, or a `DenseRule` where the driver is dense."""
     module: str
     why: str = "its update is a closed form that only l1 has"
     """Why it takes no other penalties."""
     driver: str = "stream"
-    """The loop that runs it: stream (rows in turn, by `Learner`), epoch (full passes and sampled rows) or coordinate
-    (sampled features), both by `sparseoco.epochs` over data that can be gone through again."""
+    """The loop that runs it: stream (rows in turn) or dense (rows in turn, all features in every round), both by
+    `Learner`; epoch (full passes and sampled rows) or coordinate (sampled features), both by `sparseoco.epochs` over
+    data that can be gone through again."""
+
+    @property
+    def online(self) -> bool:
+        """Whether it takes rows in turn, once each: whatever `Learner` runs."""
+        return self.driver in ("stream", "dense")
 
     @property
     def grid(self) -> dict[str, list[Any]]:

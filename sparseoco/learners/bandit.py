@@ -1,0 +1,201 @@
+"""Bandits: learners that are shown nothing but the loss of what they played, and make their gradients from that.
+
+    x_t = y_t + δv_t,    g_t = (m/δ)·f_t(x_t)·v_t,    v_t uniform among the unit vectors
+
+is played in place of y_t, and E[g_t | y_t] is the gradient of f_t averaged over a ball of radius δ about y_t (Flaxman,
+Kalai and McMahan 2005, Lemma 2.1). m = n for a ball; on the simplex v_t is in the plane Σv_i = 0 of dimension
+m = n − 1. y_t is kept in the set shrunk by γ, so that x_t is in the set where δ ≤ γr, r the radius of a ball in it.
+
+    ogdeg:  y_{t+1} = Π_{(1−γ)P}[y_t − ν_t f_t(x_t)v_t],    ν_t = D/(F√t),    |f_t| ≤ F
+    onseg:  A_t = A_{t−1} + g_t g_tᵀ,  y_{t+1} = Π^{A_t}_{(1−γ)P}[y_t − A_t⁻¹g_t/β],  A_0 = I/(β²D²)
+
+Sources: Flaxman et al. (2005), with the step of Liu et al. (2019), §4: it is `ogd` with G = mF/δ, the largest ‖g_t‖
+that there can be, so that one `move` serves both. Liu et al. (2019), Algorithm 1: it is `ons`.
+
+What is left to be computed (auto), with T rounds, diameter D, losses L-Lipschitz or, where L is 0, of unknown slope:
+
+    onseg:  δ = ∛(25m⁴D²r·log²T/(3T²)), γ = ∛(15m²D·log T/(rT))                             Theorem 3.1
+            δ = √(10m²FDr·log T/(3(Lr + F)T)), γ = δ/r                                      Theorem 3.2
+            β = ½·min{δ/(4mFD), α}, α = σδ²/(m²F²)
+    ogdeg:  δ = ∛(3m²D²r/(16T)), γ = ∛(9mD/(4r√T));  or  δ = √(3mDFr/(2(3Lr + 2F)√T)), γ = δ/r
+
+The last line makes least what `sparseoco.bounds` has for this step, in the way of Flaxman et al., Theorem 1: the sum
+a/δ + bδ/γ + cγ is least where δ = ∛(a²/(bc)) and γ = ∛(ab/c²). Where T is so small that γ ≥ 1 comes out, no such
+theorem says anything: γ is ½ then, and δ is γr at most.
+
+Symbols: `numbers.rate` = D/G = Dδ/(mF) for ogdeg, 1/β for onseg; `numbers.spread` = β²D².
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sparseoco.errors import InputError
+from sparseoco.learners import ogd, ons
+from sparseoco.learners.definition import Algorithm, Parameter, not_negative, number, positive, whole
+from sparseoco.learners.dense import (
+    AUTO,
+    DIAMETER,
+    DOMAIN,
+    EUCLIDEAN,
+    IN_METRIC,
+    WHY,
+    DenseRule,
+    auto_or,
+    begin_with_nothing,
+    diameter,
+    nothing_kept,
+)
+from sparseoco.learners.domains import Numbers
+from sparseoco.losses import Loss
+from sparseoco.penalties import Penalty
+
+
+class Terms(NamedTuple):
+    """What a bandit's configuration comes to for n features."""
+
+    m: int
+    """Dimension of the set."""
+    D: float
+    r: float
+    delta: float
+    gamma: float
+    beta: float
+    """Of onseg; 0 for ogdeg."""
+
+
+def terms_of(configuration: Mapping[str, Any], n: int) -> Terms:
+    """Every number of a configuration for n features, those that are auto computed.
+
+    Raises `InputError` where δ > γr, so that what is played would leave the set.
+    """
+    ball = configuration["domain"] == "ball"
+    m = n if ball else n - 1
+    if m < 1:
+        raise InputError("A simplex of one feature is one point: there is nothing to learn.")
+    D, F = diameter(configuration), configuration["F"]
+    r = configuration["r"]
+    if r == AUTO:
+        r = D / 2 if ball else 1.0 / math.sqrt(n * (n - 1.0))
+    delta, gamma = configuration["delta"], configuration["gamma"]
+    best = _least_sum(_cost(configuration, m, D), configuration, r)
+    if gamma == AUTO:
+        gamma = best[1] if delta == AUTO else max(best[1], delta / r)
+    if delta == AUTO:
+        delta = min(best[0], gamma * r)
+    if delta > gamma * r * (1.0 + 1e-12) or gamma >= 1.0:
+        raise InputError(
+            f"delta={delta:g} is more than gamma·r={gamma:g}·{r:g}, or gamma is not less than 1: what is played, "
+            "y + delta·v, would leave the set."
+        )
+    beta = 0.0
+    if "sigma" in configuration:
+        beta = configuration["beta"]
+        if beta == AUTO:
+            alpha = configuration["sigma"] * delta**2 / (m * F) ** 2
+            beta = 0.5 * min(delta / (4.0 * m * F * D), alpha)
+    return Terms(m, D, r, delta, gamma, beta)
+
+
+def _cost(configuration: Mapping[str, Any], m: int, D: float) -> float:
+    """a, of the term a/δ that a bound has for the regret of the gradient steps."""
+    T, F = configuration["T"], configuration["F"]
+    if "sigma" in configuration:
+        return 10.0 * m * m * F * D * math.log(max(T, 2))
+    return 1.5 * D * m * F * math.sqrt(T)
+
+
+def _least_sum(a: float, configuration: Mapping[str, Any], r: float) -> tuple[float, float]:
+    """The δ and γ for which a/δ + bδ/γ + cγ is least, b = 6FT/r and c = 2FT, or a/δ + (3L + 2F/r)Tδ with γ = δ/r."""
+    T, F, L = configuration["T"], configuration["F"], configuration["L"]
+    if L > 0.0:
+        own = 3.0 * F / r if "sigma" in configuration else 2.0 * F / r  # Theorem 3.2 has 3 for 2
+        delta = math.sqrt(a / ((3.0 * L + own) * T))
+        gamma = delta / r
+    else:
+        b, c = 6.0 * F * T / r, 2.0 * F * T
+        delta, gamma = (a * a / (b * c)) ** (1 / 3), (a * b / (c * c)) ** (1 / 3)
+    return (delta, gamma) if gamma < 1.0 else (min(delta, r / 2), 0.5)
+
+
+def numbers_of_ogdeg(configuration: Mapping[str, Any], n: int) -> Numbers:
+    """A configuration's numbers."""
+    it = terms_of(configuration, n)
+    rate = it.D * it.delta / (it.m * configuration["F"])
+    return Numbers(configuration["D"] / 2, it.gamma, it.delta, rate, 0.0, configuration["repetition"])
+
+
+def numbers_of_onseg(configuration: Mapping[str, Any], n: int) -> Numbers:
+    """A configuration's numbers."""
+    it = terms_of(configuration, n)
+    spread = (it.beta * it.D) ** 2
+    return Numbers(configuration["D"] / 2, it.gamma, it.delta, 1.0 / it.beta, spread, configuration["repetition"])
+
+
+def _check(loss: Loss, name: str) -> None:
+    if loss.joint:
+        raise InputError(
+            f"{name} has a bandit for every class, each shown a loss of its own: loss={loss.name!r} is one loss of all "
+            f"classes; use loss={loss.joint!r}."
+        )
+
+
+def rule_of_ogdeg(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
+    _check(loss, "ogdeg")
+    domain = configuration["domain"]
+    flat = domain == "simplex"
+    return DenseRule(ogd.move, begin_with_nothing, EUCLIDEAN[domain], nothing_kept, numbers_of_ogdeg, True, flat)
+
+
+def rule_of_onseg(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
+    _check(loss, "onseg")
+    domain = configuration["domain"]
+    return DenseRule(ons.move, ons.begin, IN_METRIC[domain], ons.square, numbers_of_onseg, True, domain == "simplex")
+
+
+def _repetition(value: Any) -> int:
+    result = number(value)
+    if result < 0.0 or not result.is_integer() or result >= 2.0**53:
+        raise ValueError("must be a whole number of at least 0 and below 2⁵³")
+    return int(result)
+
+
+F = Parameter("F", 10.0, "bound of |f_t| in the set", positive, grid=(1.0, 3.0, 10.0, 30.0))
+T = Parameter("T", 100_000, "rounds there will be, from which delta, gamma and beta are computed", whole)
+INNER = Parameter("r", AUTO, "radius of a ball within the set; auto is the largest about its centre", auto_or(positive))
+LIPSCHITZ = Parameter("L", 0.0, "Lipschitz constant of the losses; 0 where none is known", not_negative)
+DELTA = Parameter("delta", AUTO, "δ, length of the perturbations; auto is as the theorem has it", auto_or(positive))
+SHRINKING = Parameter("gamma", AUTO, "γ, by which the set is shrunk; auto as the theorem has it", auto_or(not_negative))
+REPETITION = Parameter("repetition", 0, "number of the run: others draw other directions", _repetition)
+SIGMA = Parameter("sigma", 1.0, "σ of the σ-nice losses: strong convexity of their averages", positive)
+BETA = Parameter(
+    "beta",
+    AUTO,
+    "β: steps are A⁻¹g/β and A begins from I/(β²D²); auto is ½·min{δ/(4mFD), σδ²/(m²F²)}",
+    auto_or(positive),
+    grid=(1e-6, 1e-5, 1e-4, 1e-3),
+)
+
+OGDEG = Algorithm(
+    name="ogdeg",
+    formula="x_t = y_t + δv_t, y_{t+1} = Π_{(1−γ)P}[y_t − ν_t f_t(x_t)v_t], ν_t = D/(F√t)",
+    source="Flaxman, Kalai and McMahan 2005; Liu et al. 2019, §4",
+    parameters=(DOMAIN, DIAMETER, F, T, INNER, LIPSCHITZ, DELTA, SHRINKING, REPETITION),
+    penalties=("l1",),
+    rule=rule_of_ogdeg,
+    module=__name__,
+    why=WHY,
+    driver="dense",
+)
+ONSEG = Algorithm(
+    name="onseg",
+    formula="x_t = y_t + δv_t, g_t = (m/δ)f_t(x_t)v_t, A_t = A_{t−1} + g_t g_tᵀ, A_0 = I/(β²D²), "
+    "y_{t+1} = Π^{A_t}_{(1−γ)P}[y_t − A_t⁻¹g_t/β]",
+    source="Liu et al. 2019, Algorithm 1",
+    parameters=(DOMAIN, DIAMETER, F, T, SIGMA, INNER, LIPSCHITZ, DELTA, SHRINKING, BETA, REPETITION),
+    penalties=("l1",),
+    rule=rule_of_onseg,
+    module=__name__,
+    why=WHY,
+    driver="dense",
+)

@@ -1,0 +1,308 @@
+"""Convex sets that dense learners play in, and the projections onto them, each once, for compiled loops.
+
+`ball`: ‖x‖ ≤ R, R = D/2. `simplex`: x ≥ 0, Σ x_i = 1, of diameter √2; in the plane of the simplex its largest ball
+about the centre (1/n, …, 1/n) has the radius 1/√(n(n − 1)).
+
+Projections are onto (1 − γ)P, the set shrunk towards its centre, in the Euclidean norm or in that of a positive
+definite A (Liu et al. 2019, Algorithm 1, line 10):
+
+    Π^A[z] = argmin_{x ∈ (1−γ)P} ‖x − z‖_A,    ‖v‖_A = √⟨v, Av⟩,    given B = A⁻¹
+
+``project(x, B, numbers)`` does it in place; `B` is not read by the Euclidean ones. They are exact up to rounding.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import register_jitable
+
+TINY = 1e-15  # of the size of what is being solved for, a residual this small is rounding
+SLACK = 1e-12  # how far below its floor a coordinate of a simplex may be by rounding
+
+
+class Numbers(NamedTuple):
+    """What a column of a dense learner goes by, as float64 scalars."""
+
+    radius: float
+    """R of a ball; of no matter on a simplex."""
+    gamma: float
+    """γ, by which the set is shrunk."""
+    delta: float
+    """δ, the length of the perturbations of a bandit."""
+    rate: float
+    """What steps are made from: see the learner."""
+    spread: float
+    """What a learner's memory begins from: see the learner."""
+    repetition: float
+    """The number of the run, on which the directions of a bandit depend."""
+
+
+@register_jitable
+def numbers_of(row):
+    """The numbers that were kept in an array of float64."""
+    return Numbers(row[0], row[1], row[2], row[3], row[4], row[5])
+
+
+@register_jitable
+def norm_of(x):
+    """‖x‖."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += x[i] * x[i]
+    return math.sqrt(total)
+
+
+@register_jitable
+def scale_to(x, R):
+    """x·R/‖x‖ where ‖x‖ > R."""
+    norm = norm_of(x)
+    if norm > R:
+        for i in range(x.shape[0]):
+            x[i] *= R / norm
+
+
+@register_jitable
+def onto_ball(x, B, numbers):
+    """Euclidean: x·R/‖x‖ where x is outside."""
+    scale_to(x, numbers.radius * (1.0 - numbers.gamma))
+
+
+@register_jitable
+def onto_ball_in_metric(x, B, numbers):
+    """In the norm of A: x(μ) = (I + μB)⁻¹z with the μ > 0 for which ‖x(μ)‖ = R (A(x − z) + μx = 0)."""
+    R = numbers.radius * (1.0 - numbers.gamma)
+    if norm_of(x) > R:
+        shrink_in_metric(x, B, R)
+
+
+@register_jitable
+def product(B, q, p):
+    """p = Bq for a symmetric B, row by row of B, so that the loop within becomes vector instructions."""
+    p[:] = 0.0
+    for j in range(q.shape[0]):
+        if q[j] != 0.0:
+            for i in range(q.shape[0]):
+                p[i] += B[j, i] * q[j]
+
+
+@register_jitable
+def shrink_in_metric(z, B, R):
+    """(I + μB)⁻¹z of norm R, for ‖z‖ > R, in place.
+
+    Lanczos' method: q_1 = z/‖z‖ and B in the basis q_1 … q_k is a tridiagonal T with α on its diagonal and β beside
+    it. x = Σ_j h_j q_j with (I + μT)h = ‖z‖e_1 leaves the residual μβ_k|h_k|, and is exact with k = d at the latest.
+    It takes k products with B, where a factorisation would take d/6 of them for every μ that is tried.
+    """
+    d = z.shape[0]
+    size = norm_of(z)
+    Q = np.empty((min(d, 16), d))
+    alpha, beta, h, w = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d)
+    p = np.zeros(d)
+    for i in range(d):
+        Q[0, i] = z[i] / size
+    k = 0
+    while True:
+        product(B, Q[k], p)
+        a = 0.0
+        for i in range(d):
+            a += Q[k, i] * p[i]
+        alpha[k] = a
+        for _ in range(2):  # the basis stays orthogonal to rounding where this is done twice
+            for j in range(k + 1):
+                along = 0.0
+                for i in range(d):
+                    along += Q[j, i] * p[i]
+                for i in range(d):
+                    p[i] -= along * Q[j, i]
+        beta[k] = norm_of(p)
+        k += 1
+        mu = multiplier(alpha, beta, k, size, R, h, w)
+        if k == d or mu * beta[k - 1] * abs(h[k - 1]) <= TINY * size:
+            break
+        if k == Q.shape[0]:
+            longer = np.empty((min(d, 2 * k), d))
+            longer[:k] = Q
+            Q = longer
+        for i in range(d):
+            Q[k, i] = p[i] / beta[k - 1]
+    z[:] = 0.0
+    for j in range(k):
+        for i in range(d):
+            z[i] += h[j] * Q[j, i]
+    norm = norm_of(z)
+    for i in range(d):
+        z[i] *= R / norm
+
+
+@register_jitable
+def solve_tridiagonal(alpha, beta, k, mu, right, out):
+    """out = (I + μT)⁻¹·right, all of the first k; `out` may not be `right`."""
+    pivots = np.empty(k)
+    pivots[0] = 1.0 + mu * alpha[0]
+    out[0] = right[0]
+    for j in range(1, k):
+        ratio = mu * beta[j - 1] / pivots[j - 1]
+        pivots[j] = 1.0 + mu * alpha[j] - ratio * mu * beta[j - 1]
+        out[j] = right[j] - ratio * out[j - 1]
+    out[k - 1] /= pivots[k - 1]
+    for j in range(k - 2, -1, -1):
+        out[j] = (out[j] - mu * beta[j] * out[j + 1]) / pivots[j]
+
+
+@register_jitable
+def multiplier(alpha, beta, k, size, R, h, w):
+    """The μ for which ‖h‖ = R, h = (I + μT)⁻¹·size·e_1, which is left in `h`.
+
+    1/‖h‖ is a mean of the lines (1 + μλ)/|c| over T's eigenvalues λ, of the kind that is concave in μ, so Newton's
+    steps for 1/‖h‖ = 1/R from μ = 0 on never go too far and need no safeguard.
+    """
+    right, image = np.zeros(k), np.zeros(k)
+    right[0] = size
+    mu = 0.0
+    for _ in range(100):
+        solve_tridiagonal(alpha, beta, k, mu, right, h)
+        norm = 0.0
+        for j in range(k):
+            norm += h[j] * h[j]
+        norm = math.sqrt(norm)
+        if norm <= R * (1.0 + 4.0 * TINY):
+            break
+        for j in range(k):  # dh/dμ = −(I + μT)⁻¹Th
+            image[j] = alpha[j] * h[j]
+            if j > 0:
+                image[j] += beta[j - 1] * h[j - 1]
+            if j < k - 1:
+                image[j] += beta[j] * h[j + 1]
+        solve_tridiagonal(alpha, beta, k, mu, image, w)
+        fall = 0.0
+        for j in range(k):
+            fall += h[j] * w[j]
+        step = (norm - R) / R * norm * norm / fall if fall > 0.0 else 0.0
+        if not mu + step > mu:
+            break
+        mu += step
+    return mu
+
+
+@register_jitable
+def onto_simplex(x, B, numbers):
+    """Euclidean: max(x_i − τ, γ/n) with the τ for which they sum to 1, found by sorting."""
+    n = x.shape[0]
+    floor = numbers.gamma / n
+    ordered = np.sort(x - floor)[::-1]
+    total, tau = 0.0, 0.0
+    for i in range(n):
+        total += ordered[i]
+        least = (total - (1.0 - numbers.gamma)) / (i + 1.0)
+        if ordered[i] > least:
+            tau = least
+    for i in range(n):
+        x[i] = max(x[i] - floor - tau, 0.0) + floor
+
+
+@register_jitable
+def onto_simplex_in_metric(x, B, numbers):
+    """In the norm of A: x = z + B(ν1 + s) with s ≥ 0, s_i > 0 only where x_i is at its floor γ/n, and ν for Σx_i = 1.
+
+    With B̃ = B − B11ᵀB/(1ᵀB1), which keeps the sum, and z̃ the point of Σx_i = 1 next to z, that is x = z̃ + B̃s with
+    the s ≥ 0 that is least for ½sᵀB̃s + (z̃ − γ/n)ᵀs: the active-set method of Lawson and Hanson (1974, chapter 23),
+    begun from nothing. A coordinate joins that is below its floor by more than `SLACK`.
+    """
+    n = x.shape[0]
+    floor = numbers.gamma / n
+    image = np.zeros(n)
+    product(B, np.ones(n), image)
+    bend, missing = 0.0, 1.0
+    for i in range(n):
+        bend += image[i]
+        missing -= x[i]
+    z = np.empty(n)
+    for i in range(n):
+        z[i] = x[i] + image[i] * (missing / bend) - floor
+    least = z.min()
+    s = np.zeros(n)
+    active = np.zeros(n, np.bool_)
+    x[:] = z
+    for _ in range(10 * n):
+        worst = -1
+        least = -SLACK
+        for i in range(n):
+            if not active[i] and x[i] < least:
+                worst, least = i, x[i]
+        if worst < 0:
+            break
+        active[worst] = True
+        join(worst, active, s, z, B, image, bend)
+        residual(s, active, z, B, image, bend, x)
+    total = 0.0
+    for i in range(n):
+        x[i] = 0.0 if active[i] else max(x[i], 0.0)
+        total += x[i]
+    for i in range(n):
+        x[i] = x[i] * ((1.0 - numbers.gamma) / total) + floor
+
+
+@register_jitable
+def join(worst, active, s, z, B, image, bend):
+    """Let the set grow by `worst`, and shrink by those whose multiplier would turn negative, until `s` is the
+    multipliers that hold all of the set at their floors."""
+    n = s.shape[0]
+    while True:
+        members = np.flatnonzero(active)
+        wanted = held_multipliers(members, z, B, image, bend)
+        share, first = 1.0, -1
+        for a in range(members.shape[0]):
+            i = members[a]
+            if wanted[a] <= 0.0 and i != worst:
+                part = s[i] / (s[i] - wanted[a]) if s[i] > wanted[a] else 0.0
+                if part < share:
+                    share, first = part, i
+        for a in range(members.shape[0]):
+            i = members[a]
+            s[i] += share * (wanted[a] - s[i])
+        if first < 0:
+            break
+        active[first] = False
+        for i in range(n):
+            if not active[i] or (i != worst and s[i] <= 0.0):
+                active[i] = False
+                s[i] = 0.0
+
+
+@register_jitable
+def held_multipliers(members, z, B, image, bend):
+    """B̃_mm⁻¹·(−z_m) by Cholesky's factorisation, for members m of a set that is not all."""
+    k = members.shape[0]
+    L, s = np.empty((k, k)), np.empty(k)
+    for a in range(k):
+        i = members[a]
+        for b in range(a + 1):
+            j = members[b]
+            total = B[i, j] - image[i] * (image[j] / bend)
+            for c in range(b):
+                total -= L[a, c] * L[b, c]
+            if a == b:
+                L[a, a] = math.sqrt(max(total, 1e-300))
+            else:
+                L[a, b] = total / L[b, b]
+        total = -z[i]
+        for c in range(a):
+            total -= L[a, c] * s[c]
+        s[a] = total / L[a, a]
+    for a in range(k - 1, -1, -1):
+        for c in range(a + 1, k):
+            s[a] -= L[c, a] * s[c]
+        s[a] /= L[a, a]
+    return s
+
+
+@register_jitable
+def residual(s, active, z, B, image, bend, x):
+    """x = z + B̃s."""
+    product(B, s, x)
+    along = 0.0
+    for i in range(s.shape[0]):
+        along += image[i] * s[i]
+    for i in range(s.shape[0]):
+        x[i] += z[i] - image[i] * (along / bend)

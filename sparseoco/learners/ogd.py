@@ -1,0 +1,63 @@
+"""Online gradient descent in a convex set.
+
+    y_{t+1} = Π[y_t − η_t g_t],    η_t = D/(G√t)
+
+Source: Zinkevich (2003), with the step of Liu et al. (2019), §4; ‖g_t‖ ≤ G, D the diameter of the set.
+
+Symbols: `numbers.rate` = D/G. Nothing is kept beside y.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from numba.extending import register_jitable
+
+from sparseoco.learners.definition import Algorithm
+from sparseoco.learners.dense import (
+    DIAMETER,
+    DOMAIN,
+    EUCLIDEAN,
+    WHY,
+    DenseRule,
+    G,
+    begin_with_nothing,
+    diameter,
+    nothing_kept,
+)
+from sparseoco.learners.domains import Numbers
+from sparseoco.losses import Loss
+from sparseoco.penalties import Penalty
+
+
+@register_jitable
+def move(y, memory, g, t, numbers, project):
+    eta = numbers.rate / math.sqrt(t)
+    for i in range(y.shape[0]):
+        y[i] -= eta * g[i]
+    project(y, memory, numbers)
+
+
+def numbers_of_ogd(configuration: Mapping[str, Any], n: int) -> Numbers:
+    """A configuration's numbers."""
+    return Numbers(configuration["D"] / 2, 0.0, 0.0, diameter(configuration) / configuration["G"], 0.0, 0.0)
+
+
+def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
+    domain = configuration["domain"]
+    return DenseRule(
+        move, begin_with_nothing, EUCLIDEAN[domain], nothing_kept, numbers_of_ogd, flat=domain == "simplex"
+    )
+
+
+OGD = Algorithm(
+    name="ogd",
+    formula="y_{t+1} = Π[y_t − η_t g_t], η_t = D/(G√t)",
+    source="Zinkevich 2003; Liu et al. 2019, §4",
+    parameters=(DOMAIN, DIAMETER, G),
+    penalties=("l1",),
+    rule=rule,
+    module=__name__,
+    why=WHY,
+    driver="dense",
+)
