@@ -82,16 +82,8 @@ def write_array(path: Path, array: np.ndarray) -> None:
 
 
 def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = None) -> np.ndarray:
-    """The array in npy form of `size` bytes, into `into` where that is given. Raises one of `DAMAGE`.
-
-    NumPy's own reader parses the header with `ast`, which in Python 3.11 fails now and then in threads (CPython issue
-    106905).
-    """
-    magic, length = file.read(8), int.from_bytes(file.read(2), "little")
-    header = HEADER.fullmatch(file.read(length))
-    if magic != np.lib.format.magic(1, 0) or header is None:
-        raise ValueError(f"{name} is not a plain array")
-    dtype, shape = np.dtype(header[1].decode()), tuple(int(side) for side in header[2].split(b",") if side.strip())
+    """The array in npy form of `size` bytes, into `into` where that is given. Raises one of `DAMAGE`."""
+    dtype, shape = read_header(file, name)
     if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
         raise ValueError(f"{name} is not a plain array of its size")
     array = np.empty(shape, dtype) if into is None else into
@@ -103,6 +95,19 @@ def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = 
     if file.read(1):
         raise ValueError(f"{name} is longer than it says")
     return array
+
+
+def read_header(file: IO[bytes], name: str) -> tuple[np.dtype, tuple[int, ...]]:
+    """(dtype, shape) of an array in npy form, whose values are what the file has next. Raises one of `DAMAGE`.
+
+    NumPy's own reader parses the header with `ast`, which in Python 3.11 fails now and then in threads (CPython issue
+    106905).
+    """
+    magic, length = file.read(8), int.from_bytes(file.read(2), "little")
+    header = HEADER.fullmatch(file.read(length))
+    if magic != np.lib.format.magic(1, 0) or header is None:
+        raise ValueError(f"{name} is not a plain array")
+    return np.dtype(header[1].decode()), tuple(int(side) for side in header[2].split(b",") if side.strip())
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:

@@ -10,6 +10,7 @@ columns of a group, whatever the size of the corpus.
 """
 
 import hashlib
+import math
 import shutil
 import uuid
 from collections.abc import Callable
@@ -21,7 +22,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker
 
 from sparseoco import __version__
-from sparseoco.checkpoints import read_checkpoint, write_array, write_checkpoint
+from sparseoco.checkpoints import DAMAGE, read_checkpoint, read_header, write_array, write_checkpoint
 from sparseoco.cluster.connect import spread_over, worker_shape
 from sparseoco.cluster.waiting import TRIES, TaskError, result_of
 from sparseoco.cluster.worker import corpus_of
@@ -241,23 +242,24 @@ class ClusterPasses:
 
 
 def read_rows(path: Path, columns: int) -> Floats:
-    """An npy file (rows, columns) of a pass, mapped. Raises `StorageError` if it cannot be read.
-
-    numpy's own reader parses the header with `ast`, which in Python 3.11 fails now and then in threads (CPython issue
-    106905).
-    """
+    """An npy file (rows, columns) of float64 of a pass, mapped. Raises `StorageError` if it cannot be read."""
     try:
         with path.open("rb") as file:
-            first = file.read(10)
-        start = 10 + int.from_bytes(first[8:10], "little")
-        rows = (path.stat().st_size - start) // (8 * columns)
-        if first[:8] != b"\x93NUMPY\x01\x00" or rows < 0:
-            raise StorageError(f"{path} is damaged: it is not a file of a pass.")
-        if rows == 0:
-            return np.empty((0, columns))
-        return np.asarray(np.memmap(path, np.float64, "r", start, (rows, columns)))
-    except OSError as error:
+            dtype, shape = read_header(file, path.name)
+            start = file.tell()
+        size = math.prod(shape)
+        if dtype != np.float64 or size % columns or path.stat().st_size != start + 8 * size:
+            raise ValueError("it is not a whole file of a pass")
+        # Nothing can be mapped of an empty file.
+        return (
+            np.asarray(np.memmap(path, dtype, "r", start, (size // columns, columns)))
+            if size
+            else np.empty((0, columns))
+        )
+    except FileNotFoundError as error:
         raise storage_error(error, path) from error
+    except DAMAGE as error:
+        raise StorageError(f"{path} is damaged: {error}.") from error
 
 
 def _totals(

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparseoco import passes as passes_module
+from sparseoco.checkpoints import write_array
 from sparseoco.cluster import passes as cluster_module
 from sparseoco.cluster.connect import ClusterOptions, connect
-from sparseoco.cluster.passes import ClusterPasses
-from sparseoco.errors import InputError
+from sparseoco.cluster.passes import ClusterPasses, read_rows
+from sparseoco.errors import InputError, StorageError
 from sparseoco.losses import LOSSES
 from sparseoco.passes import FEWEST_LEAVES, MOST_LEAVES, LocalPasses, Question, Shape, Span, leaf_bounds
 from sparseoco.shards import Store, read_shards
@@ -196,3 +197,24 @@ def test_a_pass_asked_again_is_run_again(tmp_path: Path, client: Client, monkeyp
     once = passes.totals(weights, Question("logistic", (1, 1)))
     passes.drop(once)
     same(once, passes.totals(weights, Question("logistic", (1, 1))))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+        lambda path: path.write_bytes(b"\x93NUMPY\x02\x00" + path.read_bytes()[8:]),
+        lambda path: np.save(path, np.zeros((3, 2), np.float32)),
+        lambda path: np.save(path, np.zeros(5)),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.unlink(),
+    ],
+)
+def test_a_damaged_file_of_a_pass_is_told(tmp_path: Path, content: Any) -> None:
+    path, values = tmp_path / "slopes.npy", np.arange(6.0).reshape(3, 2)
+    write_array(path, values)
+    np.testing.assert_array_equal(read_rows(path, 2), values)
+    content(path)
+    with pytest.raises(StorageError, match=r"slopes\.npy"):
+        read_rows(path, 2)
