@@ -84,6 +84,17 @@ def end_pieces(k, origin, indptr, rows, counts, R, alpha, state, lines, links, h
             i = following
 
 
+@register_jitable
+def add_line(i, indptr, rows, counts, at_origin, turn, margins):
+    """Add column i times at_origin + k·turn, (columns,) each, to the margins."""
+    for e in range(indptr[i], indptr[i + 1]):
+        a = float(counts[e])
+        z = margins[rows[e]]
+        for c in range(at_origin.shape[0]):
+            z[0, c] += a * at_origin[c]
+            z[1, c] += a * turn[c]
+
+
 def begin(first, stop, origin, indptr, rows, counts, R, alpha, state, lines, links, head, margins):
     """Lines, calendar and margins of features first..stop for an epoch whose first round is `origin`.
 
@@ -97,13 +108,7 @@ def begin(first, stop, origin, indptr, rows, counts, R, alpha, state, lines, lin
                 settle(i, c, 0, origin, R, alpha, state, lines, links, head)
                 moves = moves or lines[i, 0, c] != 0.0
         if moves:
-            line = lines[i]
-            for e in range(indptr[i], indptr[i + 1]):
-                a = float(counts[e])
-                z = margins[rows[e]]
-                for c in range(R.shape[0]):
-                    z[0, c] += a * line[0, c]
-                    z[1, c] += a * line[1, c]
+            add_line(i, indptr, rows, counts, lines[i, 0], lines[i, 1], margins)
 
 
 @register_jitable
@@ -171,6 +176,7 @@ def build_play(slope, predict, keep):
         x = np.zeros((batch, K))
         shift = np.zeros((batch, K))
         turn = np.zeros((batch, K))
+        level = np.zeros(K)
         g = np.zeros((batch, K))
         for d in range(blocks.shape[0]):
             k = first + d
@@ -191,11 +197,7 @@ def build_play(slope, predict, keep):
                         shift[b, c] = x[b, c] - on_line
                         shifts = shifts or shift[b, c] != 0.0
                 if shifts:
-                    for e in range(indptr[i], indptr[i + 1]):
-                        a = float(counts[e])
-                        z = margins[rows[e]]
-                        for c in range(K):
-                            z[0, c] += a * shift[b, c]
+                    add_line(i, indptr, rows, counts, shift[b], level, margins)
             for b in range(size):
                 for e in range(indptr[start + b], indptr[start + b + 1]):
                     row = rows[e]
@@ -219,12 +221,7 @@ def build_play(slope, predict, keep):
                     shift[b, c] = change - shift[b, c]
                     moves = moves or shift[b, c] != 0.0 or turn[b, c] != 0.0
                 if moves:
-                    for e in range(indptr[i], indptr[i + 1]):
-                        a = float(counts[e])
-                        z = margins[rows[e]]
-                        for c in range(K):
-                            z[0, c] += a * shift[b, c]
-                            z[1, c] += a * turn[b, c]
+                    add_line(i, indptr, rows, counts, shift[b], turn[b], margins)
 
     return play
 
