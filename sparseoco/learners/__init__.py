@@ -5,6 +5,7 @@ A new learner is one file, one line here, and one oracle in the tests.
 
 from sparseoco.errors import InputError
 from sparseoco.learners.adagrad import ADAGRAD
+from sparseoco.learners.ao_eg import AO_EG
 from sparseoco.learners.bandit import OGDEG, ONSEG
 from sparseoco.learners.cao_ftrl import AO_FTRL, AO_GD, CAO_FTRL, FTRL_PROXIMAL
 from sparseoco.learners.cao_rcd import CAO_RCD
@@ -47,6 +48,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         ONS,
         OGDEG,
         ONSEG,
+        AO_EG,
     )
 }
 

@@ -27,7 +27,8 @@ class DenseRule(NamedTuple):
     move: Callable[..., None]
     begin: Callable[..., None]
     project: Callable[..., None]
-    """See `sparseoco.learners.domains`."""
+    """``project(y, memory, numbers)``: y becomes the nearest point of the set, see `sparseoco.learners.domains`. It is
+    also what puts weights that others made into a column that is new."""
     memory: Callable[[int], int]
     """``memory(n)``: rows of n numbers that are kept beside the point."""
     numbers: Callable[[Mapping[str, Any], int], Numbers]

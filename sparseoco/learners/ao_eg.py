@@ -1,0 +1,144 @@
+"""AO-EG: adaptive and optimistic exponentiated gradient, on the simplex or, as EG±, in a ball of the 1-norm.
+
+    simplex:  x_{t+1} ∝ exp(−(g_{1:t} + g̃_{t+1})/s_t),    s_t = √(2(C + Σ_{a≤t} ‖g_a − g̃_a‖∞²)/log n)
+    l1:       y_{t+1} = R(p − q), (p, q) of the simplex of 2n coordinates, by the gradients R(g_t, −g_t)
+
+Source: Mohri and Yang (2015), Corollary 3, whose bound needs C ≥ ‖g_t − g̃_t‖∞² (see `sparseoco.bounds`); EG± is of
+Kivinen and Warmuth (1997). The formula is in `sparseoco.learners.exponentiated`.
+
+The prediction g̃_{t+1} is g_t (last) or 0 (none).
+
+Symbols: `memory` is g_{1:t}, g̃_{t+1} and, in the first place of its last row, Σ‖g_a − g̃_a‖∞² (of R(g, −g) for l1);
+`numbers.radius` = R, `numbers.spread` = C, `numbers.rate` = 1 for last and 0 for none.
+
+Begun from weights that others made, it is as if gradients had led there from the centre: those of the simplex or ball
+moved a thousandth of the way to the centre, because from its edge the exponentials never come back.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numba.extending import register_jitable
+
+from sparseoco.learners.definition import Algorithm, Parameter, one_of, positive
+from sparseoco.learners.dense import WHY, DenseRule, begin_with_nothing
+from sparseoco.learners.domains import Numbers
+from sparseoco.learners.exponentiated import ao_eg_scale, ao_eg_weights
+from sparseoco.losses import Loss
+from sparseoco.penalties import Penalty
+
+INWARD = 1e-3  # how far towards the centre weights that others made are moved
+
+
+@register_jitable
+def note(memory, g, numbers, width):
+    """Take the gradient into memory; `width` is R of a ball of the 1-norm, and 1 for the simplex."""
+    missed = 0.0
+    for i in range(g.shape[0]):
+        missed = max(missed, width * abs(g[i] - memory[1, i]))
+        memory[0, i] += g[i]
+        memory[1, i] = numbers.rate * g[i]
+    memory[2, 0] += missed * missed
+
+
+@register_jitable
+def move_on_simplex(y, memory, g, t, numbers, project):
+    note(memory, g, numbers, 1.0)
+    ao_eg_weights(memory[0], memory[1], ao_eg_scale(numbers.spread, memory[2, 0], y.shape[0]), y)
+
+
+@register_jitable
+def move_in_l1(y, memory, g, t, numbers, project):
+    R, n = numbers.radius, y.shape[0]
+    note(memory, g, numbers, R)
+    total, guess, x = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
+    for i in range(n):
+        total[i], total[n + i] = R * memory[0, i], -R * memory[0, i]
+        guess[i], guess[n + i] = R * memory[1, i], -R * memory[1, i]
+    ao_eg_weights(total, guess, ao_eg_scale(numbers.spread, memory[2, 0], 2 * n), x)
+    for i in range(n):
+        y[i] = R * (x[i] - x[n + i])
+
+
+@register_jitable
+def settle_on_simplex(y, memory, numbers):
+    """g_{1:t} = −s log y."""
+    n = y.shape[0]
+    total = 0.0
+    for i in range(n):
+        y[i] = max(y[i], 0.0)
+        total += y[i]
+    scale = ao_eg_scale(numbers.spread, 0.0, n)
+    for i in range(n):
+        y[i] = (1.0 - INWARD) * (y[i] / total if total > 0.0 else 1.0 / n) + INWARD / n
+        memory[0, i] = -scale * math.log(y[i])
+
+
+@register_jitable
+def settle_in_l1(y, memory, numbers):
+    """p_i − q_i = y_i/R with p_i q_i = k for all i, as exponentials have it: Σ_i √((y_i/R)² + 4k) = 1 gives k."""
+    R, n = numbers.radius, y.shape[0]
+    total = 0.0
+    for i in range(n):
+        total += abs(y[i])
+    share = (1.0 - INWARD) * min(1.0, R / total) if total > 0.0 else 0.0
+    low, high = 0.0, 1.0
+    for _ in range(200):
+        k = (low + high) / 2
+        parts = 0.0
+        for i in range(n):
+            parts += math.sqrt((share * y[i] / R) ** 2 + 4.0 * k)
+        low, high = (low, k) if parts > 1.0 else (k, high)
+    scale = ao_eg_scale(numbers.spread, 0.0, 2 * n)
+    for i in range(n):
+        y[i] *= share
+        memory[0, i] = -scale / R * math.asinh(y[i] / R / (2.0 * math.sqrt(high)))
+
+
+def three(n: int) -> int:
+    """`DenseRule.memory`."""
+    return 3
+
+
+def numbers_of_ao_eg(configuration: Mapping[str, Any], n: int) -> Numbers:
+    """A configuration's numbers."""
+    return Numbers(configuration["R"], 0.0, 0.0, float(configuration["predict"] == "last"), configuration["C"], 0.0)
+
+
+def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
+    if configuration["domain"] == "simplex":
+        return DenseRule(move_on_simplex, begin_with_nothing, settle_on_simplex, three, numbers_of_ao_eg, flat=True)
+    return DenseRule(move_in_l1, begin_with_nothing, settle_in_l1, three, numbers_of_ao_eg)
+
+
+DOMAINS = ("l1", "simplex")
+DOMAIN = Parameter(
+    "domain",
+    "l1",
+    "the set that is played in: Σ|x_i| ≤ R, or x ≥ 0 with Σ x_i = 1",
+    one_of(*DOMAINS),
+    choices=DOMAINS,
+    static=True,
+)
+RADIUS = Parameter("R", 10.0, "bound of Σ|x_i| (of no matter on the simplex)", positive, grid=(3.0, 10.0, 30.0, 100.0))
+C = Parameter("C", 1.0, "C of the steps, not below the largest ‖g_t − g̃_t‖∞² for the bound to hold", positive)
+PREDICT = Parameter(
+    "predict",
+    "last",
+    "what the coming gradient is taken to be: 0, or the last one",
+    one_of("none", "last"),
+    ("none", "last"),
+)
+AO_EG = Algorithm(
+    name="ao-eg",
+    formula="x_{t+1} ∝ exp(−(g_{1:t} + g̃_{t+1})/s_t), s_t = √(2(C + Σ ‖g_a − g̃_a‖∞²)/log n)",
+    source="Mohri and Yang 2015, Corollary 3; Kivinen and Warmuth 1997 for EG±",
+    parameters=(DOMAIN, RADIUS, C, PREDICT),
+    penalties=("l1",),
+    rule=rule,
+    module=__name__,
+    why=WHY,
+    driver="dense",
+)
