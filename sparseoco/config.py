@@ -218,7 +218,7 @@ class SearchOptions(_Table):
         except SparseocoError as error:
             raise ValueError(str(error)) from error
         for name in self.algorithms if self.warm_start is not None else ():
-            if find_algorithm(name).driver != "stream":
+            if not find_algorithm(name).online:
                 raise ValueError(f"{name} begins with a pass over all data, not from a model: warm_start is not for it")
         if self.min_improvement and self.patience is None:
             raise ValueError("min_improvement says what patience waits for: set patience too")

@@ -25,6 +25,7 @@ from sparseoco.config import MODELS, Configuration, RunFile, SearchOptions
 from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
 from sparseoco.ingest import ingest
+from sparseoco.learner import check_size
 from sparseoco.manifest import Manifest
 from sparseoco.metrics import SEARCH_TABLES, write_table
 from sparseoco.model import Model
@@ -252,7 +253,10 @@ def run_all(run: RunFile, progress: Progress = silent) -> Path:
 
 
 def _from_models(options: SearchOptions, store: Store, model: Path) -> SearchOptions:
-    """The options with the whole paths of the models to begin from or to take features from, which were looked at."""
+    """The options with the whole paths of the models to begin from or to take features from, which were looked at.
+
+    Raises `InputError` too where a learner is asked for that keeps too much of so many features.
+    """
     origins = {name: Origin.of(folder) for name in MODELS if (folder := getattr(options, name)) is not None}
     for origin in origins.values():
         if Path(origin.model) == model.resolve():
@@ -261,8 +265,10 @@ def _from_models(options: SearchOptions, store: Store, model: Path) -> SearchOpt
             )
     if "warm_start" in origins:
         check_origin(origins["warm_start"], store)
-    if "features_from" in origins:
-        features_of(origins["features_from"], store)
+    kept = origins.get("features_from")
+    n_features = store.n_features if kept is None else features_of(kept, store).features.size
+    for algorithm in options.algorithms:
+        check_size(algorithm, n_features)
     return options.model_copy(update={name: origin.model for name, origin in origins.items()})
 
 

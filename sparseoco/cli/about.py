@@ -21,12 +21,23 @@ def demo(
     tell_run(described.out, page)
 
 
+KINDS = {
+    "stream": "Rows in turn; a round costs what the row has nonzeros",
+    "dense": "Rows in turn; a round goes through all features: for few of them (--features-from)",
+    "epoch": "Full passes, and rounds over rows that are drawn",
+    "coordinate": "Rounds over features that are drawn",
+}
+"""The loops that run learners, by `Algorithm.driver`, in the order of the list."""
+
+
 @app.command(rich_help_panel=HELP)
 def algorithms() -> None:
     """The learners: formula, source, parameters."""
-    for algorithm in ALGORITHMS.values():
-        output.print(f"[bold]{algorithm.name}[/bold]  {algorithm.source}")
-        output.print(f"    {algorithm.formula}", markup=False)
-        for parameter in algorithm.parameters:
-            output.print(f"    {parameter.name} = {parameter.default}  {parameter.meaning}", markup=False)
-        output.print()
+    for driver, kind in KINDS.items():
+        output.rule(kind, align="left")
+        for algorithm in (algorithm for algorithm in ALGORITHMS.values() if algorithm.driver == driver):
+            output.print(f"[bold]{algorithm.name}[/bold]  {algorithm.source}")
+            output.print(f"    {algorithm.formula}", markup=False)
+            for parameter in algorithm.parameters:
+                output.print(f"    {parameter.name} = {parameter.default}  {parameter.meaning}", markup=False)
+            output.print()

@@ -129,7 +129,7 @@ def configurations_at_once(configuration: Configuration, options: SearchOptions,
     raise InputError(
         f"One configuration of {configuration.algorithm} needs {format_bytes(needed)} ({store.n_features:,} features "
         f"× {outputs} columns) and a task has {format_bytes(max(room.column_bytes, 0))} for it: keep fewer features at "
-        f"ingest (--min-df, --max-features, --hash-bits) or {given}."
+        f"ingest (--min-df, --max-features, --hash-bits), take those that a model kept (--features-from) or {given}."
     )
 
 
@@ -163,8 +163,13 @@ def _schedule(jobs: Sequence[Job], tasks: int, store: Store) -> tuple[float, lis
 
 
 def _cost(job: Job, store: Store) -> float:
-    columns = len(job.block.configurations) * _outputs(store)
-    return float(len(job.legs) * (STREAM_COLUMNS + padded(columns, np.dtype(job.block.setting.dtype))))
+    """In columns of a sparse learner; one of a dense learner goes through all its numbers in every round."""
+    block = job.block
+    columns = len(block.configurations) * _outputs(store)
+    if find_algorithm(block.algorithm).driver == "dense":
+        numbers = _column_bytes(block.algorithm, block.configurations[0], block.setting, store) / 8
+        return len(job.legs) * columns * numbers * store.n_rows / max(store.manifest.nonzeros, 1)
+    return float(len(job.legs) * (STREAM_COLUMNS + padded(columns, np.dtype(block.setting.dtype))))
 
 
 def _outputs(store: Store) -> int:
@@ -173,18 +178,24 @@ def _outputs(store: Store) -> int:
 
 def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, options: Any, store: Store) -> int:
     """State of a block, padding and stamps included; `options` say loss, penalty and dtype."""
-    dtype, driver = np.dtype(options.dtype), find_algorithm(algorithm).driver
+    columns = configurations * _outputs(store)
+    driver = find_algorithm(algorithm).driver
     if driver == "coordinate":
-        columns = configurations * _outputs(store)
         return bytes_needed(store.n_rows, store.n_features, columns, parameters["rounds"])
-    if driver != "stream":
-        return EPOCH_NUMBERS * 8 * store.n_features * configurations * _outputs(store)
-    column = bytes_per_column(
+    if driver == "epoch":
+        return EPOCH_NUMBERS * 8 * store.n_features * columns
+    column = _column_bytes(algorithm, parameters, options, store)
+    if driver == "dense":
+        return columns * column
+    return padded(columns, np.dtype(options.dtype)) * column + 8 * store.n_features
+
+
+def _column_bytes(algorithm: str, parameters: dict[str, Any], options: Any, store: Store) -> int:
+    return bytes_per_column(
         algorithm,
         store.n_features,
-        dtype,
+        np.dtype(options.dtype),
         loss=options.loss,
         penalty=options.penalty,
         parameters=parameters,
     )
-    return padded(configurations * _outputs(store), dtype) * column + 8 * store.n_features

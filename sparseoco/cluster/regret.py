@@ -81,9 +81,10 @@ def run_regret(
     rows, ends = [], []
     for c in configurations:
         key: Row = {"configuration": c.number, "algorithm": c.algorithm, "parameters": c.parameters_json}
+        bound: Bound | NoBound = NoBound(reasons.get(c.number, ""))
         if c.number in comparators:
             key["objective"] = comparators[c.number].formula
-        bound = measurable(bound_of(c.algorithm, c.parameters, options.penalty), options.loss)
+            bound = measurable(bound_of(c.algorithm, c.parameters, options.penalty), options.loss)
         own = [] if c.number in reasons else list(regret.rows(c, comparators[c.number], bound))
         rows += [key | row for row in own]
         status, reason = ("failed", reasons[c.number]) if c.number in reasons else regret.status(c)
@@ -114,7 +115,7 @@ class _Regret:
 
     def measurement(self, c: Configuration) -> Measurement:
         """The description of a configuration's curve."""
-        epochs = find_algorithm(c.algorithm).driver != "stream"
+        epochs = not find_algorithm(c.algorithm).online
         return Measurement(
             manifest=self.store.manifest.digest,
             algorithm=c.algorithm,

@@ -110,9 +110,9 @@ class _Search:
     ) -> None:
         self._options, self._n_rows = options, store.n_rows
         self._configurations = {identity(c.algorithm, c.parameters): c for c in configurations}
-        streams = {name for name, c in self._configurations.items() if find_algorithm(c.algorithm).driver == "stream"}
-        self.alive = [name for name in self._configurations if name in streams]
-        self.whole = [name for name in self._configurations if name not in streams]
+        online = {name for name, c in self._configurations.items() if find_algorithm(c.algorithm).online}
+        self.alive = [name for name in self._configurations if name in online]
+        self.whole = [name for name in self._configurations if name not in online]
         folds = range(options.folds) if options.folds > 1 else [NO_FOLD]
         self.settings = [setting_of(options, store, fold) for fold in folds]
         self.folders = Folders.of(folder)

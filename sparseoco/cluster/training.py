@@ -41,7 +41,7 @@ def train_model(
     setting = setting_of(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
     block = Block(setting=setting, algorithm=configuration.algorithm, configurations=(configuration.parameters,))
     meter = Meter("train", block.keys, epochs * store.n_rows, progress)
-    if find_algorithm(configuration.algorithm).driver != "stream":
+    if not find_algorithm(configuration.algorithm).online:
         work = model.resolve() / ".work"
         train_epoch_block(client, block, store, model.resolve(), work, lambda rows: meter.reach(block.keys, rows))
         return

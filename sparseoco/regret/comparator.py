@@ -65,8 +65,13 @@ def comparator_of(algorithm: str, parameters: Mapping[str, Any], loss: str, pena
     if kind.kind == "grouped":
         raise InputError(f"penalty={penalty!r} joins the classes, and its optimum is not found yet.")
     definition = find_algorithm(algorithm)
+    if definition.driver == "dense":
+        raise InputError(
+            f"{algorithm} is compared with the best point of the set that it plays in, which is not found yet: regret "
+            "is shown of learners with a penalty or a box."
+        )
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
-    if definition.driver != "stream":
+    if not definition.online:
         return Comparator(parameters["alpha"], ratio, parameters["R"], own_history=False, epochs=True)
     R, lam = parameters.get("R"), parameters.get("lam", 0.0)
     if R is None and lam == 0:

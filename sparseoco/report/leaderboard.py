@@ -53,7 +53,7 @@ class Standing(NamedTuple):
 
 def holds_documents(algorithm: str) -> bool:
     """Whether an algorithm is judged, where nothing is held out, on documents that it was trained on before."""
-    return algorithm in ALGORITHMS and ALGORITHMS[algorithm].driver != "stream"
+    return algorithm in ALGORITHMS and not ALGORITHMS[algorithm].online
 
 
 def standings(results: Results) -> list[Standing]:

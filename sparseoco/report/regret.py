@@ -28,7 +28,7 @@ class Line(NamedTuple):
     @property
     def epochs(self) -> bool:
         """Whether it is an epoch method, whose rounds have all examples and whose marks are its epochs."""
-        return find_algorithm(self.end["algorithm"]).driver != "stream"
+        return not find_algorithm(self.end["algorithm"]).online
 
     @property
     def fit(self) -> Slope | None:
