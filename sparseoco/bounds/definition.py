@@ -1,0 +1,64 @@
+"""What a bound is: a theorem's formula, and the quantities that it takes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+QUANTITIES = {
+    "D": "largest ‖w_t − x‖₂, t ≤ T",
+    "x": "‖x‖₂ of the comparator",
+    "G": "largest ‖g_t‖₂, t ≤ T; the loss's slope bound times the largest ‖x_t‖₂ will do",
+    "G_inf": "largest |g_{t,i}|, t ≤ T",
+    "U": "largest norm of a subgradient of the penalty at w_t: λ√(features seen) for l1, λ‖w_t‖₂ for l2, 0 for a box; "
+    "λ‖h_T‖₂ for sgft; λ‖c_t‖₂ for cl-fobos",
+    "K": "longest sleep of a coordinate that is ever updated: rounds between updates, from round 0 and up to T",
+    "spread": "largest Σ_i |ψ(w_{t,i}) − ψ(x_i)|, R of Togari and Yamashita's (12)",
+    "S": "largest ψ(w_{t,i}) of a coordinate, their (13)",
+    "n": "number of features",
+    "peak": "Σ_i λ·h_{T,i}·max_{t≤T}|w_{t,i}|",
+    "Delta": "Σ_i Δ_{T,i}, Δ_{T,i} = √(Σ_{t≤T} (g_{t,i} − g̃_{t,i})²)",
+    "root": "Σ_i √(Σ_{t≤T} g_{t,i}²)",
+    "x_root": "Σ_i (δ + √(Σ_{t≤T} g_{t,i}²))·x_i²",
+    "L": "Σ_j L_j, L_j the largest |∂f_j/∂x_i|: the loss's slope bound times max_i |a_{j,i}|",
+    "RL": "Σ_i (R_i L_i)^{2/3} over coordinates; over blocks, R the sum and L the 2-norm of theirs",
+    "RL1": "Σ_i R_i L_i, likewise",
+    "blocks": "coordinates, or blocks, that may be drawn",
+    "missed": "Σ_{t≤T} ‖g_t − g̃_t‖∞²",
+    "miss": "largest ‖g_t − g̃_t‖∞², t ≤ T",
+}
+
+Quantities = Mapping[str, ArrayLike]
+Measured = Mapping[str, NDArray[np.float64]]
+Formula = Callable[[NDArray[np.float64], Measured], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A theorem for one configuration: `value` gives the bound on its regret."""
+
+    name: str
+    formula: str
+    needs: tuple[str, ...]
+    """What `value` takes, see `QUANTITIES`."""
+    compute: Formula
+    radius: float | None = None
+    """R where x must be in the box |x_i| ≤ R."""
+    expected: bool = False
+    """Whether both sides are means over the learner's draws."""
+    note: str = ""
+    """What is not as in the paper."""
+
+    def value(self, T: ArrayLike, quantities: Quantities) -> NDArray[np.float64]:
+        """The bound after T rounds; T and the quantities are broadcast against each other."""
+        rounds = np.asarray(T, np.float64)
+        measured = {name: np.asarray(quantities[name], np.float64) for name in self.needs}
+        return np.asarray(self.compute(rounds, measured), np.float64)
+
+
+class NoBound(NamedTuple):
+    """A configuration that no theorem covers, and why, as a sentence."""
+
+    why: str
