@@ -1,0 +1,88 @@
+"""The experiments of Liu et al. (2019), §4: files of data → tables, a page, and which of the paper's claims hold."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from sparseoco import __version__
+from sparseoco.commit import commit_bytes, commit_json, digest_file, owned
+from sparseoco.errors import InputError
+from sparseoco.metrics import write_table
+from sparseoco.reproduce.claims import weigh
+from sparseoco.reproduce.page import render
+from sparseoco.reproduce.portfolios import PANELS, read_panel, run_panel
+from sparseoco.reproduce.problems import SOURCES, find_file, read_problem
+from sparseoco.reproduce.records import TABLES, Records
+from sparseoco.reproduce.supervised import METHODS, run_problem
+
+Progress = Callable[[str, int, int], None]
+REPETITIONS: Final = 20
+DRAWS: Final = 100
+
+
+def reproduce_onseg(
+    data: Path,
+    out: Path,
+    *,
+    repetitions: int = REPETITIONS,
+    draws: int = DRAWS,
+    progress: Progress = lambda step, done, total: None,
+) -> Path:
+    """Run what there is data for, and write OUT/*.parquet, OUT/inputs.json and OUT/onseg.html; returns the page.
+
+    `data` has the files of `problems.SOURCES` and `portfolios.PANELS`, or folders of them. `repetitions` are runs of
+    a bandit on a data set, `draws` those of stocks. Equal files and numbers give equal bytes, but for seconds,
+    which stand in `timings.parquet` and on the page.
+
+    Raises `InputError` where none of the files is there, or one holds something else.
+    """
+    if min(repetitions, draws) < 2:
+        raise InputError("Less than two repetitions or draws have no spread: choose two or more.")
+    files = {source.file: find_file(data, source.file) for source in (*SOURCES, *PANELS)}
+    missing = [name for name, path in files.items() if path is None]
+    if len(missing) == len(files):
+        raise InputError(f"{data} has none of the files of the experiments: {', '.join(files)}.")
+    problems = [
+        (read_problem(source, path, standardised=standardised), standardised)
+        for source in SOURCES
+        if (path := files[source.file]) is not None
+        for standardised in (False, True)
+    ]
+    panels = [read_panel(source, path) for source in PANELS if (path := files[source.file]) is not None]
+    records: Records = {name: [] for name in TABLES}
+    with owned(out):
+        step = _Steps(progress, "play", len(problems) * len(METHODS) + len(panels) * draws)
+        for problem, standardised in problems:
+            _add(records, run_problem(problem, standardised, repetitions, step.done))
+        for panel in panels:
+            _add(records, run_panel(panel, draws, step.done))
+        records["claims"] = weigh(records)
+        for name, schema in TABLES.items():
+            write_table(out / f"{name}.parquet", records[name], schema)
+        inputs = {
+            "sparseoco": __version__,
+            "repetitions": repetitions,
+            "draws": draws,
+            "files": {name: digest_file(path) for name, path in files.items() if path is not None},
+            "missing": missing,
+        }
+        commit_json(out / "inputs.json", inputs)
+        page = out / "onseg.html"
+        commit_bytes(page, render(records, inputs).encode())
+    return page
+
+
+def _add(records: Records, more: Records) -> None:
+    for name, rows in more.items():
+        records[name] += rows
+
+
+class _Steps:
+    """Progress, one step at a time."""
+
+    def __init__(self, progress: Progress, name: str, total: int) -> None:
+        self._progress, self._name, self._total, self._count = progress, name, total, 0
+
+    def done(self) -> None:
+        self._count += 1
+        self._progress(self._name, self._count, self._total)

@@ -1,0 +1,87 @@
+"""The tables of a reproduction → one HTML file that needs nothing else."""
+
+from typing import Any, NamedTuple
+
+from sparseoco.report.html import Plot, environment, plot, plotly_script
+from sparseoco.reproduce.claims import TITLES, weigh_time
+from sparseoco.reproduce.figures import STYLE, curves_figure
+from sparseoco.reproduce.records import Records, Row
+
+
+class Section(NamedTuple):
+    """An experiment on the page: its figures and its methods, as in the file and standardised."""
+
+    title: str
+    experiment: Row
+    plots: list[Plot]
+    methods: list[Row]
+    standardised: list[Row]
+
+
+class PanelSection(NamedTuple):
+    """A panel of stocks on the page."""
+
+    panel: Row
+    plot: Plot
+    methods: list[Row]
+
+
+def render(records: Records, inputs: dict[str, Any]) -> str:
+    """The page as text."""
+    sections = [_section(records, row) for row in records["experiments"] if not row["standardised"]]
+    panels = [_panel(records, row) for row in records["panels"]]
+    plots = [plot for section in sections for plot in section.plots] + [section.plot for section in panels]
+    claims = [*records["claims"], *weigh_time(records)]
+    verdicts = [row["holds"] for row in claims]
+    context = {
+        "inputs": inputs,
+        "claims": claims,
+        "counts": {word: verdicts.count(word) for word in ("yes", "in part", "no", "cannot be told")},
+        "sections": sections,
+        "panels": panels,
+        "titles": TITLES,
+        "plots": plots,
+        "style": STYLE,
+        "plotly": plotly_script(),
+    }
+    return environment("sparseoco.reproduce").get_template("onseg.html.j2").render(context)
+
+
+def _of(rows: list[Row], **keys: Any) -> list[Row]:
+    return [row for row in rows if all(row[key] == value for key, value in keys.items())]
+
+
+def _section(records: Records, experiment: Row) -> Section:
+    name = experiment["experiment"]
+    curves = _of(records["curves"], experiment=name, standardised=False)
+    levels = {"best fixed point of the ball": experiment["best_loss"], "x = 0": experiment["zero_loss"]}
+    names = ("mean_loss", "loss_low", "loss_high")
+    labels = ("rounds (log scale)", "mean loss so far")
+    title = f"Mean loss so far, {TITLES[name]}"
+    plots = [plot(f"{name}-loss", title, curves_figure(curves, names, levels, labels, 1.0))]
+    if experiment["best_error"] is not None:
+        names, labels = ("error_rate", "error_low", "error_high"), ("rounds (log scale)", "wrong so far, %")
+        figure = curves_figure(curves, names, {"best fixed point": experiment["best_error"]}, labels, 100.0)
+        plots.insert(0, plot(f"{name}-error", f"Share of wrong answers so far, {TITLES[name]}", figure))
+    both = []
+    for standardised in (False, True):
+        keys = {"experiment": name, "standardised": standardised}
+        seconds = {row["method"]: row["seconds"] for row in _of(records["timings"], **keys)}
+        both.append([row | {"seconds": seconds[row["method"]]} for row in _of(records["methods"], **keys)])
+    return Section(TITLES[name], experiment, plots, *both)
+
+
+def _panel(records: Records, panel: Row) -> PanelSection:
+    name = panel["panel"]
+    curves = _of(records["returns"], panel=name)
+    levels = {"equal shares": panel["equal_shares"], "best stock in hindsight": panel["best_stock"]}
+    labels = ("rounds (log scale)", f"mean return a {panel['period']} so far, %")
+    figure = curves_figure(curves, ("mean_return", "low", "high"), levels, labels, 100.0)
+    methods = []
+    for method in dict.fromkeys(row["method"] for row in records["draws"]):
+        draws = _of(records["draws"], panel=name, method=method)
+        values = sorted(row["mean_return"] for row in draws)
+        mean = sum(values) / len(values)
+        error = (sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values)) ** 0.5
+        methods.append({**draws[0], "mean": mean, "error": error, "least": values[0], "most": values[-1]})
+    return PanelSection(panel, plot(name, f"Mean return so far, {TITLES[name]}", figure), methods)

@@ -1,0 +1,158 @@
+"""Regression and classification of §4: OGD and ONS, which see gradients, beside OGDEG and ONSEG, which see losses."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.bandit import terms_of
+from sparseoco.reproduce.playing import Game, Method, play, seconds_alone, spread, standard_error
+from sparseoco.reproduce.problems import D, Problem, best_fixed, even_marks
+from sparseoco.reproduce.records import Records, Row
+
+BETAS: Final = tuple(10.0**k for k in np.arange(-8.0, 1.01, 0.5))
+"""β among which the best for ONSEG is looked for in hindsight."""
+SIZES: Final = tuple(10.0**k for k in np.arange(-1.0, 3.01, 0.5))
+"""Factors of OGDEG's step among which the best is looked for."""
+TRIALS: Final = 5
+"""Runs of every value that is tried, other than those that are counted after."""
+
+
+def run_problem(problem: Problem, standardised: bool, repetitions: int, tell: Callable[[], None]) -> Records:
+    """All methods on one data set; `tell` is called after each."""
+    keys = {"experiment": problem.source.name, "standardised": standardised}
+    n_classes = None if problem.loss == "squared" else 2
+    game = Game(problem.features, problem.labels, problem.loss, n_classes, problem.rounds)
+    marks = even_marks(problem.rounds)
+    records: Records = {"experiments": [keys | _describe(problem)], "methods": [], "curves": [], "timings": []}
+    for choose in METHODS:
+        method = choose(problem, game, repetitions)
+        runs = range(repetitions) if method.repeated else range(1)
+        played = play(game, method, marks, runs)
+        named = keys | {"method": method.name}
+        records["methods"].append(named | _summary(problem, method, played.loss[-1], played.error[-1], n_classes))
+        errors = played.error if n_classes else None
+        records["curves"] += [named | row for row in _curve(marks, played.loss, errors)]
+        seconds = seconds_alone(game, method) if method.repeated else played.seconds
+        records["timings"].append(named | {"T": problem.rounds, "seconds": seconds})
+        tell()
+    return records
+
+
+def _gradients(problem: Problem) -> dict[str, Any]:
+    return {"D": D, "G": problem.constants.G}
+
+
+def _bandits(problem: Problem) -> dict[str, Any]:
+    return {"D": D, "F": problem.constants.F, "T": problem.rounds}
+
+
+def _ogd(problem: Problem, game: Game, repetitions: int) -> Method:
+    return Method("OGD", "ogd", _gradients(problem), False)
+
+
+def _ons(problem: Problem, game: Game, repetitions: int) -> Method:
+    return Method("ONS", "ons", _gradients(problem) | {"beta": problem.source.beta_ons}, False)
+
+
+def _ons_of_theorem(problem: Problem, game: Game, repetitions: int) -> Method:
+    return Method("ONS, β by its theorem", "ons", _gradients(problem) | {"alpha": problem.constants.alpha}, False)
+
+
+def _ogdeg(problem: Problem, game: Game, repetitions: int) -> Method:
+    return Method("OGDEG", "ogdeg", _bandits(problem), True)
+
+
+def _onseg(problem: Problem, game: Game, repetitions: int) -> Method:
+    return Method("ONSEG", "onseg", _bandits(problem) | {"beta": problem.source.beta_onseg}, True)
+
+
+def _onseg_of_theorem(problem: Problem, game: Game, repetitions: int) -> Method:
+    return Method("ONSEG, β by its theorem", "onseg", _bandits(problem), True)
+
+
+def _best_ogdeg(problem: Problem, game: Game, repetitions: int) -> Method:
+    """OGDEG with δ and γ as they are and a step so many times D/(F√t) as is best in hindsight."""
+    own = _bandits(problem)
+    terms = terms_of(find_algorithm("ogdeg").configuration(own), problem.features.shape[1])
+    fixed = own | {"delta": terms.delta, "gamma": terms.gamma}
+    tried = [Method("OGDEG, best step", "ogdeg", fixed | {"F": own["F"] / size}, True) for size in SIZES]
+    return _best(game, tried, repetitions)
+
+
+def _best_onseg(problem: Problem, game: Game, repetitions: int) -> Method:
+    tried = [Method("ONSEG, best β", "onseg", _bandits(problem) | {"beta": beta}, True) for beta in BETAS]
+    return _best(game, tried, repetitions)
+
+
+METHODS: Final = (_ogd, _ons, _ons_of_theorem, _ogdeg, _best_ogdeg, _onseg, _onseg_of_theorem, _best_onseg)
+"""What is run on a data set: each gives its `Method`."""
+
+
+def _best(game: Game, tried: list[Method], repetitions: int) -> Method:
+    """The one with the least mean loss over `TRIALS` runs, by numbers that are not used again."""
+    runs = range(repetitions, repetitions + TRIALS)
+    losses = [float(play(game, method, [game.rounds], runs).loss.mean()) for method in tried]
+    return tried[int(np.argmin(losses))]
+
+
+def _describe(problem: Problem) -> Row:
+    n, d = problem.features.shape
+    T, constants = problem.rounds, problem.constants
+    x, loss = best_fixed(problem)
+    wrong = None
+    if problem.loss == "logistic":
+        wrong = float(np.mean((problem.features @ x > 0) != (problem.labels > 0)))
+    zero = math.log(2) if problem.loss == "logistic" else float(np.mean(0.5 * problem.labels**2))
+    gamma = (15 * d * d * D * math.log(T) / (D / 2 * T)) ** (1 / 3)
+    delta = (25 * d**4 * D * D * math.log(T) ** 2 * (D / 2) / (3 * T * T)) ** (1 / 3)
+    alpha = delta**2 / (d * constants.F) ** 2
+    regret = 6 * constants.F * T ** (2 / 3) * (15 * d * d * D * math.log(T) / (D / 2)) ** (1 / 3)
+    return {
+        "loss": problem.loss,
+        "n": n,
+        "d": d,
+        "T": T,
+        "D": D,
+        "F": constants.F,
+        "G": constants.G,
+        "alpha": constants.alpha,
+        "zero_loss": zero,
+        "best_loss": loss,
+        "best_error": wrong,
+        "theorem_gamma": gamma,
+        "theorem_regret": (regret + 5 * d / alpha * math.log(T)) / T,
+    }
+
+
+def _summary(
+    problem: Problem, method: Method, losses: NDArray[np.float64], errors: NDArray[np.float64], n_classes: int | None
+) -> Row:
+    configuration = find_algorithm(method.algorithm).configuration(method.parameters)
+    terms = terms_of(configuration, problem.features.shape[1]) if method.repeated else None
+    beta = terms.beta if terms else configuration.get("beta")
+    if beta == "auto":
+        beta = 0.5 * min(1 / (4 * configuration["G"] * D), configuration["alpha"])
+    return {
+        "algorithm": method.algorithm,
+        "parameters": json.dumps(dict(method.parameters), sort_keys=True),
+        "delta": terms.delta if terms else None,
+        "gamma": terms.gamma if terms else None,
+        "beta": beta or None,
+        "repetitions": len(losses),
+        "mean_loss": float(losses.mean()),
+        "mean_loss_error": standard_error(losses),
+        "error_rate": float(errors.mean()) if n_classes else None,
+        "error_rate_error": standard_error(errors) if n_classes else None,
+    }
+
+
+def _curve(marks: list[int], loss: NDArray[np.float64], error: NDArray[np.float64] | None) -> list[Row]:
+    names = ("t", "mean_loss", "loss_low", "loss_high", "error_rate", "error_low", "error_high")
+    nothing: tuple[list[None], ...] = ([None] * len(marks),) * 3
+    columns = (marks, *spread(loss), *(spread(error) if error is not None else nothing))
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
