@@ -152,6 +152,11 @@ class Model:
         """Columns of weights: 1 for two classes or a number, else one a class."""
         return len(self.classes) if len(self.classes) > 2 else 1
 
+    @property
+    def kept(self) -> NDArray[np.int64]:
+        """Ids of the features that have a nonzero weight for any class, increasing."""
+        return np.unique(np.asarray(self.table["feature_id"].to_numpy(), np.int64))
+
     @cached_property
     def _features(self) -> tuple[Features, NDArray[np.float64]]:
         ids, first, position = np.unique(self.table["feature_id"].to_numpy(), return_index=True, return_inverse=True)

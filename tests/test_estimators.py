@@ -27,7 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sparseoco import InputError, Learner, SparseOnlineClassifier, SparseOnlineRegressor
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.estimators import classifier, regressor
-from sparseoco.learners import ALGORITHMS, streaming
+from sparseoco.learners import ALGORITHMS, dense_learners, streaming
 from sparseoco.learners.definition import Parameter, one_of
 from sparseoco.learners.fobos import FOBOS
 
@@ -58,6 +58,8 @@ def bits(estimator: Any) -> tuple[bytes, bytes]:
         SparseOnlineClassifier("rda", fit_intercept=True, epochs=2, shuffle=True, dtype="float32"),
         SparseOnlineRegressor(),
         SparseOnlineRegressor("cl-fobos", eta0=0.1, fit_intercept=True, epochs=3, shuffle=True),
+        SparseOnlineClassifier("ogd", further={"G": 1.0}, epochs=3),
+        SparseOnlineRegressor("ons", further={"beta": 0.01}, fit_intercept=True),
     ]
 )
 def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
@@ -71,7 +73,7 @@ def test_examples_in_the_docstrings(module: Any) -> None:
     assert not result.failed
 
 
-@pytest.mark.parametrize("algorithm", streaming())
+@pytest.mark.parametrize("algorithm", [*streaming(), *dense_learners()])
 @settings(deadline=None, max_examples=15)
 @given(
     cuts=st.lists(st.integers(0, ROWS), max_size=6).map(sorted),
@@ -240,6 +242,26 @@ def test_a_lasso_that_selects_features() -> None:
     X, y = rows(), classes(2)
     selector = SelectFromModel(SparseOnlineClassifier(lam=0.05), threshold=1e-12).fit(X, y)
     assert selector.transform(X).shape == (ROWS, np.count_nonzero(selector.estimator_.coef_))
+
+
+def test_a_dense_learner_on_the_features_that_a_sparse_one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rows(), (rows() @ np.random.default_rng(1).normal(size=FEATURES) > 0).astype(int)
+    monkeypatch.setattr("sparseoco.learner.DENSE_BYTES", 8 * 20**2)
+    newton = SparseOnlineClassifier("ons", further={"beta": 0.05})
+    with pytest.raises(InputError, match="ons keeps d² numbers a column: 30 features need"):
+        newton.fit(X, y)
+    both = make_pipeline(SelectFromModel(SparseOnlineClassifier("rda", lam=0.05), threshold=1e-12), newton).fit(X, y)
+    kept = both[0].get_support()
+    assert 0 < kept.sum() < 20
+    assert np.array_equal(both[1].coef_, clone(newton).fit(X[:, kept], y).coef_)
+    assert both.score(X, y) > 0.8
+
+
+def test_regression_by_newton_steps() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (400, 8))
+    y = X @ rng.uniform(-1, 1, 8)
+    assert SparseOnlineRegressor("ons", further={"beta": 0.05, "D": 4.0}).fit(X, y).score(X, y) > 0.99
 
 
 def test_regression_follows_its_target() -> None:

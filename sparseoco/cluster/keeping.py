@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 from distributed import Client
 
 from sparseoco.cluster.waiting import Call, TaskError, reason_of, run_tasks
@@ -52,10 +51,9 @@ def features_of(origin: Origin, store: Store) -> KeptFeatures:
             f"{model.folder} was not learned on the features of {store.folder}: features can be taken from a model of "
             "the same vocabulary, or the same hash, only."
         )
-    features = np.unique(np.asarray(model.table["feature_id"].to_numpy(), np.int64))
-    if not features.size:
+    if not model.kept.size:
         raise InputError(f"{model.folder} kept no feature: all its weights are 0, and there is nothing to learn on.")
-    return KeptFeatures(store, features, origin.sha256)
+    return KeptFeatures(store, model.kept, origin.sha256)
 
 
 def _make(client: Client, kept: KeptFeatures, folder: Path, progress: Progress) -> Store:

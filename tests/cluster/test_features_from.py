@@ -71,10 +71,6 @@ def hashed(store: Path, bits: int = 8) -> Path:
     return store
 
 
-def kept_by(model: Model) -> np.ndarray:
-    return np.unique(model.table["feature_id"].to_numpy())
-
-
 def dense_weights(model: Model, n_features: int) -> np.ndarray:
     weights = np.zeros((n_features, model.outputs))
     place = {name: i for i, name in enumerate(model.classes if model.outputs > 1 else model.classes[1:])}
@@ -92,7 +88,7 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
     if kind == "hashed":
         hashed(store)
     first = train(store, tmp_path / "first", parameters={"lam": 3e-2})
-    kept = kept_by(first)
+    kept = first.kept
     n_features = Store.open(store).n_features
     assert 0 < kept.size < 100
     model = train(
@@ -125,7 +121,7 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
 def test_an_epoch_method(tmp_path: Path, algorithm: str) -> None:
     store = make_store(tmp_path / "store")
     first = train(store, tmp_path / "first", parameters={"lam": 3e-2})
-    kept = kept_by(first)
+    kept = first.kept
     parameters = {"alpha": 1.0, "rounds": 50}
     model = train(store, tmp_path / "second", algorithm, parameters=parameters, features_from=str(first.folder))
     matrix, _ = read_shards(store)
@@ -152,8 +148,8 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
         steps.train_best(store, out, HERE)
         cells = set((out / "search" / "cells").iterdir())
         tables.append(read_metrics(out).drop_columns("seconds").to_pylist())
-        assert all(row["nonzeros"] <= kept_by(first).size for row in tables[-1])
-        assert set(kept_by(Model(out / "model"))) <= set(kept_by(first))
+        assert all(row["nonzeros"] <= first.kept.size for row in tables[-1])
+        assert set(Model(out / "model").kept) <= set(first.kept)
         run = read_json(out / "run.json")
         assert (run["search"]["features_from"], run["corpus"]["features"]) == ("../first", 200)
         assert not (out / ".features").exists()
@@ -192,7 +188,7 @@ def test_going_on(tmp_path: Path) -> None:
     whole = train(store, tmp_path / "whole", "fobos", warm_start=str(half.folder)).description["warm_start"]
     assert (whole["state"], whole["found"]) == (False, half.description["nonzeros"])
     some = train(store, tmp_path / "some", "fobos", warm_start=str(half.folder), **third).description["warm_start"]
-    assert (some["state"], some["found"]) == (False, np.sum(kept_by(half) % 6 == 0))
+    assert (some["state"], some["found"]) == (False, np.sum(half.kept % 6 == 0))
     with pytest.raises(InputError, match="None of the features of"):  # as many features, but others
         train(store, tmp_path / "none", "fobos", warm_start=str(half.folder), **odd)
 
