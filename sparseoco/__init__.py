@@ -8,6 +8,7 @@ __version__ = version("sparseoco")
 from sparseoco.errors import InputError, SparseocoError, StorageError
 from sparseoco.learner import Learner
 from sparseoco.metrics import read_metrics
+from sparseoco.mixture import Mixture
 from sparseoco.model import Model
 from sparseoco.optimum import Optimum, offline_optimum
 from sparseoco.shards import Store, read_shards
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "InputError",
     "Learner",
+    "Mixture",
     "Model",
     "Optimum",
     "SparseOnlineClassifier",

@@ -63,11 +63,24 @@ def ao_eg_weights(total, guess, scale, x):
 
 
 @register_jitable
-def mixability_gap(total, guess, g, scale, x):
-    """(m_t, half the range of g − g̃) of a round played with `x` at `scale`, over the coordinates with finite totals.
+def soft_minimum(total, more, scale):
+    """−scale·log Σ_i exp(−(total_i + more_i)/scale) over finite totals, one at least; the minimum at scale 0."""
+    least = math.inf
+    for i in range(total.shape[0]):
+        least = min(least, total[i] + more[i])
+    if not scale > 0.0:
+        return least
+    left = 0.0
+    for i in range(total.shape[0]):
+        above = total[i] + more[i] - least
+        left += exp_of_negative(-above / scale) if above < LEAST_EXPONENT * scale else 0.0
+    return least - scale * math.log(left)
 
-    m_t at scale 0 is its limit, d·x − min_i d_i.
-    """
+
+@register_jitable
+def mixability_gap(total, guess, g, scale, x):
+    """(m_t, half the range of d = g − g̃) of a round played with `x` at `scale`, over the coordinates with finite
+    totals g_{1:t−1}: m_t = d·x − (soft minimum of g_{1:t−1} + g, less that of g_{1:t−1} + g̃)."""
     low, high = math.inf, -math.inf
     mean = 0.0
     for i in range(x.shape[0]):
@@ -77,11 +90,5 @@ def mixability_gap(total, guess, g, scale, x):
             mean += x[i] * d
     if not low < high:
         return 0.0, 0.0
-    gap = mean - low
-    if scale > 0.0:
-        left = 0.0
-        for i in range(x.shape[0]):
-            if x[i] > 0.0:
-                left += x[i] * exp_of_negative(-(g[i] - guess[i] - low) / scale)
-        gap += scale * math.log(left)
+    gap = mean - (soft_minimum(total, g, scale) - soft_minimum(total, guess, scale))
     return max(gap, 0.0), 0.5 * (high - low)  # below 0 by rounding only
