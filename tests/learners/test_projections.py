@@ -1,0 +1,108 @@
+"""Projections onto balls and simplices in the norm of a matrix, against other means and SciPy."""
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from sparseoco.learners.domains import (
+    Numbers,
+    onto_ball,
+    onto_ball_in_metric,
+    onto_simplex,
+    onto_simplex_in_metric,
+)
+from tests.oracles_dense import ball_projection, simplex_projection
+
+KERNELS = {f: numba.njit(f) for f in (onto_ball, onto_ball_in_metric, onto_simplex, onto_simplex_in_metric)}
+
+
+def numbers(R: float, gamma: float) -> Numbers:
+    return Numbers(R, gamma, 0.0, 0.0, 0.0, 0.0)
+
+
+def projected(f: object, z: np.ndarray, A: np.ndarray, R: float, gamma: float) -> np.ndarray:
+    x = z.copy()
+    B = np.linalg.inv(A)
+    KERNELS[f](x, (B + B.T) / 2, numbers(R, gamma))
+    return x
+
+
+@st.composite
+def problems(draw: st.DrawFn, most: int = 5) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """A point, a matrix of a condition number up to 10⁶, R and γ."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n = draw(st.integers(1, most))
+    Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    values = 10.0 ** rng.uniform(0, draw(st.sampled_from([0.0, 2.0, 6.0])), n) * draw(st.sampled_from([1e-3, 1.0, 1e4]))
+    z = rng.normal(size=n) * draw(st.sampled_from([0.1, 1.0, 30.0]))
+    return z, (Q * values) @ Q.T, draw(st.sampled_from([0.3, 1.0, 20.0])), draw(st.sampled_from([0.0, 0.2, 0.9]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(problem=problems(9))
+def test_ball(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
+    z, A, R, gamma = problem
+    size = (1 - gamma) * R
+    x = projected(onto_ball_in_metric, z, A, R, gamma)
+    np.testing.assert_allclose(x, ball_projection(z, A, size), rtol=1e-7, atol=1e-8 * size)
+    assert np.linalg.norm(x) <= size * (1 + 1e-14) or np.linalg.norm(z) <= size
+    unit = np.eye(len(z))
+    np.testing.assert_allclose(projected(onto_ball, z, A, R, gamma), ball_projection(z, unit, size), atol=1e-12 * R)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problem=problems())
+def test_simplex(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
+    z, A, R, gamma = problem
+    floor = gamma / len(z)
+    x = projected(onto_simplex_in_metric, z, A, R, gamma)
+    wanted = simplex_projection(z, A, floor)
+    least = (wanted - z) @ A @ (wanted - z)
+    assert (x - z) @ A @ (x - z) <= least * (1 + 1e-9) + 1e-9
+    np.testing.assert_allclose(x, wanted, atol=1e-6)
+    for y in (x, projected(onto_simplex, z, A, R, gamma)):
+        assert y.min() >= floor * (1 - 1e-14)
+        assert y.sum() == pytest.approx(1.0, abs=1e-14)
+    flat = projected(onto_simplex, z, A, R, gamma)
+    np.testing.assert_allclose(flat, simplex_projection(z, np.eye(len(z)), floor), atol=1e-12 * max(1, abs(z).max()))
+
+
+@pytest.mark.parametrize("n", [40, 94, 200])
+def test_of_many_dimensions_is_optimal(n: int) -> None:
+    """By the conditions of Karush, Kuhn and Tucker, in which 0 is 10⁻⁷ of what is added up."""
+    rng = np.random.default_rng(n)
+    Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    A = (Q * 10.0 ** rng.uniform(-1, 3, n)) @ Q.T
+    z = 3 * rng.normal(size=n)
+    x = projected(onto_ball_in_metric, z, A, 1.0, 0.0)
+    slope, scale = A @ (x - z), np.abs(A @ z).max()
+    mu = -(slope @ x)
+    assert mu > 0
+    assert np.abs(slope + mu * x).max() < 1e-7 * scale
+    x = projected(onto_simplex_in_metric, z, A, 1.0, 0.1)
+    slope, free = A @ (x - z), x > 0.1 / n * (1 + 1e-9)
+    assert 0 < free.sum() < n
+    assert np.ptp(slope[free]) < 1e-7 * scale
+    assert slope[~free].min() > slope[free].max() - 1e-7 * scale
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scipy_finds_nothing_nearer(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    M, z, n = rng.normal(size=(6, 6)), rng.normal(size=6), 6
+    A = M @ M.T + 0.1 * np.eye(6)
+
+    def distance(x: np.ndarray) -> float:
+        return float((x - z) @ A @ (x - z))
+
+    sums = {"type": "eq", "fun": lambda x: x.sum() - 1}
+    inside = {"type": "ineq", "fun": lambda x: 0.25 - x @ x}
+    tight = {"ftol": 1e-14, "maxiter": 1000}
+    start = np.full(n, 1 / n)
+    simplex = minimize(distance, start, method="SLSQP", bounds=[(0, 1)] * n, constraints=[sums], options=tight)
+    ball = minimize(distance, 0 * start, method="SLSQP", constraints=[inside], options=tight)
+    assert distance(projected(onto_simplex_in_metric, z, A, 1.0, 0.0)) == pytest.approx(simplex.fun, rel=1e-6)
+    assert distance(projected(onto_ball_in_metric, z, A, 0.5, 0.0)) == pytest.approx(ball.fun, rel=1e-6)
