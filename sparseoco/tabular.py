@@ -1,0 +1,182 @@
+"""A learner on a table: file → metrics along the rows and weights by the names of columns, both Parquet."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import csr_matrix
+
+from sparseoco import __version__
+from sparseoco.commit import commit_json, digest_file, owned
+from sparseoco.constants import ball_constants
+from sparseoco.errors import InputError
+from sparseoco.learner import Learner
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.bandit import terms_of
+from sparseoco.metrics import write_table
+from sparseoco.tables import Scaling, Table, standardise
+
+INTERCEPT: Final = "(intercept)"
+METRICS: Final = pa.schema(
+    [
+        ("rows", pa.int64()),  # learned so far, all epochs; even in the logarithm
+        ("progressive_loss", pa.float64()),  # mean so far, each row predicted (bandits: played) before it was learned
+        ("progressive_error", pa.float64()),  # share of wrong answers so far; null where labels are numbers
+    ]
+)
+WEIGHTS: Final = pa.schema(
+    [
+        ("feature", pa.string()),
+        ("class", pa.string()),  # the second of two classes; null where labels are numbers
+        ("weight", pa.float64()),  # of (x − mean)/deviation
+        ("mean", pa.float64()),
+        ("deviation", pa.float64()),
+    ]
+)
+
+
+class Fitted(NamedTuple):
+    """What was learned: parameters with all that was computed, and how it went."""
+
+    algorithm: str
+    parameters: dict[str, Any]
+    loss: str
+    rows: int
+    progressive_loss: float
+    progressive_error: float | None
+    computed: dict[str, float]
+    """Of a bandit, what came of the parameters that were auto."""
+    diverged: int
+    """The row at which the learner diverged, or 0."""
+    constant: tuple[str, ...]
+    """Columns that have one value and were standardised to 0."""
+
+
+def fit_table(
+    table: Table,
+    out: Path,
+    *,
+    algorithm: str = "ons",
+    parameters: Mapping[str, Any] | None = None,
+    loss: str | None = None,
+    standardised: bool = False,
+    intercept: bool = False,
+    epochs: int = 1,
+    source: Path | None = None,
+) -> Fitted:
+    """Learn the rows in their order, `epochs` times; write OUT/metrics.parquet, weights.parquet and fit.json.
+
+    table : as `sparseoco.read_table` gives it. loss : by default squared for numbers, else logistic. `intercept` adds
+    a column of ones. What `parameters` leave open and the rows say is taken from them: T, and on a ball F and G for
+    squared and logistic loss (`sparseoco.constants`); not α, which for logistic loss is so small that ons would hardly
+    move. `source` is the file, for its digest.
+
+    Raises `InputError` for what learner, parameters and labels do not allow.
+    """
+    if epochs < 1:
+        raise InputError(f"epochs={epochs} must be at least 1.")
+    loss = loss or ("logistic" if table.classes else "squared")
+    rows, scaling = standardise(table) if standardised else (table, _as_it_is(table))
+    if intercept:
+        rows, scaling = _with_intercept(rows, scaling)
+    n_classes = len(table.classes) or None
+    given = {} if parameters is None else dict(parameters)
+    chosen = _completed(algorithm, given, rows, loss, epochs)
+    learner = Learner(algorithm, loss=loss, grid=[chosen], n_features=len(rows.names), n_classes=n_classes)
+    metrics = _learn(learner, rows, epochs)
+    weights = learner.weights()
+    described = [
+        {"feature": name, "class": label, "weight": float(weights[j, k]), "mean": mean, "deviation": deviation}
+        for k, label in enumerate(_outputs(table))
+        for j, (name, mean, deviation) in enumerate(
+            zip(rows.names, scaling.mean.tolist(), scaling.deviation.tolist(), strict=True)
+        )
+    ]
+    last = metrics[-1]
+    fitted = Fitted(
+        algorithm,
+        learner.configurations[0],
+        loss,
+        learner.progress.rows,
+        last["progressive_loss"],
+        last["progressive_error"],
+        _computed(learner),
+        int(learner.diverged[0]),
+        scaling.constant,
+    )
+    with owned(out):
+        write_table(out / "metrics.parquet", metrics, METRICS)
+        write_table(out / "weights.parquet", described, WEIGHTS)
+        record = fitted._asdict() | {
+            "classes": table.classes,
+            "epochs": epochs,
+            "left_out": table.left_out,
+            "standardised": standardised,
+            "sparseoco": __version__,
+            "source_sha256": None if source is None else digest_file(source),
+        }
+        commit_json(out / "fit.json", record)
+    return fitted
+
+
+def _as_it_is(table: Table) -> Scaling:
+    d = len(table.names)
+    return Scaling(np.zeros(d), np.ones(d), ())
+
+
+def _with_intercept(table: Table, scaling: Scaling) -> tuple[Table, Scaling]:
+    if INTERCEPT in table.names:
+        raise InputError(f"The table has a column {INTERCEPT!r} of its own: leave it out.")
+    features = np.column_stack([table.features, np.ones(len(table.features))])
+    grown = Scaling(np.append(scaling.mean, 0.0), np.append(scaling.deviation, 1.0), scaling.constant)
+    return table._replace(features=features, names=(*table.names, INTERCEPT)), grown
+
+
+def _completed(algorithm: str, given: dict[str, Any], table: Table, loss: str, epochs: int) -> dict[str, Any]:
+    """The parameters, with those that the rows say."""
+    definition = find_algorithm(algorithm)
+    names = {parameter.name for parameter in definition.parameters}
+    found: dict[str, Any] = {"T": len(table.features) * epochs} if "T" in names else {}
+    D = definition.configuration(given).get("D")
+    wanted = {"F", "G"} & names - given.keys()
+    if definition.driver == "dense" and D is not None and loss in ("squared", "logistic") and wanted:
+        constants = ball_constants(table.features, table.labels, loss, D)._asdict()
+        found |= {name: constants[name] for name in wanted}
+    return found | given
+
+
+def _computed(learner: Learner) -> dict[str, float]:
+    """δ, γ and β of a bandit."""
+    configuration = learner.configurations[0]
+    if "repetition" not in configuration:
+        return {}
+    terms = terms_of(configuration, learner.n_features)
+    return {name: getattr(terms, name) for name in ("delta", "gamma", "beta") if name in configuration}
+
+
+def _learn(learner: Learner, table: Table, epochs: int) -> list[dict[str, Any]]:
+    """Metrics at marks; the last is the end."""
+    matrix = csr_matrix(table.features)
+    n = len(table.labels)
+    marks = sorted({round((n * epochs) ** (k / 40)) for k in range(41)})
+    metrics, played = [], 0
+    for mark in marks:
+        while played < mark:
+            first = played % n
+            part = slice(first, min(n, first + mark - played))
+            learner.partial_fit(matrix[part], table.labels[part])
+            played += part.stop - first
+        progress = learner.progress
+        error = float(progress.error_count[0]) / mark if table.classes else None
+        mean = float(progress.loss_sum[0]) / mark
+        metrics.append({"rows": mark, "progressive_loss": mean, "progressive_error": error})
+    return metrics
+
+
+def _outputs(table: Table) -> list[str | None]:
+    """The class that each column of weights speaks for."""
+    if not table.classes:
+        return [None]
+    return list(table.classes if len(table.classes) > 2 else table.classes[-1:])
