@@ -1,156 +1,127 @@
-"""What §4 of Liu et al. (2019) says its experiments show, beside what they show here."""
+"""What §4 of Liu et al. (2019) says its experiments show, beside what they show here: a row a claim and data set."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-from sparseoco.report.wording import PERCENT, amount, plural
+from sparseoco.report.wording import PERCENT, amount
 from sparseoco.reproduce.portfolios import PANELS
 from sparseoco.reproduce.problems import SOURCES
 from sparseoco.reproduce.records import Records, Row
 
 TITLES: Final = {source.name: source.title for source in (*SOURCES, *PANELS)}
+MEASURES: Final = {"squared": "mean_loss", "logistic": "error_rate"}
+"""What the paper's figures show, by loss."""
 
 
 def weigh(records: Records) -> list[Row]:
-    """Rows of `records.CLAIMS`, from the other tables; that of running times is `weigh_time`'s."""
+    """Rows of `records.CLAIMS`, from the other tables; those of running times are `weigh_time`'s."""
     return [
-        *(row for loss in ("squared", "logistic") for row in _faster(records, loss)),
-        *_as_fast_as_any(records),
-        *_portfolio(records),
+        *_lower(records, "ONSEG converges faster than OGDEG.", "“outperforms”: figures 1 and 2", "ONSEG", "OGDEG"),
+        *_lower(
+            records,
+            "So it does with the best β, against the best step with the same δ and γ, both in hindsight.",
+            "not tried",
+            "ONSEG, best β",
+            "OGDEG, best step",
+        ),
+        *_portfolios(records),
         *_theorem(records),
     ]
 
 
 def weigh_time(records: Records) -> list[Row]:
-    """Nanoseconds a round of each method, alone."""
-    texts, verdicts = [], []
-    for experiment in _of(records, "experiments", standardised=False):
-        rows = _of(records, "timings", experiment=experiment["experiment"], standardised=False)
-        ns = {row["method"]: 1e9 * row["seconds"] / row["T"] for row in rows}
-        verdicts.append(ns["ONSEG"] < min(ns["ONS"], ns["OGD"]))
-        each = ", ".join(f"{name} {amount(ns[name])}" for name in ("OGD", "ONS", "OGDEG", "ONSEG"))
-        texts.append(f"{TITLES[experiment['experiment']]}: {each}")
-    claim = "ONSEG is much more efficient in running time than methods that require gradients (ONS, OGD)"
-    here = "ns a round: " + "; ".join(texts)
-    return [_claim(claim, "no figures given", here, _all(verdicts))] if texts else []
-
-
-def _of(records: Records, table: str, **keys: Any) -> list[Row]:
-    return [row for row in records[table] if all(row[key] == value for key, value in keys.items())]
-
-
-def _measure(loss: str) -> str:
-    return "mean_loss" if loss == "squared" else "error_rate"
-
-
-def _faster(records: Records, loss: str) -> list[Row]:
-    """ONSEG against OGDEG after T rounds, parameters of the paper; and both with the best in hindsight."""
+    """Whether a round of ONSEG takes less time than one of either method that sees gradients."""
     found = []
-    kind = "regression" if loss == "squared" else "classification"
-    measure = _measure(loss)
-    for claim, pair in (
-        (f"ONSEG converges faster than OGDEG ({kind})", ("ONSEG", "OGDEG")),
-        (f"The same where β and the step are the best in hindsight ({kind})", ("ONSEG, best β", "OGDEG, best step")),
-    ):
-        texts, verdicts = [], []
-        for experiment in _of(records, "experiments", loss=loss):
-            keys = {"experiment": experiment["experiment"], "standardised": experiment["standardised"]}
-            ours, theirs = (_of(records, "methods", method=name, **keys)[0] for name in pair)
-            verdicts.append(_less(ours, theirs, measure))
-            scaled = ", standardised" if experiment["standardised"] else ""
-            figures = f"{_figure(ours, measure)} against {_figure(theirs, measure)}"
-            texts.append(f"{TITLES[experiment['experiment']]}{scaled}: {figures}")
-        if texts:
-            what = "mean loss" if loss == "squared" else "share of wrong answers"
-            paper = f"read off figures: a lower {what} throughout" if pair[0] == "ONSEG" else "not tried"
-            found.append(_claim(claim, paper, f"{what}, as played: " + "; ".join(texts), _all(verdicts)))
+    for experiment in records["experiments"]:
+        rows = _of(records, "timings", experiment)
+        ns = {row["method"]: 1e9 * row["seconds"] / row["T"] for row in rows}
+        here = ", ".join(f"{name} {amount(ns[name])}" for name in ("OGD", "ONS", "OGDEG", "ONSEG")) + " ns a round"
+        claim = "ONSEG is much more efficient in running time than methods that require gradients, ONS and OGD."
+        found.append(_claim(claim, "no figures", _where(experiment), here, ns["ONSEG"] < min(ns["OGD"], ns["ONS"])))
     return found
 
 
-def _less(ours: Row, theirs: Row, measure: str) -> bool | None:
-    """Whether ours is lower by more than two standard errors of the difference; None where it is within them."""
-    gap = ours[measure] - theirs[measure]
-    error = ((ours[f"{measure}_error"] or 0.0) ** 2 + (theirs[f"{measure}_error"] or 0.0) ** 2) ** 0.5
-    return None if abs(gap) <= 2 * error else bool(gap < 0)
+def in_all(verdicts: list[str]) -> str:
+    """One word for a claim that was tried on several data sets."""
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    return "in part" if "yes" in verdicts else "no"
 
 
-def _as_fast_as_any(records: Records) -> list[Row]:
-    texts, verdicts = [], []
-    for experiment in _of(records, "experiments", standardised=False):
-        keys = {"experiment": experiment["experiment"], "standardised": False}
-        measure = _measure(experiment["loss"])
-        rows = {row["method"]: row for row in _of(records, "methods", **keys)}
-        bandit = min(rows[name][measure] for name in ("ONSEG", "OGDEG"))
-        gradient = min(rows[name][measure] for name in ("ONS", "OGD"))
-        verdicts.append(bandit > gradient)
-        shown = (_number(value, measure) for value in (gradient, bandit))
-        texts.append(f"{TITLES[keys['experiment']]}: {' against '.join(shown)}")
-    claim = "Methods that see gradients end below those that see losses alone"
-    return [_claim(claim, "implied by its figures", "; ".join(texts), _all(verdicts))] if texts else []
+def _of(records: Records, table: str, experiment: Row) -> list[Row]:
+    """The rows of an experiment in another table."""
+    keys = ("experiment", "standardised")
+    return [row for row in records[table] if all(row[key] == experiment[key] for key in keys)]
 
 
-def _portfolio(records: Records) -> list[Row]:
+def _where(experiment: Row) -> str:
+    return TITLES[experiment["experiment"]] + (", standardised" if experiment["standardised"] else "")
+
+
+def _lower(records: Records, claim: str, paper: str, ours: str, theirs: str) -> list[Row]:
+    """Whether one method's mean loss, or share of wrong answers, over T rounds is below another's."""
+    found = []
+    for experiment in records["experiments"]:
+        measure = MEASURES[experiment["loss"]]
+        rows = {row["method"]: row for row in _of(records, "methods", experiment)}
+        left, right = ((rows[name][measure], rows[name][f"{measure}_error"]) for name in (ours, theirs))
+        what = "mean loss" if measure == "mean_loss" else "wrong"
+        here = f"{what} {_figure(*left, measure)} against {_figure(*right, measure)}"
+        found.append(_claim(claim, paper, _where(experiment), here, _less(left, right)))
+    return found
+
+
+def _less(left: tuple[float, float], right: tuple[float, float]) -> bool | None:
+    """Whether one mean is lower than another; None where they are within two standard errors of the difference."""
+    gap, error = left[0] - right[0], (left[1] ** 2 + right[1] ** 2) ** 0.5
+    return None if abs(gap) <= 2 * error else gap < 0
+
+
+def _portfolios(records: Records) -> list[Row]:
+    """Whether ONSEG's mean return over the draws is above OGDEG's."""
     found = []
     for panel in records["panels"]:
-        means = {name: _mean_of_draws(records, panel["panel"], name) for name in ("ONSEG", "OGDEG")}
-        (ours, error), (theirs, other) = means["ONSEG"], means["OGDEG"]
-        better = None if abs(ours - theirs) <= 2 * (error**2 + other**2) ** 0.5 else ours > theirs
-        here = (
-            f"{TITLES[panel['panel']]}: {plural(panel['T'], panel['period'])}, {panel['drawn']} of "
-            f"{panel['stocks']} stocks, {_return(ours, error)} against {_return(theirs, other)} a {panel['period']}; "
-            f"equal shares {_return(panel['equal_shares'])}, the best stock in hindsight {_return(panel['best_stock'])}"
+        draws = [row for row in records["draws"] if row["panel"] == panel["panel"]]
+        (ours, error), (theirs, other) = (
+            mean_and_error([row["mean_return"] for row in draws if row["method"] == name])
+            for name in ("ONSEG", "OGDEG")
         )
-        claim = "ONSEG's portfolios have a higher mean return than OGDEG's"
-        found.append(_claim(claim, f"2.88{PERCENT} against 1.02{PERCENT} a week", here, _word(better)))
+        here = (
+            f"{_figure(ours, error, 'return')} against {_figure(theirs, other, 'return')} a {panel['period']}; equal "
+            f"shares {_figure(panel['equal_shares'], None, 'return')}, the best stock in hindsight "
+            f"{_figure(panel['best_stock'], None, 'return')}"
+        )
+        claim = "ONSEG's portfolios have a higher mean return than OGDEG's."
+        paper = f"2.88{PERCENT} against 1.02{PERCENT} a week"
+        found.append(_claim(claim, paper, TITLES[panel["panel"]], here, _less((-ours, error), (-theirs, other))))
     return found
 
 
-def _mean_of_draws(records: Records, panel: str, method: str) -> tuple[float, float]:
-    values = [row["mean_return"] for row in _of(records, "draws", panel=panel, method=method)]
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    """Mean, and its standard error, of two values or more."""
     mean = sum(values) / len(values)
-    variance = sum((value - mean) ** 2 for value in values) / max(len(values) - 1, 1)
-    return mean, (variance / len(values)) ** 0.5
+    return mean, (sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)) ** 0.5
 
 
 def _theorem(records: Records) -> list[Row]:
-    """Whether Theorem 3.1 says anything of these experiments: γ < 1, and a bound below the largest regret there is."""
-    texts, verdicts = [], []
-    for row in _of(records, "experiments", standardised=False):
-        says = row["theorem_gamma"] < 1 and row["theorem_regret"] < row["F"]
-        verdicts.append(says)
-        title = TITLES[row["experiment"]]
-        texts.append(f"{title}: γ = {row['theorem_gamma']:.2f}, {amount(row['theorem_regret'] / row['F'])}·F")
-    claim = "Theorem 3.1 bounds the expected regret of these runs"
-    here = "γ, which must be below 1, and the bound a round for σ = 1 (no loss can cost more than F): " + "; ".join(
-        texts
-    )
-    return [_claim(claim, "O(T^⅔)", here, _all(verdicts))] if texts else []
+    """Whether Theorem 3.1 says anything of these runs: γ < 1, and less than the largest regret that there can be."""
+    found = []
+    for experiment in records["experiments"]:
+        bound = experiment["theorem_regret"] / (2 * experiment["F"])
+        here = f"γ = {experiment['theorem_gamma']:.2f}; its bound a round is {amount(bound)}·2F for σ = 1"
+        claim = "Theorem 3.1 bounds the regret of these runs by less than 2F a round, which holds anyway; its γ < 1."
+        holds = experiment["theorem_gamma"] < 1 and bound < 1
+        found.append(_claim(claim, "O(T^⅔)", _where(experiment), here, holds))
+    return found
 
 
-def _figure(row: Row, measure: str) -> str:
-    error = row[f"{measure}_error"]
-    return _number(row[measure], measure) + (f" ± {_number(error, measure)}" if error is not None else "")
-
-
-def _number(value: float, measure: str) -> str:
-    return f"{100 * value:.2f}{PERCENT}" if measure == "error_rate" else f"{value:.4g}"
-
-
-def _return(value: float, error: float | None = None) -> str:
-    shown = f"{100 * value:.3f}" + (f" ± {100 * error:.3f}" if error is not None else "")
+def _figure(value: float, error: float | None, measure: str) -> str:
+    if measure == "mean_loss":
+        return f"{value:.4g}" + (f" ± {error:.2g}" if error is not None else "")
+    digits = 3 if measure == "return" else 1
+    shown = f"{100 * value:.{digits}f}" + (f" ± {100 * error:.{digits}f}" if error is not None else "")
     return shown.replace("-", "−") + PERCENT
 
 
-def _all(verdicts: Iterable[bool | None]) -> str:
-    known = list(verdicts)
-    if all(verdict is True for verdict in known):
-        return "yes"
-    return "in part" if any(verdict is True for verdict in known) else "no" if False in known else "cannot be told"
-
-
-def _word(verdict: bool | None) -> str:
-    return "cannot be told" if verdict is None else "yes" if verdict else "no"
-
-
-def _claim(claim: str, paper: str, here: str, holds: str) -> Row:
-    return {"claim": claim, "paper": paper, "here": here, "holds": holds}
+def _claim(claim: str, paper: str, where: str, here: str, holds: bool | None) -> Row:
+    word = "cannot be told" if holds is None else "yes" if holds else "no"
+    return {"claim": claim, "paper": paper, "where": where, "here": here, "holds": word}

@@ -20,6 +20,9 @@ STYLE: Final = {
 }
 """Colour and dash of each method: a colour an algorithm; as the paper has it, as its theorem, as is best."""
 
+LATE: Final = 0.003
+"""The share of the rounds from which on curves are all within the figure: means of few rounds are anywhere."""
+
 
 def curves_figure(
     curves: Sequence[Row], names: tuple[str, str, str], lines: dict[str, float], labels: tuple[str, str], scale: float
@@ -56,12 +59,12 @@ def curves_figure(
     for text, level in lines.items():
         figure.add_hline(y=scale * level, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
         figure.add_annotation(
-            x=1, xref="paper", xanchor="right", y=scale * level, yanchor="bottom", showarrow=False, text=text,
+            x=0, xref="paper", xanchor="left", y=scale * level, yanchor="bottom", showarrow=False, text=text,
             font={"size": 11},
         )  # fmt: skip
     axes(figure, *labels)
     figure.update_xaxes(type="log", **decades([row["t"] for row in curves]))
-    late = [row for row in curves if row["t"] >= 20]
+    late = [row for row in curves if row["t"] >= LATE * max(row["t"] for row in curves)]
     seen = [scale * row[name] for row in late for name in (mean, low, high)] + [scale * y for y in lines.values()]
     if seen:
         margin = 0.05 * (max(seen) - min(seen) or 1)

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from sparseoco.report.html import Plot, environment, plot, plotly_script
-from sparseoco.reproduce.claims import TITLES, weigh_time
+from sparseoco.reproduce.claims import TITLES, in_all, mean_and_error, weigh_time
 from sparseoco.reproduce.figures import STYLE, curves_figure
 from sparseoco.reproduce.records import Records, Row
 
@@ -26,16 +26,29 @@ class PanelSection(NamedTuple):
     methods: list[Row]
 
 
+class Claim(NamedTuple):
+    """A claim, and a row for every data set it was tried on."""
+
+    text: str
+    rows: list[Row]
+
+    @property
+    def verdict(self) -> str:
+        """One word for all of them."""
+        return in_all([row["holds"] for row in self.rows])
+
+
 def render(records: Records, inputs: dict[str, Any]) -> str:
     """The page as text."""
     sections = [_section(records, row) for row in records["experiments"] if not row["standardised"]]
     panels = [_panel(records, row) for row in records["panels"]]
     plots = [plot for section in sections for plot in section.plots] + [section.plot for section in panels]
     claims = [*records["claims"], *weigh_time(records)]
-    verdicts = [row["holds"] for row in claims]
+    grouped = [Claim(text, _of(claims, claim=text)) for text in dict.fromkeys(row["claim"] for row in claims)]
+    verdicts = [claim.verdict for claim in grouped]
     context = {
         "inputs": inputs,
-        "claims": claims,
+        "claims": grouped,
         "counts": {word: verdicts.count(word) for word in ("yes", "in part", "no", "cannot be told")},
         "sections": sections,
         "panels": panels,
@@ -81,7 +94,6 @@ def _panel(records: Records, panel: Row) -> PanelSection:
     for method in dict.fromkeys(row["method"] for row in records["draws"]):
         draws = _of(records["draws"], panel=name, method=method)
         values = sorted(row["mean_return"] for row in draws)
-        mean = sum(values) / len(values)
-        error = (sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values)) ** 0.5
+        mean, error = mean_and_error(values)
         methods.append({**draws[0], "mean": mean, "error": error, "least": values[0], "most": values[-1]})
     return PanelSection(panel, plot(name, f"Mean return so far, {TITLES[name]}", figure), methods)

@@ -96,8 +96,9 @@ CLAIMS: Final = pa.schema(
     [
         ("claim", pa.string()),
         ("paper", pa.string()),
+        ("where", pa.string()),
         ("here", pa.string()),
-        ("holds", pa.string()),  # yes, no, in part, cannot be told
+        ("holds", pa.string()),  # yes, no, cannot be told
     ]
 )
 TIMINGS: Final = pa.schema(
@@ -106,7 +107,7 @@ TIMINGS: Final = pa.schema(
         ("standardised", pa.bool_()),
         ("method", pa.string()),
         ("T", pa.int64()),
-        ("seconds", pa.float64()),  # one run, nothing beside it, its loop compiled before
+        ("seconds", pa.float64()),  # one run, nothing beside it, its loop compiled before: the least of three
     ]
 )
 TABLES: Final = {

@@ -14,11 +14,11 @@ from sparseoco.reproduce.playing import Game, Method, play, seconds_alone, sprea
 from sparseoco.reproduce.problems import D, Problem, best_fixed, even_marks
 from sparseoco.reproduce.records import Records, Row
 
-BETAS: Final = tuple(10.0**k for k in np.arange(-8.0, 1.01, 0.5))
+BETAS: Final = tuple(10.0**k for k in range(-7, 1))
 """β among which the best for ONSEG is looked for in hindsight."""
-SIZES: Final = tuple(10.0**k for k in np.arange(-1.0, 3.01, 0.5))
+SIZES: Final = tuple(10.0**k for k in range(-2, 4))
 """Factors of OGDEG's step among which the best is looked for."""
-TRIALS: Final = 5
+TRIALS: Final = 4
 """Runs of every value that is tried, other than those that are counted after."""
 
 
@@ -37,8 +37,7 @@ def run_problem(problem: Problem, standardised: bool, repetitions: int, tell: Ca
         records["methods"].append(named | _summary(problem, method, played.loss[-1], played.error[-1], n_classes))
         errors = played.error if n_classes else None
         records["curves"] += [named | row for row in _curve(marks, played.loss, errors)]
-        seconds = seconds_alone(game, method) if method.repeated else played.seconds
-        records["timings"].append(named | {"T": problem.rounds, "seconds": seconds})
+        records["timings"].append(named | {"T": problem.rounds, "seconds": seconds_alone(game, method)})
         tell()
     return records
 
@@ -76,9 +75,9 @@ def _onseg_of_theorem(problem: Problem, game: Game, repetitions: int) -> Method:
 
 
 def _best_ogdeg(problem: Problem, game: Game, repetitions: int) -> Method:
-    """OGDEG with δ and γ as they are and a step so many times D/(F√t) as is best in hindsight."""
+    """OGDEG with ONSEG's δ and γ, and so many times the step D/(F√t) as is best in hindsight."""
     own = _bandits(problem)
-    terms = terms_of(find_algorithm("ogdeg").configuration(own), problem.features.shape[1])
+    terms = terms_of(find_algorithm("onseg").configuration(own), problem.features.shape[1])
     fixed = own | {"delta": terms.delta, "gamma": terms.gamma}
     tried = [Method("OGDEG, best step", "ogdeg", fixed | {"F": own["F"] / size}, True) for size in SIZES]
     return _best(game, tried, repetitions)
