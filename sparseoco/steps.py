@@ -16,6 +16,7 @@ from distributed import Client
 from sparseoco import __version__
 from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.keeping import features_kept, features_of
+from sparseoco.cluster.mixing import MixtureOptions, train_mixture
 from sparseoco.cluster.optimum import OptimumOptions, run_optimum
 from sparseoco.cluster.regret import TOL, run_regret
 from sparseoco.cluster.search import run_search as run_search_on
@@ -26,12 +27,14 @@ from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
 from sparseoco.ingest import ingest
 from sparseoco.learner import check_size
+from sparseoco.learners import find_algorithm
 from sparseoco.manifest import Manifest
 from sparseoco.metrics import SEARCH_TABLES, write_table
 from sparseoco.model import Model
 from sparseoco.regret.rounds import MARKS
 from sparseoco.regret.tables import REGRET, SLOPES
 from sparseoco.report import Standing, best_of_each, read_results, standings, write_report
+from sparseoco.report.mixture import write_mixture_page
 from sparseoco.selection import choose
 from sparseoco.shards import Store
 from sparseoco.text.formats import find_sources
@@ -133,6 +136,38 @@ def train(
     return model
 
 
+def train_auto(
+    store_folder: Path,
+    model: Path,
+    options: SearchOptions,
+    mixing: MixtureOptions,
+    cluster: ClusterOptions,
+    *,
+    epochs: int,
+    progress: Progress = silent,
+) -> Path:
+    """Learn the whole grid of the options in one go and mix it (`sparseoco.Mixture`); gives the folder of the model,
+    with a page that shows how the weights of the columns went.
+
+    Raises `InputError` for learners that do not learn from a stream or a grid that does not fit in memory,
+    `SparseocoError` if every column diverges.
+    """
+    store = Store.open(store_folder)
+    _check_labels(store)
+    for name in options.algorithms:
+        if not find_algorithm(name).online:
+            raise InputError(f"{name} goes through the same rows again and again: a mixture is made in one pass.")
+    options = _from_models(options, store, model)
+    with (
+        owned(model),
+        connect(cluster, model / ".scratch") as client,
+        _features(client, options, store, model, progress) as learned,
+    ):
+        train_mixture(client, options, mixing, epochs, learned, model, progress)
+        write_mixture_page(model)
+    return model
+
+
 def train_best(store_folder: Path, out: Path, cluster: ClusterOptions, *, progress: Progress = silent) -> Path:
     """Learn the configuration that the search in `out` chose on all the data, into `out`/model."""
     best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
@@ -187,7 +222,7 @@ def regret(
     store = _store_of(run, described["corpus"], store_folder)
     configurations = _asked_for(table, numbers)
     kept = options.features_from
-    if kept is not None and Origin.of(kept).sha256 != described["corpus"]["features_from_sha256"]:
+    if kept is not None and Origin.of(kept).sha256 != described["corpus"]["features_from"]["model_sha256"]:
         raise InputError(f"{kept} is not the model any more whose features {run} learned on.")
     with (
         owned(run),
@@ -316,7 +351,7 @@ def _describe_run(name: str, store: Store, out: Path, options: SearchOptions) ->
             "classes": [entry.model_dump(mode="json") for entry in labels.classes],
             "text": store.manifest.options,
         }
-        | ({} if kept is None else {"features_from_sha256": Origin.of(kept).sha256}),
+        | ({} if kept is None else {"features_from": features_of(Origin.of(kept), store).description}),
         "search": described,
     }
 

@@ -92,7 +92,7 @@ ONS = Algorithm(
     name="ons",
     formula="A_t = A_{t−1} + g_t g_tᵀ, A_0 = I/(β²D²), y_{t+1} = Π^{A_t}[y_t − A_t⁻¹g_t/β]",
     source="Hazan, Agarwal and Kale 2007, Figure 2; Liu et al. 2019, §4",
-    parameters=(DOMAIN, DIAMETER, G, ALPHA, BETA),
+    parameters=(DOMAIN, DIAMETER, G._replace(grid=()), ALPHA, BETA),  # where β is given G changes nothing
     penalties=("l1",),
     rule=rule,
     module=__name__,

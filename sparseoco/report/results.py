@@ -40,6 +40,12 @@ class ClassRecord(_Record):
     rows: int
 
 
+class KeptRecord(_Record):
+    """How many features a model kept, where they alone were learned on."""
+
+    features: int
+
+
 class CorpusRecord(_Record):
     """What was learned from: the digest of the shards' manifest, sizes, classes in the order of their indices."""
 
@@ -47,6 +53,7 @@ class CorpusRecord(_Record):
     rows: int
     features: int
     classes: tuple[ClassRecord, ...]
+    features_from: KeptRecord | None = None
 
 
 class RunRecord(_Record):

@@ -81,6 +81,8 @@ def tell(results: Results, table: list[Standing]) -> Story:
         used = used_features(results.weights)
         share = percent(used / corpus.features if corpus.features else None)
         sentences.append(f"The model looks at {integer(used)} of {plural(corpus.features, 'feature')} ({share}).")
+        if corpus.features_from is not None:
+            sentences.append(f"It was shown only the {integer(corpus.features_from.features)} that a model had kept.")
         tiles.append(Tile(share, f"of the features used ({integer(used)})"))
     rule = {
         "error": "the one with the lowest error",

@@ -22,6 +22,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.manifest import FeatureTable, commit_manifest
 from sparseoco.metrics import read_metrics
 from sparseoco.model import Model, write_model
+from sparseoco.report.summary import summary_markdown
 from sparseoco.shards import Store, read_shards, write_names, write_vocabulary
 from sparseoco.warm import Origin
 from tests.stores import make_store
@@ -152,6 +153,7 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
         assert set(Model(out / "model").kept) <= set(first.kept)
         run = read_json(out / "run.json")
         assert (run["search"]["features_from"], run["corpus"]["features"]) == ("../first", 200)
+        assert f"shown only the {first.kept.size} that a model had kept" in summary_markdown(out)
         assert not (out / ".features").exists()
         steps.search(store, out, options, HERE)  # found, though the features were made again
         assert set((out / "search" / "cells").iterdir()) == cells
