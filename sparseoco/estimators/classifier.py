@@ -30,6 +30,9 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     fit_intercept : adds a constant feature of value 1. It is a feature like any other: the penalty shrinks it too.
     dtype : float64 or float32, of the weights.
 
+    Dense learners (``sparseoco algorithms`` says which) are for few features: in a pipeline scikit-learn's
+    `SelectFromModel` with a sparse learner goes before them.
+
     `partial_fit` learns its rows once, in their order, whatever `epochs` and `shuffle`: any cut of a stream into calls
     gives the bits that one `fit` with ``epochs=1, shuffle=False`` gives. More than two classes are trained as the
     loss says, one-vs-rest for losses of one margin. Dense input is accepted and made sparse.
