@@ -1,5 +1,6 @@
 """What may be written on the command line: the options that several commands share, and how values are read."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -12,6 +13,7 @@ from sparseoco.config import describe_invalid
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.losses import LOSSES
+from sparseoco.mixture import default_grid
 from sparseoco.penalties import PENALTIES, find_penalty
 
 T = TypeVar("T", bound=BaseModel)
@@ -140,10 +142,20 @@ def count_or_share(text: str, option: str) -> int | float:
         raise InputError(f"{option} {text}: write a whole number of documents or a share such as 0.01.") from None
 
 
-def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
-    """The tables of a search: the defaults of each learner with this penalty, replaced by what `--grid` says."""
+def mixture_tables(grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
+    """The tables of a mixture: its default grid, replaced by what `--grid` says; of the learners that it names alone,
+    where it names any."""
+    named = dict.fromkeys(owner for key in pairs(grid, "--grid") if (owner := key.rpartition(".")[0]))
+    defaults = default_grid(penalty)
+    return search_tables(list(named or defaults), grid, penalty, defaults)
+
+
+def search_tables(
+    names: list[str], grid: list[str], penalty: str, defaults: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, dict[str, Any]]:
+    """The tables of a search: `defaults` or the learners' own with this penalty, replaced by what `--grid` says."""
     learners = {name: find_algorithm(name).under(find_penalty(penalty)) for name in names}
-    tables = {name: dict(learner.grid) for name, learner in learners.items()}
+    tables = {name: dict((defaults or {}).get(name, learner.grid)) for name, learner in learners.items()}
     for key, values in pairs(grid, "--grid").items():
         owner, _, parameter = key.rpartition(".")
         if owner and owner not in tables:

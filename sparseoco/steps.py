@@ -146,8 +146,8 @@ def train_auto(
     epochs: int,
     progress: Progress = silent,
 ) -> Path:
-    """Learn the whole grid of the options in one go and mix it (`sparseoco.Mixture`); gives the folder of the model,
-    with a page that shows how the weights of the columns went.
+    """Learn the whole grid of the options in one go and mix it (`sparseoco.Mixture`); gives the page that shows how it
+    went, in the folder of the model.
 
     Raises `InputError` for learners that do not learn from a stream or a grid that does not fit in memory,
     `SparseocoError` if every column diverges.
@@ -164,8 +164,7 @@ def train_auto(
         _features(client, options, store, model, progress) as learned,
     ):
         train_mixture(client, options, mixing, epochs, learned, model, progress)
-        write_mixture_page(model)
-    return model
+    return write_mixture_page(model)
 
 
 def train_best(store_folder: Path, out: Path, cluster: ClusterOptions, *, progress: Progress = silent) -> Path:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pyarrow.parquet import read_table
 
 from sparseoco import __version__
 from sparseoco.model import Model
@@ -44,6 +45,16 @@ def tell_run(folder: Path, page: Path) -> None:
     if evaluation.exists():
         result = json.loads(evaluation.read_bytes())
         print(f"on {result['rows']:,} documents it has not seen: error {result['error']:.2%}")
+    print(f"report: {page}")
+
+
+def tell_mixture(folder: Path, page: Path) -> None:
+    """The mixture against the best column, at the end."""
+    last = read_table(folder / "regret.parquet").to_pylist()[-1]
+    print(
+        f"in the stream: error {last['progressive_error']:.2%} (best configuration, in hindsight: "
+        f"{last['best_error']:.2%}), loss {last['progressive_loss']:.4f} ({last['best_loss']:.4f})"
+    )
     print(f"report: {page}")
 
 

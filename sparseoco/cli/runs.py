@@ -27,13 +27,16 @@ from sparseoco.arguments import (
     cluster_options,
     count_or_share,
     halving_table,
+    mixture_tables,
     number_or_word,
     pairs,
     search_tables,
 )
-from sparseoco.cli.app import STEPS, app, tell_model, tell_run
+from sparseoco.cli.app import STEPS, app, tell_mixture, tell_model, tell_run
+from sparseoco.cluster.mixing import MixtureOptions
 from sparseoco.config import Configuration, SearchOptions, load_run_file
 from sparseoco.console import errors, progress_bars
+from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.model import Model
 from sparseoco.penalties import find_penalty
@@ -261,10 +264,18 @@ def search(
 def train(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of shards made by ingest.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the model.")],
-    algorithm: Annotated[str, typer.Option("--algorithm", metavar="NAME", help="The learner.")] = "cl-fobos",
+    algorithm: Annotated[str, typer.Option("--algorithm", metavar="NAME", help="The learner, or auto.")] = "cl-fobos",
     parameters: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PARAMETER=VALUE", help="A parameter of the learner; repeatable."),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="[NAME.]PARAMETER=V,V,…",
+            help="With auto: values to mix, of one learner or of all that have it; those named alone, if any is.",
+        ),
     ] = None,
     loss: Loss = "logistic",
     penalty: Penalty = "l1",
@@ -281,24 +292,35 @@ def train(
     threads: Threads = None,
     memory: Memory = None,
 ) -> None:
-    """Learn one configuration on all the data."""
+    """Learn one configuration on all the data; or, by **--algorithm auto**, a grid of them at once, weighed as it goes.
+
+    auto needs no tuning: one pass trains every configuration and mixes their predictions by what each got wrong so far.
+    It takes **--set** by=error|loss, predict=last|none and keep=mixture|best (the heaviest configuration alone).
+    """
+    given = {
+        "loss": loss,
+        "penalty": penalty,
+        "shuffle": shuffle,
+        "warm_start": warm_start,
+        "features_from": features_from,
+        "dtype": dtype.value,
+        "seed": seed,
+    }
+    cluster = cluster_options(scheduler, workers, threads, memory)
+    if algorithm == "auto":
+        mixing = checked(MixtureOptions, dict(pairs(parameters, "--set")))
+        options = checked(SearchOptions, {"algorithms": mixture_tables(grid or [], penalty)} | given)
+        with progress_bars() as progress:
+            page = steps.train_auto(store, out, options, mixing, cluster, epochs=epochs, progress=progress)
+        tell_model(Model(out))
+        tell_mixture(out, page)
+        return
+    if grid:
+        raise InputError(f"--grid says what auto mixes; a parameter of {algorithm} is --set NAME=VALUE.")
     values = {key: number_or_word(value) for key, value in pairs(parameters, "--set").items()}
     chosen = find_algorithm(algorithm).under(find_penalty(penalty)).configuration(values)
-    options = checked(
-        SearchOptions,
-        {
-            "algorithms": {algorithm: values},
-            "loss": loss,
-            "penalty": penalty,
-            "shuffle": shuffle,
-            "warm_start": warm_start,
-            "features_from": features_from,
-            "dtype": dtype.value,
-            "seed": seed,
-        },
-    )
+    options = checked(SearchOptions, {"algorithms": {algorithm: values}} | given)
     configuration = Configuration(number=0, algorithm=algorithm, parameters=chosen)
-    cluster = cluster_options(scheduler, workers, threads, memory)
     with progress_bars() as progress:
         steps.train(store, out, configuration, options, cluster, epochs=epochs, progress=progress)
     tell_model(Model(out))

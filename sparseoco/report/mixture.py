@@ -1,0 +1,200 @@
+"""The page of a mixture: the weights of its columns along the stream, and the mixture against the best of them."""
+
+import json
+from html import escape
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import plotly.graph_objects as go
+import pyarrow.parquet as pq
+
+from sparseoco.commit import commit_bytes, read_json, storage_error
+from sparseoco.errors import InputError
+from sparseoco.report.figures import NEUTRAL, Style, axes, decades, styles
+from sparseoco.report.html import environment, plot, plotly_script
+from sparseoco.report.wording import amount, integer, parameters, percent
+
+LINES: Final = 8
+"""Columns drawn: those that were heaviest on the way."""
+DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash")
+Row = dict[str, Any]
+
+
+class Column(NamedTuple):
+    """A column and its marks in order."""
+
+    number: int
+    algorithm: str
+    label: str
+    marks: list[Row]
+
+    @property
+    def end(self) -> Row:
+        """Its last mark."""
+        return self.marks[-1]
+
+    @property
+    def heaviest(self) -> float:
+        """Its largest weight at any mark."""
+        return max(float(mark["weight"]) for mark in self.marks)
+
+
+def write_mixture_page(model: Path) -> Path:
+    """Write MODEL/mixture.html; returns its path. Reads only MODEL's files.
+
+    Raises `InputError` where the model is no mixture, `StorageError` where a file cannot be read or written.
+    """
+    described = read_json(model / "model.json")
+    if "mixture" not in described:
+        raise InputError(f"{model} is not a mixture: it was not learned by --algorithm auto.")
+    try:
+        marks = pq.read_table(model / "regret.parquet").to_pylist()
+        rows = pq.read_table(model / "columns.parquet").to_pylist()
+        timings = pq.read_table(model / "timings.parquet").to_pylist()
+    except OSError as error:
+        raise storage_error(error, model) from error
+    page = model / "mixture.html"
+    commit_bytes(page, render_mixture(described, marks, _columns(rows), timings[-1]["seconds"]).encode())
+    return page
+
+
+def render_mixture(described: Row, marks: list[Row], columns: list[Column], seconds: float) -> str:
+    """The page as text."""
+    style = styles(column.algorithm for column in columns)
+    plots = [
+        plot("weights", "Weights of the configurations in the mixture", weights_figure(columns, style)),
+        plot("errors", "Mistakes made so far, in % of documents", against_figure(marks, columns, style)),
+        plot("regret", "Regret and its bounds", regret_figure(marks)),
+    ]
+    heaviest = max(columns, key=lambda column: float(column.end["weight"]))
+    context = {
+        "described": described,
+        "options": described["mixture"]["options"],
+        "end": marks[-1],
+        "heaviest": heaviest,
+        "best": columns[marks[-1]["best_error_column"]],
+        "best_loss": columns[marks[-1]["best_loss_column"]],
+        "columns": sorted(columns, key=lambda column: -float(column.end["weight"])),
+        "seconds": seconds,
+        "style": style,
+        "plots": plots,
+        "plotly": plotly_script(),
+    }
+    return environment().get_template("mixture.html.j2").render(context)
+
+
+def weights_figure(columns: list[Column], style: Style) -> go.Figure:
+    """The weight of each of the heaviest columns against documents seen, and of all others together."""
+    figure = go.Figure()
+    shown = _shown(columns)
+    for column, dash in zip(shown, _dashes(shown), strict=True):
+        figure.add_scatter(
+            x=[mark["rows"] for mark in column.marks],
+            y=[100 * mark["weight"] for mark in column.marks],
+            name=escape(f"{column.algorithm} {column.label}"),
+            mode="lines",
+            line={"color": style[column.algorithm][0], "width": 2, "dash": dash},
+            hovertext=[
+                f"<b>{escape(column.algorithm)}</b> {escape(column.label)}<br>{integer(mark['rows'])} documents: "
+                f"weight {percent(mark['weight'])}"
+                for mark in column.marks
+            ],
+            hoverinfo="text",
+        )
+    if len(shown) < len(columns):
+        rest = [column for column in columns if column not in shown]
+        figure.add_scatter(
+            x=[mark["rows"] for mark in columns[0].marks],
+            y=[100 * sum(column.marks[k]["weight"] for column in rest) for k in range(len(columns[0].marks))],
+            name=f"{len(rest)} others together",
+            mode="lines",
+            line={"color": NEUTRAL, "width": 1.5, "dash": "dot"},
+        )
+    axes(figure, "documents seen (log scale)", "weight, %")
+    figure.update_xaxes(type="log", **decades([mark["rows"] for mark in columns[0].marks]))
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def against_figure(marks: list[Row], columns: list[Column], style: Style) -> go.Figure:
+    """Progressive error of the mixture, of the best column so far, and of the heaviest columns."""
+    figure = go.Figure()
+    rows = [mark["rows"] for mark in marks]
+    shown = _shown(columns)
+    for column, dash in zip(shown, _dashes(shown), strict=True):
+        figure.add_scatter(
+            x=[mark["rows"] for mark in column.marks if mark["progressive_error"] is not None],
+            y=[100 * mark["progressive_error"] for mark in column.marks if mark["progressive_error"] is not None],
+            name=escape(f"{column.algorithm} {column.label}"),
+            mode="lines",
+            line={"color": style[column.algorithm][0], "width": 1, "dash": dash},
+        )
+    for name, key, width, dash in (
+        ("best so far, in hindsight", "best_error", 2, "dash"),
+        ("mixture", "progressive_error", 3, "solid"),
+    ):
+        figure.add_scatter(
+            x=rows,
+            y=[100 * mark[key] for mark in marks],
+            name=name,
+            mode="lines",
+            line={"color": NEUTRAL, "width": width, "dash": dash},
+            hovertext=[f"{name}<br>{integer(mark['rows'])} documents: {percent(mark[key])}" for mark in marks],
+            hoverinfo="text",
+        )
+    axes(figure, "documents seen (log scale)", "mistakes so far, % of documents")
+    figure.update_xaxes(type="log", **decades(rows))
+    return figure
+
+
+def regret_figure(marks: list[Row]) -> go.Figure:
+    """The regret of the weights against the best column, and what it can be at most."""
+    figure = go.Figure()
+    for name, key, dash, width in (
+        ("regret", "regret", "solid", 3),
+        ("bound", "bound", "dash", 2),
+        ("bound as printed", "printed_bound", "dot", 1.5),
+    ):
+        points = [mark for mark in marks if mark[key] is not None]
+        if points:
+            figure.add_scatter(
+                x=[mark["rows"] for mark in points],
+                y=[mark[key] for mark in points],
+                name=name,
+                mode="lines",
+                line={"color": NEUTRAL, "width": width, "dash": dash},
+                hovertext=[f"{name}<br>{integer(mark['rows'])} documents: {amount(mark[key])}" for mark in points],
+                hoverinfo="text",
+            )
+    axes(figure, "documents seen", "sum over documents")
+    figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def _columns(rows: list[Row]) -> list[Column]:
+    """Columns by number, each labelled with the parameters in which its algorithm's columns differ."""
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["column"], []).append(row)
+    chosen = {number: json.loads(of[0]["parameters"]) for number, of in found.items()}
+    columns = []
+    for number, of in sorted(found.items()):
+        name = of[0]["algorithm"]
+        alike = [chosen[k] for k, other in found.items() if other[0]["algorithm"] == name]
+        own = {key: value for key, value in chosen[number].items() if any(value != other[key] for other in alike)}
+        columns.append(Column(number, name, parameters(own) if own else "", of))
+    return columns
+
+
+def _shown(columns: list[Column]) -> list[Column]:
+    return sorted(columns, key=lambda column: -column.heaviest)[:LINES]
+
+
+def _dashes(shown: list[Column]) -> list[str]:
+    """A dash for each of a colour's."""
+    seen: dict[str, int] = {}
+    dashes = []
+    for column in shown:
+        place = seen[column.algorithm] = seen.get(column.algorithm, -1) + 1
+        dashes.append(DASHES[place % len(DASHES)])
+    return dashes
