@@ -36,8 +36,10 @@ def reproduce(
         raise InputError(f"{paper} is not a paper whose experiments are here; there is onseg.")
     with progress_bars() as progress:
         page = reproduce_onseg(data, out, repetitions=repetitions, draws=draws, progress=progress)
-    table = Table("claim", "holds here")
+    table = Table("claim", "where", "holds here")
+    told = ""
     for row in pq.read_table(out / "claims.parquet").to_pylist():
-        table.add_row(Text(row["claim"]), row["holds"])
+        table.add_row(Text("" if row["claim"] == told else row["claim"]), row["where"], row["holds"])
+        told = row["claim"]
     output.print(table)
     print(f"report: {page}")

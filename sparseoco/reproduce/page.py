@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from sparseoco.report.html import Plot, environment, plot, plotly_script
 from sparseoco.reproduce.claims import TITLES, in_all, mean_and_error, weigh_time
 from sparseoco.reproduce.figures import STYLE, curves_figure
+from sparseoco.reproduce.problems import SOURCES
 from sparseoco.reproduce.records import Records, Row
 
 
@@ -13,6 +14,7 @@ class Section(NamedTuple):
 
     title: str
     experiment: Row
+    beta_ons: float
     plots: list[Plot]
     methods: list[Row]
     standardised: list[Row]
@@ -81,7 +83,8 @@ def _section(records: Records, experiment: Row) -> Section:
         keys = {"experiment": name, "standardised": standardised}
         seconds = {row["method"]: row["seconds"] for row in _of(records["timings"], **keys)}
         both.append([row | {"seconds": seconds[row["method"]]} for row in _of(records["methods"], **keys)])
-    return Section(TITLES[name], experiment, plots, *both)
+    beta = next(source.beta_ons for source in SOURCES if source.name == name)
+    return Section(TITLES[name], experiment, beta, plots, *both)
 
 
 def _panel(records: Records, panel: Row) -> PanelSection:

@@ -98,7 +98,7 @@ CLAIMS: Final = pa.schema(
         ("paper", pa.string()),
         ("where", pa.string()),
         ("here", pa.string()),
-        ("holds", pa.string()),  # yes, no, cannot be told
+        ("holds", pa.string()),  # yes, in part, no, cannot be told
     ]
 )
 TIMINGS: Final = pa.schema(

@@ -107,10 +107,7 @@ def _describe(problem: Problem) -> Row:
     if problem.loss == "logistic":
         wrong = float(np.mean((problem.features @ x > 0) != (problem.labels > 0)))
     zero = math.log(2) if problem.loss == "logistic" else float(np.mean(0.5 * problem.labels**2))
-    gamma = (15 * d * d * D * math.log(T) / (D / 2 * T)) ** (1 / 3)
-    delta = (25 * d**4 * D * D * math.log(T) ** 2 * (D / 2) / (3 * T * T)) ** (1 / 3)
-    alpha = delta**2 / (d * constants.F) ** 2
-    regret = 6 * constants.F * T ** (2 / 3) * (15 * d * d * D * math.log(T) / (D / 2)) ** (1 / 3)
+    gamma, regret = theorem_as_printed(d, T, constants.F)
     return {
         "loss": problem.loss,
         "n": n,
@@ -124,8 +121,17 @@ def _describe(problem: Problem) -> Row:
         "best_loss": loss,
         "best_error": wrong,
         "theorem_gamma": gamma,
-        "theorem_regret": (regret + 5 * d / alpha * math.log(T)) / T,
+        "theorem_regret": regret / T,
     }
+
+
+def theorem_as_printed(d: int, T: int, F: float, sigma: float = 1.0) -> tuple[float, float]:
+    """γ of Theorem 3.1, and its bound on the regret, with diameter D and r = D/2; what holds is in `bounds.dense`."""
+    r, log = D / 2, math.log(T)
+    gamma = (15 * d**2 * D * log / (r * T)) ** (1 / 3)
+    delta = (25 * d**4 * D**2 * log**2 * r / (3 * T**2)) ** (1 / 3)
+    alpha = sigma * delta**2 / (d * F) ** 2
+    return gamma, 6 * F * T ** (2 / 3) * (15 * d**2 * D * log / r) ** (1 / 3) + 5 * d / alpha * log
 
 
 def _summary(
