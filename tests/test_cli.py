@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from sparseoco.learners import ALGORITHMS
 from tests.commands import call
 from tests.texts import write_reviews, write_run_file
 
@@ -126,7 +127,11 @@ def test_a_model_is_learned_on_the_features_of_another(
 
 def test_the_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "algorithms") == 0
-    assert "Togari and Yamashita" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "Togari and Yamashita" in listed
+    places = [listed.index(f"\n{name}  ") for name in ("stda", "onseg", "caos-erm", "cao-rcd")]
+    assert places == sorted(places)  # under the loop that runs it each
+    assert {line.split("  ")[0] for line in listed.splitlines()} >= set(ALGORITHMS)
     assert call(monkeypatch, "fetch") == 0
     assert "imdb" in capsys.readouterr().out
     assert call(monkeypatch, "--version") == 0

@@ -22,8 +22,8 @@ def demo(
 
 
 KINDS = {
-    "stream": "Rows in turn; a round costs what the row has nonzeros",
-    "dense": "Rows in turn; a round goes through all features: for few of them (--features-from)",
+    "stream": "Rows in turn, a round over the features of a row",
+    "dense": "Rows in turn, a round over all features: for few of them (see --features-from)",
     "epoch": "Full passes, and rounds over rows that are drawn",
     "coordinate": "Rounds over features that are drawn",
 }
@@ -34,7 +34,7 @@ KINDS = {
 def algorithms() -> None:
     """The learners: formula, source, parameters."""
     for driver, kind in KINDS.items():
-        output.rule(kind, align="left")
+        output.print(f"[reverse]{kind}[/reverse]\n")
         for algorithm in (algorithm for algorithm in ALGORITHMS.values() if algorithm.driver == driver):
             output.print(f"[bold]{algorithm.name}[/bold]  {algorithm.source}")
             output.print(f"    {algorithm.formula}", markup=False)
