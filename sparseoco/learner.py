@@ -40,14 +40,17 @@ class Learner:
 
     Parameters
     ----------
-    algorithm : name of a learner, see `sparseoco.learners.streaming`.
-    loss, penalty : names, see `sparseoco.losses.LOSSES` and `sparseoco.penalties.PENALTIES`.
+    algorithm : name of a learner, see `sparseoco.learners.streaming` and, for those that play in a convex set and
+        touch all features in every round, `sparseoco.learners.dense_learners`.
+    loss, penalty : names, see `sparseoco.losses.LOSSES` and `sparseoco.penalties.PENALTIES`; dense learners, for which
+        penalty='l1' stands for none, also take `sparseoco.losses.PORTFOLIO_LOSSES`, n_classes being None.
     grid : a mapping of parameters to values (the product is trained, in a fixed order), or a list of configurations.
     n_features : features have indices 0 … n_features − 1.
     n_classes : 2 for binary problems (one column a configuration, labels 0 and 1 meaning y = −1 and +1); K > 2 for
         as many classes (K adjacent columns a configuration, the loss being the sum of K binary losses, one-vs-rest, or
         one joint loss); None for regression.
-    dtype : float64 or float32, of the weights; clocks and sums of losses are float64 always.
+    dtype : float64 or float32, of the weights; clocks and sums of losses are float64 always, and so is all that dense
+        learners keep.
     objective : add up ψ(w_t) in every round, so that `history` has R̄(T) exactly: for l1 and learners whose stored
         weight is the iterate (cl-fobos, cumulative ones, and l-fobos by a sweep every K rounds); else no effect.
 
@@ -57,7 +60,10 @@ class Learner:
     slopes are 0 and its sums stand still. Weights do not depend, in any bit, on how the stream is cut into calls, on
     which configurations are trained together, or on saving and loading; reading never changes anything.
 
-    Raises `InputError` for a name, parameter or combination that is unknown or has no meaning.
+    A bandit plays points around its weights: `progress` is of what it played, `margins` and `weights` are not.
+
+    Raises `InputError` for a name, parameter or combination that is unknown or has no meaning, and for more features
+    than a dense learner has room for (`check_size`).
     """
 
     def __init__(
@@ -285,7 +291,8 @@ class Learner:
         """Begin, before any row was learned, from weights that others have made, as round `rows` + 1.
 
         weights : (n_features, n_columns), or (n_features, outputs) for every configuration; those beyond a learner's
-        box begin at its wall. rows : rounds that count as played, at least 1; steps and charges go on from there.
+        box or set begin at its wall. rows : rounds that count as played, at least 1; steps and charges go on from
+        there.
 
         `weights()` then is what was given: exactly, or, where a learner keeps sums of gradients, up to the rounding of
         their closed form. What else a coordinate keeps, its learner's `from_weight` says; a weight of 0 is as one whose

@@ -10,7 +10,7 @@ from sparseoco.functions import mix
 from sparseoco.learners.domains import norm_of
 
 DIRECTIONS = np.uint64(4)  # a stream of hashes apart from the order of rows, the folds and what is sampled
-STEP = np.uint64(0x9E3779B97F4A7C15)
+OTHER = np.uint64(0x9E3779B97F4A7C15)
 
 
 @register_jitable
@@ -25,7 +25,7 @@ def direction(repetition, t, output, flat, v):
     i = 0
     while i < n:
         a = 2.0 * share(mix(stream)) - 1.0
-        b = 2.0 * share(mix(stream + STEP)) - 1.0
+        b = 2.0 * share(mix(stream ^ OTHER)) - 1.0
         stream = mix(stream)
         square = a * a + b * b
         if 0.0 < square < 1.0:

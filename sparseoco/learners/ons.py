@@ -45,6 +45,7 @@ def move(y, memory, g, t, numbers, project):
     q = 0.0
     for i in range(y.shape[0]):
         q += g[i] * p[i]
+    q = max(q, 0.0)  # rounding alone makes it less
     step = numbers.rate / (1.0 + q)
     root = math.sqrt(1.0 + q)
     for i in range(y.shape[0]):
