@@ -192,7 +192,7 @@ ONSEG = Algorithm(
     formula="x_t = y_t + δv_t, g_t = (m/δ)f_t(x_t)v_t, A_t = A_{t−1} + g_t g_tᵀ, A_0 = I/(β²D²), "
     "y_{t+1} = Π^{A_t}_{(1−γ)P}[y_t − A_t⁻¹g_t/β]",
     source="Liu et al. 2019, Algorithm 1",
-    parameters=(DOMAIN, DIAMETER, F, T, SIGMA, INNER, LIPSCHITZ, DELTA, SHRINKING, BETA, REPETITION),
+    parameters=(DOMAIN, DIAMETER, F._replace(grid=()), T, SIGMA, INNER, LIPSCHITZ, DELTA, SHRINKING, BETA, REPETITION),
     penalties=("l1",),
     rule=rule_of_onseg,
     module=__name__,
