@@ -14,6 +14,8 @@ from sparseoco.report.figures import NEUTRAL, Style, axes, decades, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import amount, integer, parameters, percent
 
+OWN: Final = "#CC79A7"
+"""The colour of the mixture; columns have those of their algorithms."""
 LINES: Final = 8
 """Columns drawn: those that were heaviest on the way."""
 DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash")
@@ -129,16 +131,16 @@ def against_figure(marks: list[Row], columns: list[Column], style: Style) -> go.
             mode="lines",
             line={"color": style[column.algorithm][0], "width": 1, "dash": dash},
         )
-    for name, key, width, dash in (
-        ("best so far, in hindsight", "best_error", 2, "dash"),
-        ("mixture", "progressive_error", 3, "solid"),
+    for name, key, colour, width, dash in (
+        ("best so far, in hindsight", "best_error", NEUTRAL, 2, "dash"),
+        ("mixture", "progressive_error", OWN, 3, "solid"),
     ):
         figure.add_scatter(
             x=rows,
             y=[100 * mark[key] for mark in marks],
             name=name,
             mode="lines",
-            line={"color": NEUTRAL, "width": width, "dash": dash},
+            line={"color": colour, "width": width, "dash": dash},
             hovertext=[f"{name}<br>{integer(mark['rows'])} documents: {percent(mark[key])}" for mark in marks],
             hoverinfo="text",
         )
@@ -150,10 +152,10 @@ def against_figure(marks: list[Row], columns: list[Column], style: Style) -> go.
 def regret_figure(marks: list[Row]) -> go.Figure:
     """The regret of the weights against the best column, and what it can be at most."""
     figure = go.Figure()
-    for name, key, dash, width in (
-        ("regret", "regret", "solid", 3),
-        ("bound", "bound", "dash", 2),
-        ("bound as printed", "printed_bound", "dot", 1.5),
+    for name, key, colour, width, dash in (
+        ("regret", "regret", OWN, 3, "solid"),
+        ("bound", "bound", NEUTRAL, 2, "dash"),
+        ("bound as printed", "printed_bound", NEUTRAL, 1.5, "dot"),
     ):
         points = [mark for mark in marks if mark[key] is not None]
         if points:
@@ -162,7 +164,7 @@ def regret_figure(marks: list[Row]) -> go.Figure:
                 y=[mark[key] for mark in points],
                 name=name,
                 mode="lines",
-                line={"color": NEUTRAL, "width": width, "dash": dash},
+                line={"color": colour, "width": width, "dash": dash},
                 hovertext=[f"{name}<br>{integer(mark['rows'])} documents: {amount(mark[key])}" for mark in points],
                 hoverinfo="text",
             )
