@@ -1,5 +1,6 @@
 """The command that runs a paper's experiments again."""
 
+import inspect
 from pathlib import Path
 from typing import Annotated
 
@@ -11,31 +12,34 @@ from rich.text import Text
 from sparseoco.cli.app import HELP, app
 from sparseoco.console import output, progress_bars
 from sparseoco.errors import InputError
-from sparseoco.reproduce import reproduce_onseg
-from sparseoco.reproduce.onseg import DRAWS, REPETITIONS
+from sparseoco.reproduce import PAPERS
+
+_PAPERS = "; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items())
 
 
 @app.command(rich_help_panel=HELP)
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="onseg: Liu et al. 2019, §4.")],
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help=f"{_PAPERS}.")],
     data: Annotated[
         Path,
-        typer.Option(
-            "--data",
-            metavar="DIR",
-            help="Folder of abalone.data, kin8nm.csv, ionosphere.data, breast.data, nyse_o.csv.gz and "
-            "shanghai_weekly.csv; what is missing is left out.",
-        ),
+        typer.Option("--data", metavar="DIR", help="Folder of the paper's data sets; what is missing is left out."),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the tables and the page.")],
-    repetitions: Annotated[int, typer.Option(min=2, help="Runs of a bandit on a data set.")] = REPETITIONS,
-    draws: Annotated[int, typer.Option(min=2, help="Draws of stocks.")] = DRAWS,
+    repetitions: Annotated[int | None, typer.Option(min=2, help="Runs of what is drawn at random.")] = None,
+    draws: Annotated[int | None, typer.Option(min=2, help="Draws of stocks, of onseg.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Examples that a run sees, of cl-fobos.")] = None,
 ) -> None:
     """Run a paper's experiments again: tables, figures, which of its claims hold."""
-    if paper != "onseg":
-        raise InputError(f"{paper} is not a paper whose experiments are here; there is onseg.")
+    if paper not in PAPERS:
+        raise InputError(f"{paper} is not a paper whose experiments are here; there is {', '.join(PAPERS)}.")
+    run = PAPERS[paper].run
+    given = {"repetitions": repetitions, "draws": draws, "rounds": rounds}
+    options = {name: value for name, value in given.items() if value is not None}
+    for name in options:
+        if name not in inspect.signature(run).parameters:
+            raise InputError(f"The experiments of {paper} have no --{name}.")
     with progress_bars() as progress:
-        page = reproduce_onseg(data, out, repetitions=repetitions, draws=draws, progress=progress)
+        page = run(data, out, **options, progress=progress)
     table = Table("claim", "where", "holds here")
     told = ""
     for row in pq.read_table(out / "claims.parquet").to_pylist():

@@ -1,5 +1,25 @@
 """Experiments of the papers, run again: their data and parameters → tables, figures, what holds and what does not."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
 from sparseoco.reproduce.onseg import reproduce_onseg
 
-__all__ = ["reproduce_onseg"]
+__all__ = ["PAPERS", "Paper", "reproduce_onseg"]
+
+
+class Paper(NamedTuple):
+    """A paper: what its command is told to say of it, and the function that runs its experiments.
+
+    ``run(data, out, progress=…)`` takes the options of the command that it has parameters for, and returns the page.
+    """
+
+    meaning: str
+    run: Callable[..., Path]
+
+
+PAPERS: Final = {
+    "onseg": Paper("Liu et al. 2019, §4", reproduce_onseg),
+}
+"""By the name of the paper's method."""
