@@ -35,7 +35,7 @@ def weigh_time(records: Records) -> list[Row]:
     found = []
     for experiment in records["experiments"]:
         rows = _of(records, "timings", experiment)
-        ns = {row["method"]: 1e9 * row["seconds"] / row["T"] for row in rows}
+        ns = {row["method"]: 1e9 * row["seconds"] / row["rounds"] for row in rows}
         here = ", ".join(f"{name} {amount(ns[name])}" for name in ("OGD", "ONS", "OGDEG", "ONSEG")) + " ns a round"
         claim = "ONSEG is much more efficient in running time than methods that require gradients, ONS and OGD."
         less = [ns["ONSEG"] < ns[name] for name in ("OGD", "ONS")]
@@ -50,6 +50,23 @@ def in_all(verdicts: list[str]) -> str:
     if len(set(verdicts)) == 1:
         return verdicts[0]
     return IN_PART if {"yes", IN_PART} & set(verdicts) else "no"
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    """Mean, and its standard error, of two values or more."""
+    mean = sum(values) / len(values)
+    return mean, (sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)) ** 0.5
+
+
+def shown(value: float, error: float | None, measure: str) -> str:
+    """A mean with as many decimals as its standard error has two figures; shares and returns in per cent."""
+    scale, unit = (1, "") if measure == "mean_loss" else (100, PERCENT)
+    if error is None or error == 0:
+        text = f"{scale * value:.4g}"
+    else:
+        digits = min(max(1 - floor(log10(scale * error)), 0), 6)
+        text = f"{scale * value:.{digits}f} ± {scale * error:.{digits}f}"
+    return text.replace("-", "−") + unit
 
 
 def _of(records: Records, table: str, experiment: Row) -> list[Row]:
@@ -70,7 +87,7 @@ def _lower(records: Records, claim: str, paper: str, ours: str, theirs: str) -> 
         rows = {row["method"]: row for row in _of(records, "methods", experiment)}
         left, right = ((rows[name][measure], rows[name][f"{measure}_error"]) for name in (ours, theirs))
         what = "mean loss" if measure == "mean_loss" else "wrong"
-        here = f"{what} {_figure(*left, measure)} against {_figure(*right, measure)}"
+        here = f"{what} {shown(*left, measure)} against {shown(*right, measure)}"
         found.append(_claim(claim, paper, _where(experiment), here, _less(left, right)))
     return found
 
@@ -91,20 +108,14 @@ def _portfolios(records: Records) -> list[Row]:
             for name in ("ONSEG", "OGDEG")
         )
         here = (
-            f"{_figure(ours, error, 'return')} against {_figure(theirs, other, 'return')} a {panel['period']}; equal "
-            f"shares {_figure(panel['equal_shares'], None, 'return')}, the best stock in hindsight "
-            f"{_figure(panel['best_stock'], None, 'return')}"
+            f"{shown(ours, error, 'return')} against {shown(theirs, other, 'return')} a {panel['period']}; equal "
+            f"shares {shown(panel['equal_shares'], None, 'return')}, the best stock in hindsight "
+            f"{shown(panel['best_stock'], None, 'return')}"
         )
         claim = "ONSEG's portfolios have a higher mean return than OGDEG's."
         paper = f"2.88{PERCENT} against 1.02{PERCENT} a week"
         found.append(_claim(claim, paper, TITLES[panel["panel"]], here, _less((-ours, error), (-theirs, other))))
     return found
-
-
-def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Mean, and its standard error, of two values or more."""
-    mean = sum(values) / len(values)
-    return mean, (sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)) ** 0.5
 
 
 def _theorem(records: Records) -> list[Row]:
@@ -117,17 +128,6 @@ def _theorem(records: Records) -> list[Row]:
         holds = experiment["theorem_gamma"] < 1 and bound < 1
         found.append(_claim(claim, "O(T^{2/3})", _where(experiment), here, holds))
     return found
-
-
-def _figure(value: float, error: float | None, measure: str) -> str:
-    """A mean with as many decimals as its standard error has two figures; shares and returns in per cent."""
-    scale, unit = (1, "") if measure == "mean_loss" else (100, PERCENT)
-    if error is None or error == 0:
-        shown = f"{scale * value:.3g}"
-    else:
-        digits = min(max(1 - floor(log10(scale * error)), 0), 6)
-        shown = f"{scale * value:.{digits}f} ± {scale * error:.{digits}f}"
-    return shown.replace("-", "−") + unit
 
 
 def _claim(claim: str, paper: str, where: str, here: str, holds: bool | None) -> Row:

@@ -1,6 +1,9 @@
 """The experiments of Liu et al. (2019), §4: files of data → tables, a page, and which of the paper's claims hold."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +16,7 @@ from sparseoco.reproduce.page import render
 from sparseoco.reproduce.portfolios import PANELS, read_panel, run_panel
 from sparseoco.reproduce.problems import SOURCES, find_file, read_problem
 from sparseoco.reproduce.records import TABLES, Records
-from sparseoco.reproduce.supervised import METHODS, run_problem
+from sparseoco.reproduce.supervised import describe, jobs_of, time_methods
 
 Progress = Callable[[str, int, int], None]
 REPETITIONS: Final = 20
@@ -51,11 +54,18 @@ def reproduce_onseg(
     panels = [read_panel(source, path) for source in PANELS if (path := files[source.file]) is not None]
     records: Records = {name: [] for name in TABLES}
     with owned(out):
-        step = _Steps(progress, "play", len(problems) * len(METHODS) + len(panels) * draws)
-        for problem, standardised in problems:
-            _add(records, run_problem(problem, standardised, repetitions, step.done))
-        for panel in panels:
-            _add(records, run_panel(panel, draws, step.done))
+        records["experiments"] = [describe(*of) for of in problems]
+        jobs = [job for of in problems for job in jobs_of(*of, repetitions)]
+        jobs += [partial(run_panel, panel, draws) for panel in panels]
+        for done, more in enumerate(_side_by_side(jobs), start=1):
+            progress("play", done, len(jobs))
+            for name, rows in more.items():
+                records[name] += rows
+        for done, (problem, standardised) in enumerate(problems, start=1):
+            keys = (problem.source.name, standardised)
+            methods = [row for row in records["methods"] if (row["experiment"], row["standardised"]) == keys]
+            records["timings"] += time_methods(problem, methods)
+            progress("time", done, len(problems))
         records["claims"] = weigh(records)
         for name, schema in TABLES.items():
             write_table(out / f"{name}.parquet", records[name], schema)
@@ -72,17 +82,11 @@ def reproduce_onseg(
     return page
 
 
-def _add(records: Records, more: Records) -> None:
-    for name, rows in more.items():
-        records[name] += rows
-
-
-class _Steps:
-    """Progress, one step at a time."""
-
-    def __init__(self, progress: Progress, name: str, total: int) -> None:
-        self._progress, self._name, self._total, self._count = progress, name, total, 0
-
-    def done(self) -> None:
-        self._count += 1
-        self._progress(self._name, self._count, self._total)
+def _side_by_side(jobs: Sequence[Callable[[], Records]]) -> Iterator[Records]:
+    """What the jobs give, in their order, a thread a processor."""
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="reproduce")
+    try:
+        futures = [pool.submit(job) for job in jobs]
+        yield from (future.result() for future in futures)
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from sparseoco.report.html import Plot, environment, plot, plotly_script
-from sparseoco.reproduce.claims import TITLES, in_all, mean_and_error, weigh_time
+from sparseoco.reproduce.claims import TITLES, in_all, mean_and_error, shown, weigh_time
 from sparseoco.reproduce.figures import STYLE, curves_figure
 from sparseoco.reproduce.problems import SOURCES
 from sparseoco.reproduce.records import Records, Row
@@ -57,6 +57,7 @@ def render(records: Records, inputs: dict[str, Any]) -> str:
         "titles": TITLES,
         "plots": plots,
         "style": STYLE,
+        "shown": shown,
         "plotly": plotly_script(),
     }
     return environment("sparseoco.reproduce").get_template("onseg.html.j2").render(context)
@@ -81,8 +82,8 @@ def _section(records: Records, experiment: Row) -> Section:
     both = []
     for standardised in (False, True):
         keys = {"experiment": name, "standardised": standardised}
-        seconds = {row["method"]: row["seconds"] for row in _of(records["timings"], **keys)}
-        both.append([row | {"seconds": seconds[row["method"]]} for row in _of(records["methods"], **keys)])
+        ns = {row["method"]: 1e9 * row["seconds"] / row["rounds"] for row in _of(records["timings"], **keys)}
+        both.append([row | {"ns": ns[row["method"]]} for row in _of(records["methods"], **keys)])
     beta = next(source.beta_ons for source in SOURCES if source.name == name)
     return Section(TITLES[name], experiment, beta, plots, *both)
 

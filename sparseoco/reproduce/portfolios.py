@@ -4,7 +4,7 @@ A round's loss is f_t(x) = −⟨x, z_t⟩, z_t the returns (price over the pric
 portfolio, on the simplex: so much of the paper's ‖x‖₁ = 1 as needs nobody to sell what they do not own.
 """
 
-from collections.abc import Callable
+import math
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import terms_of
 from sparseoco.reproduce.playing import Game, Method, play, spread
-from sparseoco.reproduce.problems import even_marks
+from sparseoco.reproduce.problems import even_marks, theorem_as_printed
 from sparseoco.reproduce.records import Records, Row
 from sparseoco.tables import read_table
 
@@ -89,8 +89,8 @@ def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
     return np.sort(np.random.Generator(np.random.PCG64([draw, count])).permutation(count)[:STOCKS])
 
 
-def run_panel(panel: Panel, draws: int, tell: Callable[[], None]) -> Records:
-    """OGDEG and ONSEG on every draw of stocks; `tell` is called after each draw."""
+def run_panel(panel: Panel, draws: int) -> Records:
+    """OGDEG and ONSEG on every draw of stocks."""
     T = len(panel.returns)
     marks = even_marks(T, 40)
     chosen = [draw_stocks(panel, draw) for draw in range(draws)]
@@ -107,7 +107,6 @@ def run_panel(panel: Panel, draws: int, tell: Callable[[], None]) -> Records:
         game = Game(panel.returns[:, columns], np.zeros(T), "return", None, T)
         for method in methods:
             means[method.name].append(-play(game, method, marks, [draw]).loss[:, 0])
-        tell()
     records: Records = {"panels": [_describe(panel, chosen, F)], "draws": [], "returns": []}
     for method in methods:
         keys = {"panel": panel.name, "method": method.name}
@@ -125,14 +124,17 @@ def run_panel(panel: Panel, draws: int, tell: Callable[[], None]) -> Records:
 
 def _describe(panel: Panel, chosen: list[NDArray[np.int64]], F: float) -> Row:
     means = panel.returns.mean(axis=0)
+    n, T = len(chosen[0]), len(panel.returns)
+    gamma, _ = theorem_as_printed(n - 1, T, F, math.sqrt(2), 1 / math.sqrt(n * (n - 1)))
     return {
         "panel": panel.name,
         "period": panel.period,
         "stocks": len(panel.stocks),
         "incomplete": len(panel.incomplete),
-        "drawn": len(chosen[0]),
-        "T": len(panel.returns),
+        "drawn": n,
+        "T": T,
         "F": F,
+        "theorem_gamma": gamma,
         "equal_shares": float(np.mean([means[columns].mean() for columns in chosen])),
         "best_stock": float(np.mean([means[columns].max() for columns in chosen])),
         "best_stock_of_all": float(means.max()),

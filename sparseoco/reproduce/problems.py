@@ -4,7 +4,7 @@ Features are taken as they stand in the files, without an intercept, as the pape
 the ball of diameter D = 2 around 0 in every experiment. The rest is in `sparseoco.constants`.
 """
 
-from collections.abc import Sequence
+import math
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -110,11 +110,15 @@ def best_fixed(problem: Problem) -> tuple[NDArray[np.float64], float]:
     return x, mean_loss(x)[0]
 
 
+def theorem_as_printed(d: int, T: int, F: float, D: float, r: float, sigma: float = 1.0) -> tuple[float, float]:
+    """γ of Theorem 3.1, which must be below 1, and its bound on the regret; what holds is in `sparseoco.bounds`."""
+    log = math.log(T)
+    gamma = (15 * d**2 * D * log / (r * T)) ** (1 / 3)
+    delta = (25 * d**4 * D**2 * log**2 * r / (3 * T**2)) ** (1 / 3)
+    alpha = sigma * delta**2 / (d * F) ** 2
+    return gamma, 6 * F * T ** (2 / 3) * (15 * d**2 * D * log / r) ** (1 / 3) + 5 * d / alpha * log
+
+
 def even_marks(T: int, count: int = 60) -> list[int]:
     """Rounds even in the logarithm, the last of them T."""
     return sorted({max(1, round(T ** (k / count))) for k in range(1, count + 1)})
-
-
-def missing_files(folder: Path, names: Sequence[str]) -> list[str]:
-    """Those that are not there."""
-    return [name for name in names if find_file(folder, name) is None]

@@ -66,6 +66,7 @@ PANELS: Final = pa.schema(
         ("drawn", pa.int64()),  # stocks of a draw
         ("T", pa.int64()),
         ("F", pa.float64()),
+        ("theorem_gamma", pa.float64()),  # in the plane of the simplex
         ("equal_shares", pa.float64()),  # mean return of equal shares, bought anew each round; mean of the draws
         ("best_stock", pa.float64()),  # of the best of the drawn stocks in hindsight; mean of the draws
         ("best_stock_of_all", pa.float64()),
@@ -106,8 +107,11 @@ TIMINGS: Final = pa.schema(
         ("experiment", pa.string()),
         ("standardised", pa.bool_()),
         ("method", pa.string()),
-        ("T", pa.int64()),
-        ("seconds", pa.float64()),  # one run, nothing beside it, its loop compiled before: the least of three
+        ("rounds", pa.int64()),
+        (
+            "seconds",
+            pa.float64(),
+        ),  # one run of so many, nothing beside it, its loop compiled before: the least of three
     ]
 )
 TABLES: Final = {

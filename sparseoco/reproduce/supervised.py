@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -11,35 +12,80 @@ from numpy.typing import NDArray
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import terms_of
 from sparseoco.reproduce.playing import Game, Method, play, seconds_alone, spread, standard_error
-from sparseoco.reproduce.problems import D, Problem, best_fixed, even_marks
+from sparseoco.reproduce.problems import D, Problem, best_fixed, even_marks, theorem_as_printed
 from sparseoco.reproduce.records import Records, Row
 
 BETAS: Final = tuple(10.0**k for k in range(-7, 1))
 """β among which the best for ONSEG is looked for in hindsight."""
 SIZES: Final = tuple(10.0**k for k in range(-2, 4))
 """Factors of OGDEG's step among which the best is looked for."""
-TRIALS: Final = 4
+TRIALS: Final = 10
 """Runs of every value that is tried, other than those that are counted after."""
+TIMED: Final = 100_000
+"""Rounds that are timed, at most."""
 
 
-def run_problem(problem: Problem, standardised: bool, repetitions: int, tell: Callable[[], None]) -> Records:
-    """All methods on one data set; `tell` is called after each."""
+def jobs_of(problem: Problem, standardised: bool, repetitions: int) -> list[Callable[[], Records]]:
+    """What there is to run on one data set, a method a job."""
     keys = {"experiment": problem.source.name, "standardised": standardised}
-    n_classes = None if problem.loss == "squared" else 2
-    game = Game(problem.features, problem.labels, problem.loss, n_classes, problem.rounds)
+    return [partial(_run, problem, keys, choose, repetitions) for choose in _METHODS]
+
+
+def _run(problem: Problem, keys: Row, choose: "_Choose", repetitions: int) -> Records:
+    game = _game(problem)
     marks = even_marks(problem.rounds)
-    records: Records = {"experiments": [keys | _describe(problem)], "methods": [], "curves": [], "timings": []}
-    for choose in METHODS:
-        method = choose(problem, game, repetitions)
-        runs = range(repetitions) if method.repeated else range(1)
-        played = play(game, method, marks, runs)
-        named = keys | {"method": method.name}
-        records["methods"].append(named | _summary(problem, method, played.loss[-1], played.error[-1], n_classes))
-        errors = played.error if n_classes else None
-        records["curves"] += [named | row for row in _curve(marks, played.loss, errors)]
-        records["timings"].append(named | {"T": problem.rounds, "seconds": seconds_alone(game, method)})
-        tell()
-    return records
+    method = choose(problem, game, repetitions)
+    played = play(game, method, marks, range(repetitions if method.repeated else 1))
+    named = keys | {"method": method.name}
+    curve = _curve(marks, played.loss, played.error if game.n_classes else None)
+    return {
+        "methods": [named | _summary(problem, method, played.loss[-1], played.error[-1], game.n_classes)],
+        "curves": [named | row for row in curve],
+    }
+
+
+def describe(problem: Problem, standardised: bool) -> Row:
+    """The row of `records.EXPERIMENTS`."""
+    n, d = problem.features.shape
+    T, constants = problem.rounds, problem.constants
+    x, loss = best_fixed(problem)
+    wrong = None
+    if problem.loss == "logistic":
+        wrong = float(np.mean((problem.features @ x > 0) != (problem.labels > 0)))
+    gamma, regret = theorem_as_printed(d, T, constants.F, D, D / 2)
+    return {
+        "experiment": problem.source.name,
+        "standardised": standardised,
+        "loss": problem.loss,
+        "n": n,
+        "d": d,
+        "T": T,
+        "D": D,
+        "F": constants.F,
+        "G": constants.G,
+        "alpha": constants.alpha,
+        "zero_loss": math.log(2) if problem.loss == "logistic" else float(np.mean(0.5 * problem.labels**2)),
+        "best_loss": loss,
+        "best_error": wrong,
+        "theorem_gamma": gamma,
+        "theorem_regret": regret / T,
+    }
+
+
+def time_methods(problem: Problem, methods: Sequence[Row]) -> list[Row]:
+    """Rows of `records.TIMINGS` for the problem's rows of `records.METHODS`: one run each, one after the other."""
+    game = _game(problem)._replace(rounds=min(problem.rounds, TIMED))
+    found = []
+    for row in methods:
+        method = Method(row["method"], row["algorithm"], json.loads(row["parameters"]), row["repetitions"] > 1)
+        keys = {name: row[name] for name in ("experiment", "standardised", "method")}
+        found.append(keys | {"rounds": game.rounds, "seconds": seconds_alone(game, method)})
+    return found
+
+
+def _game(problem: Problem) -> Game:
+    n_classes = None if problem.loss == "squared" else 2
+    return Game(problem.features, problem.labels, problem.loss, n_classes, problem.rounds)
 
 
 def _gradients(problem: Problem) -> dict[str, Any]:
@@ -88,8 +134,8 @@ def _best_onseg(problem: Problem, game: Game, repetitions: int) -> Method:
     return _best(game, tried, repetitions)
 
 
-METHODS: Final = (_ogd, _ons, _ons_of_theorem, _ogdeg, _best_ogdeg, _onseg, _onseg_of_theorem, _best_onseg)
-"""What is run on a data set: each gives its `Method`."""
+_METHODS: Final = (_ogd, _ons, _ons_of_theorem, _ogdeg, _best_ogdeg, _onseg, _onseg_of_theorem, _best_onseg)
+_Choose = Callable[[Problem, Game, int], Method]
 
 
 def _best(game: Game, tried: list[Method], repetitions: int) -> Method:
@@ -97,41 +143,6 @@ def _best(game: Game, tried: list[Method], repetitions: int) -> Method:
     runs = range(repetitions, repetitions + TRIALS)
     losses = [float(play(game, method, [game.rounds], runs).loss.mean()) for method in tried]
     return tried[int(np.argmin(losses))]
-
-
-def _describe(problem: Problem) -> Row:
-    n, d = problem.features.shape
-    T, constants = problem.rounds, problem.constants
-    x, loss = best_fixed(problem)
-    wrong = None
-    if problem.loss == "logistic":
-        wrong = float(np.mean((problem.features @ x > 0) != (problem.labels > 0)))
-    zero = math.log(2) if problem.loss == "logistic" else float(np.mean(0.5 * problem.labels**2))
-    gamma, regret = theorem_as_printed(d, T, constants.F)
-    return {
-        "loss": problem.loss,
-        "n": n,
-        "d": d,
-        "T": T,
-        "D": D,
-        "F": constants.F,
-        "G": constants.G,
-        "alpha": constants.alpha,
-        "zero_loss": zero,
-        "best_loss": loss,
-        "best_error": wrong,
-        "theorem_gamma": gamma,
-        "theorem_regret": regret / T,
-    }
-
-
-def theorem_as_printed(d: int, T: int, F: float, sigma: float = 1.0) -> tuple[float, float]:
-    """γ of Theorem 3.1, and its bound on the regret, with diameter D and r = D/2; what holds is in `bounds.dense`."""
-    r, log = D / 2, math.log(T)
-    gamma = (15 * d**2 * D * log / (r * T)) ** (1 / 3)
-    delta = (25 * d**4 * D**2 * log**2 * r / (3 * T**2)) ** (1 / 3)
-    alpha = sigma * delta**2 / (d * F) ** 2
-    return gamma, 6 * F * T ** (2 / 3) * (15 * d**2 * D * log / r) ** (1 / 3) + 5 * d / alpha * log
 
 
 def _summary(
