@@ -53,7 +53,10 @@ def train_model(
             str(model.resolve()),
             key=f"train-{block.digest}-{epochs}-{digest_value(str(model.resolve()))[:16]}",
         )
-        result_of(client, future, "Training failed")
+        try:
+            result_of(client, future, "Training failed")
+        finally:
+            future.release()  # what failed is tried anew if it is asked for again
         meter.reach(block.keys)
 
 

@@ -1,6 +1,9 @@
 """Learning on the features that a model kept: as on the columns cut out of the matrix, whatever the learner."""
 
+import errno
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import pyarrow as pa
 import pytest
 from distributed import Client
 
-from sparseoco import steps
+from sparseoco import commit, steps
 from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.keeping import features_kept, features_of
 from sparseoco.commit import read_json
@@ -247,6 +250,36 @@ def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monk
     (tmp_path / "model" / "model.json").write_text("{}")
     with pytest.raises(StorageError, match="was replaced while"):
         features_of(origin, store)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_full_disk_at_commits_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run again, it ends with the bytes of a run that was never disturbed."""
+    store = make_store(tmp_path / "store", shard_rows=150)
+    first = {"features_from": str(keeping(tmp_path / "first", store, [3, 5, 190]))}
+    whole = train(store, tmp_path / "whole", **first).folder
+    sync, n, calls = commit._sync, 1, 0
+
+    def fail(path: Path) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == n:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(path)
+
+    while True:
+        calls, model = 0, tmp_path / f"at-{n}"
+        with monkeypatch.context() as patch, suppress(StorageError):
+            patch.setattr(commit, "_sync", fail)
+            train(store, model, **first)
+        train(store, model, **first)
+        files = {path.name for path in model.iterdir()} - {".lock"}
+        assert files == {path.name for path in whole.iterdir()} - {".lock"}
+        assert all((model / name).read_bytes() == (whole / name).read_bytes() for name in files)
+        if calls < n:
+            break
+        n += 3
+    assert n > 20
 
 
 def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
