@@ -132,6 +132,7 @@ class Mixture:
         self._rows = 0
         self._total, self._guess, self._sums = np.zeros(n), np.zeros(n), np.zeros(len(SUMS))
         self._out = np.zeros(n, np.int64)
+        self._losses, self._errors = np.zeros(n), np.zeros(n, np.int64)
         self._loss_sum, self._error_count = np.zeros(1), np.zeros(1, np.int64)
 
     @property
@@ -171,8 +172,8 @@ class Mixture:
                 self._guess,
                 self._sums,
                 self._out,
-                np.zeros(n),
-                np.zeros(n, np.int64),
+                self._losses,
+                self._errors,
                 self._loss_sum,
                 self._error_count,
             )
@@ -203,7 +204,6 @@ class Mixture:
     def stand(self) -> Mark:
         """How things stand, with the bounds."""
         n, sums = len(self._total), dict(zip(SUMS, self._sums.tolist(), strict=True))
-        progress = [learner.progress for learner in self.learners]
         fine = self._out == 0
         log_n = math.log(n)
         printed = math.nan
@@ -217,8 +217,8 @@ class Mixture:
             self.column_weights,
             float(self._loss_sum[0]),
             int(self._error_count[0]),
-            np.where(fine, np.concatenate([of.loss_sum for of in progress]), np.inf),
-            np.where(fine, np.concatenate([of.error_count for of in progress]), np.inf),
+            np.where(fine, self._losses, np.inf),
+            np.where(fine, self._errors, np.inf),
             sums["drawn"],
             sums["drawn"] - least,
             (scaled if n > 1 else 0.0) + sums["gaps"],
@@ -322,6 +322,8 @@ class Mixture:
             "guess": self._guess,
             "sums": self._sums,
             "out": self._out,
+            "losses": self._losses,
+            "errors": self._errors,
             "loss_sum": self._loss_sum,
             "error_count": self._error_count,
         }

@@ -105,6 +105,9 @@ def test_the_recursion_of_the_paper(classes, loss, by, predict) -> None:
     assert (stand.drawn, stand.loss_sum) == pytest.approx((drawn, own_loss), rel=1e-9)
     assert stand.error_count == own_errors
     assert (stand.rows, mixture.progress.rows) == (ROWS, ROWS)
+    progress = [learner.progress for learner in mixture.learners]
+    np.testing.assert_array_equal(stand.losses, np.concatenate([of.loss_sum for of in progress]))
+    np.testing.assert_array_equal(stand.errors, np.concatenate([of.error_count for of in progress]))
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 17]), st.booleans(), st.booleans(), st.booleans())
@@ -192,6 +195,14 @@ def test_all_columns_diverge() -> None:
     assert (mixture.diverged > 0).all()
     assert not mixture.weights().any()
     assert np.isfinite(mixture.progress.loss_sum).all()
+
+
+def test_dense_learners_can_be_mixed_with_sparse_ones() -> None:
+    X, y = data()
+    mixture = new(grids={"adagrad": {}, "ogd": {"D": [1.0, 4.0]}, "ons": {}}).partial_fit(X, y)
+    np.testing.assert_allclose(X @ mixture.weights(), mixture.decision_function(X), rtol=1e-9, atol=1e-12)
+    stand = mixture.stand()
+    assert stand.error_count <= 1.1 * stand.errors.min() + 10
 
 
 @pytest.mark.parametrize("classes", [2, 3, None])

@@ -21,13 +21,16 @@ ERROR_C = 1.0  # errors are 0 or 1 and so are their predictions: half the range 
 def build_mix(respond, value, slope, bound):
     """``mix``: play the rows in turn, given what each column said of them, and learn from how wrong it was."""
 
-    def mix(told, labels, rounds, outputs, by_error, last, total, guess, sums, out, lost, wrong, loss_sum, error_count):
+    def mix(
+        told, labels, rounds, outputs, by_error, last, total, guess, sums, out, losses, errors, loss_sum, error_count
+    ):
         """`told` (rows, n·outputs) are margins, `rounds` the rows before; `total` (n,) is g_{1:t}, infinite for a
         column that has diverged, `guess` (n,) g̃_{t+1}, `sums` the numbers of `SUMS`; `out` (n,) are the rounds at which
-        columns were taken out, 0 for those that were not. `lost` and `wrong`, float64 and int64 (n,), are room;
-        `loss_sum` and `error_count` (1,) the mixture's own."""
+        columns were taken out, 0 for those that were not. `losses` and `errors`, float64 and int64 (n,), are what each
+        column has suffered, `loss_sum` and `error_count` (1,) what the mixture has."""
         n = total.shape[0]
         x, z = np.zeros(n), np.zeros(outputs)
+        lost, wrong = np.zeros(n), np.zeros(n, np.int64)
         u, v = np.zeros(n * outputs), np.zeros(outputs)
         own = np.zeros(1, np.int64)
         for i in range(labels.shape[0]):
@@ -46,8 +49,10 @@ def build_mix(respond, value, slope, bound):
                     for k in range(outputs):
                         z[k] += x[c] * float(told[i, c * outputs + k])
             respond(value, slope, bound, z, v, outputs, labels[i], t, own, loss_sum, error_count)
-            if by_error:
-                for c in range(n):
+            for c in range(n):
+                losses[c] += lost[c]
+                errors[c] += wrong[c]
+                if by_error:
                     lost[c] = float(wrong[c])
             gap, half = mixability_gap(total, guess, lost, scale, x)
             sums[3], sums[4] = sums[0], sums[1]
