@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from sparseoco.commit import storage_error
 from sparseoco.errors import InputError
@@ -34,6 +35,11 @@ class Table(NamedTuple):
     labels: NDArray[np.float64]
     classes: tuple[str, ...]
     left_out: tuple[int, ...]
+
+    @property
+    def rows(self) -> csr_matrix:
+        """The features as `Learner.partial_fit` takes them."""
+        return csr_matrix(self.features)
 
 
 class Scaling(NamedTuple):

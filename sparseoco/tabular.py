@@ -6,7 +6,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.commit import commit_json, digest_file, owned
@@ -158,8 +157,7 @@ def _computed(learner: Learner) -> dict[str, float]:
 
 def _learn(learner: Learner, table: Table, epochs: int) -> list[dict[str, Any]]:
     """Metrics at marks; the last is the end."""
-    matrix = csr_matrix(table.features)
-    n = len(table.labels)
+    matrix, n = table.rows, len(table.labels)
     marks = sorted({round((n * epochs) ** (k / 40)) for k in range(41)})
     metrics, played = [], 0
     for mark in marks:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import terms_of
+from sparseoco.learners.ons import numbers_of_ons
 from sparseoco.reproduce.playing import Game, Method, play, seconds_alone, spread, standard_error
 from sparseoco.reproduce.problems import D, Problem, best_fixed, even_marks, theorem_as_printed
 from sparseoco.reproduce.records import Records, Row
@@ -150,9 +151,7 @@ def _summary(
 ) -> Row:
     configuration = find_algorithm(method.algorithm).configuration(method.parameters)
     terms = terms_of(configuration, problem.features.shape[1]) if method.repeated else None
-    beta = terms.beta if terms else configuration.get("beta")
-    if beta == "auto":
-        beta = 0.5 * min(1 / (4 * configuration["G"] * D), configuration["alpha"])
+    beta = terms.beta if terms else 1 / numbers_of_ons(configuration, 1).rate if method.algorithm == "ons" else None
     return {
         "algorithm": method.algorithm,
         "parameters": json.dumps(dict(method.parameters), sort_keys=True),

@@ -17,6 +17,7 @@ from sparseoco.reproduce.playing import Game, Method, play
 from sparseoco.reproduce.portfolios import PANELS, STOCKS, draw_stocks, read_panel
 from sparseoco.reproduce.problems import SOURCES, D, best_fixed, even_marks, find_file, read_problem
 from sparseoco.reproduce.records import TABLES
+from tests.benchmarks.corpora import corpus
 from tests.commands import call
 from tests.reproduce.small import write_data
 
@@ -44,6 +45,16 @@ def test_data_sets_have_the_sizes_of_the_paper(data: Path) -> None:
         sizes[source.name] = problem.features.shape[1]
         assert problem.rounds == 150 * len(problem.labels)
     assert sizes == {"abalone": 7, "kin": 8, "ionosphere": 33, "cancer": 9}
+
+
+@pytest.mark.corpora
+def test_the_real_files_are_those_of_the_paper() -> None:
+    sizes = [read_problem(source, corpus(f"uci/{source.file}")).features.shape for source in SOURCES]
+    assert sizes == [(4177, 7), (3000, 8), (351, 33), (683, 9)]  # Table 2
+    panels = [read_panel(source, corpus(f"portfolios/{source.file}")) for source in PANELS]
+    assert [panel.returns.shape for panel in panels] == [(5651, 36), (127, 171)]
+    assert [panel.incomplete for panel in panels] == [(), ()]
+    assert all((np.abs(panel.returns) < 0.7).all() for panel in panels)
 
 
 def test_the_best_fixed_point_is_where_nothing_is_left_to_gain(data: Path) -> None:
