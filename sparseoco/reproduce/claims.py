@@ -39,7 +39,7 @@ def weigh_time(records: Records) -> list[Row]:
         here = ", ".join(f"{name} {amount(ns[name])}" for name in ("OGD", "ONS", "OGDEG", "ONSEG")) + " ns a round"
         claim = "ONSEG is much more efficient in running time than methods that require gradients, ONS and OGD."
         less = [ns["ONSEG"] < ns[name] for name in ("OGD", "ONS")]
-        found.append(_claim(claim, "no figures", _where(experiment), here, all(less)))
+        found.append(claimed(claim, "no figures", _where(experiment), here, all(less)))
         if any(less) and not all(less):
             found[-1]["holds"] = IN_PART
     return found
@@ -88,7 +88,7 @@ def _lower(records: Records, claim: str, paper: str, ours: str, theirs: str) -> 
         left, right = ((rows[name][measure], rows[name][f"{measure}_error"]) for name in (ours, theirs))
         what = "mean loss" if measure == "mean_loss" else "wrong"
         here = f"{what} {shown(*left, measure)} against {shown(*right, measure)}"
-        found.append(_claim(claim, paper, _where(experiment), here, _less(left, right)))
+        found.append(claimed(claim, paper, _where(experiment), here, _less(left, right)))
     return found
 
 
@@ -114,7 +114,7 @@ def _portfolios(records: Records) -> list[Row]:
         )
         claim = "ONSEG's portfolios have a higher mean return than OGDEG's."
         paper = f"2.88{PERCENT} against 1.02{PERCENT} a week"
-        found.append(_claim(claim, paper, TITLES[panel["panel"]], here, _less((-ours, error), (-theirs, other))))
+        found.append(claimed(claim, paper, TITLES[panel["panel"]], here, _less((-ours, error), (-theirs, other))))
     return found
 
 
@@ -126,10 +126,11 @@ def _theorem(records: Records) -> list[Row]:
         here = f"γ = {experiment['theorem_gamma']:.2f}; its bound is {amount(bound)} times 2F a round, for σ = 1"
         claim = "Theorem 3.1 bounds the regret of these runs by less than 2F a round, which holds anyway; its γ < 1."
         holds = experiment["theorem_gamma"] < 1 and bound < 1
-        found.append(_claim(claim, "O(T^{2/3})", _where(experiment), here, holds))
+        found.append(claimed(claim, "O(T^{2/3})", _where(experiment), here, holds))
     return found
 
 
-def _claim(claim: str, paper: str, where: str, here: str, holds: bool | None) -> Row:
+def claimed(claim: str, paper: str, where: str, here: str, holds: bool | None) -> Row:
+    """A row of `records.CLAIMS`; None where it cannot be told."""
     word = "cannot be told" if holds is None else "yes" if holds else "no"
     return {"claim": claim, "paper": paper, "where": where, "here": here, "holds": word}

@@ -45,13 +45,9 @@ def render(records: Records, inputs: dict[str, Any]) -> str:
     sections = [_section(records, row) for row in records["experiments"] if not row["standardised"]]
     panels = [_panel(records, row) for row in records["panels"]]
     plots = [plot for section in sections for plot in section.plots] + [section.plot for section in panels]
-    claims = [*records["claims"], *weigh_time(records)]
-    grouped = [Claim(text, _of(claims, claim=text)) for text in dict.fromkeys(row["claim"] for row in claims)]
-    verdicts = [claim.verdict for claim in grouped]
     context = {
         "inputs": inputs,
-        "claims": grouped,
-        "counts": {word: verdicts.count(word) for word in ("yes", "in part", "no", "cannot be told")},
+        **context_of([*records["claims"], *weigh_time(records)]),
         "sections": sections,
         "panels": panels,
         "titles": TITLES,
@@ -61,6 +57,14 @@ def render(records: Records, inputs: dict[str, Any]) -> str:
         "plotly": plotly_script(),
     }
     return environment("sparseoco.reproduce").get_template("onseg.html.j2").render(context)
+
+
+def context_of(claims: list[Row]) -> dict[str, Any]:
+    """What every page says of a paper's claims, of rows of `records.CLAIMS`: `claims`, and `counts` by verdict."""
+    grouped = [Claim(text, _of(claims, claim=text)) for text in dict.fromkeys(row["claim"] for row in claims)]
+    verdicts = [claim.verdict for claim in grouped]
+    counts = {word: verdicts.count(word) for word in ("yes", "in part", "no", "cannot be told")}
+    return {"claims": grouped, "counts": counts}
 
 
 def _of(rows: list[Row], **keys: Any) -> list[Row]:
