@@ -229,6 +229,8 @@ def search(
     ] = None,
 ) -> None:
     """Try configurations by cross-validation, many in one pass, and learn the best of them on all the data."""
+    if "auto" in (algorithm or ()):
+        raise InputError("auto tries a grid in one pass, without a search: sparseoco train STORE --algorithm auto.")
     tried = [name for name in TRIED if penalty in find_algorithm(name).penalties] or list(TRIED)
     options = checked(
         SearchOptions,

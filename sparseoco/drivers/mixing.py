@@ -44,6 +44,7 @@ def build_mix(respond, value, slope, bound):
             scale = ao_eg_scale(ERROR_C, sums[0], n) if by_error else balanced_scale(sums[1], n)
             ao_eg_weights(total, guess, scale, x)
             z[:] = 0.0
+            own[0] = 0  # a mean of margins that are within bounds can leave them by a last bit only
             for c in range(n):
                 if x[c] > 0.0:
                     for k in range(outputs):

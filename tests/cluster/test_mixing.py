@@ -179,10 +179,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "best configuration, in hindsight" in told
     assert "mixture.html" in told
     assert {of["algorithm"] for of in read_json(out / "model.json")["mixture"]["columns"]} == {"adagrad"}
-    for arguments, message in (
-        (("--algorithm", "auto", "--set", "by=luck"), "by"),
-        (("--algorithm", "fobos", "--grid", "eta0=1"), "--grid says what auto mixes"),
-        (("--algorithm", "auto", "--grid", "caos-erm.R=1,2"), "again and again"),
+    for command, arguments, message in (
+        ("train", ("--algorithm", "auto", "--set", "by=luck"), "by"),
+        ("train", ("--algorithm", "fobos", "--grid", "eta0=1"), "--grid says what auto mixes"),
+        ("train", ("--algorithm", "auto", "--grid", "caos-erm.R=1,2"), "again and again"),
+        ("search", ("--algorithm", "auto"), "without a search"),
     ):
-        assert call(monkeypatch, "train", store, *arguments, "--out", tmp_path / "none") == 2
+        assert call(monkeypatch, command, store, *arguments, "--out", tmp_path / "none") == 2
         assert message in capsys.readouterr().err
