@@ -18,7 +18,7 @@ OWN: Final = "#CC79A7"
 """The colour of the mixture; columns have those of their algorithms."""
 LINES: Final = 8
 """Columns drawn: those that were heaviest on the way."""
-DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash")
+DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 Row = dict[str, Any]
 
 
