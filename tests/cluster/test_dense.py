@@ -44,6 +44,7 @@ def configuration(algorithm: str, **parameters: Any) -> Configuration:
     return Configuration(number=0, algorithm=algorithm, parameters=find_algorithm(algorithm).configuration(parameters))
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("algorithm", dense_learners())
 def test_training_gives_the_bits_of_a_learner(store: Path, tmp_path: Path, algorithm: str) -> None:
     options = SearchOptions(algorithms={algorithm: {}}, seed=3)
@@ -138,6 +139,7 @@ def test_the_bytes_of_a_column_are_counted(store: Path) -> None:
             configurations_at_once(chosen, options, opened, Room(1, 3 * 8 * numbers - 1))
 
 
+@pytest.mark.usefixtures("here")
 def test_too_many_features_are_refused_before_anything_runs(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +160,7 @@ def test_too_many_features_are_refused_before_anything_runs(
     assert 0 < Model(tmp_path / "model").description["features_from"]["features"] < 20
 
 
+@pytest.mark.usefixtures("here")
 def test_regret_says_why_it_has_none(store: Path, tmp_path: Path) -> None:
     options = SearchOptions(algorithms={"ogd": {}, "fobos": {"lam": [1e-3]}}, folds=1)
     steps.search(store, tmp_path, options, HERE)

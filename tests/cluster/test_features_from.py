@@ -39,23 +39,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
-def here(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps that run on the one client of this file."""
-
-    class Same:
-        def __init__(self, *_: Any) -> None:
-            pass
-
-        def __enter__(self) -> Client:
-            return client
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr("sparseoco.steps.connect", Same)
-
-
 def train(store: Path, model: Path, algorithm: str = "cl-fobos", *, epochs: int = 1, **options: Any) -> Model:
     parameters = options.pop("parameters", {})
     values = find_algorithm(algorithm).configuration(parameters)
