@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
-import numba
 import numpy as np
 
+from sparseoco.compiling import compiled
 from sparseoco.drivers.directions import direction
+from sparseoco.drivers.kernels import SOURCES
 
 Point = np.ndarray
 Loss = Callable[[float, float], float]
-DIRECTION = numba.njit(direction)
+DIRECTION = compiled(direction, [], SOURCES)
 
 
 def ball_projection(z: Point, A: np.ndarray, R: float) -> Point:
@@ -25,7 +26,7 @@ def ball_projection(z: Point, A: np.ndarray, R: float) -> Point:
     values, vectors = np.linalg.eigh(A)
     c = values * (vectors.T @ z)
     low, high = 0.0, np.linalg.norm(c) / R
-    for _ in range(2000):
+    for _ in range(150):
         mu = (low + high) / 2
         low, high = (mu, high) if np.linalg.norm(c / (values + mu)) > R else (low, mu)
     return vectors @ (c / (values + high))

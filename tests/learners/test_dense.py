@@ -3,20 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.drivers.directions import direction
 from sparseoco.errors import InputError
 from sparseoco.learner import DENSE_BYTES, Learner, bytes_per_column, check_size
 from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.learners.bandit import terms_of
 from tests.oracles import SLOPES, VALUES
-from tests.oracles_dense import ORACLES
+from tests.oracles_dense import DIRECTION, ORACLES
 
 PORTFOLIO = {
     "return": (lambda z, y: -z, lambda z, y: -1.0),
@@ -71,7 +69,7 @@ def learner_of(name: str, loss: str, grid: Any, n: int, **options: Any) -> Learn
 
 
 @pytest.mark.parametrize(("name", "loss", "domain"), CASES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_equals_the_pseudo_code_after_every_row(name: str, loss: str, domain: str, data: st.DataObject) -> None:
     X, y, grid = data.draw(games(name, loss, domain))
@@ -195,11 +193,10 @@ def test_begins_from_weights_in_its_set(name: str) -> None:
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_directions_are_uniform(n: int, flat: bool) -> None:
     """E[v] = 0 and m·E[vvᵀ] is the identity (of the plane): what makes a bandit's gradients right on average."""
-    draw = numba.njit(direction)
     T = 20_000
     V = np.zeros((T, n))
     for t in range(T):
-        draw(5, t, 0, flat, V[t])
+        DIRECTION(5, t, 0, flat, V[t])
     np.testing.assert_allclose(np.linalg.norm(V, axis=1), 1.0, rtol=1e-14)
     m = n - 1 if flat else n
     identity = np.eye(n) - flat / n
@@ -209,10 +206,10 @@ def test_directions_are_uniform(n: int, flat: bool) -> None:
         along = V @ (np.array([1.0, -1.0, *np.zeros(n - 2)]) / np.sqrt(2) if flat else np.eye(n)[0])
         assert (along**4).mean() == pytest.approx(3 / 8, abs=0.02)
     again, others = np.zeros(n), np.zeros((3, n))
-    draw(5, 7, 0, flat, again)
+    DIRECTION(5, 7, 0, flat, again)
     assert (again == V[7]).all()
     for v, key in zip(others, [(6, 7, 0), (5, 8, 0), (5, 7, 1)], strict=True):
-        draw(*key, flat, v)
+        DIRECTION(*key, flat, v)
     assert n - flat == 1 or len(np.unique(np.vstack([again, others]), axis=0)) == 4
 
 

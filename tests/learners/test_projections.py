@@ -1,12 +1,13 @@
 """Projections onto balls and simplices in the norm of a matrix, against other means and SciPy."""
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from sparseoco.compiling import compiled
+from sparseoco.drivers.kernels import SOURCES
 from sparseoco.learners.domains import (
     Numbers,
     onto_ball,
@@ -16,7 +17,8 @@ from sparseoco.learners.domains import (
 )
 from tests.oracles_dense import ball_projection, simplex_projection
 
-KERNELS = {f: numba.njit(f) for f in (onto_ball, onto_ball_in_metric, onto_simplex, onto_simplex_in_metric)}
+FUNCTIONS = (onto_ball, onto_ball_in_metric, onto_simplex, onto_simplex_in_metric)
+KERNELS = {f: compiled(f, [], SOURCES) for f in FUNCTIONS}
 
 
 def numbers(R: float, gamma: float) -> Numbers:
@@ -41,7 +43,7 @@ def problems(draw: st.DrawFn, most: int = 5) -> tuple[np.ndarray, np.ndarray, fl
     return z, (Q * values) @ Q.T, draw(st.sampled_from([0.3, 1.0, 20.0])), draw(st.sampled_from([0.0, 0.2, 0.9]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problem=problems(9))
 def test_ball(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
     z, A, R, gamma = problem
@@ -53,7 +55,7 @@ def test_ball(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
     np.testing.assert_allclose(projected(onto_ball, z, A, R, gamma), ball_projection(z, unit, size), atol=1e-12 * R)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problem=problems())
 def test_simplex(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
     z, A, R, gamma = problem
