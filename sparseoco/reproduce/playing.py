@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from time import perf_counter
+from time import thread_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ class Game(NamedTuple):
 
 
 class Played(NamedTuple):
-    """Means over the rounds so far, (marks, repetitions), each round as it was played; seconds of all of it."""
+    """Means over the rounds so far, (marks, repetitions), each round as it was played; the processor's seconds."""
 
     loss: NDArray[np.float64]
     error: NDArray[np.float64]
@@ -44,7 +44,7 @@ def play(game: Game, method: Method, marks: Sequence[int], repetitions: Sequence
     learner = _learner(game, method, repetitions)
     rows = csr_matrix(game.features)
     loss, error = np.empty((2, len(marks), len(repetitions)))
-    played, begun = 0, perf_counter()
+    played, begun = 0, thread_time()
     for k, mark in enumerate(marks):
         while played < mark:
             first = played % len(game.labels)
@@ -54,11 +54,11 @@ def play(game: Game, method: Method, marks: Sequence[int], repetitions: Sequence
             played += stop - first
         loss[k] = learner.progress.loss_sum / mark
         error[k] = learner.progress.error_count / mark
-    return Played(loss, error, perf_counter() - begun)
+    return Played(loss, error, thread_time() - begun)
 
 
 def seconds_alone(game: Game, method: Method) -> float:
-    """What one run of the method takes, nothing beside it, its loop compiled before: the least of three."""
+    """The processor's seconds for one run of the method, its loop compiled before: the least of three."""
     return min(play(game, method, [game.rounds]).seconds for _ in range(3))
 
 
