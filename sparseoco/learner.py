@@ -1,6 +1,6 @@
 """The one stateful face of the learners: a grid of configurations trained together on one stream of sparse rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +17,10 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
 from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
+from sparseoco.sizes import check_size, column_dtype
 
 FORMAT = 4
 _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
-_DTYPES = ("float32", "float64")
-DENSE_BYTES = 1 << 30
-"""What a column of a learner that keeps d² numbers may take: 11,585 features."""
 
 Block = Columns | DenseColumns
 
@@ -95,7 +93,7 @@ class Learner:
         self.algorithm, self.loss, self.penalty = algorithm, loss, penalty
         self.n_features, self.n_classes = int(n_features), n_classes
         self.n_outputs, response = outputs_of(loss_, n_classes)
-        self.dtype = _dtype(dtype)
+        self.dtype = column_dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
         self._configurations = expand(definition, grid)
         check_size(algorithm, self.n_features)
@@ -400,49 +398,6 @@ class Learner:
         for (members, _), part in zip(self._blocks, parts, strict=True):
             out[members] = part
         return out
-
-
-def bytes_per_column(
-    algorithm: str,
-    n_features: int,
-    dtype: Any,
-    *,
-    loss: str = "logistic",
-    penalty: str = "l1",
-    parameters: Mapping[str, Any] | None = None,
-) -> int:
-    """Bytes of state a column of one configuration (the defaults, where it says nothing), for sizing blocks: slots a
-    coordinate, and its share of the stamps of 16 columns."""
-    penalty_ = find_penalty(penalty)
-    definition = find_algorithm(algorithm).under(penalty_)
-    loss_ = find_loss(loss, portfolio=definition.driver == "dense")
-    rule = definition.rule(loss_, penalty_, definition.configuration(parameters or {}))
-    if isinstance(rule, DenseRule):
-        return int(8 * n_features * (1 + rule.memory(n_features)))
-    return int(n_features * (len(rule.slots) * _dtype(dtype).itemsize + rule.stamped))
-
-
-def check_size(algorithm: str, n_features: int) -> None:
-    """Raises `InputError`, with the figure, where a column of a dense learner is larger than `DENSE_BYTES`."""
-    if find_algorithm(algorithm).driver != "dense":
-        return
-    needed = bytes_per_column(algorithm, n_features, "float64")
-    if needed >= 8 * n_features**2 and needed > DENSE_BYTES:
-        raise InputError(
-            f"{algorithm} keeps d² numbers a column: {n_features:,} features need {needed / 1e9:,.1f} GB, and "
-            f"{DENSE_BYTES / 1e9:,.1f} GB is the limit. Keep fewer features at ingest (--max-features, --min-df), or "
-            "learn on those that a sparse model kept: --features-from MODEL."
-        )
-
-
-def _dtype(dtype: Any) -> np.dtype[Any]:
-    try:
-        result: np.dtype[Any] = np.dtype(dtype)
-    except TypeError:
-        result = np.dtype(object)
-    if result.name not in _DTYPES:
-        raise InputError(f"dtype={dtype!r} must be float32 or float64.")
-    return result
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

@@ -26,7 +26,6 @@ from sparseoco.config import MODELS, Configuration, RunFile, SearchOptions
 from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
 from sparseoco.ingest import ingest
-from sparseoco.learner import check_size
 from sparseoco.learners import find_algorithm
 from sparseoco.manifest import Manifest
 from sparseoco.metrics import SEARCH_TABLES, write_table
@@ -37,6 +36,7 @@ from sparseoco.report import Standing, best_of_each, read_results, standings, wr
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.selection import choose
 from sparseoco.shards import Store
+from sparseoco.sizes import check_size
 from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.warm import Origin, check_origin

@@ -246,7 +246,7 @@ def test_a_lasso_that_selects_features() -> None:
 
 def test_a_dense_learner_on_the_features_that_a_sparse_one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows(), (rows() @ np.random.default_rng(1).normal(size=FEATURES) > 0).astype(int)
-    monkeypatch.setattr("sparseoco.learner.DENSE_BYTES", 8 * 20**2)
+    monkeypatch.setattr("sparseoco.sizes.DENSE_BYTES", 8 * 20**2)
     newton = SparseOnlineClassifier("ons", further={"beta": 0.05})
     with pytest.raises(InputError, match="ons keeps d² numbers a column: 30 features need"):
         newton.fit(X, y)

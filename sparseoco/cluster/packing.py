@@ -18,9 +18,9 @@ from sparseoco.config import Configuration, SearchOptions
 from sparseoco.coordinates import bytes_needed
 from sparseoco.drivers.columns import padded
 from sparseoco.errors import InputError
-from sparseoco.learner import bytes_per_column
 from sparseoco.learners import find_algorithm
 from sparseoco.shards import Store
+from sparseoco.sizes import bytes_per_column
 
 BLOCK_COLUMNS = 64  # wider blocks share no more of a feature's cache lines
 STREAM_COLUMNS = 44  # what the stream itself costs a block, in columns: its time at 16 and at 64 columns, extrapolated

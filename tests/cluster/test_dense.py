@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from sparseoco import learner as learner_module
-from sparseoco import steps
+from sparseoco import sizes, steps
 from sparseoco.cluster import packing
 from sparseoco.cluster.block import NO_FOLD, Block, Place
 from sparseoco.cluster.connect import ClusterOptions, connect
@@ -144,7 +143,7 @@ def test_too_many_features_are_refused_before_anything_runs(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And let through where a model kept few enough of them."""
-    monkeypatch.setattr(learner_module, "DENSE_BYTES", 8 * 20**2)
+    monkeypatch.setattr(sizes, "DENSE_BYTES", 8 * 20**2)
     options = SearchOptions(algorithms={"cl-fobos": {}, "ons": {}}, folds=2)
     for run in (
         lambda: steps.search(store, tmp_path / "run", options, HERE),

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparseoco.errors import InputError
-from sparseoco.learner import DENSE_BYTES, Learner, bytes_per_column, check_size
+from sparseoco.learner import Learner
 from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.learners.bandit import terms_of
+from sparseoco.sizes import DENSE_BYTES, bytes_per_column, check_size
 from tests.oracles import SLOPES, VALUES
 from tests.oracles_dense import DIRECTION, ORACLES
 

@@ -7,8 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from sparseoco.errors import InputError, StorageError
-from sparseoco.learner import Learner, bytes_per_column
+from sparseoco.learner import Learner
 from sparseoco.learners import streaming
+from sparseoco.sizes import bytes_per_column
 from tests.oracles import fobos
 
 
