@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparseoco.drivers.kernels import Kernels, kernels_for
+from sparseoco.drivers.kernels import MEASURE_ABSOLUTE, Kernels, kernels_for
 from sparseoco.drivers.sweeping import Swept
 from sparseoco.learners.definition import START, Rule
 from sparseoco.losses import Loss
@@ -97,7 +97,10 @@ class Columns(Swept):
             start = stop
 
     def _measure_level(self) -> None:
-        self.level[: self.columns] = self._sizes()[0]
+        level = np.zeros(self.columns)
+        for _, _, weights in self.sweep():
+            MEASURE_ABSOLUTE(weights, level)
+        self.level[: self.columns] = level
 
     def _learn(self, rows: Rows, labels: np.ndarray, told: np.ndarray | None) -> None:
         learn = self.kernels.learn if told is None else self.kernels.learn_telling

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sparseoco.compiling import compiled
 from sparseoco.drivers import outputs as responses
 from sparseoco.drivers import settling, stream
-from sparseoco.drivers.tally import measure, tally
+from sparseoco.drivers.tally import measure, measure_absolute, tally
 from sparseoco.drivers.tuples import LOAD, STORE
 from sparseoco.learners.definition import Rule
 from sparseoco.losses import Loss
@@ -117,6 +117,7 @@ def _bound(function: Callable[..., Any], key: list[str]) -> Callable[..., Any]:
 
 TALLY = _bound(tally, [])
 MEASURE = _bound(measure, [])
+MEASURE_ABSOLUTE = _bound(measure_absolute, [])
 
 
 def _name(function: Callable[..., Any]) -> str:

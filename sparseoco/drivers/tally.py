@@ -19,6 +19,14 @@ def tally(weights, bins, out):
     out += counts
 
 
+def measure_absolute(weights, absolute):
+    """`measure` of `absolute` alone, the same bits: what a learner that adds R̄(T) up needs every K rounds."""
+    for feature in range(weights.shape[0]):
+        row = weights[feature]
+        for column in range(absolute.shape[0]):
+            absolute[column] += abs(float(row[column]))
+
+
 def measure(weights, absolute, squares, norms):
     """Add to float64 `absolute` Σ_j |w_j| and to `squares` Σ_j w_j², (columns,), and to `norms` Σ_j ‖w_j‖₂, (groups,).
 
