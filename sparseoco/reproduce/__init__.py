@@ -4,9 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sparseoco.reproduce.cl_fobos import reproduce_cl_fobos
 from sparseoco.reproduce.onseg import reproduce_onseg
 
-__all__ = ["PAPERS", "Paper", "reproduce_onseg"]
+__all__ = ["PAPERS", "Paper", "reproduce_cl_fobos", "reproduce_onseg"]
 
 
 class Paper(NamedTuple):
@@ -20,6 +21,7 @@ class Paper(NamedTuple):
 
 
 PAPERS: Final = {
+    "cl-fobos": Paper("Togari and Yamashita 2016, §5", reproduce_cl_fobos),
     "onseg": Paper("Liu et al. 2019, §4", reproduce_onseg),
 }
 """By the name of the paper's method."""
