@@ -1,9 +1,5 @@
 """The experiments of Liu et al. (2019), §4: files of data → tables, a page, and which of the paper's claims hold."""
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,14 +7,14 @@ from sparseoco import __version__
 from sparseoco.commit import commit_bytes, commit_json, digest_file, owned
 from sparseoco.errors import InputError
 from sparseoco.metrics import write_table
+from sparseoco.reproduce.cells import Progress, run_cells
 from sparseoco.reproduce.claims import weigh
 from sparseoco.reproduce.page import render
-from sparseoco.reproduce.portfolios import PANELS, read_panel, run_panel
+from sparseoco.reproduce.portfolios import PANELS, cell_of, read_panel
 from sparseoco.reproduce.problems import SOURCES, find_file, read_problem
 from sparseoco.reproduce.records import TABLES, Records
-from sparseoco.reproduce.supervised import describe, jobs_of, time_methods
+from sparseoco.reproduce.supervised import cells_of, describe, time_methods
 
-Progress = Callable[[str, int, int], None]
 REPETITIONS: Final = 20
 DRAWS: Final = 100
 
@@ -35,7 +31,8 @@ def reproduce_onseg(
 
     `data` has the files of `problems.SOURCES` and `portfolios.PANELS`, or folders of them. `repetitions` are runs of
     a bandit on a data set, `draws` those of stocks. Equal files and numbers give equal bytes, but for seconds,
-    which stand in `timings.parquet` and on the page.
+    which stand in `timings.parquet` and on the page. What is done stays in OUT/cells, and a run that was killed goes on
+    from there.
 
     Raises `InputError` where none of the files is there, or one holds something else.
     """
@@ -55,10 +52,9 @@ def reproduce_onseg(
     records: Records = {name: [] for name in TABLES}
     with owned(out):
         records["experiments"] = [describe(*of) for of in problems]
-        jobs = [job for of in problems for job in jobs_of(*of, repetitions)]
-        jobs += [partial(run_panel, panel, draws) for panel in panels]
-        for done, more in enumerate(_side_by_side(jobs), start=1):
-            progress("play", done, len(jobs))
+        cells = [cell for of in problems for cell in cells_of(*of, repetitions)]
+        cells += [cell_of(panel, draws) for panel in panels]
+        for more in run_cells(out / "cells", "play", cells, progress):
             for name, rows in more.items():
                 records[name] += rows
         for done, (problem, standardised) in enumerate(problems, start=1):
@@ -80,13 +76,3 @@ def reproduce_onseg(
         page = out / "onseg.html"
         commit_bytes(page, render(records, inputs).encode())
     return page
-
-
-def _side_by_side(jobs: Sequence[Callable[[], Records]]) -> Iterator[Records]:
-    """What the jobs give, in their order, a thread a processor."""
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="reproduce")
-    try:
-        futures = [pool.submit(job) for job in jobs]
-        yield from (future.result() for future in futures)
-    finally:
-        pool.shutdown(cancel_futures=True)

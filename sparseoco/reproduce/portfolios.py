@@ -4,16 +4,20 @@ A round's loss is f_t(x) = −⟨x, z_t⟩, z_t the returns (price over the pric
 portfolio, on the simplex: so much of the paper's ‖x‖₁ = 1 as needs nobody to sell what they do not own.
 """
 
+import hashlib
 import math
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco import __version__
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import terms_of
+from sparseoco.reproduce.cells import Cell
 from sparseoco.reproduce.playing import Game, Method, play, spread
 from sparseoco.reproduce.problems import even_marks, theorem_as_printed
 from sparseoco.reproduce.records import Records, Row
@@ -87,6 +91,13 @@ def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
     if count <= STOCKS:
         return np.arange(count)
     return np.sort(np.random.Generator(np.random.PCG64([draw, count])).permutation(count)[:STOCKS])
+
+
+def cell_of(panel: Panel, draws: int) -> Cell:
+    """All draws of a panel."""
+    rows = hashlib.sha256(panel.returns.tobytes()).hexdigest()
+    key = {"sparseoco": __version__, "what": "onseg", "panel": panel.name, "rows": rows, "draws": draws}
+    return Cell(key, partial(run_panel, panel, draws))
 
 
 def run_panel(panel: Panel, draws: int) -> Records:

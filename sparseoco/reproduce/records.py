@@ -108,10 +108,7 @@ TIMINGS: Final = pa.schema(
         ("standardised", pa.bool_()),
         ("method", pa.string()),
         ("rounds", pa.int64()),
-        (
-            "seconds",
-            pa.float64(),
-        ),  # one run of so many, nothing beside it, its loop compiled before: the least of three
+        ("seconds", pa.float64()),  # the processor's, for one run of so many: the least of three
     ]
 )
 TABLES: Final = {

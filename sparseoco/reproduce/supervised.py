@@ -1,5 +1,6 @@
 """Regression and classification of §4: OGD and ONS, which see gradients, beside OGDEG and ONSEG, which see losses."""
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -9,9 +10,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco import __version__
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import terms_of
 from sparseoco.learners.ons import numbers_of_ons
+from sparseoco.reproduce.cells import Cell
 from sparseoco.reproduce.playing import Game, Method, play, seconds_alone, spread, standard_error
 from sparseoco.reproduce.problems import D, Problem, best_fixed, even_marks, theorem_as_printed
 from sparseoco.reproduce.records import Records, Row
@@ -26,10 +29,15 @@ TIMED: Final = 100_000
 """Rounds that are timed, at most."""
 
 
-def jobs_of(problem: Problem, standardised: bool, repetitions: int) -> list[Callable[[], Records]]:
-    """What there is to run on one data set, a method a job."""
+def cells_of(problem: Problem, standardised: bool, repetitions: int) -> list[Cell]:
+    """What there is to run on one data set, a method a cell."""
     keys = {"experiment": problem.source.name, "standardised": standardised}
-    return [partial(_run, problem, keys, choose, repetitions) for choose in _METHODS]
+    rows = hashlib.sha256(problem.features.tobytes() + problem.labels.tobytes()).hexdigest()
+    own = {"sparseoco": __version__, "what": "onseg", "rows": rows, "repetitions": repetitions, "trials": TRIALS} | keys
+    return [
+        Cell(own | {"method": choose.__name__}, partial(_run, problem, keys, choose, repetitions))
+        for choose in _METHODS
+    ]
 
 
 def _run(problem: Problem, keys: Row, choose: "_Choose", repetitions: int) -> Records:
