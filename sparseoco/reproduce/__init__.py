@@ -21,7 +21,7 @@ class Paper(NamedTuple):
 
 
 PAPERS: Final = {
-    "cl-fobos": Paper("Togari and Yamashita 2016, §5", reproduce_cl_fobos),
     "onseg": Paper("Liu et al. 2019, §4", reproduce_onseg),
+    "cl-fobos": Paper("Togari and Yamashita 2016, §5", reproduce_cl_fobos),
 }
 """By the name of the paper's method."""
