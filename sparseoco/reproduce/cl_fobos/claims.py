@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final
 
 from sparseoco.report.wording import percent
-from sparseoco.reproduce.cl_fobos.published import CL_FOBOS, METHODS, SNAPSHOTS, TABLES, WATCHED
+from sparseoco.reproduce.cl_fobos.published import CL_FOBOS, METHODS, OTHERS, SNAPSHOTS, TABLES, WATCHED
 from sparseoco.reproduce.claims import IN_PART, claimed, mean_and_error
 from sparseoco.reproduce.records import Records, Row
 
@@ -18,7 +18,7 @@ LAZY: Final = [method.name for method in METHODS[:-1]]
 
 def weigh(records: Records) -> list[Row]:
     """Rows of `records.CLAIMS`, from the other tables; those of running times are `weigh_time`'s."""
-    return [
+    found = [
         *_printed(records, "objective", "R̄(T) is as printed, to within 0.02."),
         *_printed(records, "right", "Rates of right estimations are as printed, to within 0.02."),
         *_rates(records),
@@ -28,6 +28,8 @@ def weigh(records: Records) -> list[Row]:
         *_sparseness(records),
         *_snapshots(records),
     ]
+    claims = list(dict.fromkeys(row["claim"] for row in found))
+    return sorted(found, key=lambda row: claims.index(row["claim"]))
 
 
 def weigh_time(records: Records) -> list[Row]:
@@ -58,7 +60,8 @@ def _listed(values: dict[str, float], digits: int) -> str:
 
 def _printed(records: Records, measure: str, claim: str) -> list[Row]:
     found = []
-    for suffix, what in (("", ""), ("_all_words", ", all words, the paper's α₀")):
+    variants = {f"_{name}": f", {words}, the paper's α₀" for name, words in OTHERS.items()}
+    for suffix, what in ({"": ""} | variants).items():
         for number, lam in enumerate(TABLES, start=1):
             rows = _by_method(records, lam).values()
             pairs = [(row["method"], row[measure + suffix], row[f"paper_{measure}"]) for row in rows]
@@ -162,6 +165,14 @@ def _sparseness(records: Records) -> list[Row]:
     return found
 
 
+def _signed(number: int) -> str:
+    return str(number).replace("-", "−")
+
+
+def _fewer(mean: float, error: float) -> str:
+    return f"{mean:.1f} ± {error:.1f} fewer".replace("-", "−")
+
+
 def _snapshots(records: Records) -> list[Row]:
     """Whether the step from x_{K·m − 1} to x_{K·m} costs right estimations; means of repetitions, with their error."""
     found = []
@@ -176,14 +187,16 @@ def _snapshots(records: Records) -> list[Row]:
             lost[name] = mean_and_error([a - b for a, b in zip(counts[before], counts[before + 1], strict=True)])
         lazy, own = (lost[of.method.name] for of in WATCHED[:2])
         where = f"x_{before} to x_{before + 1}"
-        here = "L-FOBOS {:.1f} ± {:.1f} fewer, CL-FOBOS {:.1f} ± {:.1f} fewer".format(*lazy, *own).replace("-", "−")
+        here = f"L-FOBOS {_fewer(*lazy)}, CL-FOBOS {_fewer(*own)}"
         claim = "After its lazy evaluation L-FOBOS has fewer right estimations."
         printed = [
             numbers[seen.index(before)][1] - numbers[seen.index(before) + 1][1] for numbers in SNAPSHOTS.values()
         ]
         paper = "Table 7: 113, 25, 8 fewer of 4,465"
         falls = None if abs(lazy[0]) <= 2 * lazy[1] else lazy[0] > 0
-        found.append(claimed(claim, paper, where, f"{here}; printed {printed[0]} and {printed[1]}", falls))
+        found.append(
+            claimed(claim, paper, where, f"{here}; printed {_signed(printed[0])} and {_signed(printed[1])}", falls)
+        )
         claim = "CL-FOBOS is not set back in the same rounds, or less."
         found.append(_row(claim, "Table 7: −5, −2, 3 fewer", where, here, _share([own[0] < lazy[0]])))
     return found

@@ -15,6 +15,7 @@ from sparseoco.reproduce.cl_fobos import published
 from sparseoco.reproduce.cl_fobos.claims import weigh
 from sparseoco.reproduce.cl_fobos.gathering import gather
 from sparseoco.reproduce.cl_fobos.page import render
+from sparseoco.reproduce.cl_fobos.published import OTHERS
 from sparseoco.reproduce.cl_fobos.records import TABLES
 from sparseoco.reproduce.cl_fobos.runs import Draw
 from sparseoco.reproduce.problems import find_file
@@ -57,11 +58,12 @@ def reproduce_cl_fobos(
     with owned(out):
         options = TextOptions(format="svmlight", duplicates="all")
         draws = _draws(path, out / "examples", options, ("-1", "1"), repetitions, rounds, progress)
-        wide = []
+        others: dict[str, list[Draw]] = {}
         if text is not None:
             options = TextOptions(format="jsonl", ngram_range=(1, 2), duplicates="all")
             wide = _draws(text, out / "text", options, ("negative", "positive"), TEXT_REPETITIONS, rounds, progress)
-        records = gather(draws, wide, out / "cells", progress)
+            others = dict(zip(OTHERS, (wide, [draw.presence() for draw in wide]), strict=True))
+        records = gather(draws, others, out / "cells", progress)
         records["claims"] = weigh(records)
         for name, schema in TABLES.items():
             write_table(out / f"{name}.parquet", records[name], schema)
@@ -70,7 +72,7 @@ def reproduce_cl_fobos(
             "repetitions": repetitions,
             "rounds": rounds,
             "files": {of.name: digest_file(of) for of in (path, text) if of is not None},
-            **_sizes(draws, wide),
+            **_sizes(draws[0], *others.values()),
         }
         commit_json(out / "inputs.json", inputs)
         page = out / "cl-fobos.html"
@@ -101,12 +103,13 @@ def _draws(
     return [Draw(features, labels, digest_file(path), k, rounds) for k in range(repetitions)]
 
 
-def _sizes(draws: list[Draw], wide: list[Draw]) -> dict[str, Any]:
-    features, more = draws[0].features, wide[0].features if wide else None
+def _sizes(own: Draw, *others: list[Draw]) -> dict[str, Any]:
+    features, more = own.features, others[0][0].features if others else None
     return {
         "examples": features.shape[0],
         "features": features.shape[1],
         "nonzeros_an_example": features.nnz / features.shape[0],
+        "largest_count": int(features.max()),
         "all_words": None if more is None else more.shape[1],
         "all_words_an_example": None if more is None else more.nnz / more.shape[0],
     }

@@ -14,7 +14,6 @@ STYLE: Final = dict(zip((method.name for method in METHODS), (COLOURS[0], COLOUR
 }
 """A colour a method; any other K is `LAZY_COLOUR`."""
 LAZY_COLOUR: Final = COLOURS[0]
-HEIGHT: Final = 330
 
 
 def colour_of(method: str) -> str:
@@ -38,13 +37,18 @@ def trade_figure(results: Sequence[Row], seconds: dict[str, float]) -> go.Figure
                 legendgroup=name,
                 showlegend=whose == "here",
                 mode="markers",
-                marker={"color": colour_of(name), "size": 10, "symbol": symbol, "line": {"width": 2}},
+                marker={
+                    "color": colour_of(name),
+                    "size": 10,
+                    "symbol": symbol,
+                    "line": {"width": 2, "color": colour_of(name)},
+                },
                 hovertemplate=f"<b>{name}</b>, {whose}<br>%{{y:.4f}} in %{{x:.3f}} s<extra></extra>",
             )
     axes(figure, "seconds (log scale); hollow: the paper's", "R̄(T)")
-    ticks = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5]
+    ticks = [0.001, 0.01, 0.1, 1, 10]
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
-    return figure.update_layout(height=HEIGHT)
+    return figure
 
 
 def steps_figure(search: Sequence[Row]) -> go.Figure:
@@ -73,7 +77,7 @@ def steps_figure(search: Sequence[Row]) -> go.Figure:
     axes(figure, "α₀ (log scale)", "R̄(T)")
     figure.update_xaxes(type="log", tickvals=[0.005, 0.01, 0.03, 0.1, 0.3, 1], range=[-2.35, 0.05])
     figure.update_yaxes(range=[low - 0.03, low + 0.4])
-    return figure.update_layout(height=HEIGHT)
+    return figure
 
 
 def nonzeros_figure(rows: Sequence[Row]) -> go.Figure:
@@ -91,7 +95,7 @@ def nonzeros_figure(rows: Sequence[Row]) -> go.Figure:
         )
     axes(figure, "rounds", "weights that are not 0, %")
     figure.update_yaxes(rangemode="tozero")
-    return figure.update_layout(height=HEIGHT)
+    return figure
 
 
 def snapshots_figure(rows: Sequence[Row], examples: int) -> go.Figure:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sparseoco.reproduce.cells import Cell, Progress, run_cells
 from sparseoco.reproduce.cl_fobos import published, runs
-from sparseoco.reproduce.cl_fobos.published import METHODS, STEPS, TABLES, WATCHED, Method
+from sparseoco.reproduce.cl_fobos.published import METHODS, OTHERS, OWN, STEPS, TABLES, WATCHED, Method
 from sparseoco.reproduce.cl_fobos.records import TABLES as SCHEMAS
 from sparseoco.reproduce.cl_fobos.runs import Choice, Draw
 from sparseoco.reproduce.claims import mean_and_error
@@ -21,10 +21,10 @@ ORDER = [(method, lam) for lam in TABLES for method in METHODS]
 """Rows of Tables 1 to 6."""
 
 
-def gather(draws: list[Draw], wide: list[Draw], cells: Path, progress: Progress) -> Records:
+def gather(draws: list[Draw], others: dict[str, list[Draw]], cells: Path, progress: Progress) -> Records:
     """Run what has not run before, and give the rows of all tables but the claims.
 
-    `draws` are data sets of the most frequent words, `wide` those of all words, if there are any.
+    `draws` are the data sets; `others`, by a name of `published.OTHERS`, are run with the paper's steps alone.
     """
 
     def run(step: str, of: Sequence[Cell], threads: int | None = None) -> list[Any]:
@@ -35,11 +35,11 @@ def gather(draws: list[Draw], wide: list[Draw], cells: Path, progress: Progress)
     here = [(method, lam, STEPS[int(np.argmin(means[method, lam]))]) for method, lam in ORDER]
     paper = [(method, lam, TABLES[lam][METHODS.index(method)].eta0) for method, lam in ORDER]
     for eta0_of, words, choices, of in (
-        ("here", "most frequent", here, draws),
-        ("paper", "most frequent", paper, draws),
-        ("paper", "all", paper, wide),
+        ("here", OWN, here, draws),
+        ("paper", OWN, paper, draws),
+        *(("paper", words, paper, more) for words, more in others.items()),
     ):
-        found = run(f"{eta0_of}, {words}", [runs.chosen_cell(draw, choices) for draw in of])
+        found = run(words, [runs.chosen_cell(draw, choices) for draw in of])
         records["runs"] += [
             {
                 "lam": lam,
@@ -90,7 +90,7 @@ def _search(draws: list[Draw], run: Run, records: Records) -> dict[tuple[Method,
 def _result(rows: list[Row], of: tuple[Method, float], searched: float) -> Row:
     method, lam = of
 
-    def column(name: str, eta0_of: str = "here", words: str = "most frequent") -> list[float]:
+    def column(name: str, eta0_of: str = "here", words: str = OWN) -> list[float]:
         keys = {"method": method.name, "lam": lam, "eta0_of": eta0_of, "words": words}
         return [row[name] for row in rows if all(row[key] == value for key, value in keys.items())]
 
@@ -107,10 +107,9 @@ def _result(rows: list[Row], of: tuple[Method, float], searched: float) -> Row:
         **means,
         "objective_error": mean_and_error(column("objective"))[1],
         "right_error": mean_and_error(column("right"))[1],
-        "objective_at_paper_eta0": at_paper_eta0("objective", "most frequent"),
-        "right_at_paper_eta0": at_paper_eta0("right", "most frequent"),
-        "objective_all_words": at_paper_eta0("objective", "all"),
-        "right_all_words": at_paper_eta0("right", "all"),
+        "objective_at_paper_eta0": at_paper_eta0("objective", OWN),
+        "right_at_paper_eta0": at_paper_eta0("right", OWN),
+        **{f"{name}_{suffix}": at_paper_eta0(name, suffix) for suffix in OTHERS for name in ("objective", "right")},
         "paper_eta0": printed.eta0,
         "paper_seconds": printed.seconds,
         "paper_objective": printed.objective,

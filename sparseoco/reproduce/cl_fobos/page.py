@@ -12,7 +12,7 @@ from sparseoco.reproduce.cl_fobos.figures import (
     steps_figure,
     trade_figure,
 )
-from sparseoco.reproduce.cl_fobos.published import EXAMPLES, SNAPSHOTS, STEPS, TABLES, WATCHED
+from sparseoco.reproduce.cl_fobos.published import EXAMPLES, OTHERS, SNAPSHOTS, STEPS, TABLES, WATCHED
 from sparseoco.reproduce.page import context_of
 from sparseoco.reproduce.records import Records, Row
 
@@ -50,6 +50,8 @@ def render(records: Records, inputs: dict[str, Any]) -> str:
         "plots": [p for s in sections for p in (s.trade, s.steps)] + [*nonzeros, snapshots],
         "colour_of": colour_of,
         "watched": WATCHED,
+        "word_of": word_of,
+        "others": OTHERS if inputs["all_words"] else {},
         "plotly": plotly_script(),
     }
     return environment("sparseoco.reproduce").get_template("cl_fobos.html.j2").render(context)

@@ -9,6 +9,11 @@ REPETITIONS: Final = 10
 EXAMPLES: Final = 4465
 FEATURES: Final = 332_440
 
+OWN: Final = "most_frequent"
+"""The words of the examples that all is run on."""
+OTHERS: Final = {"all_counts": "all words", "all_presence": "all words, presence alone"}
+"""Those that the paper's steps are tried on too, to see what R̄(T) comes from."""
+
 
 class Method(NamedTuple):
     """A row of Tables 1 to 6."""

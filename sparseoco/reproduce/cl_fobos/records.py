@@ -21,7 +21,7 @@ RUNS: Final = pa.schema(
         ("method", pa.string()),
         ("eta0", pa.float64()),
         ("eta0_of", pa.string()),  # here, or paper
-        ("words", pa.string()),  # of the examples: most frequent, or all
+        ("words", pa.string()),  # of the examples: most_frequent, or a name of published.OTHERS
         ("repetition", pa.int32()),
         ("objective", pa.float64()),  # R̄(T), float64 columns
         ("loss", pa.float64()),  # its part Σ f_t(x_t)/T
@@ -44,8 +44,10 @@ RESULTS: Final = pa.schema(
         ("nonzeros", pa.float64()),
         ("objective_at_paper_eta0", pa.float64()),
         ("right_at_paper_eta0", pa.float64()),
-        ("objective_all_words", pa.float64()),  # at the paper's α₀; null where the text is not there
-        ("right_all_words", pa.float64()),
+        ("objective_all_counts", pa.float64()),  # at the paper's α₀; null where the text is not there
+        ("right_all_counts", pa.float64()),
+        ("objective_all_presence", pa.float64()),
+        ("right_all_presence", pa.float64()),
         ("paper_eta0", pa.float64()),
         ("paper_seconds", pa.float64()),
         ("paper_objective", pa.float64()),

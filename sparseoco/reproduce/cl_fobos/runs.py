@@ -42,6 +42,12 @@ class Draw(NamedTuple):
             "rounds": self.rounds,
         }
 
+    def presence(self) -> "Draw":
+        """The same with 1 for every count."""
+        features = self.features.copy()
+        features.data[:] = 1
+        return self._replace(features=features, digest=f"{self.digest}, presence")
+
     def order(self) -> NDArray[np.int64]:
         """Which example every round has, with replacement."""
         generator = np.random.Generator(np.random.PCG64([self.repetition, self.rounds]))
@@ -86,24 +92,30 @@ def search_cell(draw: Draw, method: Method) -> Cell:
 def chosen_cell(draw: Draw, choices: Sequence[Choice]) -> Cell:
     """How each choice does, in float64."""
 
+    def ends(method: Method, grid: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        learner = draw.learner(method, grid, objective=True)
+        told = np.empty((draw.rounds, len(grid), 1))
+        draw.learn([learner], told)
+        learner.mark()
+        margins = told[:, :, 0]
+        signs = 2.0 * draw.labels[draw.order()] - 1.0
+        columns = {
+            "objective": learner.history.objective[-1],
+            "loss": learner.history.progressive_loss[-1],
+            "right": np.mean(signs[:, None] * margins > 0, axis=0),
+            "undecided": np.mean(margins == 0, axis=0),
+            "nonzeros": learner.nonzeros(),
+        }
+        lists = (values.tolist() for values in columns.values())
+        return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+
     def run() -> Any:
-        found: list[Any] = []
-        truth = 2.0 * draw.labels[draw.order()] - 1.0
-        for method, lam, eta0 in choices:
-            learner = draw.learner(method, [method.parameters(lam, eta0)], objective=True)
-            told = np.empty((draw.rounds, 1, 1))
-            draw.learn([learner], told)
-            learner.mark()
-            found.append(
-                {
-                    "objective": float(learner.history.objective[-1, 0]),
-                    "loss": float(learner.history.progressive_loss[-1, 0]),
-                    "right": float(np.mean(truth * told[:, 0, 0] > 0)),
-                    "undecided": float(np.mean(told[:, 0, 0] == 0)),
-                    "nonzeros": int(learner.nonzeros()[0]),
-                }
-            )
-        return found
+        found: dict[Choice, dict[str, Any]] = {}
+        for method in dict.fromkeys(choice[0] for choice in choices):
+            own = [choice for choice in choices if choice[0] == method]
+            grid = [method.parameters(lam, eta0) for _, lam, eta0 in own]
+            found |= dict(zip(own, ends(method, grid), strict=True))
+        return [found[choice] for choice in choices]
 
     return Cell({"what": "cl-fobos chosen", "choices": [_plain(choice) for choice in choices]} | draw.key, run)
 
