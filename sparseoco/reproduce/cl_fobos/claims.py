@@ -55,7 +55,7 @@ def _row(claim: str, paper: str, where: str, here: str, verdict: str) -> Row:
 
 
 def _listed(values: dict[str, float], digits: int) -> str:
-    return ", ".join(f"{name} {value:.{digits}f}" for name, value in values.items())
+    return "; ".join(f"{name}: {value:.{digits}f}" for name, value in values.items())
 
 
 def _printed(records: Records, measure: str, claim: str) -> list[Row]:
@@ -231,6 +231,6 @@ def _outperformed(records: Records) -> list[Row]:
         rows, seconds = _by_method(records, lam), _seconds(records, lam, "seconds")
         ours = rows[CL_FOBOS.name]["objective"], seconds[CL_FOBOS.name]
         better = [rows[name]["objective"] < ours[0] and seconds[name] < ours[1] for name in LAZY]
-        here = "; ".join(f"{name} {rows[name]['objective']:.4f} in {seconds[name]:.3f} s" for name in rows)
+        here = "; ".join(f"{name}: {rows[name]['objective']:.4f} in {seconds[name]:.3f} s" for name in rows)
         found.append(_row(claim, "Tables 1 to 3, Figure 1", word_of(lam), here, "no" if any(better) else "yes"))
     return found
