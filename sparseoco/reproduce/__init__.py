@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 
 from sparseoco.reproduce.cl_fobos import reproduce_cl_fobos
 from sparseoco.reproduce.onseg import reproduce_onseg
+from sparseoco.reproduce.truncation import reproduce_sgft, reproduce_stda
 
-__all__ = ["PAPERS", "Paper", "reproduce_cl_fobos", "reproduce_onseg"]
+__all__ = ["PAPERS", "Paper", "reproduce_cl_fobos", "reproduce_onseg", "reproduce_sgft", "reproduce_stda"]
 
 
 class Paper(NamedTuple):
@@ -22,6 +23,8 @@ class Paper(NamedTuple):
 
 PAPERS: Final = {
     "onseg": Paper("Liu et al. 2019, §4", reproduce_onseg),
+    "stda": Paper("Oiwa et al. 2012, §V", reproduce_stda),
+    "sgft": Paper("Oiwa et al. 2011, §5", reproduce_sgft),
     "cl-fobos": Paper("Togari and Yamashita 2016, §5", reproduce_cl_fobos),
 }
 """By the name of the paper's method."""

@@ -1,0 +1,206 @@
+"""Files of data → tables, a page, and which of the claims of 2012 (STDA) or 2011 (SGFT) hold."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from sparseoco import __version__
+from sparseoco.commit import commit_bytes, commit_json, digest_file, owned
+from sparseoco.errors import InputError
+from sparseoco.metrics import write_table
+from sparseoco.reproduce.cells import Progress, run_cells
+from sparseoco.reproduce.records import Records, Row
+from sparseoco.reproduce.truncation import features
+from sparseoco.reproduce.truncation.claims import SPARSEST, weigh_sgft, weigh_stda
+from sparseoco.reproduce.truncation.documents import PRINTED, SOURCES, Documents, Source, files_of, make
+from sparseoco.reproduce.truncation.page import render
+from sparseoco.reproduce.truncation.published import (
+    SGFT_METHODS,
+    SGFT_SHEETS,
+    STDA_METHODS,
+    STDA_SHEETS,
+    Method,
+    Sheet,
+)
+from sparseoco.reproduce.truncation.records import STDA_TABLES, TABLES
+from sparseoco.reproduce.truncation.validation import (
+    PASSES,
+    STRENGTHS,
+    Trial,
+    cells_of,
+    check_folds,
+    held_out,
+    path,
+    results,
+)
+
+
+class Experiment(NamedTuple):
+    """What a paper runs: its name here, sets, methods, printed tables, tables to write, what it says they show."""
+
+    name: str
+    sources: tuple[Source, ...]
+    methods: tuple[Method, ...]
+    sheets: tuple[Sheet, ...]
+    schemas: dict[str, pa.Schema]
+    weigh: Callable[[Records], list[Row]]
+
+
+def _named(*names: str) -> tuple[Source, ...]:
+    return tuple(source for source in SOURCES if source.name in names)
+
+
+STDA: Final = Experiment(
+    "stda",
+    _named("books", "dvd", "books-text", "dvd-text", "ob-2-1", "sb-2-1"),
+    STDA_METHODS,
+    STDA_SHEETS,
+    STDA_TABLES,
+    weigh_stda,
+)
+SGFT: Final = Experiment(
+    "sgft",
+    _named("books", "dvd", "ob-2-1", "sb-2-1", "ob-8-1", "sb-8-1", "reut20"),
+    SGFT_METHODS,
+    SGFT_SHEETS,
+    TABLES,
+    weigh_sgft,
+)
+
+
+def reproduce_stda(
+    data: Path, out: Path, *, passes: int = PASSES, progress: Progress = lambda step, done, total: None
+) -> Path:
+    """Run Tables III to V and Figure 2 of Oiwa et al. (2012) and write OUT/*.parquet, OUT/inputs.json and
+    OUT/stda.html; returns the page.
+
+    `data` has books.svmlight.gz and dvd.svmlight.gz (counts, with feature_names.tsv), books.jsonl.gz and dvd.jsonl.gz
+    (reviews labelled negative and positive) and 20news-bydate.jsonl.gz, or folders of them; what is missing is left
+    out. What is done stays in OUT/cells, and a run that was killed goes on from there. Equal files give equal bytes,
+    but for seconds, which stand in `timings.parquet` and on the page.
+
+    Raises `InputError` where none of the files is there, or one holds something else.
+    """
+    return _run(STDA, data, out, passes, progress)
+
+
+def reproduce_sgft(
+    data: Path, out: Path, *, passes: int = PASSES, progress: Progress = lambda step, done, total: None
+) -> Path:
+    """Run Tables 3 and 4 of Oiwa et al. (2011) and write OUT/*.parquet, OUT/inputs.json and OUT/sgft.html; returns
+    the page. `reproduce_stda` says what of files, cells and bytes; `data` has reuters21578.jsonl.gz too."""
+    return _run(SGFT, data, out, passes, progress)
+
+
+def _run(experiment: Experiment, data: Path, out: Path, passes: int, progress: Progress) -> Path:
+    if passes < 1:
+        raise InputError(f"passes={passes} must be at least 1.")
+    files = files_of(data, experiment.sources)
+    sources = [source for source in experiment.sources if files[source.file] is not None]
+    if not sources:
+        wanted = dict.fromkeys(source.file for source in experiment.sources)
+        raise InputError(f"{data} has none of the files of the experiments: {', '.join(wanted)}.")
+    records: Records = {name: [] for name in experiment.schemas}
+    with owned(out):
+        for done, source in enumerate(sources, start=1):
+            documents = make(source, files, out / "stores")
+            progress("read", done, len(sources))
+            _add(records, _set(experiment, source, documents, passes, out / "cells", progress))
+        records["claims"] = experiment.weigh(records)
+        for name, schema in experiment.schemas.items():
+            write_table(out / f"{name}.parquet", records[name], schema)
+        inputs: dict[str, Any] = {
+            "sparseoco": __version__,
+            "passes": passes,
+            "files": {name: digest_file(found) for name, found in files.items() if found is not None},
+            "missing": [source.title for source in experiment.sources if source not in sources],
+        }
+        commit_json(out / "inputs.json", inputs)
+        page = out / f"{experiment.name}.html"
+        commit_bytes(page, render(experiment.name, experiment.sheets, records, inputs).encode())
+    return page
+
+
+def _set(
+    experiment: Experiment, source: Source, documents: Documents, passes: int, folder: Path, progress: Progress
+) -> Records:
+    """All rows of one set."""
+    check_folds(source.title, documents)
+    trials = [Trial(source.name, documents, method, passes) for method in experiment.methods]
+    cells = [cell for trial in trials for cell in cells_of(trial)]
+    found = list(run_cells(folder, source.title, cells, progress))
+    each = len(held_out())
+    parts = [found[k * each : (k + 1) * each] for k in range(len(trials))]
+    records: Records = {"sets": [_describe(source, documents)], "folds": [], "results": [], "paths": [], "timings": []}
+    for trial, own in zip(trials, parts, strict=True):
+        keys = {"set": source.name, "method": trial.method.name}
+        records["paths"] += [keys | row for row in path(trial, own)]
+        for rule, rows in results(trial, own):
+            records["folds"] += [keys | {"rule": rule} | row for row in rows]
+            records["results"] += _beside(experiment.sheets, source, keys | {"rule": rule}, rows)
+        seconds = sum(part["seconds"] for part in own)
+        records["timings"].append(keys | {"trainings": each, "columns": STRENGTHS, "seconds": seconds})
+    if "features" in experiment.schemas:
+        _add(records, _features(trials, records["folds"], folder, progress))
+    return records
+
+
+def _features(trials: Sequence[Trial], folds: Sequence[Row], folder: Path, progress: Progress) -> Records:
+    """Table V and Figure 2, by the λ that was chosen for the fold that is left out."""
+    by_name = {trial.method.name: trial for trial in trials}
+    pair = (by_name[features.PAIR[0]], by_name[features.PAIR[1]])
+    (fold,) = features.LEFT_OUT
+    lams = {row["method"]: row["lam"] for row in folds if (row["fold"], row["rule"]) == (fold, SPARSEST)}
+    key = cells_of(pair[0])[0].key
+    cell = features.cell_of(pair, (lams[features.PAIR[0]], lams[features.PAIR[1]]), dict(key))
+    (found,) = run_cells(folder, "features", [cell], progress)
+    rows: Records = found
+    return rows
+
+
+def _describe(source: Source, documents: Documents) -> Row:
+    printed = PRINTED[source.paper]
+    return {
+        "set": source.name,
+        "title": source.title,
+        "paper_set": source.paper,
+        "documents": documents.rows.shape[0],
+        "features": documents.rows.shape[1],
+        "classes": len(documents.classes),
+        "nonzeros": documents.rows.nnz,
+        "paper_documents": printed[0],
+        "paper_features": printed[1],
+        "differs": source.passage,
+    }
+
+
+def _beside(sheets: Sequence[Sheet], source: Source, keys: Row, rows: Sequence[Row]) -> list[Row]:
+    """A row a table of the paper that has the method, with what it prints; one without where none has it."""
+    errors = [row["error"] for row in rows]
+    mean = sum(errors) / len(errors)
+    ours = {
+        "error": mean,
+        "deviation": (sum((error - mean) ** 2 for error in errors) / (len(errors) - 1)) ** 0.5,
+        "sparseness": sum(row["sparseness"] for row in rows) / len(rows),
+    }
+    found: list[Row] = []
+    for sheet in sheets:
+        if keys["method"] in sheet.methods:
+            figure = sheet.figures[source.paper][keys["method"]]
+            found.append(
+                {
+                    "table": sheet.name,
+                    "paper_error": figure.error / 100,
+                    "paper_deviation": None if figure.deviation is None else figure.deviation / 100,
+                    "paper_sparseness": figure.sparseness / 100,
+                }
+            )
+    nothing: Row = {"table": "", "paper_error": None, "paper_deviation": None, "paper_sparseness": None}
+    return [keys | ours | printed for printed in found or [nothing]]
+
+
+def _add(records: Records, more: Records) -> None:
+    for name, rows in more.items():
+        records.setdefault(name, []).extend(rows)

@@ -1,0 +1,59 @@
+"""Table V and Figure 2 of 2012: what STDA p = ∞ keeps and RDA does not, and the reverse; how often it occurs."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from sparseoco.reproduce.cells import Cell
+from sparseoco.reproduce.records import Row
+from sparseoco.reproduce.truncation.published import RDA, STDA_INF
+from sparseoco.reproduce.truncation.validation import Trial, learn, training_counts
+
+PAIR: Final = (STDA_INF, RDA)
+LEFT_OUT: Final = (0,)
+"""The fold whose training set is looked at."""
+SAMPLES: Final = 10
+SHARES: Final = tuple(k / 100 for k in range(101))
+
+
+def cell_of(trials: tuple[Trial, Trial], lams: tuple[float, float], key: dict[str, Any]) -> Cell:
+    """Both methods with the λ of the fold that is left out, for two classes."""
+
+    def run() -> dict[str, list[Row]]:
+        return compare(trials, lams)
+
+    return Cell(key | {"features": list(lams), "pair": [trial.method.name for trial in trials]}, run)
+
+
+def compare(trials: tuple[Trial, Trial], lams: tuple[float, float]) -> dict[str, list[Row]]:
+    """Rows of `records.FEATURES` and `records.FREQUENCIES`."""
+    documents = trials[0].documents
+    counts = training_counts(documents, LEFT_OUT)
+    weights = [
+        learn(trial, [dict(trial.method.parameters) | {"lam": lam}], LEFT_OUT).weights()[:, 0]
+        for trial, lam in zip(trials, lams, strict=True)
+    ]
+    features: list[Row] = []
+    frequencies: list[Row] = []
+    for own, other, trial in zip(weights, reversed(weights), trials, strict=True):
+        keys = {"set": trial.name, "method": trial.method.name}
+        alone = np.flatnonzero((own != 0) & (other == 0))
+        largest = alone[np.lexsort((alone, -np.abs(own[alone])))][:SAMPLES]
+        features += [
+            keys
+            | {
+                "rank": rank,
+                "feature": documents.terms[feature].replace("_", " "),
+                "count": int(counts[feature]),
+                "weight": float(own[feature]),
+            }
+            for rank, feature in enumerate(largest.tolist(), start=1)
+        ]
+        kept = np.sort(counts[own != 0])
+        if kept.size:
+            places = np.round(np.array(SHARES) * (kept.size - 1)).astype(np.int64)
+            frequencies += [
+                keys | {"kept": int(kept.size), "share": share, "count": int(count)}
+                for share, count in zip(SHARES, kept[places].tolist(), strict=True)
+            ]
+    return {"features": features, "frequencies": frequencies}
