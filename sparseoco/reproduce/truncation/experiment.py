@@ -14,6 +14,7 @@ from sparseoco.reproduce.cells import Progress, run_cells
 from sparseoco.reproduce.records import Records, Row
 from sparseoco.reproduce.truncation import features
 from sparseoco.reproduce.truncation.claims import SPARSEST, weigh_sgft, weigh_stda
+from sparseoco.reproduce.truncation.comparison import error_at
 from sparseoco.reproduce.truncation.documents import PRINTED, SOURCES, Documents, Source, files_of, make
 from sparseoco.reproduce.truncation.page import render
 from sparseoco.reproduce.truncation.published import (
@@ -136,10 +137,11 @@ def _set(
     records: Records = {"sets": [_describe(source, documents)], "folds": [], "results": [], "paths": [], "timings": []}
     for trial, own in zip(trials, parts, strict=True):
         keys = {"set": source.name, "method": trial.method.name}
-        records["paths"] += [keys | row for row in path(trial, own)]
+        line = path(trial, own)
+        records["paths"] += [keys | row for row in line]
         for rule, rows in results(trial, own):
             records["folds"] += [keys | {"rule": rule} | row for row in rows]
-            records["results"] += _beside(experiment.sheets, source, keys | {"rule": rule}, rows)
+            records["results"] += _beside(experiment.sheets, source, keys | {"rule": rule}, rows, line)
         seconds = sum(part["seconds"] for part in own)
         records["timings"].append(keys | {"trainings": each, "columns": STRENGTHS, "seconds": seconds})
     if "features" in experiment.schemas:
@@ -176,7 +178,7 @@ def _describe(source: Source, documents: Documents) -> Row:
     }
 
 
-def _beside(sheets: Sequence[Sheet], source: Source, keys: Row, rows: Sequence[Row]) -> list[Row]:
+def _beside(sheets: Sequence[Sheet], source: Source, keys: Row, rows: Sequence[Row], line: Sequence[Row]) -> list[Row]:
     """A row a table of the paper that has the method, with what it prints; one without where none has it."""
     errors = [row["error"] for row in rows]
     mean = sum(errors) / len(errors)
@@ -195,9 +197,10 @@ def _beside(sheets: Sequence[Sheet], source: Source, keys: Row, rows: Sequence[R
                     "paper_error": figure.error / 100,
                     "paper_deviation": None if figure.deviation is None else figure.deviation / 100,
                     "paper_sparseness": figure.sparseness / 100,
+                    "error_there": error_at(line, figure.sparseness / 100),
                 }
             )
-    nothing: Row = {"table": "", "paper_error": None, "paper_deviation": None, "paper_sparseness": None}
+    nothing: Row = {"table": "", **dict.fromkeys(("paper_error", "paper_deviation", "paper_sparseness", "error_there"))}
     return [keys | ours | printed for printed in found or [nothing]]
 
 

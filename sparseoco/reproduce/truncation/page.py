@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from sparseoco.report.figures import COLOURS, axes, decades
 from sparseoco.report.html import Plot, environment, plot, plotly_script
-from sparseoco.report.wording import duration, integer, percent
+from sparseoco.report.wording import NONE, duration, integer, percent
 from sparseoco.reproduce.page import context_of
 from sparseoco.reproduce.records import Records, Row
 from sparseoco.reproduce.truncation.features import PAIR
@@ -25,6 +25,8 @@ class Cell(NamedTuple):
 
     ours: str
     paper: str
+    there: str
+    """Our error at the paper's sparseness."""
 
 
 class Shown(NamedTuple):
@@ -87,8 +89,10 @@ def _tables(sheets: Sequence[Sheet], records: Records, rule: str) -> list[Shown]
 def _cell(row: Row) -> Cell:
     ours = _rates(row["error"], row["deviation"], row["sparseness"])
     if row["paper_error"] is None:
-        return Cell(ours, "")
-    return Cell(ours, _rates(row["paper_error"], row["paper_deviation"], row["paper_sparseness"]))
+        return Cell(ours, "", "")
+    paper = _rates(row["paper_error"], row["paper_deviation"], row["paper_sparseness"])
+    there = NONE if row["error_there"] is None else f"{100 * row['error_there']:.2f}"
+    return Cell(ours, paper, there)
 
 
 def _rates(error: float, deviation: float | None, sparseness: float) -> str:
