@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from sparseoco.report.wording import percent
-from sparseoco.reproduce.cl_fobos.published import CL_FOBOS, METHODS, OTHERS, SNAPSHOTS, TABLES, WATCHED
+from sparseoco.report.wording import integer, percent
+from sparseoco.reproduce.cl_fobos.published import CL_FOBOS, FEATURES, METHODS, OTHERS, SNAPSHOTS, TABLES, WATCHED
 from sparseoco.reproduce.claims import IN_PART, claimed, mean_and_error
 from sparseoco.reproduce.records import Records, Row
 
@@ -148,7 +148,12 @@ def _sparseness(records: Records) -> list[Row]:
         found.append(_row(claim, "Figure 2", where, here, _share(falls)))
         if lazy.lam >= STRONG:
             claim = "With λ = 0.005 they become approximately zero there: here, less than 5 % of the weights are not 0."
-            here = f"{percent(min(after))} to {percent(max(after))} of the weights"
+            counts = [row["nonzeros"] for row in rows[lazy.method.name] if row["rounds"] in steps]
+            here = (
+                f"{percent(min(after))} to {percent(max(after))} of the weights, {integer(min(counts))} to "
+                f"{integer(max(counts))}: of the paper's {integer(FEATURES)} features as many are at most "
+                f"{percent(max(counts) / FEATURES)}"
+            )
             found.append(_row(claim, "Figure 2", where, here, _share([share < 0.05 for share in after])))
         mine = [shares[own.method.name][t - 1] for t in steps]
         claim = "CL-FOBOS always has sparse solutions: fewer nonzero weights than L-FOBOS before its lazy evaluations."

@@ -51,6 +51,7 @@ def render(records: Records, inputs: dict[str, Any]) -> str:
         "colour_of": colour_of,
         "watched": WATCHED,
         "word_of": word_of,
+        "differences": _differences(records) if inputs["all_words"] else [],
         "others": OTHERS if inputs["all_words"] else {},
         "plotly": plotly_script(),
     }
@@ -95,6 +96,16 @@ def _misprints() -> list[str]:
         for rate, number in numbers
         if abs(rate - number / EXAMPLES) > 0.001
     ]
+
+
+def _differences(records: Records) -> list[tuple[str, float, float]]:
+    """The largest difference of R̄(T) from the printed with the paper's steps: words, where λ ≥ 0.0005, and below."""
+    found = []
+    columns = {"objective_at_paper_eta0": "the most frequent words"}
+    for key, words in (columns | {f"objective_{name}": words for name, words in OTHERS.items()}).items():
+        gaps = [(row["lam"], abs(row[key] - row["paper_objective"])) for row in records["results"]]
+        found.append((words, max(g for lam, g in gaps if lam >= 5e-4), max(g for lam, g in gaps if lam < 5e-4)))
+    return found
 
 
 def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
