@@ -18,9 +18,10 @@ from sparseoco.drivers.directions import direction
 from sparseoco.drivers.kernels import SOURCES
 from sparseoco.drivers.stream import build_evaluate
 from sparseoco.drivers.sweeping import Swept
+from sparseoco.errors import InputError
 from sparseoco.functions import response
 from sparseoco.learners.dense import DenseRule
-from sparseoco.learners.domains import numbers_of
+from sparseoco.learners.domains import Numbers, numbers_of
 from sparseoco.losses import Loss
 
 
@@ -180,7 +181,7 @@ class DenseColumns(Swept):
         self.kernels = dense_kernels(rule, loss, respond)
         single = {"regression": -1, "binary": 1}.get(respond)
         self.positive = np.arange(outputs) if single is None else np.array([single])
-        numbers = [rule.numbers(entry, n_features) for entry in configurations for _ in range(outputs)]
+        numbers = [_numbers(rule, entry, n_features) for entry in configurations for _ in range(outputs)]
         self.numbers = np.array(numbers, np.float64)
         self.points = np.full((self.columns, n_features), 1.0 / n_features if rule.flat else 0.0)
         self.memories = np.zeros((self.columns, rule.memory(n_features), n_features))
@@ -268,6 +269,18 @@ class DenseColumns(Swept):
         self.clock[...] = other.clock
         for name in ("loss_sum", "error_count", "diverged"):
             getattr(self, name)[...] = getattr(other, name)[configurations]
+
+
+def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbers:
+    """A configuration's numbers. Raises `InputError` where float64 has no room for them."""
+    try:
+        numbers = rule.numbers(configuration, n)
+    except (OverflowError, ZeroDivisionError):
+        numbers = None
+    if numbers is None or not np.isfinite(numbers).all():
+        given = ", ".join(f"{name}={value}" for name, value in configuration.items())
+        raise InputError(f"Steps cannot be computed from {given}: they are too large or too small for numbers.")
+    return numbers
 
 
 def _in_float64(rows: Rows) -> Rows:

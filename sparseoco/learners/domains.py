@@ -220,7 +220,6 @@ def onto_simplex_in_metric(x, B, numbers):
     z = np.empty(n)
     for i in range(n):
         z[i] = x[i] + image[i] * (missing / bend) - floor
-    least = z.min()
     s = np.zeros(n)
     active = np.zeros(n, np.bool_)
     x[:] = z
