@@ -30,12 +30,14 @@ def ball_constants(features: NDArray[np.float64], labels: NDArray[np.float64], l
 
     Raises `InputError` for another loss, and where they overflow or every row is 0.
     """
-    size = np.linalg.norm(features, axis=1)
-    reach = D / 2 * size  # the largest |margin| on P
-    if loss == "squared":
+    with np.errstate(over="ignore"):  # what overflows is infinite, and refused below
+        size = np.linalg.norm(features, axis=1)
+        reach = D / 2 * size  # the largest |margin| on P
         residual = reach + np.abs(labels)
-        steepest = float(np.max(residual))
-        found = Constants(0.5 * steepest**2, float(np.max(residual * size)), 1 / steepest**2 if steepest else np.inf)
+        steepest, most = residual.max(), float((residual * size).max())
+        square = float(steepest * steepest)
+    if loss == "squared":
+        found = Constants(0.5 * square, most, 1 / square if square else np.inf)
     elif loss == "logistic":
         steep = size / (1 + np.exp(-np.minimum(reach, 700.0)))
         found = Constants(float(np.logaddexp(0.0, reach.max())), float(steep.max()), float(np.exp(-reach.max())))

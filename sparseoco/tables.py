@@ -119,8 +119,14 @@ def standardise(table: Table) -> tuple[Table, Scaling]:
     """The table with mean 0 and deviation 1 in every column of features (population formulas), and how it came to be.
 
     A constant column becomes 0 everywhere, and `Scaling.constant` names it.
+
+    Raises `InputError` for a column whose numbers are too large to be squared and summed.
     """
-    mean, deviation = table.features.mean(axis=0), table.features.std(axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = table.features.mean(axis=0), table.features.std(axis=0)
+    for name, infinite in zip(table.names, np.isinf(mean) | np.isinf(deviation), strict=True):
+        if infinite:
+            raise InputError(f"Column {name!r} cannot be standardised: its numbers are too large.")
     # The mean of equal numbers may differ from them by rounding: what is constant is decided by the numbers.
     constant = (table.features == table.features[0]).all(axis=0)
     mean[constant], deviation[constant] = table.features[0, constant], 1.0
@@ -163,6 +169,10 @@ def _read_words(file: Path, header: bool | None, delimiter: str) -> pa.Table:
         first = next(csv.reader([data.split(b"\n", 1)[0].decode("utf-8-sig").strip("\r")], delimiter=delimiter))
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 text.") from error
+    except csv.Error as error:
+        raise InputError(f"{file} cannot be read as a table: its first line has a {error}.") from error
+    if not first:
+        raise InputError(f"{file}: the first line is empty, where names or cells should be.")
     if header is None:
         header = not any(_is_number(cell) for cell in first)
     names = [cell.strip() if header else str(place) for place, cell in enumerate(first, start=1)]

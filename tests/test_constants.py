@@ -42,3 +42,6 @@ def test_constants_that_do_not_exist_are_a_sentence() -> None:
         ball_constants(np.ones((2, 2)), np.ones(2), "hinge", 2.0)
     with pytest.raises(InputError, match="Standardise the columns"):
         ball_constants(np.full((2, 2), 1e6), np.ones(2), "logistic", 2.0)
+    for features, labels in ((1e200, 1.0), (1e100, 1e200), (1.0, 1e160)):
+        with pytest.raises(InputError, match="F = inf"):
+            ball_constants(np.full((2, 2), features), np.full(2, labels), "squared", 2.0)

@@ -117,6 +117,8 @@ def test_missing_cells(tmp_path: Path, word: str) -> None:
         ("a,b\n", {}, "has no rows"),
         ("a,b\n?,2\n", {"missing": "leave-out"}, "has no rows without a missing value"),
         ("", {}, "is empty"),
+        ("\na,b\n1,2\n", {}, "the first line is empty"),
+        ("x" * 200_000, {}, "cannot be read as a table"),
         ("a,b\n1,2\n", {"delimiter": "::"}, "must be one character"),
     ],
 )
@@ -160,3 +162,9 @@ def test_standardised_columns_have_mean_0_and_deviation_1(tmp_path: Path) -> Non
     np.testing.assert_allclose(table.features.std(axis=0), [1, 0, 1], atol=1e-14)
     assert (table.features[:, 1] == 0.0).all()
     np.testing.assert_array_equal(scaling.apply(numbers), table.features)
+
+
+def test_columns_too_large_to_be_standardised_are_told(tmp_path: Path) -> None:
+    for text in ("a,b\n1,1e200\n2,3\n", "a,b\n1,1e308\n2,1.5e308\n"):
+        with pytest.raises(InputError, match="Column 'b' cannot be standardised"):
+            standardise(read_table(write(tmp_path, text)))
