@@ -135,7 +135,7 @@ def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> go.Figure:
         )
     axes(figure, "weights that are 0, %", "wrong, %")
     least = min(row["error"] for row in rows)
-    figure.update_yaxes(range=[0, 100 * min(6 * least + 0.1, 1.0)])
+    figure.update_yaxes(range=[0, 100 * min(4 * least + 0.1, 0.6)])
     figure.update_xaxes(range=[0, 101])
     return figure
 
