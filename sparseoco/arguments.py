@@ -144,9 +144,16 @@ def count_or_share(text: str, option: str) -> int | float:
 
 def mixture_tables(grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
     """The tables of a mixture: its default grid, replaced by what `--grid` says; of the learners that it names alone,
-    where it names any."""
+    where it names any.
+
+    Raises `InputError` where there is none.
+    """
     named = dict.fromkeys(owner for key in pairs(grid, "--grid") if (owner := key.rpartition(".")[0]))
     defaults = default_grid(penalty)
+    if not named and not defaults:
+        raise InputError(
+            f"Nothing that auto mixes takes penalty={penalty!r}: name learners that do with --grid NAME.PARAMETER=V,V."
+        )
     return search_tables(list(named or defaults), grid, penalty, defaults)
 
 

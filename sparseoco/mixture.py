@@ -30,12 +30,15 @@ GRID: dict[str, dict[str, list[Any]]] = {
 
 
 def default_grid(penalty: str = "l1") -> dict[str, dict[str, list[Any]]]:
-    """`GRID` as far as it is defined for a penalty: its learners that take it, the parameters they have with it."""
-    chosen = {}
+    """`GRID` as far as it is defined for a penalty: its learners that take it, the parameters they have with it.
+
+    Raises `InputError` for a penalty that is unknown.
+    """
+    penalty_, chosen = find_penalty(penalty), {}
     for name, grid in GRID.items():
         algorithm = find_algorithm(name)
         if penalty in algorithm.penalties:
-            known = {parameter.name for parameter in algorithm.under(find_penalty(penalty)).parameters}
+            known = {parameter.name for parameter in algorithm.under(penalty_).parameters}
             chosen[name] = {key: values for key, values in grid.items() if key in known}
     return chosen
 
@@ -109,7 +112,7 @@ class Mixture:
     ) -> None:
         grids = default_grid(penalty) if grids is None else grids
         if not grids:
-            raise InputError("A mixture needs at least one learner to mix.")
+            raise InputError(f"A mixture needs at least one learner to mix: name those that take penalty={penalty!r}.")
         self.by = by or ("error" if n_classes is not None else "loss")
         if self.by not in ("error", "loss"):
             raise InputError(f"by={by!r} must be error or loss.")
@@ -127,7 +130,8 @@ class Mixture:
         first = self.learners[0]
         self.n_features, self.n_classes, self.n_outputs = first.n_features, n_classes, first.n_outputs
         self.dtype = first.dtype
-        self._mix = mix_for(find_loss(loss), outputs_of(find_loss(loss), n_classes)[1])
+        loss_ = find_loss(loss, portfolio=True)  # the learners have taken it
+        self._mix = mix_for(loss_, outputs_of(loss_, n_classes)[1])
         n = len(self.columns)
         self._rows = 0
         self._total, self._guess, self._sums = np.zeros(n), np.zeros(n), np.zeros(len(SUMS))

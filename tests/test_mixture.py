@@ -205,6 +205,15 @@ def test_dense_learners_can_be_mixed_with_sparse_ones() -> None:
     assert stand.error_count <= 1.1 * stand.errors.min() + 10
 
 
+def test_portfolios_can_be_mixed(tmp_path: Path) -> None:
+    X, _ = data()
+    grids = {"ogd": {"domain": "simplex", "G": [1.0, 3.0]}, "ao-eg": {"domain": "simplex"}}
+    mixture = new(None, grids, loss="return").partial_fit(X, np.zeros(X.shape[0]))
+    assert mixture.weights().sum() == pytest.approx(1.0)
+    mixture.save(tmp_path / "m")
+    assert bits(Mixture.load(tmp_path / "m")) == bits(mixture)
+
+
 @pytest.mark.parametrize("classes", [2, 3, None])
 def test_a_mixture_is_one_linear_model(classes) -> None:
     X, y = data(classes)
@@ -244,6 +253,8 @@ def test_the_default_grid_is_for_every_penalty() -> None:
         ({"predict": "mean"}, "last or none"),
         ({"classes": None, "by": "error"}, "by='loss'"),
         ({"grids": {}}, "at least one learner"),
+        ({"grids": None, "penalty": "group"}, "name those that take penalty='group'"),
+        ({"grids": None, "penalty": "elastic"}, "penalty='elastic' is not known"),
         ({"grids": {"caos-erm": {}}}, "again and again"),
     ],
 )

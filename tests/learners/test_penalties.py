@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.arguments import search_tables
+from sparseoco.arguments import mixture_tables, search_tables
 from sparseoco.errors import InputError
 from sparseoco.learner import Learner
 from sparseoco.learners import ALGORITHMS, streaming
@@ -143,6 +143,9 @@ def test_the_search_of_the_command_line_takes_the_parameters_of_the_penalty() ->
     assert "l1_ratio" in search_tables(["fobos"], [], "elastic_net")["fobos"]
     with pytest.raises(InputError, match="none of fobos has a parameter lam"):
         search_tables(["fobos"], ["lam=1"], "box")
+    assert list(mixture_tables(["sgft.p=1,2"], "l1")) == ["sgft"]
+    with pytest.raises(InputError, match="Nothing that auto mixes takes penalty='group'"):
+        mixture_tables([], "group")
 
 
 def test_elastic_net_without_l1_is_l2() -> None:
