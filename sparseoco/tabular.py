@@ -68,9 +68,9 @@ def fit_table(
     """Learn the rows in their order, `epochs` times; write OUT/metrics.parquet, weights.parquet and fit.json.
 
     table : as `sparseoco.read_table` gives it. loss : by default squared for numbers, else logistic. `intercept` adds
-    a column of ones. What `parameters` leave open and the rows say is taken from them: T, and on a ball F and G for
-    squared and logistic loss (`sparseoco.constants`); not α, which for logistic loss is so small that ons would hardly
-    move. `source` is the file, for its digest.
+    a column of ones. What `parameters` leave open and the rows say is taken from them: T, and F and G for squared and
+    logistic loss (`sparseoco.constants`) on the ball or, the simplex being inside it, on the ball of radius 1; not α,
+    which for logistic loss is so small that ons would hardly move. `source` is the file, for its digest.
 
     Raises `InputError` for what learner, parameters and labels do not allow.
     """
@@ -138,9 +138,10 @@ def _completed(algorithm: str, given: dict[str, Any], table: Table, loss: str, e
     definition = find_algorithm(algorithm)
     names = {parameter.name for parameter in definition.parameters}
     found: dict[str, Any] = {"T": len(table.features) * epochs} if "T" in names else {}
-    D = definition.configuration(given).get("D")
+    configuration = definition.configuration(given)
     wanted = {"F", "G"} & names - given.keys()
-    if definition.driver == "dense" and D is not None and loss in ("squared", "logistic") and wanted:
+    if definition.driver == "dense" and "D" in configuration and loss in ("squared", "logistic") and wanted:
+        D = 2.0 if configuration["domain"] == "simplex" else configuration["D"]
         constants = ball_constants(table.features, table.labels, loss, D)._asdict()
         found |= {name: constants[name] for name in wanted}
     return found | given

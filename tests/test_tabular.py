@@ -9,6 +9,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from sparseoco import Learner
+from sparseoco.constants import ball_constants
 from sparseoco.errors import InputError
 from sparseoco.tables import read_table, standardise
 from sparseoco.tabular import INTERCEPT, fit_table
@@ -76,6 +77,14 @@ def test_a_bandit_is_told_its_rounds_and_bounds(folder: Path, tmp_path: Path) ->
     assert set(fitted.computed) == {"delta", "gamma", "beta"}
     chosen = fit_table(table, tmp_path, algorithm="onseg", parameters={"F": 7, "T": 9}, standardised=True)
     assert (chosen.parameters["F"], chosen.parameters["T"]) == (7, 9)
+
+
+def test_on_the_simplex_bounds_are_of_the_ball_around_it(folder: Path, tmp_path: Path) -> None:
+    table = read_table(folder / "t.csv", target="y", labels="numbers", leave_out=["w"])
+    constants = ball_constants(table.features, table.labels, "squared", 2.0)
+    for D in (0.1, 10.0):  # which is the ball's alone
+        fitted = fit_table(table, tmp_path, algorithm="ogdeg", parameters={"domain": "simplex", "D": D})
+        assert fitted.parameters["F"] == constants.F
 
 
 def test_equal_tables_give_equal_bytes(folder: Path, tmp_path: Path) -> None:
