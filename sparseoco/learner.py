@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.drivers.columns import Columns, Rows
+from sparseoco.drivers.columns import Columns
 from sparseoco.drivers.dense import DenseColumns
+from sparseoco.drivers.sweeping import Rows
 from sparseoco.errors import InputError, StorageError
 from sparseoco.examples import checked_labels, checked_rows, checked_weights, outputs_of
 from sparseoco.grid import Grid, expand

@@ -1,26 +1,17 @@
 """A block of columns: configurations of one learner that run through one compiled loop, and their arrays."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from sparseoco.drivers.kernels import MEASURE_ABSOLUTE, Kernels, kernels_for
-from sparseoco.drivers.sweeping import Swept
+from sparseoco.drivers.sweeping import Rows, Swept
 from sparseoco.learners.definition import START, Rule
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
 LANE_BYTES = 64
 """Columns are padded to a multiple of this many bytes a slot, one cache line, so that the loop over them vectorises."""
-
-
-class Rows(NamedTuple):
-    """Rows as kernels take them: CSR, counts in the columns' dtype, all read-only; `indptr` may start anywhere."""
-
-    indptr: np.ndarray
-    indices: np.ndarray
-    counts: np.ndarray
 
 
 def padded(columns: int, dtype: np.dtype) -> int:
@@ -128,13 +119,6 @@ class Columns(Swept):
         out = np.empty((len(rows.indptr) - 1, self.width), self.dtype)
         self.kernels.margins(*rows, self.outputs, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
         return out
-
-    def evaluate(self, rows: Rows, labels: np.ndarray, loss_sum: np.ndarray, error_count: np.ndarray) -> None:
-        """Add each row's loss and error to the sums, in the order of the rows; NaN where a margin is not finite."""
-        failed = np.zeros(len(loss_sum), np.int64)
-        z, u = self.margins(rows), np.zeros(self.width, self.dtype)
-        self.kernels.evaluate(z, labels, self.outputs, failed, loss_sum, error_count, u)
-        loss_sum[failed > 0] = np.nan
 
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the weights of a run of features."""

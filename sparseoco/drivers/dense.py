@@ -13,11 +13,10 @@ import numpy as np
 
 from sparseoco.compiling import compiled
 from sparseoco.drivers import outputs as responses
-from sparseoco.drivers.columns import Rows
 from sparseoco.drivers.directions import direction
 from sparseoco.drivers.kernels import SOURCES
 from sparseoco.drivers.stream import build_evaluate
-from sparseoco.drivers.sweeping import Swept
+from sparseoco.drivers.sweeping import Rows, Swept
 from sparseoco.errors import InputError
 from sparseoco.functions import response
 from sparseoco.learners.dense import DenseRule
@@ -227,13 +226,6 @@ class DenseColumns(Swept):
         out = np.empty((len(rows.indptr) - 1, self.columns))
         MARGINS(*_in_float64(rows), self.points, out)
         return out.astype(self.dtype)
-
-    def evaluate(self, rows: Rows, labels: np.ndarray, loss_sum: np.ndarray, error_count: np.ndarray) -> None:
-        """Add each row's loss and error to the sums, in the order of the rows; NaN where a margin is not finite."""
-        failed = np.zeros(len(loss_sum), np.int64)
-        z, u = self.margins(rows), np.zeros(self.width, self.dtype)
-        self.kernels.evaluate(z, labels, self.outputs, failed, loss_sum, error_count, u)
-        loss_sum[failed > 0] = np.nan
 
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the points of a run of features."""

@@ -1,7 +1,8 @@
-"""What is asked of a block's weights as a whole: they are gone through in runs of features, in bounded memory."""
+"""What any block of columns does: rows are judged, weights gone through in runs of features, in bounded memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,14 @@ SWEEP_BYTES = 1 << 20
 """Weights a sweep holds at once: they stay in a cache until they have been looked at."""
 
 
+class Rows(NamedTuple):
+    """Rows as kernels take them: CSR, counts in the columns' dtype, all read-only; `indptr` may start anywhere."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    counts: np.ndarray
+
+
 class Swept(ABC):
     """A block of `columns` columns of weights, `outputs` adjacent ones a configuration, held `width` wide."""
 
@@ -20,10 +29,22 @@ class Swept(ABC):
     outputs: int
     width: int
     dtype: np.dtype
+    kernels: Any
+
+    @abstractmethod
+    def margins(self, rows: Rows) -> np.ndarray:
+        """(rows, width), padding included."""
 
     @abstractmethod
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the weights of a run of features."""
+
+    def evaluate(self, rows: Rows, labels: np.ndarray, loss_sum: np.ndarray, error_count: np.ndarray) -> None:
+        """Add each row's loss and error to the sums, in the order of the rows; NaN where a margin is not finite."""
+        failed = np.zeros(len(loss_sum), np.int64)
+        z, u = self.margins(rows), np.zeros(self.width, self.dtype)
+        self.kernels.evaluate(z, labels, self.outputs, failed, loss_sum, error_count, u)
+        loss_sum[failed > 0] = np.nan
 
     def sweep(self) -> Iterator[tuple[int, int, np.ndarray]]:
         """Runs of features in order, with their weights (stop − first, columns), in bounded memory."""
