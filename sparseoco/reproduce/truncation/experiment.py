@@ -1,5 +1,6 @@
 """Files of data → tables, a page, and which of the claims of 2012 (STDA) or 2011 (SGFT) hold."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -35,6 +36,7 @@ from sparseoco.reproduce.truncation.validation import (
     held_out,
     path,
     results,
+    strengths,
 )
 
 
@@ -145,18 +147,25 @@ def _set(
         seconds = sum(part["seconds"] for part in own)
         records["timings"].append(keys | {"trainings": each, "columns": STRENGTHS, "seconds": seconds})
     if "features" in experiment.schemas:
-        _add(records, _features(trials, records["folds"], folder, progress))
+        _add(records, _features(trials, parts, records["folds"], folder, progress))
     return records
 
 
-def _features(trials: Sequence[Trial], folds: Sequence[Row], folder: Path, progress: Progress) -> Records:
-    """Table V and Figure 2, by the λ that was chosen for the fold that is left out."""
-    by_name = {trial.method.name: trial for trial in trials}
-    pair = (by_name[features.PAIR[0]], by_name[features.PAIR[1]])
+def _features(
+    trials: Sequence[Trial], parts: Sequence[Sequence[Any]], folds: Sequence[Row], folder: Path, progress: Progress
+) -> Records:
+    """Table V and Figure 2: STDA with the λ that was chosen for the fold that is left out, RDA with the λ that keeps
+    as many features, as nearly as there is one."""
+    names = [trial.method.name for trial in trials]
+    ours, theirs = (names.index(name) for name in features.PAIR)
+    place = held_out().index(features.LEFT_OUT)
     (fold,) = features.LEFT_OUT
-    lams = {row["method"]: row["lam"] for row in folds if (row["fold"], row["rule"]) == (fold, SPARSEST)}
-    key = cells_of(pair[0])[0].key
-    cell = features.cell_of(pair, (lams[features.PAIR[0]], lams[features.PAIR[1]]), dict(key))
+    chosen = {(row["method"], row["rule"]): row["lam"] for row in folds if row["fold"] == fold}[names[ours], SPARSEST]
+    kept = parts[ours][place]["nonzeros"][strengths(trials[ours].method).index(chosen)]
+    gaps = [abs(math.log((own + 1) / (kept + 1))) for own in parts[theirs][place]["nonzeros"]]
+    nearest = strengths(trials[theirs].method)[gaps.index(min(gaps))]
+    key = dict(cells_of(trials[ours])[place].key)
+    cell = features.cell_of((trials[ours], trials[theirs]), (chosen, nearest), key)
     (found,) = run_cells(folder, "features", [cell], progress)
     rows: Records = found
     return rows

@@ -17,7 +17,7 @@ SHARES: Final = tuple(k / 100 for k in range(101))
 
 
 def cell_of(trials: tuple[Trial, Trial], lams: tuple[float, float], key: dict[str, Any]) -> Cell:
-    """Both methods with the λ of the fold that is left out, for two classes."""
+    """Both methods with these λ on all folds but the one that is left out, for two classes."""
 
     def run() -> dict[str, list[Row]]:
         return compare(trials, lams)
