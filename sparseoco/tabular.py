@@ -21,6 +21,7 @@ INTERCEPT: Final = "(intercept)"
 METRICS: Final = pa.schema(
     [
         ("rows", pa.int64()),  # learned so far, all epochs; even in the logarithm
+        # Both are null from the row on at which the learner diverged.
         ("progressive_loss", pa.float64()),  # mean so far, each row predicted (bandits: played) before it was learned
         ("progressive_error", pa.float64()),  # share of wrong answers so far; null where labels are numbers
     ]
@@ -43,7 +44,7 @@ class Fitted(NamedTuple):
     parameters: dict[str, Any]
     loss: str
     rows: int
-    progressive_loss: float
+    progressive_loss: float | None
     progressive_error: float | None
     computed: dict[str, float]
     """Of a bandit, what came of the parameters that were auto."""
@@ -167,9 +168,9 @@ def _learn(learner: Learner, table: Table, epochs: int) -> list[dict[str, Any]]:
             part = slice(first, min(n, first + mark - played))
             learner.partial_fit(matrix[part], table.labels[part])
             played += part.stop - first
-        progress = learner.progress
-        error = float(progress.error_count[0]) / mark if table.classes else None
-        mean = float(progress.loss_sum[0]) / mark
+        progress, fine = learner.progress, learner.diverged[0] == 0  # the sums of one that diverged stand still
+        error = float(progress.error_count[0]) / mark if fine and table.classes else None
+        mean = float(progress.loss_sum[0]) / mark if fine else None
         metrics.append({"rows": mark, "progressive_loss": mean, "progressive_error": error})
     return metrics
 

@@ -87,6 +87,20 @@ def test_on_the_simplex_bounds_are_of_the_ball_around_it(folder: Path, tmp_path:
         assert fitted.parameters["F"] == constants.F
 
 
+def test_what_diverged_has_no_means(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--target", "w", "--leave-out", "y", "--algorithm", "fobos", "--set", "eta0=1e6"]
+    assert call(monkeypatch, "table", folder / "t.csv", *options, "--out", tmp_path) == 0
+    told = capsys.readouterr()
+    assert "It diverged at row 2" in told.err
+    assert "mean loss –" in told.out
+    assert "wrong" not in told.out
+    metrics = pq.read_table(tmp_path / "metrics.parquet").to_pylist()
+    assert [row["rows"] for row in metrics if row["progressive_loss"] is not None] == [1]
+    assert metrics[-1]["progressive_error"] is None
+
+
 def test_equal_tables_give_equal_bytes(folder: Path, tmp_path: Path) -> None:
     table = read_table(folder / "t.csv", target="w", leave_out=["y"])
     for name in ("one", "two"):
