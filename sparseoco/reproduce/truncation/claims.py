@@ -68,7 +68,7 @@ def weigh_sgft(records: Records) -> list[Row]:
         *_rda(records),
         *_less(
             records,
-            "The cumulative form of SGFT p = 2 errs no more than SGFT p = 2, and is sparser.",
+            "The cumulative form of SGFT p = 2 errs no more than it, to within two standard errors, and is sparser.",
             "derived in §4, no figures",
             SGFT_CUMULATIVE,
             SGFT_2,
