@@ -67,16 +67,18 @@ class Terms(NamedTuple):
 def terms_of(configuration: Mapping[str, Any], n: int) -> Terms:
     """Every number of a configuration for n features, those that are auto computed.
 
-    Raises `InputError` where δ > γr, so that what is played would leave the set.
+    Raises `InputError` where δ > γr or no ball of radius r is in the set, so that what is played would leave it.
     """
     ball = configuration["domain"] == "ball"
     m = n if ball else n - 1
     if m < 1:
         raise InputError("A simplex of one feature is one point: there is nothing to learn.")
     D, F = diameter(configuration), configuration["F"]
-    r = configuration["r"]
+    r, largest = configuration["r"], D / 2 if ball else 1.0 / math.sqrt(n * (n - 1.0))
     if r == AUTO:
-        r = D / 2 if ball else 1.0 / math.sqrt(n * (n - 1.0))
+        r = largest
+    if r > largest * (1.0 + 1e-12):
+        raise InputError(f"r={r:g} is not the radius of a ball within the set: the largest there has {largest:g}.")
     delta, gamma = configuration["delta"], configuration["gamma"]
     best = _least_sum(_cost(configuration, m, D), configuration, r)
     if gamma == AUTO:

@@ -280,6 +280,8 @@ def test_too_many_features_are_refused_with_the_figure() -> None:
         ("onseg", {"delta": 3.0, "gamma": 0.1}, 3, "would leave the set"),
         ("ogdeg", {"gamma": 1.0}, 3, "gamma is not less than 1"),
         ("ogdeg", {"domain": "simplex"}, 1, "one point"),
+        ("ogdeg", {"D": 2.0, "r": 1.1}, 3, "the largest there has 1"),
+        ("onseg", {"domain": "simplex", "r": 0.5}, 3, "the largest there has 0.408"),
         ("onseg", {"gamma": 0.0}, 3, "gamma=0"),
         ("ogdeg", {"gamma": 0.0}, 3, "gamma=0"),
         ("onseg", {"F": 1e200}, 3, r"F=1e\+200.* too large or too small"),
