@@ -298,6 +298,8 @@ class Mixture:
         with read_checkpoint(folder / "mixture.npz") as (described, read):
             if described["format"] != FORMAT:
                 raise StorageError(f"{folder} was saved by another version of sparseoco; train it again.")
+            if not described["learners"]:
+                raise StorageError(f"{folder}/mixture.npz cannot be trusted: it names no learner.")
             learners = []
             for i, digest in enumerate(described["learners"]):
                 if digest_file(folder / f"learner-{i}.npz") != digest:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from sparseoco import InputError, Learner, Mixture, StorageError
+from sparseoco.checkpoints import write_checkpoint
 from sparseoco.drivers.mixing import SUMS, mix_for
 from sparseoco.losses import LOSSES
 from tests.oracles import JOINT_VALUES, VALUES
@@ -170,6 +171,9 @@ def test_a_saved_mixture_is_whole_or_refused(tmp_path: Path) -> None:
     new().partial_fit(X, y).save(tmp_path)
     Learner("fobos", n_features=FEATURES).save(tmp_path / "learner-1.npz")
     with pytest.raises(StorageError, match="not the one"):
+        Mixture.load(tmp_path)
+    write_checkpoint(tmp_path / "mixture.npz", {"format": 1, "learners": []}, [])
+    with pytest.raises(StorageError, match="names no learner"):
         Mixture.load(tmp_path)
 
 
