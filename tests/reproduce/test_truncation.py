@@ -17,7 +17,17 @@ from sparseoco.reproduce.truncation.documents import SEED, SOURCES, files_of, ma
 from sparseoco.reproduce.truncation.published import SGFT_SHEETS, STDA_METHODS, STDA_SHEETS
 from sparseoco.reproduce.truncation.records import STDA_TABLES, TABLES
 from sparseoco.reproduce.truncation.stemming import stem
-from sparseoco.reproduce.truncation.validation import FOLDS, RULES, Trial, cells_of, held_out, learn, strengths
+from sparseoco.reproduce.truncation.validation import (
+    FOLDS,
+    RULES,
+    Trial,
+    cells_of,
+    held_out,
+    learn,
+    outputs,
+    path,
+    strengths,
+)
 from tests.commands import call
 
 ROWS = 120
@@ -183,6 +193,28 @@ def test_the_page_says_what_holds_and_what_is_missing(
     assert "none of the files" in capsys.readouterr().err
     with pytest.raises(InputError, match="passes"):
         reproduce_stda(data, tmp_path / "none", passes=0)
+
+
+def test_topics_of_reuters_are_told_apart_by_the_joint_hinge(tmp_path: Path) -> None:
+    topics = {"earn": "profit", "acq": "shares", "crude": "oil"}
+    messages = [
+        {"id": str(k), "topics": [name], "text": f"the {topics[name]} of today"}
+        for k, name in enumerate(["earn"] * 50 + ["acq"] * 40 + ["crude"] * 30)
+    ]
+    messages.append({"id": "both", "topics": ["earn", "acq"], "text": "profit shares"})
+    _write(tmp_path / "reuters21578.jsonl.gz", [json.dumps(message) for message in messages])
+    source = SOURCES[-1]
+    made = make(source, files_of(tmp_path, [source]), tmp_path)
+    assert made.classes == ("earn", "acq", "crude")  # the larger first
+    assert np.bincount(made.labels.astype(int)).tolist() == [50, 40, 30]
+    assert set(made.terms) == {"the", "of", "today", *topics.values()}
+    trial = Trial("reut20", made, next(method for method in STDA_METHODS if method.name == "RDA"), 2)
+    part = cells_of(trial)[0].run()
+    assert part["errors"][0][0] == 0
+    assert outputs(made) == 3
+    line = path(trial, [part] * len(held_out()))
+    assert line[0]["error"] == 0
+    assert 0 <= line[0]["sparseness"] < line[-1]["sparseness"] <= 1
 
 
 def test_sgft_runs_on_the_same_protocol(data: Path, tmp_path: Path) -> None:
