@@ -4,11 +4,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sparseoco.reproduce.caos import reproduce_caos
 from sparseoco.reproduce.cl_fobos import reproduce_cl_fobos
 from sparseoco.reproduce.onseg import reproduce_onseg
 from sparseoco.reproduce.truncation import reproduce_sgft, reproduce_stda
 
-__all__ = ["PAPERS", "Paper", "reproduce_cl_fobos", "reproduce_onseg", "reproduce_sgft", "reproduce_stda"]
+__all__ = [
+    "PAPERS",
+    "Paper",
+    "reproduce_caos",
+    "reproduce_cl_fobos",
+    "reproduce_onseg",
+    "reproduce_sgft",
+    "reproduce_stda",
+]
 
 
 class Paper(NamedTuple):
@@ -26,5 +35,6 @@ PAPERS: Final = {
     "stda": Paper("Oiwa et al. 2012, §V", reproduce_stda),
     "sgft": Paper("Oiwa et al. 2011, §5", reproduce_sgft),
     "cl-fobos": Paper("Togari and Yamashita 2016, §5", reproduce_cl_fobos),
+    "caos": Paper("Mohri and Yang 2015, who print none: what they prove and say", reproduce_caos),
 }
 """By the name of the paper's method."""

@@ -1,0 +1,203 @@
+"""What Mohri and Yang (2015) prove and say, beside what is measured here: a row a claim and set."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sparseoco.report.wording import amount, integer
+from sparseoco.reproduce.caos.minimising import (
+    ALPHAS,
+    CORRECTED,
+    SAGA,
+    SAMPLED,
+    SGD,
+    Method,
+    coordinates,
+)
+from sparseoco.reproduce.caos.streams import ADAGRAD, AO_GD, ARRANGEMENTS, BEST, MEAN, NONE, OGD, RADII
+from sparseoco.reproduce.claims import IN_PART, claimed, mean_and_error, shown
+from sparseoco.reproduce.records import Records, Row
+
+NO_FIGURES: Final = "no experiments"
+
+
+def weigh(records: Records) -> list[Row]:
+    """Rows of `records.CLAIMS`, from the other tables."""
+    found = [*_within_bounds(records), *_bounds(records), *_factor_two(records)]
+    for other, words in (
+        (NONE.name, "the same without a prediction"),
+        (ADAGRAD.name, "AdaGrad with its theorem's step"),
+        (ADAGRAD.name + BEST, "AdaGrad with the best step in hindsight"),
+        (OGD.name, "online gradient descent with its theorem's step"),
+        (OGD.name + BEST, "online gradient descent with the best step in hindsight"),
+    ):
+        found += _less_regret(records, f"The regret of AO-GD is less than that of {words}.", AO_GD.name, other)
+    words = "Where the gradient predicted is the mean of the rows that had the feature, regret is less than AO-GD's."
+    found += _less_regret(records, words, MEAN.name, AO_GD.name, "any prediction will do: Theorem 1")
+    for ours, theirs, claim, paper in (
+        (SAMPLED, SGD, "CAOS-ERM comes nearer to the optimum than SGD in as many passes, both tuned.", NO_FIGURES),
+        (SAMPLED, SAGA, "CAOS-ERM comes nearer to the optimum than SAGA in as many passes.", NO_FIGURES),
+        (
+            SAMPLED,
+            CORRECTED,
+            "CAOS-ERM comes nearer with its own estimate than with SVRG's.",
+            "“similar to the technique used in SVRG”, without its assumptions",
+        ),
+        (CORRECTED, SAGA, "With SVRG's estimate CAOS-ERM comes nearer than SAGA in as many passes.", NO_FIGURES),
+    ):
+        found += _nearer(records, claim, paper, ours, theirs)
+    found += _chances(records)
+    uniform, lipschitz = (coordinates(sample, "none") for sample in ("uniform", "lipschitz"))
+    alike = tuple(coordinates(sample, "none", alike=True) for sample in ("uniform", "lipschitz"))
+    claim = "CAO-RCD comes nearer with chances by (RL)^⅔ than with equal ones, in as many"
+    found += _nearer(records, f"{claim} rounds.", "Corollary 4, of bounds", alike[1], alike[0])
+    found += _nearer(records, f"{claim} passes.", "not said", lipschitz, uniform)
+    claim = "CAO-RCD comes nearer with the prediction L/2 than with none."
+    found += _nearer(records, claim, "Corollary 4 takes it", coordinates("lipschitz", "half"), lipschitz)
+    return found
+
+
+def _sets(records: Records) -> list[tuple[str, str]]:
+    return [(row["set"], row["title"]) for row in records["sets"]]
+
+
+def _share(holding: Sequence[bool | None]) -> str:
+    """One word for several; cannot be told where none can."""
+    if all(holding):
+        return "yes"
+    if any(holding):
+        return IN_PART
+    return "cannot be told" if all(word is None for word in holding) else "no"
+
+
+def _row(claim: str, paper: str, where: str, here: str, holding: Sequence[bool | None]) -> Row:
+    return claimed(claim, paper, where, here, None) | {"holds": _share(holding)}
+
+
+def _ends(records: Records, name: str, arrangement: str, method: str, R: float) -> list[Row]:
+    """After the last document, an order a row."""
+    rows = [
+        row
+        for row in records["regret"]
+        if (row["set"], row["arrangement"], row["method"], row["R"]) == (name, arrangement, method, R)
+    ]
+    last = max(row["T"] for row in rows)
+    return [row for row in rows if row["T"] == last]
+
+
+def _mean(rows: Sequence[Row], key: str) -> float:
+    return float(sum(row[key] for row in rows)) / len(rows)
+
+
+def _places(records: Records) -> list[tuple[str, str, str]]:
+    return [
+        (name, arrangement, f"{title}, {arrangement}") for name, title in _sets(records) for arrangement in ARRANGEMENTS
+    ]
+
+
+def _within_bounds(records: Records) -> list[Row]:
+    claim = "The regret of AO-GD is at most 4 Σ R √(Σ (g_t − g_{t−1})²), at every mark."
+    found = []
+    for name, arrangement, where in _places(records):
+        rows = [
+            row
+            for row in records["regret"]
+            if (row["set"], row["arrangement"], row["method"]) == (name, arrangement, AO_GD.name)
+        ]
+        shares = [row["regret"] / row["bound"] for row in rows]
+        here = f"{shown(min(shares), None, 'share')} to {shown(max(shares), None, 'share')} of it, {len(rows)} marks"
+        found.append(_row(claim, "Corollary 2", where, here, [max(shares) <= 1]))
+    return found
+
+
+def _bounds(records: Records) -> list[Row]:
+    claim = "The bound of AO-GD is more favourable than that of the adaptive method without a prediction."
+    paper = "“can be vastly superior”, where gradients vary slowly"
+    found = []
+    for name, arrangement, where in _places(records):
+        ratios = [
+            _mean(_ends(records, name, arrangement, AO_GD.name, R), "bound")
+            / _mean(_ends(records, name, arrangement, NONE.name, R), "bound")
+            for R in RADII
+        ]
+        here = "; ".join(f"R = {R:g}: {ratio:.2f} times it" for R, ratio in zip(RADII, ratios, strict=True))
+        found.append(_row(claim, paper, where, here, [ratio < 1 for ratio in ratios]))
+    return found
+
+
+def _factor_two(records: Records) -> list[Row]:
+    """It has no meaning of regret below 0, which is less than the best fixed point's."""
+    claim = "In the worst case the regret of AO-GD is at most a factor of two more than that of standard methods."
+    found = []
+    for name, arrangement, where in _places(records):
+        told: list[str] = []
+        holding: list[bool | None] = []
+        for R in RADII:
+            ours, *others = (
+                _mean(_ends(records, name, arrangement, method, R), "regret")
+                for method in (AO_GD.name, NONE.name, ADAGRAD.name)
+            )
+            least = min(others)
+            told.append(f"R = {R:g}: {amount(ours)} against {amount(others[0])} and {amount(others[1])}")
+            holding.append(ours <= 2 * least if least > 0 else True if ours <= least else None)
+        here = "; ".join(told) + ", without a prediction and AdaGrad's"
+        found.append(_row(claim, "§2.1, of bounds", where, here, holding))
+    return found
+
+
+def _less_regret(records: Records, claim: str, ours: str, theirs: str, paper: str = NO_FIGURES) -> list[Row]:
+    """By the mean over the orders of their difference, None where it is within two standard errors."""
+    found = []
+    for name, arrangement, where in _places(records):
+        told, holding = [], []
+        for R in RADII:
+            rows = [_ends(records, name, arrangement, method, R) for method in (ours, theirs)]
+            told.append(f"R = {R:g}: {amount(_mean(rows[0], 'regret'))} against {amount(_mean(rows[1], 'regret'))}")
+            gap, error = mean_and_error([a["regret"] - b["regret"] for a, b in zip(*rows, strict=True)])
+            holding.append(None if abs(gap) <= 2 * error else gap < 0)
+        found.append(_row(claim, paper, where, "; ".join(told), holding))
+    return found
+
+
+def _nearer(records: Records, claim: str, paper: str, ours: Method, theirs: Method) -> list[Row]:
+    """By H/H* − 1 at every mark, of the R or step chosen at the last; None within two standard errors."""
+    found = []
+    for name, title in _sets(records):
+        for alpha in ALPHAS:
+            left, right = (_chosen(records, name, alpha, method) for method in (ours, theirs))
+            holding: list[bool | None] = []
+            for a, b in zip(left, right, strict=True):
+                gap, error = a["excess"] - b["excess"], (a["excess_error"] ** 2 + b["excess_error"] ** 2) ** 0.5
+                holding.append(None if abs(gap) <= 2 * error else gap < 0)
+            told = []
+            for k in (1, -1):
+                texts = [shown(rows[k]["excess"], rows[k]["excess_error"], "share") for rows in (left, right)]
+                told.append(f"{_where(left[k], right[k])}: {texts[0]} against {texts[1]}")
+            here = "above H*, " + "; ".join(told)
+            found.append(_row(claim, paper, f"{title}, α = {alpha:g}", here, holding))
+    return found
+
+
+def _where(left: Row, right: Row) -> str:
+    passes = [f"{row['passes']:.3g}" for row in (left, right)]
+    if passes[0] == passes[1]:
+        return f"{passes[0]} passes"
+    return f"{integer(left['rounds'])} rounds, {passes[0]} and {passes[1]} passes"
+
+
+def _chosen(records: Records, name: str, alpha: float, method: Method) -> list[Row]:
+    return [
+        row
+        for row in records["objectives"]
+        if row["chosen"] and (row["set"], row["alpha"], row["method"]) == (name, alpha, method.name)
+    ]
+
+
+def _chances(records: Records) -> list[Row]:
+    claim = "The bound of CAO-RCD with chances by (RL)^⅔ is smaller than with equal ones."
+    titles = dict(_sets(records))
+    found = []
+    for row in records["chances"]:
+        here = f"{row['lipschitz'] / row['uniform']:.3f} times it, without predictions"
+        holds = row["lipschitz"] < row["uniform"]
+        found.append(_row(claim, "Corollary 4, “strictly smaller”", titles[row["set"]], here, [holds]))
+    return found
