@@ -169,6 +169,6 @@ def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
     return {
         "passes": integer(inputs["passes"]),
         "trainings": f"{integer(trainings)}, of {integer(runs)} configurations",
-        "time they took, one after the other": duration(total),
+        "processor's time they took": duration(total),
         **{f"of it {title}": duration(seconds) for title, seconds in by_set.items()},
     }

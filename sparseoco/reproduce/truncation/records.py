@@ -86,7 +86,7 @@ TIMINGS: Final = pa.schema(
         ("method", pa.string()),
         ("trainings", pa.int32()),
         ("columns", pa.int32()),  # of each
-        ("seconds", pa.float64()),  # of all, one after the other
+        ("seconds", pa.float64()),  # of the processor, all trainings
     ]
 )
 TABLES: Final = {
