@@ -16,8 +16,9 @@ from sparseoco.grid import Grid, expand
 from sparseoco.history import History
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
-from sparseoco.losses import find_loss
+from sparseoco.losses import PORTFOLIO_LOSSES, find_loss
 from sparseoco.penalties import find_penalty
+from sparseoco.portfolios import check_portfolio, check_relatives
 from sparseoco.sizes import check_size, column_dtype
 
 FORMAT = 4
@@ -97,6 +98,8 @@ class Learner:
         self.dtype = column_dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
         self._configurations = expand(definition, grid)
+        if loss in PORTFOLIO_LOSSES:
+            check_portfolio(loss, self._configurations, n_classes)
         check_size(algorithm, self.n_features)
         self._rested = 0
         static = [parameter.name for parameter in definition.parameters if parameter.static]
@@ -139,6 +142,8 @@ class Learner:
         """
         matrix = checked_rows(X, self.n_features, self.dtype)
         labels = checked_labels(y, matrix.shape[0], self.n_classes)
+        if self.loss == "log_return":
+            check_relatives(matrix)
         self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels)
         return self
 

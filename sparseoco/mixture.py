@@ -28,6 +28,10 @@ GRID: dict[str, dict[str, list[Any]]] = {
 }
 """What is mixed where nothing is said: 25 columns, chosen on IMDB, 20 Newsgroups and Reuters (tests/benchmarks)."""
 
+STEEP = ("squared", "squared_hinge")
+"""Losses with slopes without bound: a column may run away long before it counts as diverged, and its margins, however
+small its weight, are then all there is in the mixture's. What it errs does not tell; what it loses does."""
+
 
 def default_grid(penalty: str = "l1") -> dict[str, dict[str, list[Any]]]:
     """`GRID` as far as it is defined for a penalty: its learners that take it, the parameters they have with it.
@@ -83,7 +87,7 @@ class Mixture:
         is 1. The bound then is of the mean error of the columns; what the mixture errs is no convex function of the
         weights, but votes err less than voters, mostly. "loss": g is the loss, which has no bound known beforehand, so
         that s is balanced (`learners.exponentiated`); the mixture's own loss is at most the mean by convexity. None for
-        "error", or "loss" for regression.
+        "error", or "loss" for regression and `STEEP` losses.
     predict : "last" for g̃_{t+1} = g_t, as in the paper, or "none" for 0.
 
     A column that diverges has weight 0 from that row on, which it has no part in; the bound stays that of the others.
@@ -113,7 +117,7 @@ class Mixture:
         grids = default_grid(penalty) if grids is None else grids
         if not grids:
             raise InputError(f"A mixture needs at least one learner to mix: name those that take penalty={penalty!r}.")
-        self.by = by or ("error" if n_classes is not None else "loss")
+        self.by = by or ("error" if n_classes is not None and loss not in STEEP else "loss")
         if self.by not in ("error", "loss"):
             raise InputError(f"by={by!r} must be error or loss.")
         if self.by == "error" and n_classes is None:

@@ -77,6 +77,8 @@ def fit_table(
     """
     if epochs < 1:
         raise InputError(f"epochs={epochs} must be at least 1.")
+    if not (out / "fit.json").exists() and any((out / name).exists() for name in ("model.json", "weights.parquet")):
+        raise InputError(f"{out} holds something else, which would be written over: choose another folder.")
     loss = loss or ("logistic" if table.classes else "squared")
     rows, scaling = standardise(table) if standardised else (table, _as_it_is(table))
     if intercept:

@@ -14,7 +14,7 @@ LAYERS = [
     {"manifest"},
     {"losses", "penalties"},
     {"learners"},
-    {"grid", "sizes", "drivers", "shards", "text", "examples", "history", "tables", "constants"},
+    {"grid", "sizes", "drivers", "shards", "text", "examples", "portfolios", "history", "tables", "constants"},
     {"learner", "bounds", "coordinates", "ingest", "generate", "passes", "optimum", "mixture"},
     {"metrics", "epochs", "regret", "selection", "kept", "archives", "conversions", "estimators"},
     {"model", "corpora", "tabular"},

@@ -265,3 +265,8 @@ def test_the_default_grid_is_for_every_penalty() -> None:
 def test_what_has_no_meaning_is_refused(options, message) -> None:
     with pytest.raises(InputError, match=message):
         new(**options)
+
+
+@pytest.mark.parametrize(("loss", "by"), [("logistic", "error"), ("hinge", "error"), ("squared_hinge", "loss")])
+def test_columns_that_may_run_away_are_judged_by_what_they_lose(loss: str, by: str) -> None:
+    assert new(loss=loss).by == by

@@ -109,6 +109,14 @@ def test_equal_tables_give_equal_bytes(folder: Path, tmp_path: Path) -> None:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
+def test_a_model_is_not_written_over(folder: Path, tmp_path: Path) -> None:
+    table = read_table(folder / "t.csv", target="y", labels="numbers", leave_out=["w"])
+    (tmp_path / "weights.parquet").write_bytes(b"of a model")
+    with pytest.raises(InputError, match="holds something else"):
+        fit_table(table, tmp_path)
+    assert (tmp_path / "weights.parquet").read_bytes() == b"of a model"
+
+
 def test_what_is_not_meant_is_refused(folder: Path, tmp_path: Path) -> None:
     table = read_table(folder / "t.csv", target="y", labels="numbers", leave_out=["w"])
     with pytest.raises(InputError, match="must be at least 1"):

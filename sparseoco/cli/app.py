@@ -55,6 +55,10 @@ def tell_mixture(folder: Path, page: Path) -> None:
         f"in the stream: error {last['progressive_error']:.2%} (best configuration, in hindsight: "
         f"{last['best_error']:.2%}), loss {last['progressive_loss']:.4f} ({last['best_loss']:.4f})"
     )
+    if Model(folder).description["algorithm"] != "auto":
+        ends = [row for row in read_table(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
+        kept = max(ends, key=lambda row: row["weight"])
+        print(f"kept, the heaviest configuration: error {kept['progressive_error']:.2%} in the stream")
     print(f"report: {page}")
 
 

@@ -13,6 +13,7 @@ from sparseoco.arguments import Memory, Scheduler, Threads, Workers, checked, cl
 from sparseoco.cli.app import STEPS, app
 from sparseoco.cluster.optimum import OptimumOptions
 from sparseoco.console import errors, output, progress_bars
+from sparseoco.errors import InputError
 
 
 @app.command(rich_help_panel=STEPS)
@@ -43,7 +44,7 @@ def optimum(
     options = checked(
         OptimumOptions,
         {
-            "alphas": [number_or_word(value) for value in alpha.split(",")],
+            "alphas": _numbers(alpha),
             "loss": loss,
             "penalty": penalty,
             "l1_ratio": l1_ratio,
@@ -64,3 +65,13 @@ def optimum(
     print(f"models: {folder}/alpha-*")
     if not all(row["converged"] for row in rows):
         errors.print(f"Not every gap came to {tol:g}: allow more passes (--max-passes) or a larger gap (--tol).")
+
+
+def _numbers(text: str) -> list[float]:
+    """Numbers with commas between them. Raises `InputError` for anything else."""
+    values = [number_or_word(value) for value in text.split(",")]
+    if words := [value for value in values if isinstance(value, str)]:
+        raise InputError(
+            f"--alpha {text}: {words[0]!r} is not a number; several have commas between them, such as 1,10."
+        )
+    return [float(value) for value in values]

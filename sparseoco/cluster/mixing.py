@@ -73,7 +73,7 @@ class MixtureOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    by: Literal["error", "loss"] = Field("error", description="What columns are judged by.")
+    by: Literal["error", "loss"] | None = Field(None, description="What columns are judged by; by default it depends.")
     predict: Literal["last", "none"] = Field("last", description="Prediction of what they will suffer.")
     keep: Literal["mixture", "best"] = Field(
         "mixture", description="The mixture as one linear model, or its heaviest column alone."
@@ -176,7 +176,8 @@ def mix_blocks(
 
 def _described(mixture: Mixture, mixing: MixtureOptions, name: str, block: Block) -> dict[str, Any]:
     """What a model says of how it was learned; the heaviest column alone is a model of its own learner."""
-    algorithm, parameters = ("auto", mixing.model_dump(mode="json"))
+    options = mixing.model_dump(mode="json") | {"by": mixture.by}
+    algorithm, parameters = ("auto", options)
     if mixing.keep == "best":
         algorithm, parameters = mixture.columns[mixture.heaviest]
     settings = block.setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
@@ -188,7 +189,7 @@ def _described(mixture: Mixture, mixing: MixtureOptions, name: str, block: Block
         "algorithm": algorithm,
         "parameters": parameters,
         "block": name,
-        "mixture": {"options": mixing.model_dump(mode="json"), "columns": mixed},
+        "mixture": {"options": options, "columns": mixed},
         **settings,
     }
 

@@ -243,7 +243,7 @@ def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
         (["--loss", "softmax"], "one-vs-rest takes loss='logistic'"),
         (["--penalty", "group"], "choose one of l1, l2, elastic_net"),
         (["--alpha", "0"], "must be a number above 0"),
-        (["--alpha", "1,x"], "alphas"),
+        (["--alpha", "1,x"], "'x' is not a number"),
         (["--box", "-1"], "box=-1.0 must be a number above 0"),
         (["--tol", "0"], "tol=0.0 must be between 0 and 1"),
         (["--max-passes", "0"], "max_passes=0 must be"),
