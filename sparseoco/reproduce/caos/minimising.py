@@ -25,7 +25,7 @@ from sparseoco.reproduce.truncation.documents import Documents
 
 ALPHAS: Final = (1.0, 10.0)
 RADII: Final = (0.1, 0.3, 1.0, 3.0)
-ETA0: Final = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+ETA0: Final = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """First steps of SGD, which fall as 1/√t."""
 EPOCHS: Final = (1, 2, 5, 10, 20)
 """Of two passes each, after which objectives are looked at."""

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from sparseoco.report.figures import COLOURS, axes, decades
 from sparseoco.report.html import Plot, environment, plot, plotly_script
 from sparseoco.report.wording import NONE, duration, integer, percent
-from sparseoco.reproduce.caos.minimising import ALPHAS, EPOCHS, METHODS, RADII
+from sparseoco.reproduce.caos.minimising import ALPHAS, EPOCHS, ETA0, METHODS, RADII
 from sparseoco.reproduce.caos.streams import ARRANGEMENTS, BEST, FACTORS, PLAYERS, RUN
 from sparseoco.reproduce.page import context_of
 from sparseoco.reproduce.records import Records, Row
@@ -44,6 +44,7 @@ def render(records: Records, inputs: dict[str, Any]) -> str:
         "timings": records["timings"],
         "titles": {row["set"]: row["title"] for row in records["sets"]},
         "radii": RADII,
+        "first_steps": ETA0,
         "run": RUN,
         "factors": FACTORS,
         "plots": [p for s in sections for _, p, _ in (*s.regret, *s.objectives)],
@@ -121,7 +122,8 @@ def regret_figure(rows: Sequence[Row]) -> go.Figure:
     axes(figure, "rounds (log scale)", "regret a round")
     figure.update_xaxes(type="log", **decades([row["T"] for row in rows]))
     seen = sorted(row["regret"] / row["T"] for row in rows)
-    figure.update_yaxes(range=[0, 1.1 * min(seen[-1], 4 * seen[len(seen) // 2])])
+    most = max(abs(seen[-1]), 1e-9)
+    figure.update_yaxes(range=[1.1 * min(0.0, max(seen[0], -most)), 1.1 * most])
     return figure
 
 
