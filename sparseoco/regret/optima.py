@@ -88,7 +88,7 @@ def find_weighed_optimum(
     An h_i of less than `LEAST` times the largest of its output counts as that: where a learner was sure of every
     example of a feature its h is next to 0 (1e-93 was seen), such weights are as good as free, and their optimum would
     be certified by slopes as small. What regret is said to be is the less for it, for the objective compared with is
-    the greater: by 0.3 % of regret after 500 rounds of film reviews and 0.9 % after 25,000, against a millionth.
+    the greater: by 0.01 % of regret after 479 rounds of film reviews and 0.9 % after 25,000, against a millionth.
     """
     T = passes.span.stop - passes.span.start
     mean = np.maximum(h, LEAST * h.max(axis=0)) / T
