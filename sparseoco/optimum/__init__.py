@@ -88,7 +88,8 @@ def offline_optimum(
     several = np.ndim(alpha) > 0
     columns = len(alphas) * len(problem.positive)
     begin = None if start is None else _started(start, matrix.shape[1], columns, several, problem)
-    found = minimise(LocalPasses.of(matrix, labels), problem, tol=tol, max_passes=max_passes, start=begin)
+    passes = LocalPasses.of(matrix, labels)
+    found = _ended(Newton(passes, passes.columns(), problem, tol=tol, max_passes=max_passes, start=begin), problem)
     left = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
     if left:
         warnings.warn(
@@ -99,29 +100,22 @@ def offline_optimum(
     return found if several else Optimum(*(field[0] for field in found))
 
 
-def minimise(
-    passes: Passes,
-    problem: Problem,
-    *,
-    tol: float = TOLERANCE,
-    max_passes: int = MAX_PASSES,
-    start: Floats | None = None,
-) -> Optimum:
+def minimise(passes: Passes, problem: Problem, *, tol: float = TOLERANCE, max_passes: int = MAX_PASSES) -> Optimum:
     """The optimum of a problem over whatever `passes` go over.
 
     Rows that are in this process are gone over by columns, with proximal Newton steps (`Newton`); where they are
     elsewhere, as on a cluster, passes are all there is (`Solver`). Both end at the same gap, certified by the same
     pass.
 
-    `start` is (features, columns), in the order of ``problem.columns``. Raises `InputError` for a tolerance or a number
-    of passes that has no meaning.
+    Raises `InputError` for a tolerance or a number of passes that has no meaning.
     """
     data = passes.columns()
-    solver: Newton | Solver
     if data is None:
-        solver = Solver(passes, problem, tol=tol, max_passes=max_passes, start=start)
-    else:
-        solver = Newton(passes, data, problem, tol=tol, max_passes=max_passes, start=start)
+        return _ended(Solver(passes, problem, tol=tol, max_passes=max_passes), problem)
+    return _ended(Newton(passes, data, problem, tol=tol, max_passes=max_passes), problem)
+
+
+def _ended(solver: Newton | Solver, problem: Problem) -> Optimum:
     while solver.active:
         solver.step()
     return solved(solver.columns, problem)

@@ -84,7 +84,7 @@ class Column(Found):
 class Solver:
     """Columns on their way to their minima; `step` is one pass, after which `state` says all there is to say.
 
-    `start` is (features, columns). A column is done at a gap of `tol`, relative to its objective at 0, or after
+    A column is done at a gap of `tol`, relative to its objective at 0, or after
     `max_passes`. As many columns go on at a time as have room in `SOLVER_BYTES`.
 
     Raises `InputError` for a tolerance or a number of passes that has no meaning.
@@ -97,10 +97,9 @@ class Solver:
         *,
         tol: float = TOLERANCE,
         max_passes: int = MAX_PASSES,
-        start: Floats | None = None,
     ) -> None:
         checked_ends(tol, max_passes)
-        self.passes, self.loss, self.tol, self.max_passes, self.start = passes, problem.loss, tol, max_passes, start
+        self.passes, self.loss, self.tol, self.max_passes = passes, problem.loss, tol, max_passes
         q = passes.squares()
         q[q == 0.0] = 1.0  # of features that no example has: their weights stay 0
         nowhere = np.zeros(q.size)
@@ -129,9 +128,6 @@ class Solver:
     def _advance(self, column: Column, seen: Look) -> None:
         """What one column makes of a pass at its trial point."""
         g = seen.g
-        if self.start is not None and column.passes == 1:
-            column.trial = np.ascontiguousarray(self.start[:, self.columns.index(column)])
-            return
         if column.direction.size:
             step = column.trial - column.w
             column.metric.add(step, g - column.g)
