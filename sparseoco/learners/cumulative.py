@@ -9,8 +9,7 @@ with h = 1 (`cumulative-l1`) or h_t = min(V, ‖(u_1, …, u_t)_j‖_p) of `sgft
 Source: Tsuruoka, Tsujii and Ananiadou (2009); Oiwa, Matsushima and Nakagawa (2011), §4, (13), (14), where q on the
 right of (13) is its value before the round.
 
-Symbols: `w`, `q`, `H` (see `norms`); `eta` = η_t; `total` = u_t of the round being
-played, `past` = u_{t−1}.
+Symbols: `w`, `q`, `r` = ‖(u_1, …, u_t)_j‖_p; `eta` = η_t; `total` = u_t of the round being played, `past` = u_{t−1}.
 
 Why lazy is exact: only the features of the row are truncated, so `weight` is what is stored.
 
@@ -25,7 +24,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin, no_time, nonzero
-from sparseoco.learners.norms import norm_of_order
+from sparseoco.learners.norms import growth_of_order
 from sparseoco.learners.sgft import NO_BOUND, P, V, threshold
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
@@ -64,10 +63,9 @@ def weight(slots, slept, now, prox, parts):
 
 @register_jitable
 def threshold_now(slots, slept, now, prox, parts):
-    _, _, H = slots
-    _, _, _, V, _, inverse_p = now
-    _, norm = parts
-    return threshold(H, V, inverse_p, norm)
+    _, _, r = slots
+    _, _, _, V, _, _ = now
+    return threshold(r, V)
 
 
 @register_jitable
@@ -81,13 +79,13 @@ def observe(slots, slept, now, g, x, prox, parts):
 
 @register_jitable
 def observe_aware(slots, slept, now, g, x, prox, parts):
-    w, q, H = slots
+    w, q, r = slots
     eta, total, _, V, p, inverse_p = now
-    grow, norm = parts
-    H_next = grow(H, eta * g, p)
+    grow, _ = parts
+    r_next = grow(r, eta * g, p, inverse_p)
     v = w - eta * g
-    w_next = truncated(v, total * threshold(H_next, V, inverse_p, norm), q)
-    return (w_next, q + (w_next - v), H_next)
+    w_next = truncated(v, total * threshold(r_next, V), q)
+    return (w_next, q + (w_next - v), r_next)
 
 
 @register_jitable
@@ -100,11 +98,10 @@ def from_weight(w, now, preimage, parts):
 @register_jitable
 def from_weight_aware(w, now, preimage, parts):
     """A history of one step of size |w|; all was paid, h·u."""
-    _, _, past, V, p, inverse_p = now
-    grow, norm = parts
-    H = grow(w - w, w, p)
-    w, q = from_weight(w, (past, past, past * threshold(H, V, inverse_p, norm)), preimage, parts)
-    return (w, q, H)
+    _, _, past, V, _, _ = now
+    r = abs(w)
+    w, q = from_weight(w, (past, past, past * threshold(r, V)), preimage, parts)
+    return (w, q, r)
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
@@ -124,14 +121,14 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
 
 
 def rule_aware(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    parts = norm_of_order(parameters["p"])
+    parts = (growth_of_order(parameters["p"]), no_time)
     hyper = ("eta0", "lam", "V", "p")
     return Rule(
         no_time,
         tick_aware,
         weight,
         observe_aware,
-        ("w", "q", "H"),
+        ("w", "q", "r"),
         hyper,
         6,
         False,

@@ -1,79 +1,72 @@
-"""The p-norm of a coordinate's history, kept as one running number u: r_t = ‖(a_1, …, a_t)‖_p = norm(u_t).
+"""The p-norm of a coordinate's history, round by round: r_t = ‖(a_1, …, a_t)‖_p from r_{t−1} and a_t.
 
-A pair of functions a kind of p, so that the usual ones cost no power: `grow(u, a, p)` gives u_t from u_{t−1} and a_t,
-`norm(u, inverse_p)` gives r from u.
+A function `grow(r, a, p, inverse_p)` for each kind of p. What is stored is the norm itself: a root is taken where a
+gradient is seen, and none where a weight is read, which is far oftener.
 """
 
 import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners.definition import number
 
-
-@register_jitable
-def grow_1(u, a, p):
-    """u + |a|."""
-    return u + abs(a)
+ONE = np.float32(1)  # of a type that does not widen float32 columns
 
 
 @register_jitable
-def grow_2(u, a, p):
-    """u + a²."""
-    return u + a * a
+def grow_1(r, a, p, inverse_p):
+    """r + |a|."""
+    return r + abs(a)
 
 
 @register_jitable
-def grow_3(u, a, p):
-    """u + |a|³."""
+def grow_2(r, a, p, inverse_p):
+    """√(r² + a²)."""
+    return math.sqrt(r * r + a * a)
+
+
+@register_jitable
+def sides(r, a):
+    """The greater of r and |a|, and the smaller as a share of it: powers of shares do not leave the range of floats."""
     b = abs(a)
-    return u + b * b * b
+    return (r, b / r) if r > b else (b, r / b)
 
 
 @register_jitable
-def grow_p(u, a, p):
-    """u + |a|^p."""
-    return u + abs(a) ** p
+def grow_3(r, a, p, inverse_p):
+    """(r³ + |a|³)^(1/3)."""
+    if a == 0.0:
+        return r
+    great, share = sides(r, a)
+    return great * np.cbrt(ONE + share * share * share)
 
 
 @register_jitable
-def grow_inf(u, a, p):
-    """max(u, |a|)."""
+def grow_p(r, a, p, inverse_p):
+    """(r^p + |a|^p)^(1/p)."""
+    if a == 0.0:
+        return r
+    great, share = sides(r, a)
+    return great * (ONE + share**p) ** inverse_p
+
+
+@register_jitable
+def grow_inf(r, a, p, inverse_p):
+    """max(r, |a|)."""
     b = abs(a)
-    return b if b > u else u
+    return b if b > r else r
 
 
-@register_jitable
-def norm_1(u, inverse_p):
-    """u, for p = 1 and p = inf."""
-    return u
+Grow = Callable[..., Any]
+GROWTH: dict[int | float | str, Grow] = {1: grow_1, 2: grow_2, 3: grow_3, "inf": grow_inf}
 
 
-@register_jitable
-def norm_2(u, inverse_p):
-    """√u."""
-    return math.sqrt(u)
-
-
-@register_jitable
-def norm_p(u, inverse_p):
-    """u^(1/p)."""
-    return u**inverse_p
-
-
-NORMS: dict[int | float | str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    1: (grow_1, norm_1),
-    2: (grow_2, norm_2),
-    3: (grow_3, norm_p),
-    "inf": (grow_inf, norm_1),
-}
-
-
-def norm_of_order(p: int | float | str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """(grow, norm) for a canonical p."""
-    return NORMS.get(p, (grow_p, norm_p))
+def growth_of_order(p: int | float | str) -> Grow:
+    """`grow` for a canonical p."""
+    return GROWTH.get(p, grow_p)
 
 
 def order(value: Any) -> int | float | str:

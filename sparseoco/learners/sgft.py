@@ -4,8 +4,8 @@
 
 Source: Oiwa, Matsushima and Nakagawa (2011), (5), (6), lazy (11), (12); V bounds h where p ≤ 2 only, (9).
 
-Symbols: `w` is what the last gradient step left, its own round's truncation still due; `H` is the running number of h
-(see `norms`), that round's u included; `eta` = η_t; `rate` = eta0·λ; `slept` = Σ s_τ over the rounds whose truncation
+Symbols: `w` is what the last gradient step left, its own round's truncation still due; `r` = ‖(u_1, …, u_t)‖_p, that
+round's u included; `eta` = η_t; `rate` = eta0·λ; `slept` = Σ s_τ over the rounds whose truncation
 is due, η_{τ+1/2} = eta0·s_τ.
 
 Why lazy is exact: a sleeping coordinate has u = 0, so h stands still, and soft-thresholds with one h add up. h = 1 is
@@ -19,9 +19,9 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Parameter, Rule, begin, positive
+from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Parameter, Rule, begin, no_time, positive
 from sparseoco.learners.fobos import time
-from sparseoco.learners.norms import norm_of_order, order
+from sparseoco.learners.norms import growth_of_order, order
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
@@ -35,42 +35,37 @@ def tick(clock, hyper):
 
 
 @register_jitable
-def threshold(H, V, inverse_p, norm):
+def threshold(r, V):
     """h = min(V, ‖·‖_p)."""
-    h = norm(H, inverse_p)
-    return h if h < V else V
+    return r if r < V else V
 
 
 @register_jitable
 def threshold_now(slots, slept, now, prox, parts):
-    _, H = slots
-    _, _, V, _, inverse_p = now
-    _, norm = parts
-    return threshold(H, V, inverse_p, norm)
+    _, r = slots
+    _, _, V, _, _ = now
+    return threshold(r, V)
 
 
 @register_jitable
 def weight(slots, slept, now, prox, parts):
-    w, H = slots
-    _, rate, V, _, inverse_p = now
-    _, norm = parts
-    return prox(w, rate * slept * threshold(H, V, inverse_p, norm))
+    w, r = slots
+    _, rate, V, _, _ = now
+    return prox(w, rate * slept * threshold(r, V))
 
 
 @register_jitable
 def observe(slots, slept, now, g, x, prox, parts):
-    _, H = slots
-    eta, _, _, p, _ = now
+    _, r = slots
+    eta, _, _, p, inverse_p = now
     grow, _ = parts
-    return (weight(slots, slept, now, prox, parts) - eta * g, grow(H, eta * g, p))
+    return (weight(slots, slept, now, prox, parts) - eta * g, grow(r, eta * g, p, inverse_p))
 
 
 @register_jitable
 def from_weight(w, now, preimage, parts):
     """A history of one step of size |w|."""
-    _, _, _, p, _ = now
-    grow, _ = parts
-    return (w, grow(w - w, w, p))
+    return (w, abs(w))
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
@@ -79,11 +74,11 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         tick,
         weight,
         observe,
-        slots=("w", "H"),
+        slots=("w", "r"),
         hyper=("eta0", "lam", "V", "p"),
         ticks=5,
         stamped=True,
-        parts=norm_of_order(parameters["p"]),
+        parts=(growth_of_order(parameters["p"]), no_time),
         start=begin(parameters),
         threshold=threshold_now,
         from_weight=from_weight,

@@ -4,8 +4,8 @@
 
 Source: Oiwa, Matsushima and Nakagawa (2012), Algorithm 1, (12)–(15), (18), (21); with by = "feature", (24): x for g.
 
-Symbols: `G` = t·ḡ_t; `u` as (12); `R` = r_1 + … + r_τ up to the round before the coordinate's last; `slept` = rounds
-since then, all of them with today's r; `scale` = −1/β_t, `lam_scale` = λ/β_t.
+Symbols: `G` = t·ḡ_t; `r` = ‖(g_1, …, g_t)‖_p; `R` = r_1 + … + r_τ up to the round before the coordinate's last;
+`slept` = rounds since then, all of them with today's r; `scale` = −1/β_t, `lam_scale` = λ/β_t.
 
 Why lazy is exact: out of the support g and x are 0, so G and r stand still and R grows by r a round: the rounds slept
 are one product.
@@ -19,8 +19,8 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import GAMMA, LAM, Algorithm, Parameter, Rule, nonzero, one_of, positive
-from sparseoco.learners.norms import norm_of_order, order
+from sparseoco.learners.definition import GAMMA, LAM, Algorithm, Parameter, Rule, no_time, nonzero, one_of, positive
+from sparseoco.learners.norms import growth_of_order, order
 from sparseoco.losses import Loss
 from sparseoco.penalties import Penalty
 
@@ -40,10 +40,8 @@ def tick(clock, hyper):
 @register_jitable
 def threshold_now(slots, slept, now, prox, parts):
     """r = min(V, ‖·‖_p), (21)."""
-    _, u, _ = slots
-    _, _, V, _, inverse_p, _ = now
-    _, norm = parts
-    r = norm(u, inverse_p)
+    _, r, _ = slots
+    _, _, V, _, _, _ = now
     return r if r < V else V
 
 
@@ -63,19 +61,18 @@ def weight(slots, slept, now, prox, parts):
 
 @register_jitable
 def observe(slots, slept, now, g, x, prox, parts):
-    G, u, _ = slots
-    _, _, _, p, _, by_feature = now
+    G, r, _ = slots
+    _, _, _, p, inverse_p, by_feature = now
     grow, _ = parts
-    return (G + g, grow(u, x if by_feature else g, p), truncation_slept_through(slots, slept, now, prox, parts))
+    longer = grow(r, x if by_feature else g, p, inverse_p)
+    return (G + g, longer, truncation_slept_through(slots, slept, now, prox, parts))
 
 
 @register_jitable
 def from_weight(w, now, preimage, parts):
     """A history of one gradient, or x, of size 1; truncated from here on, R = 0."""
-    scale, _, _, p, _, _ = now
-    grow, _ = parts
-    nothing = w - w
-    return (w / scale, grow(nothing, nonzero(w), p), nothing)
+    scale, _, _, _, _, _ = now
+    return (w / scale, nonzero(w), w - w)
 
 
 HISTORIES = ("subgradient", "feature")
@@ -83,13 +80,13 @@ HISTORIES = ("subgradient", "feature")
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     hyper = ("gamma", "lam", "V", "p", "by")
-    parts = norm_of_order(parameters["p"])
+    parts = (growth_of_order(parameters["p"]), no_time)
     return Rule(
         time,
         tick,
         weight,
         observe,
-        ("G", "u", "R"),
+        ("G", "r", "R"),
         hyper,
         6,
         True,
