@@ -1,9 +1,11 @@
 """What §4 of Liu et al. (2019) says its experiments show, beside what they show here: a row a claim and data set."""
 
+from collections.abc import Sequence
 from math import floor, log10
 from typing import Final
 
 from sparseoco.report.wording import PERCENT, amount
+from sparseoco.reproduce.means import lower, lower_in_pairs, mean_and_error
 from sparseoco.reproduce.portfolios import PANELS
 from sparseoco.reproduce.problems import SOURCES
 from sparseoco.reproduce.records import Records, Row
@@ -39,9 +41,7 @@ def weigh_time(records: Records) -> list[Row]:
         here = ", ".join(f"{name} {amount(ns[name])}" for name in ("OGD", "ONS", "OGDEG", "ONSEG")) + " ns a round"
         claim = "ONSEG is much more efficient in running time than methods that require gradients, ONS and OGD."
         less = [ns["ONSEG"] < ns[name] for name in ("OGD", "ONS")]
-        found.append(claimed(claim, "no figures", _where(experiment), here, all(less)))
-        if any(less) and not all(less):
-            found[-1]["holds"] = IN_PART
+        found.append(claimed(claim, "no figures", _where(experiment), here, *less))
     return found
 
 
@@ -50,12 +50,6 @@ def in_all(verdicts: list[str]) -> str:
     if len(set(verdicts)) == 1:
         return verdicts[0]
     return IN_PART if {"yes", IN_PART} & set(verdicts) else "no"
-
-
-def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Mean, and its standard error, of two values or more."""
-    mean = sum(values) / len(values)
-    return mean, (sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)) ** 0.5
 
 
 def shown(value: float, error: float | None, measure: str) -> str:
@@ -88,14 +82,8 @@ def _lower(records: Records, claim: str, paper: str, ours: str, theirs: str) -> 
         left, right = ((rows[name][measure], rows[name][f"{measure}_error"]) for name in (ours, theirs))
         what = "mean loss" if measure == "mean_loss" else "wrong"
         here = f"{what} {shown(*left, measure)} against {shown(*right, measure)}"
-        found.append(claimed(claim, paper, _where(experiment), here, _less(left, right)))
+        found.append(claimed(claim, paper, _where(experiment), here, lower(left, right)))
     return found
-
-
-def _less(left: tuple[float, float], right: tuple[float, float]) -> bool | None:
-    """Whether one mean is lower than another; None where they are within two standard errors of the difference."""
-    gap, error = left[0] - right[0], (left[1] ** 2 + right[1] ** 2) ** 0.5
-    return None if abs(gap) <= 2 * error else gap < 0
 
 
 def _portfolios(records: Records) -> list[Row]:
@@ -103,18 +91,16 @@ def _portfolios(records: Records) -> list[Row]:
     found = []
     for panel in records["panels"]:
         draws = [row for row in records["draws"] if row["panel"] == panel["panel"]]
-        (ours, error), (theirs, other) = (
-            mean_and_error([row["mean_return"] for row in draws if row["method"] == name])
-            for name in ("ONSEG", "OGDEG")
-        )
+        ours, theirs = ([row["mean_return"] for row in draws if row["method"] == name] for name in ("ONSEG", "OGDEG"))
         here = (
-            f"{shown(ours, error, 'return')} against {shown(theirs, other, 'return')} a {panel['period']}; equal "
+            f"{shown(*mean_and_error(ours), 'return')} against {shown(*mean_and_error(theirs), 'return')} a "
+            f"{panel['period']}; equal "
             f"shares {shown(panel['equal_shares'], None, 'return')}, the best stock in hindsight "
             f"{shown(panel['best_stock'], None, 'return')}"
         )
         claim = "ONSEG's portfolios have a higher mean return than OGDEG's."
         paper = f"2.88{PERCENT} against 1.02{PERCENT} a week"
-        found.append(claimed(claim, paper, TITLES[panel["panel"]], here, _less((-ours, error), (-theirs, other))))
+        found.append(claimed(claim, paper, TITLES[panel["panel"]], here, lower_in_pairs(theirs, ours)))
     return found
 
 
@@ -130,7 +116,15 @@ def _theorem(records: Records) -> list[Row]:
     return found
 
 
-def claimed(claim: str, paper: str, where: str, here: str, holds: bool | None) -> Row:
-    """A row of `records.CLAIMS`; None where it cannot be told."""
-    word = "cannot be told" if holds is None else "yes" if holds else "no"
-    return {"claim": claim, "paper": paper, "where": where, "here": here, "holds": word}
+def claimed(claim: str, paper: str, where: str, here: str, *holds: bool | None) -> Row:
+    """A row of `records.CLAIMS`, of one thing that holds or of several; None of what cannot be told."""
+    return {"claim": claim, "paper": paper, "where": where, "here": here, "holds": _word(holds)}
+
+
+def _word(holds: Sequence[bool | None]) -> str:
+    """“cannot be told” where none can, “no” where none holds."""
+    if holds and all(holds):
+        return "yes"
+    if any(holds):
+        return IN_PART
+    return "cannot be told" if all(word is None for word in holds) else "no"

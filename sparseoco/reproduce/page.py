@@ -3,8 +3,9 @@
 from typing import Any, NamedTuple
 
 from sparseoco.report.html import Plot, environment, plot, plotly_script
-from sparseoco.reproduce.claims import TITLES, in_all, mean_and_error, shown, weigh_time
+from sparseoco.reproduce.claims import TITLES, in_all, shown, weigh_time
 from sparseoco.reproduce.figures import STYLE, curves_figure
+from sparseoco.reproduce.means import mean_and_error
 from sparseoco.reproduce.problems import SOURCES
 from sparseoco.reproduce.records import Records, Row
 

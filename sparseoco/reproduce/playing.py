@@ -1,6 +1,5 @@
 """One learner on rows that come again and again: what it has suffered at each mark, and how long it took."""
 
-import math
 from collections.abc import Mapping, Sequence
 from time import thread_time
 from typing import Any, NamedTuple
@@ -60,17 +59,6 @@ def play(game: Game, method: Method, marks: Sequence[int], repetitions: Sequence
 def seconds_alone(game: Game, method: Method) -> float:
     """The processor's seconds for one run of the method, its loop compiled before: the least of three."""
     return min(play(game, method, [game.rounds]).seconds for _ in range(3))
-
-
-def standard_error(values: NDArray[np.float64]) -> float | None:
-    """Of the mean of these; None of one alone."""
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
-
-
-def spread(values: NDArray[np.float64]) -> tuple[list[float], list[float], list[float]]:
-    """Mean, tenth and nine tenths of every row."""
-    low, high = np.quantile(values, (0.1, 0.9), axis=1)
-    return values.mean(axis=1).tolist(), low.tolist(), high.tolist()
 
 
 def _learner(game: Game, method: Method, repetitions: Sequence[int]) -> Learner:

@@ -18,7 +18,8 @@ from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import terms_of
 from sparseoco.reproduce.cells import Cell
-from sparseoco.reproduce.playing import Game, Method, play, spread
+from sparseoco.reproduce.means import spread
+from sparseoco.reproduce.playing import Game, Method, play
 from sparseoco.reproduce.problems import even_marks, theorem_as_printed
 from sparseoco.reproduce.records import Records, Row
 from sparseoco.tables import read_table

@@ -15,7 +15,8 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import terms_of
 from sparseoco.learners.ons import numbers_of_ons
 from sparseoco.reproduce.cells import Cell
-from sparseoco.reproduce.playing import Game, Method, play, seconds_alone, spread, standard_error
+from sparseoco.reproduce.means import mean_and_error, spread
+from sparseoco.reproduce.playing import Game, Method, play, seconds_alone
 from sparseoco.reproduce.problems import D, Problem, best_fixed, even_marks, theorem_as_printed
 from sparseoco.reproduce.records import Records, Row
 
@@ -159,19 +160,30 @@ def _summary(
 ) -> Row:
     configuration = find_algorithm(method.algorithm).configuration(method.parameters)
     terms = terms_of(configuration, problem.features.shape[1]) if method.repeated else None
-    beta = terms.beta if terms else 1 / numbers_of_ons(configuration, 1).rate if method.algorithm == "ons" else None
+    beta = None
+    if terms:
+        beta = terms.beta or None
+    elif method.algorithm == "ons":
+        beta = 1 / numbers_of_ons(configuration, 1).rate
+    loss, loss_error = _mean_of(losses)
+    error, error_error = _mean_of(errors) if n_classes else (None, None)
     return {
         "algorithm": method.algorithm,
         "parameters": json.dumps(dict(method.parameters), sort_keys=True),
         "delta": terms.delta if terms else None,
         "gamma": terms.gamma if terms else None,
-        "beta": beta or None,
+        "beta": beta,
         "repetitions": len(losses),
-        "mean_loss": float(losses.mean()),
-        "mean_loss_error": standard_error(losses),
-        "error_rate": float(errors.mean()) if n_classes else None,
-        "error_rate_error": standard_error(errors) if n_classes else None,
+        "mean_loss": loss,
+        "mean_loss_error": loss_error,
+        "error_rate": error,
+        "error_rate_error": error_error,
     }
+
+
+def _mean_of(values: NDArray[np.float64]) -> tuple[float, float | None]:
+    """Mean and standard error, which one alone has not."""
+    return mean_and_error(values.tolist()) if len(values) > 1 else (float(values[0]), None)
 
 
 def _curve(marks: list[int], loss: NDArray[np.float64], error: NDArray[np.float64] | None) -> list[Row]:

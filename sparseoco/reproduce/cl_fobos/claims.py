@@ -6,7 +6,8 @@ from typing import Final
 
 from sparseoco.report.wording import integer, percent
 from sparseoco.reproduce.cl_fobos.published import CL_FOBOS, FEATURES, METHODS, OTHERS, SNAPSHOTS, TABLES, WATCHED
-from sparseoco.reproduce.claims import IN_PART, claimed, mean_and_error
+from sparseoco.reproduce.claims import IN_PART, claimed
+from sparseoco.reproduce.means import mean_and_error
 from sparseoco.reproduce.records import Records, Row
 
 NEAR: Final = 0.02

@@ -12,7 +12,7 @@ from sparseoco.reproduce.cl_fobos import published, runs
 from sparseoco.reproduce.cl_fobos.published import METHODS, OTHERS, OWN, STEPS, TABLES, WATCHED, Method
 from sparseoco.reproduce.cl_fobos.records import TABLES as SCHEMAS
 from sparseoco.reproduce.cl_fobos.runs import Choice, Draw
-from sparseoco.reproduce.claims import mean_and_error
+from sparseoco.reproduce.means import mean_and_error
 from sparseoco.reproduce.records import Records, Row
 
 Run = Callable[..., list[Any]]

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sparseoco.report.wording import percent
-from sparseoco.reproduce.claims import mean_and_error
+from sparseoco.reproduce.means import below, mean_and_error
 from sparseoco.reproduce.records import Records, Row
 
 
@@ -45,8 +45,7 @@ def said_difference(left: Standing, right: Standing) -> str:
 
 def lower(left: Standing, right: Standing) -> bool | None:
     """Whether one errs less than the other; None where they are within two standard errors of the difference."""
-    mean, error = difference(left, right)
-    return None if abs(mean) <= 2 * error else mean < 0
+    return below(*difference(left, right))
 
 
 def path_of(records: Records, of: str, method: str) -> list[Row]:
