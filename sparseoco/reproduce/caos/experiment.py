@@ -1,8 +1,9 @@
 """Files of data → tables, a page, and which of the paper's claims hold."""
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sklearn.exceptions import ConvergenceWarning
 
@@ -12,17 +13,19 @@ from sparseoco.errors import InputError
 from sparseoco.metrics import write_table
 from sparseoco.reproduce.caos.claims import weigh
 from sparseoco.reproduce.caos.minimising import (
-    METHODS,
+    WHAT,
     cells_of,
     chances_row,
+    methods_of,
     objective_rows,
     optimum_cell,
     optimum_rows,
+    with_lengths,
 )
 from sparseoco.reproduce.caos.page import render
 from sparseoco.reproduce.caos.records import TABLES
 from sparseoco.reproduce.caos.streams import ARRANGEMENTS, optima_cell, playing_cell, regret_rows
-from sparseoco.reproduce.cells import Progress, run_cells
+from sparseoco.reproduce.cells import Cell, Progress, run_cells
 from sparseoco.reproduce.records import Records
 from sparseoco.reproduce.truncation.documents import SOURCES, Documents, files_of, make
 
@@ -69,10 +72,9 @@ def reproduce_caos(
                     "nonzeros": documents.rows.nnz,
                 }
             )
-            for part in (
-                _regret(source.name, source.title, documents, repetitions, out / "cells", progress),
-                _objectives(source.name, source.title, documents, repetitions, out / "cells", progress),
-            ):
+            records["chances"].append(chances_row(source.name, documents))
+            it = _Set(source.name, source.title, repetitions, out / "cells", progress)
+            for part in (_regret(it, documents), *(_objectives(it, documents, lengths) for lengths in WHAT)):
                 for name, rows in part.items():
                     records[name].extend(rows)
         records["claims"] = weigh(records)
@@ -90,30 +92,42 @@ def reproduce_caos(
     return page
 
 
-def _regret(name: str, title: str, documents: Documents, repetitions: int, folder: Path, progress: Progress) -> Records:
-    orders = range(repetitions)
+class _Set(NamedTuple):
+    """A set, how often what is drawn comes, and where what is done of it stays."""
+
+    name: str
+    title: str
+    repetitions: int
+    folder: Path
+    progress: Progress
+
+    def run(self, what: str, cells: Sequence[Cell]) -> list[Any]:
+        return list(run_cells(self.folder, f"{self.title}, {what}", cells, self.progress))
+
+
+def _regret(it: _Set, documents: Documents) -> Records:
+    orders = range(it.repetitions)
     optima = [optima_cell(documents, order) for order in orders]
     plays = [playing_cell(documents, order, arrangement) for arrangement in ARRANGEMENTS for order in orders]
-    found = list(run_cells(folder, f"{title}, regret", [*optima, *plays], progress))
+    found = it.run("regret", [*optima, *plays])
     records: Records = {}
     for k, arrangement in enumerate(ARRANGEMENTS, start=1):
-        own = found[k * repetitions : (k + 1) * repetitions]
-        for table, rows in regret_rows(name, arrangement, documents, found[:repetitions], own).items():
+        own = found[k * it.repetitions : (k + 1) * it.repetitions]
+        for table, rows in regret_rows(it.name, arrangement, documents, found[: it.repetitions], own).items():
             records.setdefault(table, []).extend(rows)
     return records
 
 
-def _objectives(
-    name: str, title: str, documents: Documents, repetitions: int, folder: Path, progress: Progress
-) -> Records:
-    cells = [cell for method in METHODS for cell in cells_of(documents, method, repetitions)]
+def _objectives(it: _Set, documents: Documents, lengths: str) -> Records:
+    documents, methods = with_lengths(documents, lengths), methods_of(lengths)
+    cells = [cell for method in methods for cell in cells_of(documents, method, it.repetitions)]
     with warnings.catch_warnings():  # here, for filters are those of all threads
         warnings.simplefilter("ignore", ConvergenceWarning)  # so many passes were asked for
-        optimum, *found = run_cells(folder, f"{title}, objectives", [optimum_cell(documents), *cells], progress)
-    optima = optimum_rows(name, optimum)
-    records: Records = {"optima": optima, "chances": [chances_row(name, documents)]}
-    for k, method in enumerate(METHODS):
-        own = found[k * repetitions : (k + 1) * repetitions]
-        for table, rows in objective_rows(name, method, optima, own).items():
+        optimum, *found = it.run(f"objectives{WHAT[lengths]}", [optimum_cell(documents), *cells])
+    optima = optimum_rows(it.name, lengths, optimum)
+    records: Records = {"optima": optima}
+    for k, method in enumerate(methods):
+        own = found[k * it.repetitions : (k + 1) * it.repetitions]
+        for table, rows in objective_rows(method, optima, own).items():
             records.setdefault(table, []).extend(rows)
     return records

@@ -6,32 +6,39 @@ the nonzeros that they read are expected to come to.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.preprocessing import normalize
 
 from sparseoco import __version__
 from sparseoco.coordinates import Coordinates, column_major
 from sparseoco.epochs import fit_epochs
 from sparseoco.losses import find_loss
 from sparseoco.optimum import offline_optimum
+from sparseoco.passes import LocalPasses, Question
 from sparseoco.regret.epochs import block_quantities
 from sparseoco.reproduce.cells import Cell
-from sparseoco.reproduce.claims import mean_and_error
+from sparseoco.reproduce.means import mean_and_error
 from sparseoco.reproduce.records import Records, Row
 from sparseoco.reproduce.truncation.documents import Documents
 
 ALPHAS: Final = (1.0, 10.0)
-RADII: Final = (0.1, 0.3, 1.0, 3.0)
+RADII: Final = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 ETA0: Final = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """First steps of SGD, which fall as 1/√t."""
+VALUES: Final[dict[str, tuple[float | None, ...]]] = {"R": RADII, "eta0": ETA0, "": (None,)}
+"""By what is tuned: R, the first step, or nothing."""
 EPOCHS: Final = (1, 2, 5, 10, 20)
 """Of two passes each, after which objectives are looked at."""
 TOLERANCE: Final = 1e-9
-LOOSE: Final = 0.1
+ANY_R: Final = 0.1
 """R of the bounds of Theorem 7, whose ratio does not depend on it."""
+WHAT: Final = {"own": "", "equal": ", documents of one length"}
+"""Lengths ‖a_j‖₂ of the documents, and what is said of them."""
 
 
 class Method(NamedTuple):
@@ -68,6 +75,19 @@ METHODS: Final = (
 )
 
 
+def with_lengths(documents: Documents, lengths: str) -> Documents:
+    """Documents as they are, or each scaled to the mean of their lengths: SAGA's step is that of the longest."""
+    if lengths == "own":
+        return documents
+    mean = float(np.sqrt(documents.rows.multiply(documents.rows).sum(axis=1)).mean())
+    return documents._replace(rows=normalize(documents.rows) * mean, digest=f"{documents.digest}, {lengths} lengths")
+
+
+def methods_of(lengths: str) -> tuple[Method, ...]:
+    """What runs on documents of such lengths: all, or what goes by documents."""
+    return tuple(method for method in METHODS if lengths == "own" or method.family == "examples")
+
+
 def optimum_cell(documents: Documents) -> Cell:
     """[H*, gap, nonzeros, largest weight] of every α."""
 
@@ -83,20 +103,14 @@ def optimum_cell(documents: Documents) -> Cell:
 
 
 def cells_of(documents: Documents, method: Method, repetitions: int) -> list[Cell]:
-    """A cell a repetition: `objectives` [α][value][mark], what a mark's `passes` and `rounds` are, and seconds."""
+    """A cell a repetition: `objectives` [α][value][mark], what a mark's `passes` and `rounds` are, and `seconds`: of
+    all its `columns` side by side, or of scikit-learn's last run; `spent` are those of the whole cell."""
     key = _key("caos objectives", documents) | {"method": method.name, "alpha": ALPHAS, "marks": EPOCHS}
-    values = {"R": RADII, "eta0": ETA0, "": (0.0,)}[method.tuned]
     run = _ours if method.algorithm else _peers
     return [
-        Cell(key | {"values": values, "repetition": seed}, _bound_to(run, documents, method, seed))
+        Cell(key | {"values": VALUES[method.tuned], "repetition": seed}, partial(run, documents, method, seed))
         for seed in range(repetitions)
     ]
-
-
-def _bound_to(
-    run: Callable[[Documents, Method, int], Any], documents: Documents, method: Method, seed: int
-) -> Callable[[], Any]:
-    return lambda: run(documents, method, seed)
 
 
 def _ours(documents: Documents, method: Method, seed: int) -> Any:
@@ -120,6 +134,7 @@ def _ours(documents: Documents, method: Method, seed: int) -> Any:
         "rounds": [None if rounds is None else rounds * epoch for epoch in EPOCHS],
         "columns": len(grid),
         "seconds": seconds,
+        "spent": seconds,
     }
 
 
@@ -131,39 +146,51 @@ def _coordinates(documents: Documents, grid: list[dict[str, Any]]) -> Coordinate
 
 def _peers(documents: Documents, method: Method, seed: int) -> Any:
     """scikit-learn's; a mark is a run of its own, from 0, of so many passes; SAGA warns that they were no more."""
-    rows, labels = documents.rows, documents.labels
-    signs = 2.0 * labels - 1.0
-    seconds = 0.0
-
-    def found(peer: Any, alpha: float) -> float:
-        nonlocal seconds
-        before = time.thread_time()
-        x = peer.fit(rows, labels).coef_[0]
-        seconds = time.thread_time() - before
-        return float(np.logaddexp(0.0, -signs * (rows @ x)).sum() + alpha * np.abs(x).sum())
-
-    def peer(alpha: float, eta0: float, passes: int) -> Any:
-        common = {"fit_intercept": False, "max_iter": passes, "random_state": seed}
-        if method is SAGA:
-            return LogisticRegression(solver="saga", C=1.0 / alpha, tol=0.0, **_L1, **common)
-        return SGDClassifier(
-            loss="log_loss",
-            penalty="l1",
-            alpha=alpha / rows.shape[0],
-            learning_rate="invscaling",
-            eta0=eta0,
-            power_t=0.5,
-            tol=None,
-            **common,
-        )
-
     passes = [2 * epoch for epoch in EPOCHS]
-    values = [
-        [[found(peer(alpha, value, count), alpha) for count in passes] for value in (ETA0 if method is SGD else (1.0,))]
-        for alpha in ALPHAS
-    ]
-    nothing = [None] * len(passes)
-    return {"objectives": values, "passes": passes, "rounds": nothing, "columns": 1, "seconds": seconds}
+    found = np.array(
+        [
+            [
+                [_fitted(documents, _peer(documents, alpha, value, count, seed), alpha) for count in passes]
+                for value in VALUES[method.tuned]
+            ]
+            for alpha in ALPHAS
+        ]
+    )
+    objectives, seconds = found[..., 0], found[..., 1]
+    return {
+        "objectives": objectives.tolist(),
+        "passes": passes,
+        "rounds": [None] * len(passes),
+        "columns": 1,
+        "seconds": float(seconds[-1, -1, -1]),
+        "spent": float(seconds.sum()),
+    }
+
+
+def _fitted(documents: Documents, peer: Any, alpha: float) -> tuple[float, float]:
+    """H where the peer ends, and the seconds that it took."""
+    before = time.thread_time()
+    x = peer.fit(documents.rows, documents.labels).coef_[0]
+    seconds = time.thread_time() - before
+    totals = LocalPasses.of(documents.rows, documents.labels).totals(x[:, None], Question("logistic", (1,)))
+    return float(totals.loss_sum[0] + alpha * np.abs(x).sum()), seconds
+
+
+def _peer(documents: Documents, alpha: float, eta0: float | None, passes: int, seed: int) -> Any:
+    """SGD from a first step; SAGA where there is none."""
+    common = {"fit_intercept": False, "max_iter": passes, "random_state": seed}
+    if eta0 is None:
+        return LogisticRegression(solver="saga", C=1.0 / alpha, tol=0.0, **_L1, **common)
+    return SGDClassifier(
+        loss="log_loss",
+        penalty="l1",
+        alpha=alpha / documents.rows.shape[0],
+        learning_rate="invscaling",
+        eta0=eta0,
+        power_t=0.5,
+        tol=None,
+        **common,
+    )
 
 
 _L1: Final = {"l1_ratio": 1.0} | (
@@ -177,37 +204,36 @@ def _key(what: str, documents: Documents) -> dict[str, Any]:
 
 def chances_row(name: str, documents: Documents) -> Row:
     """Theorem 7's bounds, of a round's √T, without predictions."""
-    parameters = {"alpha": 1.0, "R": LOOSE, "predict": "none", "sample": "lipschitz"}
-    found = block_quantities(_coordinates(documents, [parameters]).bounds(0), 1, LOOSE)
+    parameters = {"alpha": 1.0, "R": ANY_R, "predict": "none", "sample": "lipschitz"}
+    found = block_quantities(_coordinates(documents, [parameters]).bounds(0), 1, ANY_R)
     lipschitz, uniform = 4.0 * found["RL"] ** 1.5, 4.0 * found["blocks"] ** 0.5 * found["RL1"]
-    return {"set": name, "R": LOOSE, "lipschitz": lipschitz, "uniform": uniform}
+    return {"set": name, "R": ANY_R, "lipschitz": lipschitz, "uniform": uniform}
 
 
-def optimum_rows(name: str, found: Sequence[Any]) -> list[Row]:
+def optimum_rows(name: str, lengths: str, found: Sequence[Any]) -> list[Row]:
     """Rows of `records.OPTIMA`."""
     names = ("objective", "gap", "nonzeros", "largest")
     return [
-        {"set": name, "alpha": alpha, **dict(zip(names, row, strict=True))}
+        {"set": name, "lengths": lengths, "alpha": alpha, **dict(zip(names, row, strict=True))}
         for alpha, row in zip(ALPHAS, found, strict=True)
     ]
 
 
-def objective_rows(name: str, method: Method, optima: Sequence[Row], parts: Sequence[Any]) -> Records:
-    """Rows of a set and method, from what its cells found; `chosen` is the value of the least H at the last mark."""
+def objective_rows(method: Method, optima: Sequence[Row], parts: Sequence[Any]) -> Records:
+    """Rows of a method, from what its cells found on documents whose `optima` these are, a row an α of `ALPHAS`;
+    `chosen` is the value of the least H at the last mark."""
     table = np.array([part["objectives"] for part in parts])  # [repetition][α][value][mark]
-    values = {"R": RADII, "eta0": ETA0, "": (None,)}[method.tuned]
     records: Records = {"objectives": [], "timings": []}
-    for a, alpha in enumerate(ALPHAS):
-        (least,) = (row["objective"] for row in optima if row["alpha"] == alpha)
+    for a, of in enumerate(optima):
+        keys = {key: of[key] for key in ("set", "lengths", "alpha")}
         best = int(np.argmin(table[:, a, :, -1].mean(axis=0)))
-        for v, value in enumerate(values):
+        for v, value in enumerate(VALUES[method.tuned]):
             for m, passes in enumerate(parts[0]["passes"]):
                 own = table[:, a, v, m]
-                excess, error = mean_and_error((own / least - 1.0).tolist())
+                excess, error = mean_and_error((own / of["objective"] - 1.0).tolist())
                 records["objectives"].append(
-                    {
-                        "set": name,
-                        "alpha": alpha,
+                    keys
+                    | {
                         "family": method.family,
                         "method": method.name,
                         "tuned": method.tuned,
@@ -220,7 +246,14 @@ def objective_rows(name: str, method: Method, optima: Sequence[Row], parts: Sequ
                         "chosen": v == best,
                     }
                 )
-    seconds = sum(part["seconds"] for part in parts) / len(parts)
-    told = {"columns": parts[0]["columns"], "passes": parts[0]["passes"][-1], "seconds": seconds}
-    records["timings"].append({"set": name, "method": method.name, **told})
+    records["timings"].append(
+        {
+            "set": optima[0]["set"],
+            "method": method.name + WHAT[optima[0]["lengths"]],
+            "columns": parts[0]["columns"],
+            "passes": parts[0]["passes"][-1],
+            "seconds": sum(part["seconds"] for part in parts) / len(parts),
+            "spent": sum(part["spent"] for part in parts),
+        }
+    )
     return records

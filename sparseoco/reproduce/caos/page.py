@@ -8,12 +8,14 @@ import plotly.graph_objects as go
 from sparseoco.report.figures import COLOURS, axes, decades
 from sparseoco.report.html import Plot, environment, plot, plotly_script
 from sparseoco.report.wording import NONE, duration, integer, percent
-from sparseoco.reproduce.caos.minimising import ALPHAS, EPOCHS, ETA0, METHODS, RADII
+from sparseoco.reproduce.caos.minimising import EPOCHS, ETA0, METHODS, RADII, VALUES, WHAT
 from sparseoco.reproduce.caos.streams import ARRANGEMENTS, BEST, FACTORS, PLAYERS, RUN
 from sparseoco.reproduce.page import context_of
 from sparseoco.reproduce.records import Records, Row
 
 DASHES: Final = ("solid", "dash", "dot")
+FAMILIES: Final = {"examples": "CAOS-ERM and peers", "coordinates": "CAO-RCD"}
+TUNED: Final = {"R": "R", "eta0": "η₀", "": ""}
 
 
 class SetSection(NamedTuple):
@@ -23,7 +25,7 @@ class SetSection(NamedTuple):
     regret: list[tuple[str, Plot, list[Row]]]
     """By arrangement: the figure, of the middle R, and a row a method and R."""
     objectives: list[tuple[str, Plot, list[Row]]]
-    """By α and family."""
+    """By lengths, α and family."""
 
 
 def render(records: Records, inputs: dict[str, Any]) -> str:
@@ -34,13 +36,13 @@ def render(records: Records, inputs: dict[str, Any]) -> str:
         **context_of(records["claims"]),
         "facts": {
             "orders, and repetitions of what is drawn": integer(inputs["repetitions"]),
-            "processor's time, of orders and repetitions": duration(
-                sum(row["seconds"] for row in records["timings"]) * inputs["repetitions"]
-            ),
+            "processor's time of the methods": duration(sum(row["spent"] for row in records["timings"])),
         },
         "sections": sections,
         "optima": records["optima"],
-        "chances": records["chances"],
+        "edges": edges(records),
+        "what": WHAT,
+        "tuned": TUNED,
         "timings": records["timings"],
         "titles": {row["set"]: row["title"] for row in records["sets"]},
         "radii": RADII,
@@ -64,30 +66,41 @@ def _section(records: Records, of: Row) -> SetSection:
         last = max(row["T"] for row in rows)
         ends = [row for row in rows if row["T"] == last]
         regret.append((arrangement, plot(f"regret-{name}-{k}", heading, figure), ends))
+    chosen: dict[tuple[str, float, str], list[Row]] = {}
+    for row in records["objectives"]:
+        if row["chosen"] and row["set"] == name:
+            chosen.setdefault((row["lengths"], row["alpha"], row["family"]), []).append(row)
     objectives = []
-    for alpha in ALPHAS:
-        for family, words in (("examples", "CAOS-ERM and peers"), ("coordinates", "CAO-RCD")):
-            rows = [
-                row
-                for row in records["objectives"]
-                if row["chosen"] and (row["set"], row["alpha"], row["family"]) == (name, alpha, family)
-            ]
-            heading = f"{words}, α = {alpha:g}"
-            figure = plot(f"{family}-{name}-{alpha:g}", f"{heading}, {title}", objective_figure(rows, family))
-            ends = [row | {"early": percent(_early(rows, row))} for row in rows if _last(rows, row)]
-            objectives.append((heading, figure, ends))
+    for (lengths, alpha, family), rows in chosen.items():
+        heading = f"{FAMILIES[family]}{WHAT[lengths]}, α = {alpha:g}"
+        figure = objective_figure(rows, family)
+        named = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", figure)
+        objectives.append((heading, named, _ends(rows)))
     return SetSection(of, regret, objectives)
 
 
-def _early(rows: Sequence[Row], of: Row) -> float | None:
-    """The excess at the second mark."""
-    own = [row for row in rows if row["method"] == of["method"]]
-    value: float = own[1]["excess"]
-    return value
+def _ends(rows: Sequence[Row]) -> list[Row]:
+    """A row a method: the last mark's, and what its excess was at the second."""
+    by_method: dict[str, list[Row]] = {}
+    for row in rows:
+        by_method.setdefault(row["method"], []).append(row)
+    return [own[-1] | {"early": percent(own[1]["excess"])} for own in by_method.values()]
 
 
-def _last(rows: Sequence[Row], of: Row) -> bool:
-    return bool(of["passes"] == max(row["passes"] for row in rows if row["method"] == of["method"]))
+def edges(records: Records) -> list[str]:
+    """What was chosen at the end of its grid, where the best may lie beyond: a line a method and value."""
+    titles = {row["set"]: row["title"] for row in records["sets"]}
+    found: dict[str, list[str]] = {}
+    for row in records["steps"]:
+        if row["chosen"] and row["factor"] in (FACTORS[0], FACTORS[-1]):
+            where = f"{titles[row['set']]} {row['arrangement']}, R = {row['R']:g}"
+            found.setdefault(f"{row['algorithm']}, {row['factor']:g} times its step", []).append(where)
+    for row in records["objectives"]:
+        grid = VALUES[row["tuned"]]
+        if row["chosen"] and row["tuned"] and row["value"] in (grid[0], grid[-1]):
+            where = f"{titles[row['set']]}{WHAT[row['lengths']]}, α = {row['alpha']:g}"
+            found.setdefault(f"{row['method']}, {TUNED[row['tuned']]} = {row['value']:g}", []).append(where)
+    return [f"{method}: {'; '.join(dict.fromkeys(places))}" for method, places in found.items()]
 
 
 def _means(rows: Sequence[Row]) -> list[Row]:

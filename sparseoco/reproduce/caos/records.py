@@ -46,6 +46,7 @@ STEPS: Final = pa.schema(
 OPTIMA: Final = pa.schema(
     [
         ("set", pa.string()),
+        ("lengths", pa.string()),  # of documents: their own, or all equal
         ("alpha", pa.float64()),
         ("objective", pa.float64()),  # H* = min Σ_j f_j(x) + α‖x‖₁
         ("gap", pa.float64()),
@@ -56,11 +57,12 @@ OPTIMA: Final = pa.schema(
 OBJECTIVES: Final = pa.schema(
     [
         ("set", pa.string()),
+        ("lengths", pa.string()),
         ("alpha", pa.float64()),
         ("family", pa.string()),  # examples, or coordinates
         ("method", pa.string()),
         ("tuned", pa.string()),  # what `value` is of: R, eta0, or nothing
-        ("value", pa.float64()),
+        ("value", pa.float64()),  # null where nothing is tuned
         ("passes", pa.float64()),  # over the data
         ("rounds", pa.int64()),  # of coordinates drawn; null of others
         ("objective", pa.float64()),  # H, mean of the repetitions
@@ -83,7 +85,8 @@ TIMINGS: Final = pa.schema(
         ("method", pa.string()),
         ("columns", pa.int32()),  # that ran side by side
         ("passes", pa.float64()),
-        ("seconds", pa.float64()),  # of the processor, mean of orders or repetitions
+        ("seconds", pa.float64()),  # of the processor for one run, mean of orders or repetitions
+        ("spent", pa.float64()),  # for all runs: orders or repetitions, and what is tried one after the other
     ]
 )
 TABLES: Final = {

@@ -173,8 +173,15 @@ def regret_rows(
                                 "bound": None if player.step else play[player.name]["bounds"][m][r],
                             }
                         )
-        if repeats == 1:
-            seconds = float(np.mean([play[player.name]["seconds"] for play in plays]))
-            told = {"method": player.name, "columns": len(grid), "passes": 1.0, "seconds": seconds}
-            records["timings"].append({"set": name} | told)
+        spent = sum(play[player.name]["seconds"] for play in plays)
+        records["timings"].append(
+            {
+                "set": name,
+                "method": player.name,
+                "columns": len(grid),
+                "passes": float(repeats),
+                "seconds": spent / len(plays),
+                "spent": spent,
+            }
+        )
     return records
