@@ -9,7 +9,7 @@ import sparseoco
 ROOT = Path(sparseoco.__file__).parent
 # A module may import those of its own row and of the rows above it.
 LAYERS = [
-    {"errors", "compiling"},
+    {"errors", "compiling", "stopping", "locations", "buckets"},
     {"commit", "functions", "checkpoints"},
     {"manifest"},
     {"losses", "penalties"},
@@ -24,6 +24,7 @@ LAYERS = [
     {"steps", "reproduce"},
     {"demo", "console", "arguments"},
     {"cli"},
+    {"__main__"},
 ]
 # The run file names the options of the cluster it runs on; the steps of an ingest may run there and be waited for.
 ALLOWED = {("config", "cluster.connect"), ("text", "cluster.waiting")}

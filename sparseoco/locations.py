@@ -1,0 +1,126 @@
+"""Where files are: folders of this machine and, by address, object stores and other file systems.
+
+A local path is a `pathlib.Path`. An address (``s3://bucket/folder``, or any other that fsspec knows) is a path of
+universal_pathlib with the same methods. `Location` is what the two have in common and all that the rest of the package
+asks of either; files are written by `sparseoco.commit` alone. Credentials come from the environment or the usual files,
+never from an address.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from fsspec.core import split_protocol
+from upath import UPath
+
+from sparseoco.errors import InputError
+
+BUCKETS = ("s3", "s3a")
+
+
+class Location(Protocol):
+    """A file or folder, local or at an address. `str` gives what `location` takes."""
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+
+    @property
+    def stem(self) -> str:
+        """The last part without its suffix."""
+
+    @property
+    def suffix(self) -> str:
+        """What the last part ends in, from its last dot."""
+
+    @property
+    def parent(self) -> "Location":
+        """The folder it is in."""
+
+    def __truediv__(self, name: str, /) -> "Location":
+        """What is of that name inside."""
+
+    def __lt__(self, other: Any, /) -> bool:
+        """Order by name, for `sorted`."""
+
+    def with_name(self, name: str) -> "Location":
+        """Another file of the same folder."""
+
+    def resolve(self) -> "Location":
+        """The same place, whole, wherever a process works."""
+
+    def exists(self) -> bool:
+        """Whether a file, or a folder with files in it, is there."""
+
+    def is_file(self) -> bool:
+        """Whether it is a file."""
+
+    def is_dir(self) -> bool:
+        """Whether it is a folder; at an address: whether there are files in it."""
+
+    def iterdir(self) -> Iterator["Location"]:
+        """What is inside a folder."""
+
+    def glob(self, pattern: str) -> Iterator["Location"]:
+        """What matches below a folder; nothing where the folder is not there."""
+
+    def read_bytes(self) -> bytes:
+        """A file's content."""
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove a file."""
+
+
+def location(place: "str | os.PathLike[str] | Location") -> Location:
+    """The place that a path or an address names; a location is given back as it is.
+
+    Raises `InputError` for an address of a kind that is not known or not installed, or that holds credentials.
+    """
+    if isinstance(place, Path | UPath):
+        return place
+    text = os.fspath(place) if isinstance(place, os.PathLike) else str(place)
+    protocol, rest = split_protocol(text)
+    if protocol is None:
+        return Path(text)
+    if protocol in ("file", "local"):
+        return Path(rest)
+    if "@" in urlsplit(text).netloc:
+        raise InputError(f"An address of {protocol}:// holds credentials: they belong in the environment.")
+    if protocol in BUCKETS:
+        return _bucket_path(text)
+    try:
+        # A listing that is remembered would hide what another process has written since.
+        found = UPath(text, use_listings_cache=False)
+        found.fs  # noqa: B018  # imports what it needs
+    except ImportError as error:
+        raise InputError(f"{protocol}:// addresses need another package: {error}.") from error
+    except ValueError as error:
+        raise InputError(f"{text} is not an address of a file system that is known: {error}.") from error
+    return found
+
+
+def beside(folder: Location, text: str) -> Location:
+    """What `text` names, relative to a folder unless it is whole."""
+    return location(text) if is_address(text) or os.path.isabs(text) else folder / text
+
+
+def is_address(text: str) -> bool:
+    """Whether text names a place at an address rather than on this machine."""
+    return split_protocol(text)[0] not in (None, "file", "local")
+
+
+def is_local(place: Location) -> bool:
+    """Whether a place is on this machine, where files can be mapped, linked and locked."""
+    return isinstance(place, Path)
+
+
+def _bucket_path(address: str) -> Location:
+    try:
+        from sparseoco.buckets import BucketPath
+    except ImportError as error:
+        raise InputError("s3:// addresses need s3fs: pip install 'sparseoco[s3]'.") from error
+    if not urlsplit(address).netloc:
+        raise InputError(f"{address} names no bucket: write s3://BUCKET/FOLDER.")
+    return BucketPath(address)
