@@ -141,47 +141,73 @@ def regret_rows(
     name: str, arrangement: str, documents: Documents, optima: Sequence[Any], plays: Sequence[Any]
 ) -> Records:
     """Rows of a set and arrangement, from what the cells of its orders found; best steps are those of all orders."""
-    repeats, marks = ARRANGEMENTS[arrangement], marks_of(documents.rows.shape[0])
     keys: Row = {"set": name, "arrangement": arrangement}
     records: Records = {"regret": [], "steps": [], "timings": []}
     for player in PLAYERS:
+        own = [play[player.name] for play in plays]
         grid = grid_of(player, documents.rows)
-        last = np.mean([play[player.name]["losses"][-1] for play in plays], axis=0)
         for r, R in enumerate(RADII):
-            own = [k for k, configuration in enumerate(grid) if configuration["R"] == R]
-            best = min(own, key=lambda k: last[k])
-            columns = {player.name: own[FACTORS.index(1.0)], player.name + BEST: best} if player.step else {}
-            for k, factor in zip(own, FACTORS, strict=True) if player.step else ():
-                told = {"algorithm": player.name, "factor": factor, "step": grid[k][player.step]}
-                records["steps"].append(keys | {"R": R, "loss": float(last[k]), "chosen": k == best} | told)
-            for method, k in (columns or {player.name: own[0]}).items():
-                for order, (minima, play) in enumerate(zip(optima, plays, strict=True)):
-                    for m, mark in enumerate(marks):
-                        loss, (optimum, gap) = play[player.name]["losses"][m][k], minima[m][r]
-                        records["regret"].append(
-                            keys
-                            | {
-                                "R": R,
-                                "method": method,
-                                "step": grid[k].get(player.step),
-                                "order": order,
-                                "T": mark * repeats,
-                                "loss": loss,
-                                "optimum": repeats * optimum,
-                                "gap": repeats * gap,
-                                "regret": loss - repeats * optimum,
-                                "bound": None if player.step else play[player.name]["bounds"][m][r],
-                            }
-                        )
-        spent = sum(play[player.name]["seconds"] for play in plays)
-        records["timings"].append(
-            {
-                "set": name,
-                "method": player.name,
-                "columns": len(grid),
-                "passes": float(repeats),
-                "seconds": spent / len(plays),
-                "spent": spent,
-            }
-        )
+            steps = _steps(player, grid, R, own)
+            records["steps"] += [keys | step for step in steps]
+            for method, k in _shown(player, grid, R, steps).items():
+                told = keys | {"R": R, "method": method, "step": grid[k].get(player.step)}
+                for order, (minima, play) in enumerate(zip(optima, own, strict=True)):
+                    losses = [losses[k] for losses in play["losses"]]
+                    bounds = [None if player.step else bounds[r] for bounds in play["bounds"]]
+                    rows = _against([of_mark[r] for of_mark in minima], losses, bounds, documents, arrangement)
+                    records["regret"] += [told | {"order": order} | row for row in rows]
+        spent = sum(play["seconds"] for play in own)
+        passes = float(ARRANGEMENTS[arrangement])
+        told = {"columns": len(grid), "passes": passes, "seconds": spent / len(own), "spent": spent}
+        records["timings"].append({"set": name, "method": player.name} | told)
     return records
+
+
+def _steps(player: Player, grid: Sequence[dict[str, Any]], R: float, plays: Sequence[Any]) -> list[Row]:
+    """Rows of `records.STEPS` for the steps that a player with steps tries at this R."""
+    if not player.step:
+        return []
+    last = np.mean([play["losses"][-1] for play in plays], axis=0)
+    tried = [
+        (configuration[player.step], float(loss))
+        for configuration, loss in zip(grid, last, strict=True)
+        if configuration["R"] == R
+    ]
+    best = int(np.argmin([loss for _, loss in tried]))
+    return [
+        {"R": R, "algorithm": player.name, "factor": FACTORS[k], "step": step, "loss": loss, "chosen": k == best}
+        for k, (step, loss) in enumerate(tried)
+    ]
+
+
+def _shown(player: Player, grid: Sequence[dict[str, Any]], R: float, steps: Sequence[Row]) -> dict[str, int]:
+    """Methods of a player at this R, and which configuration each is: its own, or its theorem's step and the best."""
+    first = next(k for k, configuration in enumerate(grid) if configuration["R"] == R)
+    if not player.step:
+        return {player.name: first}
+    best = next(k for k, step in enumerate(steps) if step["chosen"])
+    return {player.name: first + FACTORS.index(1.0), player.name + BEST: first + best}
+
+
+def _against(
+    minima: Sequence[Any],
+    losses: Sequence[float],
+    bounds: Sequence[float | None],
+    documents: Documents,
+    arrangement: str,
+) -> list[Row]:
+    """What was suffered at each mark, against the minimum there: [objective, gap] of documents counted once."""
+    repeats = ARRANGEMENTS[arrangement]
+    return [
+        {
+            "T": mark * repeats,
+            "loss": loss,
+            "optimum": repeats * optimum,
+            "gap": repeats * gap,
+            "regret": loss - repeats * optimum,
+            "bound": bound,
+        }
+        for mark, loss, bound, (optimum, gap) in zip(
+            marks_of(documents.rows.shape[0]), losses, bounds, minima, strict=True
+        )
+    ]
