@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from sparseoco.report.html import Plot, environment, plot, plotly_script
+from sparseoco.report.wording import integer
 from sparseoco.reproduce.claims import TITLES, in_all, shown, weigh_time
 from sparseoco.reproduce.figures import STYLE, curves_figure
 from sparseoco.reproduce.means import mean_and_error
@@ -49,6 +50,10 @@ def render(records: Records, inputs: dict[str, Any]) -> str:
     context = {
         "inputs": inputs,
         **context_of([*records["claims"], *weigh_time(records)]),
+        "facts": {
+            "runs of a bandit on a data set": integer(inputs["repetitions"]),
+            "draws of stocks": integer(inputs["draws"]),
+        },
         "sections": sections,
         "panels": panels,
         "titles": TITLES,
