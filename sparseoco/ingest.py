@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from sparseoco import __version__
 from sparseoco.errors import InputError
@@ -31,15 +32,19 @@ from sparseoco.text.build import (
     count_sources,
     drop_duplicates,
     encode_pieces,
+    extend_features,
     freeze_features,
 )
 from sparseoco.text.formats import Source, find_sources, name_apart
 from sparseoco.text.labels import settle_labels
 from sparseoco.text.options import SHARD_BYTES, TextOptions
+from sparseoco.text.pieces import PieceInfo
 from sparseoco.text.splits import Cutter, forget_handed
 from sparseoco.text.tasks import open_tasks
 
 Progress = Callable[[str, int, int], None]
+Policy = Literal["frozen", "extend"]
+"""What becomes of terms in added files that the vocabulary lacks: dropped and counted, or added after its last id."""
 
 
 def _silent(step: str, done: int, total: int) -> None:
@@ -53,14 +58,17 @@ def ingest(
     *,
     client: object | None = None,
     shard_bytes: int = SHARD_BYTES,
+    vocabulary: Policy = "frozen",
     progress: Progress | None = None,
 ) -> Manifest:
     """Count the text of `inputs` into the store `out`, a shard about every `shard_bytes` of text; gives its manifest.
 
-    inputs   files, folders and fsspec addresses. Those ingested before and unchanged are passed over; new ones add
-             shards, counted over the classes and the vocabulary of the first ingest.
-    client   a `distributed.Client` whose workers see the same files; None works in threads of this process
-    progress called with (step, done, total)
+    inputs     files, folders and fsspec addresses. Those ingested before and unchanged are passed over; new ones add
+               shards, counted over the classes of the first ingest
+    client     a `distributed.Client` whose workers see the same files; None works in threads of this process
+    vocabulary what new files do to it: "frozen", nothing; "extend", those of their terms that it lacks and that pass
+               min_df and max_df among the new files alone get the ids after its last one. No id ever moves
+    progress   called with (step, done, total)
     Raises `InputError` for input or options that cannot be taken, naming file and line, and `StorageError`.
     """
     if not 1 << 10 <= shard_bytes <= 1 << 30:
@@ -90,7 +98,7 @@ def ingest(
         labels = settle_labels(pieces, options, previous)
         features = None
         if options.hash_bits is None:
-            features = build_features(plan, pieces) if store is None else freeze_features(plan, store)
+            features = _features(plan, pieces, store, vocabulary)
         shards = encode_pieces(plan, pieces, labels, features, 0 if previous is None else len(previous.sources))
         table = _feature_table(options, previous, features, shards)
     bad = [
@@ -155,6 +163,12 @@ def _new_sources(sources: list[Source], options: TextOptions, previous: Manifest
     return name_apart(new, [entry.path for entry in previous.sources] if previous is not None else [])
 
 
+def _features(plan: Plan, pieces: list[PieceInfo], store: Store | None, vocabulary: Policy) -> Features:
+    if store is None:
+        return build_features(plan, pieces)
+    return extend_features(plan, pieces, store) if vocabulary == "extend" else freeze_features(plan, store)
+
+
 def _real(path: str) -> str:
     return path if "://" in path else os.path.realpath(path)
 
@@ -171,8 +185,7 @@ def _feature_table(
             hash_bits=options.hash_bits,
             hash_seed=options.hash_seed,
         )
-    if previous is not None:
-        return previous.features
     assert features is not None
-    assert features.written is not None
-    return FeatureTable(kind="vocabulary", count=features.size, files=(features.written.result(),))
+    before = previous.features.files if previous is not None else ()
+    files = before if features.written is None else (*before, features.written.result())
+    return FeatureTable(kind="vocabulary", count=features.size, files=files)

@@ -4,7 +4,7 @@ A store is a folder::
 
     manifest-00000001.json     what there is: schema version, options, sources, shards with rows, nonzeros and SHA-256
     shard-<digest>.parquet     id, label, indices, counts: a document a row, in document order
-    vocabulary-<digest>.parquet  term, count, documents: row i is feature i
+    vocabulary-<digest>.parquet  term, count, documents: row i is feature i; those of a later file follow, counted there
     names-<digest>.parquet     (hashed features) feature, term, count, documents
 
 Data files are named after their content and become visible only when a manifest lists them. Manifests are numbered
@@ -186,7 +186,7 @@ class Store:
         """Columns term, count, documents; row i is feature i. Raises `InputError` for hashed features."""
         if self.manifest.features.kind != "vocabulary":
             raise InputError(f"{self.folder} has hashed features: they are named by `names`, not by a vocabulary.")
-        return pq.read_table(self._verified(self.manifest.features.files[0]))
+        return pa.concat_tables([pq.read_table(self._verified(entry)) for entry in self.manifest.features.files])
 
     def describe(self, features: NDArray[np.int64]) -> pa.Table:
         """Columns feature, term, count, documents for the feature ids given, in their order.
@@ -217,8 +217,7 @@ class Store:
     def document_frequencies(self) -> NDArray[np.int64]:
         """(n_features,) int64: in how many documents each feature occurs."""
         if self.manifest.features.kind == "vocabulary":
-            part = pq.read_table(self._verified(self.manifest.features.files[0]), columns=["documents"])
-            return np.asarray(part["documents"].to_numpy(), dtype=np.int64)
+            return np.asarray(self.vocabulary()["documents"].to_numpy(), dtype=np.int64)
         frequencies = np.zeros(self.n_features, dtype=np.int64)
         for entry in self.manifest.features.files:
             part = pq.read_table(self._verified(entry), columns=["feature", "documents"])

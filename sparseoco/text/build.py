@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.commit import commit_json, digest_value
+from sparseoco.errors import InputError
 from sparseoco.manifest import FileEntry, ShardEntry
 from sparseoco.shards import Rows, Store, write_names, write_shard, write_vocabulary
 from sparseoco.text.arrays import load_arrays, save_arrays, string_array
@@ -21,7 +22,7 @@ from sparseoco.text.labels import UNLABELLED, Labels, find_duplicates
 from sparseoco.text.merge import Merged, collect_tokens, merge_range, token_edges, token_ranges, unite_range
 from sparseoco.text.options import TextOptions
 from sparseoco.text.pieces import PieceInfo, count_split, without_rows
-from sparseoco.text.selection import select
+from sparseoco.text.selection import select, select_more
 from sparseoco.text.splits import Cutter
 from sparseoco.text.tasks import Result, Tasks
 from sparseoco.text.vocabulary import Vocabulary
@@ -68,18 +69,20 @@ class Features(NamedTuple):
     """What the grams of pieces become: features of a vocabulary frozen before, or of the grams just merged.
 
     key      names the choice
-    written  the step that writes the new vocabulary to the store
+    known    features there were before: what has no id below `size` then is unknown and dropped
+    written  the step that writes the new terms to the store; None where there are none
     """
 
     key: str
     frozen: str | None
     grams: Grams | None
+    known: int
     size: int
     written: Result | None
 
 
 class EncodedShard(NamedTuple):
-    """A written shard, the occurrences of terms that are not in a frozen vocabulary, the names of hashed features."""
+    """A written shard, the occurrences of terms that its vocabulary lacks, the names of hashed features."""
 
     entry: ShardEntry
     dropped: int
@@ -129,8 +132,59 @@ def drop_duplicates(plan: Plan, pieces: list[PieceInfo], store: Store | None) ->
 
 def build_features(plan: Plan, pieces: list[PieceInfo]) -> Features:
     """Unite the pieces' vocabularies and choose the features. Raises `InputError` where no term is left."""
+    key = digest_value([plan.options.digest, _names(pieces)])[:32]
+    merged, grams = _merge(plan, pieces, key)
+    totals, documents = _frequencies(merged, pieces)
+    ids = select(totals, documents, merged.first, merged.trie, _rows(pieces), plan.options)
+    return _chosen(plan, pieces, key, grams, ids, 0)
+
+
+def extend_features(plan: Plan, pieces: list[PieceInfo], store: Store) -> Features:
+    """The vocabulary of a store, with the new terms of the pieces after it that pass the options (`select_more`).
+
+    Raises `InputError` if ids would outgrow those of the shards that are there.
+    """
+    table = store.manifest.features
+    if not any(piece.rows for piece in pieces):
+        return freeze_features(plan, store)
+    key = digest_value([plan.options.digest, _names(pieces), [file.sha256 for file in table.files]])[:32]
+    merged, grams = _merge(plan, pieces, key)
+    totals, documents = _frequencies(merged, pieces)
+    trie = merged.trie()
+    known = Vocabulary.from_terms(store.vocabulary()["term"].combine_chunks()).features_of(trie, grams.counted_from)
+    ids = select_more(known, table.count, totals, documents, merged.first, lambda: trie, _rows(pieces), plan.options)
+    if table.count <= 2**31 <= int(ids.max(initial=-1)):
+        raise InputError(f"{store.folder} would have more than 2^31 features: ingest into a new folder.")
+    return _chosen(plan, pieces, key, grams, ids, table.count)
+
+
+def _chosen(
+    plan: Plan, pieces: list[PieceInfo], key: str, grams: Grams, ids: NDArray[np.int64], known: int
+) -> Features:
+    """Stage the feature of each merged gram, and have the terms from feature `known` on written."""
+    size = max(known, int(ids.max(initial=-1)) + 1)
+    save_arrays(Path(grams.ids), {"ids": ids.astype(np.int32) if size < 2**31 else ids})
+    written = plan.tasks(_write_vocabulary, str(plan.out), grams, known, _real(pieces)) if size > known else None
+    return Features(key, None, grams, known, size, written)
+
+
+def _names(pieces: list[PieceInfo]) -> list[str]:
+    return [Path(piece.path).name for piece in pieces]
+
+
+def _rows(pieces: list[PieceInfo]) -> int:
+    return sum(piece.rows for piece in pieces)
+
+
+def _frequencies(merged: Merged, pieces: list[PieceInfo]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How often every gram occurs, and in how many documents: real values have no total that is a count."""
+    documents = merged.sums("documents")
+    return documents if _real(pieces) else merged.sums("totals"), documents
+
+
+def _merge(plan: Plan, pieces: list[PieceInfo], key: str) -> tuple[Merged, Grams]:
+    """Unite what the pieces counted, a range of it at a time; `Grams.ids` is where the choice is to be staged."""
     paths = [piece.path for piece in pieces]
-    key = digest_value([plan.options.digest, [Path(path).name for path in paths]])[:32]
     tokens = plan.staging / f"{key}.tokens"
     _unite_tokens(plan, pieces, key, tokens)
     low = plan.options.ngram_range[0]
@@ -145,18 +199,8 @@ def build_features(plan: Plan, pieces: list[PieceInfo]) -> Features:
     for i, result in enumerate(merging):
         result.result()
         plan.progress("merge", i + 1, len(merging))
-    merged = Merged(tokens, targets, low)
-    documents = merged.sums("documents")
-    # Real values have no total that is a count: then documents rank the features.
-    totals = documents if _real(pieces) else merged.sums("totals")
-    rows = sum(piece.rows for piece in pieces)
-    ids = select(totals, documents, merged.first, merged.trie, rows, plan.options)
-    size = int(ids.max()) + 1
     chosen = plan.staging / f"{key}.chosen"
-    save_arrays(chosen, {"ids": ids.astype(np.int32) if size < 2**31 else ids})
-    grams_of = Grams(str(tokens), [str(target) for target in targets], low, str(chosen))
-    written = plan.tasks(_write_vocabulary, str(plan.out), grams_of, _real(pieces))
-    return Features(key, None, grams_of, size, written)
+    return Merged(tokens, targets, low), Grams(str(tokens), [str(target) for target in targets], low, str(chosen))
 
 
 def _unite_tokens(plan: Plan, pieces: list[PieceInfo], key: str, target: Path) -> None:
@@ -183,10 +227,10 @@ def _real(pieces: list[PieceInfo]) -> bool:
 
 def freeze_features(plan: Plan, store: Store) -> Features:
     """The vocabulary of a store that new documents are counted over."""
-    path = plan.staging / f"{store.manifest.features.files[0].sha256[:32]}.vocabulary"
+    path = plan.staging / f"{store.features_digest()[:32]}.vocabulary"
     terms = store.vocabulary()["term"].combine_chunks()
     Vocabulary.from_terms(terms).save(path)
-    return Features(path.name, str(path), None, len(terms), None)
+    return Features(path.name, str(path), None, len(terms), len(terms), None)
 
 
 def encode_pieces(
@@ -264,8 +308,9 @@ def encode_piece(
     ids = string_array(piece["id_bytes"], piece["id_offsets"])
     rows = Rows(ids, _label_column(piece, classes), indptr, indices, values.astype(counts, copy=False))
     entry = write_shard(out, rows, n_features=n_features, source=source)
-    unknown = chosen is not None and chosen.frozen is not None
-    dropped = int(piece["counts"][features[piece["grams"]] < 0].sum()) if unknown else 0
+    # Of the first vocabulary terms are left out by choice; later ones are unknown to it.
+    grown = chosen is not None and chosen.known > 0
+    dropped = int(piece["counts"][features[piece["grams"]] < 0].sum()) if grown else 0
     encoded = EncodedShard(entry, dropped, names)
     commit_json(
         memo,
@@ -299,11 +344,11 @@ def _label_column(piece: dict[str, NDArray[Any]], classes: tuple[str, ...] | Non
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int32)
 
 
-def _write_vocabulary(out: str, grams: Grams, real: bool) -> FileEntry:
+def _write_vocabulary(out: str, grams: Grams, known: int, real: bool) -> FileEntry:
     merged, ids = grams.open()
-    chosen = np.flatnonzero(ids >= 0)
+    chosen = np.flatnonzero(ids >= known)
     order = np.empty(chosen.size, np.int64)
-    order[ids[chosen]] = chosen
+    order[ids[chosen] - known] = chosen
     documents = merged.sums("documents")[order]
     totals = documents if real else merged.sums("totals")[order]
     return write_vocabulary(Path(out), merged.trie().terms(order + merged.first), totals, documents)

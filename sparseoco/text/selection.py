@@ -26,18 +26,51 @@ def select(
     """
     if documents.size == 0 or not documents.any():
         raise InputError("No document holds a term: every token must have at least two word characters.")
-    chosen = documents >= 1
-    high = options.max_df if isinstance(options.max_df, int) else options.max_df * rows
-    low = options.min_df if isinstance(options.min_df, int) else options.min_df * rows
+    low, high = _bounds(rows, options)
     if high < low:
         raise InputError(f"max_df asks for at most {high:g} documents and min_df for at least {low:g}: no term fits.")
-    chosen &= (documents <= high) & (documents >= low)
+    chosen = _frequent(documents, rows, options)
     if options.max_features is not None and np.count_nonzero(chosen) > options.max_features:
         chosen &= _most_frequent(totals, chosen, first, trie(), options.max_features)
     if not chosen.any():
         raise InputError("No term is left: lower min_df or raise max_df.")
     ids: NDArray[np.int64] = rank_by_count(totals, chosen)
     return ids
+
+
+def select_more(
+    known: NDArray[np.int64],
+    size: int,
+    totals: NDArray[np.int64],
+    documents: NDArray[np.int64],
+    first: int,
+    trie: Callable[[], Vocabulary],
+    rows: int,
+    options: TextOptions,
+) -> NDArray[np.int64]:
+    """As `select`, for a vocabulary of `size` features that grows: `known` has the feature of each gram, or −1.
+
+    Known grams stay what they are. Of the others those are chosen that pass min_df and max_df among these documents
+    alone, as long as there is room under max_features; their ids follow after `size`. It is no error if there is none.
+    """
+    chosen = (known < 0) & _frequent(documents, rows, options)
+    room = chosen.size if options.max_features is None else max(0, options.max_features - size)
+    if np.count_nonzero(chosen) > room:
+        chosen &= _most_frequent(totals, chosen, first, trie(), room)
+    ranks = rank_by_count(totals, chosen)
+    return np.where(chosen, ranks + size, known)
+
+
+def _bounds(rows: int, options: TextOptions) -> tuple[float, float]:
+    """Documents that a term of `rows` documents must at least, and may at most, be in."""
+    low = options.min_df if isinstance(options.min_df, int) else options.min_df * rows
+    high = options.max_df if isinstance(options.max_df, int) else options.max_df * rows
+    return low, high
+
+
+def _frequent(documents: NDArray[np.int64], rows: int, options: TextOptions) -> NDArray[np.bool_]:
+    low, high = _bounds(rows, options)
+    return (documents >= 1) & (documents <= high) & (documents >= low)
 
 
 def _most_frequent(

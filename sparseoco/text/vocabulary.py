@@ -84,6 +84,19 @@ class Vocabulary(NamedTuple):
                 features[piece[f"nodes_{n}"][inside]] = self.ids[n - 1][places[inside]]
         return features
 
+    def features_of(self, other: "Vocabulary", counted_from: int) -> NDArray[np.int64]:
+        """The feature of each gram of another trie, its levels from `counted_from` on laid end to end; −1 for none."""
+        grams: Arrays = {}
+        grams["token_bytes"], grams["token_offsets"] = string_buffers(other.tokens)
+        grams |= {f"keys_{n}": keys for n, keys in enumerate(other.keys, 2)}
+        sizes = [len(other.tokens), *(keys.size for keys in other.keys)]
+        first = 0
+        for n, size in enumerate(sizes, 1):
+            if n >= counted_from:
+                grams[f"nodes_{n}"] = grams[f"totals_{n}"] = np.arange(first, first + size)
+                first += size
+        return self.features(grams)
+
     def save(self, path: Path) -> None:
         """Stage it."""
         arrays: Arrays = {}

@@ -1,6 +1,7 @@
 """Readers, policies, resuming, adding: what ingest promises besides exact counts."""
 
 import gzip
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -400,6 +401,56 @@ def test_a_folder_touched_but_not_changed(tmp_path: Path) -> None:
     (tmp_path / "in" / "stray.txt").write_text("x")
     with pytest.raises(InputError, match=r"stray\.txt lies beside"):
         ingest([str(tmp_path / "in")], tmp_path / "out", TextOptions())
+
+
+NEW = b'{"id":"new%d","label":"p","text":"alpha neverseen beta alpha %s"}\n'
+
+
+def test_a_vocabulary_that_grows(tmp_path: Path) -> None:
+    """Ids never move, new terms come after them, and every count is that of one ingest of everything."""
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(100)))
+    (tmp_path / "b.jsonl").write_bytes(NEW % (1, b"rare") + NEW % (2, b"seldom"))
+    (tmp_path / "c.jsonl").write_bytes(jsonl(texts(40, seed=1)).replace(b'"d', b'"e') + NEW % (3, b"rare"))
+    paths = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
+    options = TextOptions(ngram_range=(1, 2))
+    tables = []
+    for count in (1, 2, 3):
+        ingest(paths[:count], tmp_path / "out", options, shard_bytes=4096, vocabulary="extend")
+        tables.append(Store.open(tmp_path / "out").vocabulary())
+    for before, after in itertools.pairwise(tables):
+        assert after.slice(0, len(before)) == before
+    store = Store.open(tmp_path / "out")
+    assert (store.manifest.version, store.n_features) == (3, len(tables[-1]))
+    assert len(store.manifest.features.files) >= 2
+    assert store.manifest.dropped_terms == 0
+    assert store.document_frequencies().size == store.n_features
+    assert tables[1]["term"].to_pylist()[len(tables[0])] == "neverseen"
+    ingest(paths, tmp_path / "whole", options, shard_bytes=4096)
+    assert content(tmp_path / "out")[1:] == content(tmp_path / "whole")[1:]
+    ingest(paths[:1], tmp_path / "frozen", options, shard_bytes=4096)
+    frozen = ingest(paths, tmp_path / "frozen", options, shard_bytes=4096)
+    assert frozen.features.count == len(tables[0])
+    assert frozen.dropped_terms > 0
+
+
+def test_what_a_growing_vocabulary_takes(tmp_path: Path) -> None:
+    """min_df holds among the new files alone; max_features is of the whole vocabulary."""
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(100)))
+    (tmp_path / "b.jsonl").write_bytes(NEW % (1, b"rare") + NEW % (2, b"seldom"))
+    paths = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+
+    def new_terms(name: str, **options: Any) -> tuple[list[str], int]:
+        options_ = TextOptions.of(options)
+        first = ingest(paths[:1], tmp_path / name, options_)
+        both = ingest(paths, tmp_path / name, options_, vocabulary="extend")
+        return Store.open(tmp_path / name).vocabulary()["term"].to_pylist()[first.features.count :], both.dropped_terms
+
+    assert new_terms("two", min_df=2) == (["neverseen"], 2)
+    assert new_terms("one") == (["neverseen", "rare", "seldom"], 0)
+    assert new_terms("full", max_features=9)[0] == []
+    size = len(WORDS) - 1  # "the" and "The" are one
+    assert new_terms("room", max_features=size + 1) == (["neverseen"], 2)
+    assert new_terms("common", max_df=0.95, min_df=2) == ([], 4)
 
 
 # Hashing, counting, reading
