@@ -22,6 +22,8 @@ from sparseoco.portfolios import check_portfolio, check_relatives
 from sparseoco.sizes import check_size, column_dtype
 
 FORMAT = 4
+BY_FEATURE = ("state", "stamp")
+"""The arrays of a sparse block that have an entry a feature."""
 _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 
 Block = Columns | DenseColumns
@@ -348,16 +350,25 @@ class Learner:
         )
 
     @classmethod
-    def load(cls, path: str | Path) -> "Learner":
-        """A learner as it was saved, which goes on bit for bit. Raises `StorageError` for a file that is not one."""
+    def load(cls, path: str | Path, *, n_features: int | None = None) -> "Learner":
+        """A learner as it was saved, which goes on bit for bit.
+
+        With more features than it had, it goes on as one that had so many from the first row on and has not met the
+        ones after its own yet, bit for bit too.
+
+        Raises `StorageError` for a file that is not one, `InputError` for fewer features, and for more where a learner
+        touches all features in every round, for it has met them all.
+        """
+        had = _saved_features(Path(path), n_features)
         with read_checkpoint(Path(path)) as (description, read):
-            if description["format"] != FORMAT:
-                raise StorageError(f"{path} was saved by another version of sparseoco; train it again.")
-            learner = cls(**description["learner"])
-            learner._rested = int(description["rested"])
+            learner = cls(**description["learner"] | {"n_features": n_features or had})
+            rested = int(description["rested"])
+            if rested and learner.n_features > had:
+                learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), rested)
+            learner._rested = rested
             for i, (_, block) in enumerate(learner._blocks):
                 for name, own in block.arrays():
-                    read(f"{i}.{name}", own)
+                    read(f"{i}.{name}", own[:had] if name in BY_FEATURE else own)
                 block.pad()
             learner.history = learner.history.restored([read(f"history.{name}") for name in History._fields])
         return learner
@@ -404,6 +415,19 @@ class Learner:
         for (members, _), part in zip(self._blocks, parts, strict=True):
             out[members] = part
         return out
+
+
+def _saved_features(path: Path, wanted: int | None) -> int:
+    """Features a saved learner has. Raises as `Learner.load`."""
+    with read_checkpoint(path) as (description, _):
+        if description["format"] != FORMAT:
+            raise StorageError(f"{path} was saved by another version of sparseoco; train it again.")
+        had, algorithm = int(description["learner"]["n_features"]), str(description["learner"]["algorithm"])
+    if wanted is not None and wanted < had:
+        raise InputError(f"{path} has {had:,} features: it cannot go on with {wanted:,}.")
+    if wanted not in (None, had) and find_algorithm(algorithm).driver == "dense":
+        raise InputError(f"{algorithm} touches all features in every round: one that learned cannot be given more.")
+    return had
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

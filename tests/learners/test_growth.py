@@ -1,0 +1,77 @@
+"""A learner that is given more features goes on, bit for bit, as one that had them from the first row on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sparseoco.errors import InputError
+from sparseoco.learner import Learner
+from sparseoco.learners import dense_learners, find_algorithm, streaming
+from sparseoco.penalties import find_penalty
+
+ROWS, BEFORE, AFTER = 240, 25, 40
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[sp.csr_matrix, np.ndarray]:
+    """Rows whose first half has none of the later features."""
+    rng = np.random.default_rng(5)
+    X = rng.integers(1, 5, (ROWS, AFTER)) * (rng.random((ROWS, AFTER)) < 0.2)
+    X[: ROWS // 2, BEFORE:] = 0
+    return sp.csr_matrix(X), rng.integers(0, 3, ROWS)
+
+
+def grid(name: str, penalty: str) -> list[dict[str, object]]:
+    algorithm = find_algorithm(name).under(find_penalty(penalty))
+    own = [parameter.name for parameter in algorithm.parameters]
+    return [{"lam": lam} for lam in (0.0, 1e-3, 1e-2)] if "lam" in own else [{}]
+
+
+def check_growth(folder: Path, data: tuple, learner: dict[str, object], *, start: int = 0) -> None:
+    X, y = data
+    y = y if learner["n_classes"] == 3 else y % 2
+    half = ROWS // 2
+    small, whole = (Learner(**learner, n_features=n) for n in (BEFORE, AFTER))
+    if start:
+        weights = np.zeros((AFTER, small.n_outputs))
+        weights[:BEFORE] = np.random.default_rng(1).normal(0, 0.1, (BEFORE, small.n_outputs))
+        small.start_from(weights[:BEFORE], start)
+        whole.start_from(weights, start)
+    small.partial_fit(X[:half, :BEFORE], y[:half]).mark()
+    small.save(folder / "small")
+    grown = Learner.load(folder / "small", n_features=AFTER).partial_fit(X[half:], y[half:])
+    whole.partial_fit(X[:half], y[:half]).mark()
+    whole.partial_fit(X[half:], y[half:])
+    grown.save(folder / "grown")
+    whole.save(folder / "whole")
+    assert (folder / "grown").read_bytes() == (folder / "whole").read_bytes()
+
+
+@pytest.mark.parametrize("name", streaming())
+def test_more_features(name: str, data: tuple, tmp_path: Path) -> None:
+    """Every learner of a stream, its history too."""
+    learner = {"algorithm": name, "loss": "hinge", "grid": grid(name, "l1"), "n_classes": 2, "dtype": "float64"}
+    check_growth(tmp_path, data, learner)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", streaming())
+def test_more_features_of_classes_and_after_weights(name: str, dtype: str, data: tuple, tmp_path: Path) -> None:
+    for penalty in find_algorithm(name).penalties:
+        learner = {"algorithm": name, "penalty": penalty, "grid": grid(name, penalty), "n_classes": 3, "dtype": dtype}
+        check_growth(tmp_path, data, learner | {"objective": penalty == "l1"})
+        check_growth(tmp_path, data, learner, start=100)
+
+
+def test_who_cannot_grow(data: tuple, tmp_path: Path) -> None:
+    Learner("fobos", n_features=BEFORE).save(tmp_path / "small")
+    with pytest.raises(InputError, match="has 25 features: it cannot go on with 24"):
+        Learner.load(tmp_path / "small", n_features=24)
+    for name in dense_learners():
+        Learner(name, n_features=BEFORE).save(tmp_path / name)
+        assert Learner.load(tmp_path / name, n_features=BEFORE).n_features == BEFORE
+        with pytest.raises(InputError, match="touches all features in every round"):
+            Learner.load(tmp_path / name, n_features=AFTER)
