@@ -2,7 +2,7 @@
 
 Written to a temporary name beside the target, synced, then linked into place, so a kill at any moment leaves either
 the old state or the new one. Immutable files are put if absent: the first writer wins and a second with the same
-content is a no-op.
+content is a no-op. At an address, where nothing can be renamed, a file is written on this machine and put whole.
 """
 
 import errno
@@ -10,23 +10,35 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
+import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sparseoco.errors import StorageError
+from sparseoco.errors import FolderInUseError, StorageError
+from sparseoco.leases import check_lease, holder, leased
+from sparseoco.locations import Location
+from sparseoco.objects import fetch, put_file, read_all, remove, remove_below
+
+LOOK = 0.5  # seconds between two looks at a folder that is in use
 
 
 @contextmanager
-def committed(path: Path, *, replace: bool = True) -> Iterator[Path]:
-    """Give a temporary path in the target's folder; on a clean exit sync it and move it to `path`.
+def committed(path: Location, *, replace: bool = True) -> Iterator[Path]:
+    """Give a temporary path on this machine; on a clean exit what is there is synced and moved, or put, to `path`.
 
     With ``replace=False`` an existing target is kept and `FileExistsError` is raised: put-if-absent.
-    Raises `StorageError` for a full disk or a folder that cannot be written.
+    Raises `StorageError` for a full disk, a folder that cannot be written, or whatever a store refuses.
     """
+    with _linked(path, replace) if isinstance(path, Path) else _put(path, replace) as temporary:
+        yield temporary
+
+
+@contextmanager
+def _linked(path: Path, replace: bool) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -52,13 +64,30 @@ def committed(path: Path, *, replace: bool = True) -> Iterator[Path]:
             temporary.unlink()
 
 
-def commit_bytes(path: Path, data: bytes, *, replace: bool = True) -> None:
+@contextmanager
+def _put(path: Location, replace: bool) -> Iterator[Path]:
+    try:
+        with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
+            temporary = Path(folder) / path.name
+            try:
+                yield temporary
+            except OSError as error:
+                raise storage_error(error, temporary) from error
+            check_lease(path)
+            put_file(temporary, path, absent=not replace)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def commit_bytes(path: Location, data: bytes, *, replace: bool = True) -> None:
     """Write `data` to `path` at once (see `committed`)."""
     with committed(path, replace=replace) as temporary:
         temporary.write_bytes(data)
 
 
-def commit_json(path: Path, value: Any, *, replace: bool = True) -> None:
+def commit_json(path: Location, value: Any, *, replace: bool = True) -> None:
     """Write `value` as canonical JSON (sorted keys, so equal values are equal bytes)."""
     commit_bytes(
         path,
@@ -67,22 +96,97 @@ def commit_json(path: Path, value: Any, *, replace: bool = True) -> None:
     )
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Location) -> Any:
     """A JSON file's value. Raises `StorageError` if it is missing or damaged."""
+    return _parsed(path, read_bytes(path))
+
+
+def read_jsons(paths: Sequence[Location]) -> list[Any]:
+    """The values of JSON files of one folder; what lies at an address is asked for at once. Raises as `read_json`."""
+    if not paths or isinstance(paths[0], Path):
+        return [read_json(path) for path in paths]
     try:
-        return json.loads(path.read_bytes())
+        found = read_all(list(paths))
     except OSError as error:
-        raise storage_error(error, path) from error
+        raise storage_error(error, paths[0].parent) from error
+    return [_parsed(path, data) for path, data in zip(paths, found, strict=True)]
+
+
+def _parsed(path: Location, data: bytes) -> Any:
+    try:
+        return json.loads(data)
     except ValueError as error:
         raise StorageError(f"{path} is damaged: it is not JSON.") from error
 
 
+def read_bytes(path: Location) -> bytes:
+    """A file's content. Raises `StorageError` if it is missing or cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
 @contextmanager
-def owned(folder: Path) -> Iterator[None]:
+def on_disk(path: Location) -> Iterator[Path]:
+    """A file of this machine with the content of `path`, for as long as the block lasts: itself, or a copy.
+
+    Raises `StorageError` where it cannot be fetched; what is not there locally is for the block to find out.
+    """
+    if isinstance(path, Path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
+        copy = Path(folder) / path.name
+        try:
+            fetch(path, copy)
+        except OSError as error:
+            raise storage_error(error, path) from error
+        yield copy
+
+
+def make_folder(folder: Location) -> None:
+    """Make a folder and those it is in; at an address there is nothing to make. Raises `StorageError`."""
+    if isinstance(folder, Path):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, folder) from error
+
+
+def remove_folder(folder: Location) -> None:
+    """Remove a folder with all that is in it, as far as that can be done."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(OSError):
+        remove_below(folder)
+
+
+def remove_file(path: Location) -> None:
+    """Remove a file, if it is there. Raises `StorageError`."""
+    try:
+        if isinstance(path, Path):
+            path.unlink(missing_ok=True)
+        else:
+            remove(path)
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+@contextmanager
+def owned(folder: Location, *, wait: bool = False) -> Iterator[None]:
     """Hold a folder for one writer; the hold ends with the process, however it ends.
 
-    Raises `StorageError` if another process holds it.
+    At an address the hold is a lease (`sparseoco.leases`): what is left of a process that died elsewhere is waited for.
+    Raises `FolderInUseError` if another process holds it, unless told to wait until it does not.
     """
+    with _locked(folder, wait) if isinstance(folder, Path) else leased(folder, wait=wait):
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, wait: bool) -> Iterator[None]:
     lock = folder / ".lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,23 +194,31 @@ def owned(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise storage_error(error, folder) from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-            raise StorageError(
-                f"{folder} is in use by {owner or 'another run'}: wait for it, or choose another folder."
-            ) from error
+        while not _lock(descriptor):
+            if not wait:
+                owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+                raise FolderInUseError.by(owner, folder)
+            time.sleep(LOOK)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+        os.pwrite(descriptor, holder().encode(), 0)
         yield
     finally:
         os.close(descriptor)
 
 
-def digest_file(path: Path) -> str:
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def digest_file(path: Location) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
     try:
+        if not isinstance(path, Path):
+            return hashlib.sha256(path.read_bytes()).hexdigest()
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
@@ -118,13 +230,17 @@ def digest_value(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
-def storage_error(error: OSError, path: Path) -> StorageError:
-    """The sentence that says what the operating system refused, and where."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+def storage_error(error: OSError, path: Location) -> StorageError:
+    """The sentence that says what the operating system, or an object store, refused, and where."""
+    if isinstance(error, StorageError):
+        return error
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, Path):
         free = _free_bytes(path)
         return StorageError(
             f"The disk is full: {path} could not be written ({free / 1e6:.0f} MB free). Free some space and run again."
         )
+    if isinstance(error, FileNotFoundError) and not isinstance(path, Path):
+        return StorageError(f"{path} is not there.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(f"{path} cannot be written or read: permission denied.")
     return StorageError(f"{path}: {error.strerror or error}.")

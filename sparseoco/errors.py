@@ -20,3 +20,12 @@ class StorageError(SparseocoError):
     """A folder or file that cannot be written, read or trusted."""
 
     exit_code = 3
+
+
+class FolderInUseError(StorageError):
+    """A folder that another process is writing."""
+
+    @classmethod
+    def by(cls, owner: str | None, folder: object) -> "FolderInUseError":
+        """The sentence that names who, as far as is known."""
+        return cls(f"{folder} is in use by {owner or 'another run'}: wait for it, or choose another folder.")
