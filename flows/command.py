@@ -1,19 +1,138 @@
-"""Running a flow from the command line."""
+"""A flow from the command line: run now, or served on a schedule until it is stopped."""
 
-import sys
-from typing import Any
+import datetime
+import importlib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
+from dask.utils import parse_timedelta
 from prefect import Flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.settings import PREFECT_API_URL
+from prefect.types.entrypoint import EntrypointType
+from typer.core import TyperGroup
 
 from sparseoco.config import load_run_file
 from sparseoco.console import sentences
+from sparseoco.errors import InputError
+
+File = Annotated[Path, typer.Argument(metavar="RUN_FILE", help="A run file (.toml or .yaml).")]
 
 
-def main(flow: Flow[[str], Any]) -> None:
-    """Run `flow` on the run file that is the only argument."""
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        print((sys.modules["__main__"].__doc__ or "").strip())
-        raise SystemExit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
+class IfRunning(StrEnum):
+    """What a run does that is due while the last one has not ended."""
+
+    WAIT = "wait"
+    END = "end"
+
+
+COLLISIONS = {
+    IfRunning.WAIT: ConcurrencyLimitStrategy.ENQUEUE,
+    IfRunning.END: ConcurrencyLimitStrategy.CANCEL_NEW,
+}
+
+
+class _RunUnlessNamed(TyperGroup):
+    """Commands of which `run` needs no name: what is no command's name is its run file."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["run", *args])
+
+
+def main(name: str) -> None:
+    """Run or serve the flow `name` of the module flows.`name`, as the command line says."""
+    module = importlib.import_module(f"flows.{name}")  # not __main__, which a run in another process could not import
+    flow: Flow[..., Any] = getattr(module, name)
+    app = typer.Typer(
+        cls=_RunUnlessNamed,
+        help=module.__doc__,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.command()
+    def run(file: File) -> None:
+        """Run the flow now; `run` may be left out."""
+        load_run_file(file)  # what is wrong with it is said before Prefect starts
+        _check_server()
+        flow(str(file))
+
+    @app.command()
+    def serve(
+        file: File,
+        cron: Annotated[str | None, typer.Option(metavar='"M H D M W"', help="When, as in a crontab.")] = None,
+        interval: Annotated[str | None, typer.Option(metavar="TIME", help="How often: 90, 30min, 2h, 1d.")] = None,
+        timezone: Annotated[str, typer.Option(metavar="ZONE", help="Of --cron, such as Europe/Berlin.")] = "UTC",
+        if_running: Annotated[
+            IfRunning, typer.Option(help="A run that is due while the last one has not ended waits, or ends.")
+        ] = IfRunning.END,
+    ) -> None:
+        """Wait for the schedule and run the flow in a process of its own each time, until Ctrl-C or SIGTERM.
+
+        Needs a Prefect server (`prefect server start`) and PREFECT_API_URL. Without --cron or --interval it runs when
+        told to by `prefect deployment run` or in the server's pages.
+        """
+        described = load_run_file(file)
+        schedules = _schedules(cron, interval, timezone)
+        if not PREFECT_API_URL.value():
+            raise InputError(
+                "A schedule needs a Prefect server: start one (prefect server start), set PREFECT_API_URL."
+            )
+        _check_server()
+        flow.serve(
+            name=described.name,
+            schedules=schedules,
+            parameters={"run_file": str(file.absolute())},
+            tags=["sparseoco"],
+            limit=1,
+            global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=COLLISIONS[if_running]),
+            entrypoint_type=EntrypointType.MODULE_PATH,
+        )
+
     with sentences():
-        load_run_file(sys.argv[1])  # what is wrong with it is said before Prefect starts
-        flow(sys.argv[1])
+        app(prog_name=f"python -m flows.{name}")
+
+
+def _schedules(cron: str | None, interval: str | None, timezone: str) -> list[CronSchedule | IntervalSchedule]:
+    """The schedule that is asked for, if one is. Raises `InputError` naming the option that cannot be read."""
+    if cron is not None and interval is not None:
+        raise InputError("Give --cron or --interval, not both.")
+    if interval is not None:
+        return [IntervalSchedule(interval=_time(interval))]
+    try:
+        return [] if cron is None else [CronSchedule(cron=cron, timezone=timezone)]
+    except ValueError as error:
+        raise InputError(
+            f'--cron "{cron}" --timezone {timezone} is no schedule: write "minute hour day month weekday", and a zone '
+            "such as Europe/Berlin."
+        ) from error
+
+
+def _time(text: str) -> datetime.timedelta:
+    try:
+        time = datetime.timedelta(seconds=parse_timedelta(text))
+    except (ValueError, KeyError, OverflowError) as error:
+        raise InputError(f"--interval {text}: write a time as seconds, or as 30min, 2h, 1d.") from error
+    if time < datetime.timedelta(seconds=1):
+        raise InputError(f"--interval {text} must be at least a second.")
+    return time
+
+
+def _check_server() -> None:
+    """Raise `InputError` if a server is named that does not answer."""
+    address = PREFECT_API_URL.value()
+    if not address:
+        return
+    with get_client(sync_client=True) as client:
+        error = client.api_healthcheck()
+    if error is not None:
+        raise InputError(
+            f"No Prefect server answers at {address} ({type(error).__name__}): start it, or unset PREFECT_API_URL."
+        )

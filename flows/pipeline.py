@@ -2,17 +2,19 @@
 
     python -m flows.pipeline RUN_FILE
 
+    python -m flows.pipeline serve --cron "0 2 * * *" RUN_FILE
+
 `sparseoco run RUN_FILE` takes the same steps without Prefect.
 """
 
 from prefect import flow
 
 from flows.command import main
-from flows.steps import evaluate_step, ingest_step, publish, report_step, search_step, train_step
+from flows.steps import evaluate_step, ingest_step, publish, report_step, run_name, search_step, train_step
 from sparseoco.config import load_run_file
 
 
-@flow(name="sparseoco-pipeline")
+@flow(name="sparseoco-pipeline", flow_run_name=run_name)
 def pipeline(run_file: str) -> str:
     """Raw text to a report; gives the path of the page."""
     run = load_run_file(run_file)
@@ -26,4 +28,4 @@ def pipeline(run_file: str) -> str:
 
 
 if __name__ == "__main__":
-    main(pipeline)
+    main("pipeline")

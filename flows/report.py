@@ -1,16 +1,18 @@
 """Tables to a page and Prefect artifacts: one step of a run file as a flow of its own.
 
 python -m flows.report RUN_FILE
+
+python -m flows.report serve --cron "0 2 * * *" RUN_FILE
 """
 
 from prefect import flow
 
 from flows.command import main
-from flows.steps import publish, report_step
+from flows.steps import publish, report_step, run_name
 from sparseoco.config import load_run_file
 
 
-@flow(name="sparseoco-report")
+@flow(name="sparseoco-report", flow_run_name=run_name)
 def report(run_file: str) -> None:
     """Tables to a page and Prefect artifacts."""
     described = load_run_file(run_file)
@@ -19,4 +21,4 @@ def report(run_file: str) -> None:
 
 
 if __name__ == "__main__":
-    main(report)
+    main("report")

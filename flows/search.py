@@ -1,20 +1,22 @@
 """Every configuration over every fold of the shards: one step of a run file as a flow of its own.
 
 python -m flows.search RUN_FILE
+
+python -m flows.search serve --cron "0 2 * * *" RUN_FILE
 """
 
 from prefect import flow
 
 from flows.command import main
-from flows.steps import search_step
+from flows.steps import run_name, search_step
 from sparseoco.config import load_run_file
 
 
-@flow(name="sparseoco-search")
+@flow(name="sparseoco-search", flow_run_name=run_name)
 def search(run_file: str) -> None:
     """Every configuration over every fold of the shards."""
     search_step(load_run_file(run_file))
 
 
 if __name__ == "__main__":
-    main(search)
+    main("search")

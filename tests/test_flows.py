@@ -1,28 +1,22 @@
 """The flows, as a person runs them: in a process of their own, with a Prefect home of their own."""
 
 import json
-import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows.command import main
 from sparseoco import steps
 from sparseoco.config import load_run_file
+from tests.prefects import artifacts, environment, flow_runs, free_port, prefect_server
 from tests.texts import write_run_file
 
 SAME = ("metrics.parquet", "curves.parquet", "kept.parquet", "best.json")
-
-
-def environment(home: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    return kept | {"PREFECT_HOME": str(home), **more}
 
 
 def run_flow(name: str, *arguments: str, **env: Any) -> subprocess.CompletedProcess[str]:
@@ -45,41 +39,8 @@ def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "prefect",
-        "server",
-        "start",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--no-ui",
-    ]
-    quiet = environment(tmp_path / "server", PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1")
-    process = subprocess.Popen(command, env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        address = f"http://127.0.0.1:{port}/api"
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"{address}/health", timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+    with prefect_server(tmp_path / "server") as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def ask(address: str, what: str) -> Any:
-    request = urllib.request.Request(f"{address}/{what}/filter", b"{}", {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.loads(answer.read())
 
 
 def test_a_server_that_is_named_is_used(tmp_path: Path, server: str) -> None:
@@ -88,13 +49,16 @@ def test_a_server_that_is_named_is_used(tmp_path: Path, server: str) -> None:
     for name in ("ingest", "search", "train", "report"):
         ran = run_flow(name, run_file, env=env)
         assert ran.returncode == 0, ran.stderr
-    runs = {run["name"]: run["state_type"] for run in ask(server, "flow_runs")}
-    assert list(runs.values()) == ["COMPLETED"] * 4
-    artifacts = {artifact["key"]: artifact for artifact in ask(server, "artifacts")}
-    leaderboard = json.loads(artifacts["sparseoco-leaderboard"]["data"])
+    runs = flow_runs(server)
+    assert [run["state_type"] for run in runs] == ["COMPLETED"] * 4
+    assert all(run["name"].startswith("places 2") for run in runs)
+    found = artifacts(server)
+    leaderboard = json.loads(found["places-leaderboard"]["data"])
     assert len(leaderboard) == 4
     assert leaderboard[0]["algorithm"].startswith(("rda", "cl-fobos"))
-    assert "| rank |" in artifacts["sparseoco-summary"]["data"]
+    assert "| rank |" in found["places-summary"]["data"]
+    for key, file in (("report", "report/report.html"), ("metrics", "search/metrics.parquet")):
+        assert (tmp_path / "run" / file).as_uri() in found[f"places-{key}"]["data"]
     (tmp_path / "places.toml").write_text("out = 3")
     bad = run_flow("ingest", run_file, env=env)
     assert bad.returncode == 2
@@ -106,3 +70,31 @@ def test_help_says_how(tmp_path: Path) -> None:
         ran = run_flow(name, "--help", env=environment(tmp_path))
         assert f"python -m flows.{name} RUN_FILE" in ran.stdout
         assert ran.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "address", "said"),
+    [
+        (["serve", "--interval", "1h"], None, "A schedule needs a Prefect server"),
+        (["serve", "--interval", "1h"], "nobody", "No Prefect server answers at"),
+        ([], "nobody", "No Prefect server answers at"),
+        (["serve", "--interval", "soon"], None, "--interval soon: write a time"),
+        (["serve", "--cron", "0 26 * * *"], None, '--cron "0 26 * * *" --timezone UTC is no schedule'),
+        (["serve", "--cron", "0 2 * * *", "--timezone", "Mars/North"], None, "is no schedule"),
+        (["serve", "--cron", "0 2 * * *", "--interval", "1h"], None, "not both"),
+    ],
+)
+def test_what_cannot_be_scheduled_is_said_in_a_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    address: str | None,
+    said: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pipeline", *arguments, str(write_run_file(tmp_path))])
+    named = None if address is None else f"http://127.0.0.1:{free_port()}/api"
+    with temporary_settings({PREFECT_API_URL: named}), pytest.raises(SystemExit) as ended:
+        main("pipeline")
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]

@@ -1,0 +1,103 @@
+"""Prefect servers and workers on loopback, each with a home of its own, and what is asked of their API."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """This process's environment without what it says of Prefect, but for a home, `more` and no telemetry."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    quiet = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+    return kept | quiet | {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), **more}
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listened on a moment ago."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextmanager
+def prefect_server(home: Path, **settings: str) -> Iterator[str]:
+    """A Prefect server that looks for due runs every second; gives the address of its API."""
+    port = free_port()
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--no-ui"]
+    often = {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1"}
+    with running([*command, "--port", str(port)], home / "server.log", environment(home, **often, **settings)):
+        address = f"http://127.0.0.1:{port}/api"
+        wait_for(lambda: answers(f"{address}/health"), "the Prefect server to answer")
+        yield address
+
+
+@contextmanager
+def running(
+    command: list[str], log: Path, env: dict[str, str], folder: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of a group of its own, all of which is ended in the end; what it says goes to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as said:
+        process = subprocess.Popen(
+            command, env=env, cwd=folder, stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def answers(address: str) -> bool:
+    try:
+        urllib.request.urlopen(address, timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def wait_for(done: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
+    """What `done` gives once it is true. Fails, saying `what` was waited for, if it never is."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := done():
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+def ask(address: str, what: str, **body: Any) -> Any:
+    """What the API answers to {address}/{what} with this body."""
+    request = urllib.request.Request(
+        f"{address}/{what}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.loads(answer.read())
+
+
+def flow_runs(address: str, *states: str) -> list[dict[str, Any]]:
+    """Flow runs in these states, the first first."""
+    chosen = {"flow_runs": {"state": {"type": {"any_": list(states)}}}} if states else {}
+    found: list[dict[str, Any]] = ask(address, "flow_runs/filter", sort="START_TIME_ASC", **chosen)
+    return found
+
+
+def artifacts(address: str) -> dict[str, dict[str, Any]]:
+    """The newest artifact of each key."""
+    return {row["key"]: row for row in ask(address, "artifacts/latest/filter")}
