@@ -282,7 +282,7 @@ def load_run_file(path: str | Path) -> RunFile:
     Raises `InputError` naming the file and the key, or the line where it is not TOML or YAML at all.
     """
     file = Path(path)
-    return parse_run_file(_read(file), source=str(file), folder=file.parent)
+    return parse_run_file(read_values(file), source=str(file), folder=file.parent)
 
 
 def parse_run_file(values: Any, *, source: str, folder: Path) -> RunFile:
@@ -306,13 +306,12 @@ def parse_run_file(values: Any, *, source: str, folder: Path) -> RunFile:
     return run.model_copy(update={"out": folder / run.out, "ingest": ingest, "search": search, "evaluate": evaluate})
 
 
-def describe_invalid(error: ValidationError) -> str:
-    """The first things wrong, each with its key; values are not repeated."""
+def describe_invalid(error: ValidationError, under: tuple[str, ...] = ()) -> str:
+    """The first things wrong, each with its key, `under` before it; values are not repeated."""
     sentences = []
     for problem in error.errors()[:5]:
-        key = ".".join(
-            str(part) for part in problem["loc"] if not str(part).startswith(("list[", "function-", "Range"))
-        )
+        own = (str(part) for part in problem["loc"])
+        key = ".".join((*under, *(part for part in own if not part.startswith(("list[", "function-", "Range")))))
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             message = "there is no such key"
@@ -324,7 +323,11 @@ def describe_invalid(error: ValidationError) -> str:
     return "; ".join(sentences)
 
 
-def _read(file: Path) -> Any:
+def read_values(file: Path) -> Any:
+    """What stands in a file of the form of a run file, unchecked.
+
+    Raises `InputError` for one that cannot be read, is too large or is neither TOML nor YAML.
+    """
     try:
         if file.stat().st_size > MAX_RUN_FILE_BYTES:
             raise InputError(f"{file} is larger than a run file can be (1 MB).")

@@ -28,12 +28,20 @@ def reproduce(
     repetitions: Annotated[int | None, typer.Option(min=2, help="Runs of what is drawn at random.")] = None,
     draws: Annotated[int | None, typer.Option(min=2, help="Draws of stocks, of onseg.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Examples that a run sees, of cl-fobos.")] = None,
+    methods: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Methods of your own beside those of stda or sgft: TOML or YAML with a table "
+            '[methods."NAME".algorithms.LEARNER] each, as in a run file\'s [search].',
+        ),
+    ] = None,
 ) -> None:
     """Run a paper's experiments again: tables, figures, which of its claims hold."""
     if paper not in PAPERS:
         raise InputError(f"{paper} is not a paper whose experiments are here; there is {', '.join(PAPERS)}.")
     run = PAPERS[paper].run
-    given = {"repetitions": repetitions, "draws": draws, "rounds": rounds}
+    given = {"repetitions": repetitions, "draws": draws, "rounds": rounds, "methods": methods}
     options = {name: value for name, value in given.items() if value is not None}
     for name in options:
         if name not in inspect.signature(run).parameters:

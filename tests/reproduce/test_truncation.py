@@ -1,6 +1,5 @@
 """The experiments of STDA and SGFT on small data of the files' forms: the protocol, the tables, what they say."""
 
-import gzip
 import json
 from pathlib import Path
 
@@ -8,28 +7,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.drivers.order import fold_rows
 from sparseoco.errors import InputError
 from sparseoco.reproduce.truncation import documents as sets
 from sparseoco.reproduce.truncation import reproduce_sgft, reproduce_stda
 from sparseoco.reproduce.truncation.comparison import error_at
-from sparseoco.reproduce.truncation.documents import SEED, SOURCES, files_of, make
-from sparseoco.reproduce.truncation.published import SGFT_SHEETS, STDA_METHODS, STDA_SHEETS
+from sparseoco.reproduce.truncation.documents import SOURCES, files_of, make
+from sparseoco.reproduce.truncation.methods import Method, published_protocol
+from sparseoco.reproduce.truncation.published import SGFT_SHEETS, STDA_SHEETS
 from sparseoco.reproduce.truncation.records import STDA_TABLES, TABLES
 from sparseoco.reproduce.truncation.stemming import stem
-from sparseoco.reproduce.truncation.validation import (
-    FOLDS,
-    RULES,
-    Trial,
-    cells_of,
-    held_out,
-    learn,
-    outputs,
-    path,
-    strengths,
-)
+from sparseoco.reproduce.truncation.validation import RULES, Trial, cells_of, held_out, learn, path
 from tests.commands import call
+from tests.reproduce.small import write_lines, write_reviews
 
+FOLDS = 10
 ROWS = 120
 SECONDS = {"timings.parquet"}
 WORDS = {
@@ -41,27 +32,16 @@ WORDS = {
 EACH = 60
 
 
-def _write(path: Path, lines: list[str]) -> None:
-    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
+    folder = write_reviews(tmp_path_factory.mktemp("data"), ROWS)
     draw = np.random.default_rng(3)
-    lines = []
-    for _ in range(ROWS):
-        label = int(draw.integers(2))
-        words = sorted({int(word) for word in draw.integers(4, 40, 6)} | {2 * int(draw.random() < 0.8) + label})
-        lines.append(f"{2 * label - 1} " + " ".join(f"{word}:{draw.integers(1, 4)}" for word in words))
-    _write(folder / "books.svmlight.gz", lines)
-    (folder / "feature_names.tsv").write_text("".join(f"{k}\tword_{k}\n" for k in range(40)))
     news = []
     for k in range(EACH * len(WORDS)):
         group = list(WORDS)[k % len(WORDS)]
         text = f"The {WORDS[group]} of message{k % 7}" + (" noise" if draw.random() < 0.5 else "")
         news.append({"id": str(k // 2), "label": group, "text": text + (" ax" * 1001 if k == 1 else "")})
-    _write(folder / "20news-bydate.jsonl.gz", [json.dumps(message) for message in news])
+    write_lines(folder / "20news-bydate.jsonl.gz", [json.dumps(message) for message in news])
     return folder
 
 
@@ -70,6 +50,11 @@ def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out")
     assert reproduce_stda(data, folder, passes=1) == folder / "stda.html"
     return folder
+
+
+def _method(experiment: str, name: str, passes: int, classes: int = 2) -> Method:
+    (own,) = (method for method in published_protocol(experiment).for_classes(classes) if method.name == name)
+    return own._replace(search=own.search.model_copy(update={"epochs": passes}))
 
 
 def _rows(out: Path, table: str) -> list[dict[str, object]]:
@@ -104,8 +89,8 @@ def test_what_is_held_out_is_not_learned_and_columns_do_not_know_of_each_other(d
     source = SOURCES[0]
     made = make(source, files_of(data, [source]), tmp_path)
     assert set(made.terms) == {f"word_{k}" for k in range(40)}
-    trial = Trial("books", made, STDA_METHODS[2], 2)
-    own = fold_rows(SEED, 0, ROWS, 4, FOLDS)
+    trial = Trial("books", made, _method("stda", "STDA p = ∞", 2))
+    own = trial.rows_of(4)
     learner = learn(trial, [{"p": "inf", "lam": 1e-3}], (4,))
     assert learner.progress.rows == 2 * (ROWS - len(own))
     changed = made.rows.copy()
@@ -118,9 +103,9 @@ def test_what_is_held_out_is_not_learned_and_columns_do_not_know_of_each_other(d
 
 def test_lambda_is_tuned_by_weights_that_saw_neither_fold(data: Path, out: Path, tmp_path: Path) -> None:
     made = make(SOURCES[0], files_of(data, SOURCES), tmp_path)
-    method = next(method for method in STDA_METHODS if method.name == "RDA")
-    trial = Trial("books", made, method, 1)
-    found = {held: cell.run() for held, cell in zip(held_out(), cells_of(trial), strict=True)}
+    method = _method("stda", "RDA", 1)
+    trial = Trial("books", made, method)
+    found = {held: cell.run() for held, cell in zip(held_out(FOLDS), cells_of(trial), strict=True)}
     for row in _rows(out, "folds"):
         if (row["set"], row["method"], row["rule"]) != ("books", "RDA", RULES[0]):
             continue
@@ -129,7 +114,7 @@ def test_lambda_is_tuned_by_weights_that_saw_neither_fold(data: Path, out: Path,
         wrong = np.array(left["errors"][0]) + np.array(right["errors"][1])
         nonzeros = np.array(left["nonzeros"]) + np.array(right["nonzeros"])
         best = min(range(len(wrong)), key=lambda k: (wrong[k], nonzeros[k]))
-        assert row["lam"] == strengths(method)[best]
+        assert row["lam"] == method.strengths[best]
         assert row["errors"] == found[(fold,)]["errors"][0][best]
 
 
@@ -202,17 +187,17 @@ def test_topics_of_reuters_are_told_apart_by_the_joint_hinge(tmp_path: Path) -> 
         for k, name in enumerate(["earn"] * 50 + ["acq"] * 40 + ["crude"] * 30)
     ]
     messages.append({"id": "both", "topics": ["earn", "acq"], "text": "profit shares"})
-    _write(tmp_path / "reuters21578.jsonl.gz", [json.dumps(message) for message in messages])
+    write_lines(tmp_path / "reuters21578.jsonl.gz", [json.dumps(message) for message in messages])
     source = SOURCES[-1]
     made = make(source, files_of(tmp_path, [source]), tmp_path)
     assert made.classes == ("earn", "acq", "crude")  # the larger first
     assert np.bincount(made.labels.astype(int)).tolist() == [50, 40, 30]
     assert set(made.terms) == {"the", "of", "today", *topics.values()}
-    trial = Trial("reut20", made, next(method for method in STDA_METHODS if method.name == "RDA"), 2)
+    trial = Trial("reut20", made, _method("sgft", "RDA", 2, len(made.classes)))
     part = cells_of(trial)[0].run()
     assert part["errors"][0][0] == 0
-    assert outputs(made) == 3
-    line = path(trial, [part] * len(held_out()))
+    assert trial.weights == 3 * len(made.terms)
+    line = path(trial, [part] * len(held_out(FOLDS)))
     assert line[0]["error"] == 0
     assert 0 <= line[0]["sparseness"] < line[-1]["sparseness"] <= 1
 

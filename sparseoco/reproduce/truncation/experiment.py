@@ -17,35 +17,19 @@ from sparseoco.reproduce.truncation import features
 from sparseoco.reproduce.truncation.claims import SPARSEST, weigh_sgft, weigh_stda
 from sparseoco.reproduce.truncation.comparison import error_at
 from sparseoco.reproduce.truncation.documents import PRINTED, SOURCES, Documents, Source, files_of, make
+from sparseoco.reproduce.truncation.methods import Protocol, published_protocol
 from sparseoco.reproduce.truncation.page import render
-from sparseoco.reproduce.truncation.published import (
-    SGFT_METHODS,
-    SGFT_SHEETS,
-    STDA_METHODS,
-    STDA_SHEETS,
-    Method,
-    Sheet,
-)
+from sparseoco.reproduce.truncation.published import SGFT_SHEETS, STDA_SHEETS, Sheet
 from sparseoco.reproduce.truncation.records import STDA_TABLES, TABLES
-from sparseoco.reproduce.truncation.validation import (
-    PASSES,
-    STRENGTHS,
-    Trial,
-    cells_of,
-    check_folds,
-    held_out,
-    path,
-    results,
-    strengths,
-)
+from sparseoco.reproduce.truncation.validation import Trial, cells_of, check, held_out, path, results
 
 
 class Experiment(NamedTuple):
-    """What a paper runs: its name here, sets, methods, printed tables, tables to write, what it says they show."""
+    """What a paper runs: its name here, which is that of its methods' file too, sets, printed tables, tables to write,
+    what it says they show."""
 
     name: str
     sources: tuple[Source, ...]
-    methods: tuple[Method, ...]
     sheets: tuple[Sheet, ...]
     schemas: dict[str, pa.Schema]
     weigh: Callable[[Records], list[Row]]
@@ -58,7 +42,6 @@ def _named(*names: str) -> tuple[Source, ...]:
 STDA: Final = Experiment(
     "stda",
     _named("books", "dvd", "books-text", "dvd-text", "ob-2-1", "sb-2-1"),
-    STDA_METHODS,
     STDA_SHEETS,
     STDA_TABLES,
     weigh_stda,
@@ -66,7 +49,6 @@ STDA: Final = Experiment(
 SGFT: Final = Experiment(
     "sgft",
     _named("books", "dvd", "ob-2-1", "sb-2-1", "ob-8-1", "sb-8-1", "reut20"),
-    SGFT_METHODS,
     SGFT_SHEETS,
     TABLES,
     weigh_sgft,
@@ -74,32 +56,49 @@ SGFT: Final = Experiment(
 
 
 def reproduce_stda(
-    data: Path, out: Path, *, passes: int = PASSES, progress: Progress = lambda step, done, total: None
+    data: Path,
+    out: Path,
+    *,
+    methods: Path | None = None,
+    passes: int | None = None,
+    progress: Progress = lambda step, done, total: None,
 ) -> Path:
     """Run Tables III to V and Figure 2 of Oiwa et al. (2012) and write OUT/*.parquet, OUT/inputs.json and
     OUT/stda.html; returns the page.
 
     `data` has books.svmlight.gz and dvd.svmlight.gz (counts, with feature_names.tsv), books.jsonl.gz and dvd.jsonl.gz
     (reviews labelled negative and positive) and 20news-bydate.jsonl.gz, or folders of them; what is missing is left
-    out. What is done stays in OUT/cells, and a run that was killed goes on from there. Equal files give equal bytes,
+    out. `methods` is a file of methods to run beside the paper's (`methods.Protocol.adding`); `passes` are 20 if not
+    given. What is done stays in OUT/cells, and a run that was killed goes on from there. Equal files give equal bytes,
     but for seconds, which stand in `timings.parquet` and on the page.
 
     Raises `InputError` where none of the files is there, or one holds something else.
     """
-    return _run(STDA, data, out, passes, progress)
+    return _run(STDA, data, out, methods, passes, progress)
 
 
 def reproduce_sgft(
-    data: Path, out: Path, *, passes: int = PASSES, progress: Progress = lambda step, done, total: None
+    data: Path,
+    out: Path,
+    *,
+    methods: Path | None = None,
+    passes: int | None = None,
+    progress: Progress = lambda step, done, total: None,
 ) -> Path:
     """Run Tables 3 and 4 of Oiwa et al. (2011) and write OUT/*.parquet, OUT/inputs.json and OUT/sgft.html; returns
-    the page. `reproduce_stda` says what of files, cells and bytes; `data` has reuters21578.jsonl.gz too."""
-    return _run(SGFT, data, out, passes, progress)
+    the page. `reproduce_stda` says what of files, methods, cells and bytes; `data` has reuters21578.jsonl.gz too."""
+    return _run(SGFT, data, out, methods, passes, progress)
 
 
-def _run(experiment: Experiment, data: Path, out: Path, passes: int, progress: Progress) -> Path:
-    if passes < 1:
-        raise InputError(f"passes={passes} must be at least 1.")
+def _run(
+    experiment: Experiment, data: Path, out: Path, methods: Path | None, passes: int | None, progress: Progress
+) -> Path:
+    own = published_protocol(experiment.name)
+    if passes is not None:
+        if passes < 1:
+            raise InputError(f"passes={passes} must be at least 1.")
+        own = own.model_copy(update={"search": own.search | {"epochs": passes}})
+    protocol = own if methods is None else own.adding(methods)
     files = files_of(data, experiment.sources)
     sources = [source for source in experiment.sources if files[source.file] is not None]
     if not sources:
@@ -110,14 +109,17 @@ def _run(experiment: Experiment, data: Path, out: Path, passes: int, progress: P
         for done, source in enumerate(sources, start=1):
             documents = make(source, files, out / "stores")
             progress("read", done, len(sources))
-            _add(records, _set(experiment, source, documents, passes, out / "cells", progress))
+            _add(records, _set(experiment, protocol, source, documents, out / "cells", progress))
         records["claims"] = experiment.weigh(records)
         for name, schema in experiment.schemas.items():
             write_table(out / f"{name}.parquet", records[name], schema)
+        read = [found for found in (*files.values(), methods) if found is not None]
         inputs: dict[str, Any] = {
             "sparseoco": __version__,
-            "passes": passes,
-            "files": {name: digest_file(found) for name, found in files.items() if found is not None},
+            "passes": protocol.search["epochs"],
+            **protocol.model_dump(),
+            "added": [name for name in protocol.methods if name not in own.methods],
+            "files": {found.name: digest_file(found) for found in read},
             "missing": [source.title for source in experiment.sources if source not in sources],
         }
         commit_json(out / "inputs.json", inputs)
@@ -127,15 +129,20 @@ def _run(experiment: Experiment, data: Path, out: Path, passes: int, progress: P
 
 
 def _set(
-    experiment: Experiment, source: Source, documents: Documents, passes: int, folder: Path, progress: Progress
+    experiment: Experiment,
+    protocol: Protocol,
+    source: Source,
+    documents: Documents,
+    folder: Path,
+    progress: Progress,
 ) -> Records:
     """All rows of one set."""
-    check_folds(source.title, documents)
-    trials = [Trial(source.name, documents, method, passes) for method in experiment.methods]
-    cells = [cell for trial in trials for cell in cells_of(trial)]
-    found = list(run_cells(folder, source.title, cells, progress))
-    each = len(held_out())
-    parts = [found[k * each : (k + 1) * each] for k in range(len(trials))]
+    trials = [Trial(source.name, documents, method) for method in protocol.for_classes(len(documents.classes))]
+    for trial in trials:
+        check(trial)
+    cells = [cells_of(trial) for trial in trials]
+    found = iter(list(run_cells(folder, source.title, [cell for own in cells for cell in own], progress)))
+    parts = [[next(found) for _ in own] for own in cells]
     records: Records = {"sets": [_describe(source, documents)], "folds": [], "results": [], "paths": [], "timings": []}
     for trial, own in zip(trials, parts, strict=True):
         keys = {"set": source.name, "method": trial.method.name}
@@ -145,7 +152,9 @@ def _set(
             records["folds"] += [keys | {"rule": rule} | row for row in rows]
             records["results"] += _beside(experiment.sheets, source, keys | {"rule": rule}, rows, line)
         seconds = sum(part["seconds"] for part in own)
-        records["timings"].append(keys | {"trainings": each, "columns": STRENGTHS, "seconds": seconds})
+        records["timings"].append(
+            keys | {"trainings": len(own), "columns": len(trial.method.strengths), "seconds": seconds}
+        )
     if "features" in experiment.schemas:
         _add(records, _features(trials, parts, records["folds"], folder, progress))
     return records
@@ -158,14 +167,13 @@ def _features(
     as many features, as nearly as there is one."""
     names = [trial.method.name for trial in trials]
     ours, theirs = (names.index(name) for name in features.PAIR)
-    place = held_out().index(features.LEFT_OUT)
+    place = held_out(trials[ours].folds).index(features.LEFT_OUT)
     (fold,) = features.LEFT_OUT
-    chosen = {(row["method"], row["rule"]): row["lam"] for row in folds if row["fold"] == fold}[names[ours], SPARSEST]
-    kept = parts[ours][place]["nonzeros"][strengths(trials[ours].method).index(chosen)]
+    lam = {(row["method"], row["rule"]): row["lam"] for row in folds if row["fold"] == fold}[names[ours], SPARSEST]
+    chosen = trials[ours].method.strengths.index(lam)
+    kept = parts[ours][place]["nonzeros"][chosen]
     gaps = [abs(math.log((own + 1) / (kept + 1))) for own in parts[theirs][place]["nonzeros"]]
-    nearest = strengths(trials[theirs].method)[gaps.index(min(gaps))]
-    key = dict(cells_of(trials[ours])[place].key)
-    cell = features.cell_of((trials[ours], trials[theirs]), (chosen, nearest), key)
+    cell = features.cell_of((trials[ours], trials[theirs]), (chosen, gaps.index(min(gaps))))
     (found,) = run_cells(folder, "features", [cell], progress)
     rows: Records = found
     return rows

@@ -1,13 +1,14 @@
 """Table V and Figure 2 of 2012: what STDA p = ∞ keeps and RDA does not, and the reverse; how often it occurs."""
 
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import numpy as np
 
 from sparseoco.reproduce.cells import Cell
 from sparseoco.reproduce.records import Row
 from sparseoco.reproduce.truncation.published import RDA, STDA_INF
-from sparseoco.reproduce.truncation.validation import Trial, learn, training_counts
+from sparseoco.reproduce.truncation.validation import Trial, learn
 
 PAIR: Final = (STDA_INF, RDA)
 LEFT_OUT: Final = (0,)
@@ -16,22 +17,19 @@ SAMPLES: Final = 10
 SHARES: Final = tuple(k / 100 for k in range(101))
 
 
-def cell_of(trials: tuple[Trial, Trial], lams: tuple[float, float], key: dict[str, Any]) -> Cell:
-    """Both methods with these λ on all folds but the one that is left out, for two classes."""
-
-    def run() -> dict[str, list[Row]]:
-        return compare(trials, lams)
-
-    return Cell(key | {"features": list(lams), "pair": [trial.method.name for trial in trials]}, run)
+def cell_of(trials: tuple[Trial, Trial], chosen: tuple[int, int]) -> Cell:
+    """Both methods with the λ at these places on all folds but the one that is left out, for two classes."""
+    pair = [{"set": trial.name, "method": trial.method.name} | trial.key(LEFT_OUT) for trial in trials]
+    return Cell({"features": list(chosen), "pair": pair}, partial(_compare, trials, chosen))
 
 
-def compare(trials: tuple[Trial, Trial], lams: tuple[float, float]) -> dict[str, list[Row]]:
+def _compare(trials: tuple[Trial, Trial], chosen: tuple[int, int]) -> dict[str, list[Row]]:
     """Rows of `records.FEATURES` and `records.FREQUENCIES`."""
     documents = trials[0].documents
-    counts = training_counts(documents, LEFT_OUT)
+    counts = np.asarray(documents.rows[trials[0].learned(LEFT_OUT)].sum(axis=0)).ravel()
     weights = [
-        learn(trial, [dict(trial.method.parameters) | {"lam": lam}], LEFT_OUT).weights()[:, 0]
-        for trial, lam in zip(trials, lams, strict=True)
+        learn(trial, [trial.method.configurations[k]], LEFT_OUT).weights()[:, 0]
+        for trial, k in zip(trials, chosen, strict=True)
     ]
     features: list[Row] = []
     frequencies: list[Row] = []

@@ -13,10 +13,12 @@ from sparseoco.reproduce.page import context_of
 from sparseoco.reproduce.records import Records, Row
 from sparseoco.reproduce.truncation.features import PAIR
 from sparseoco.reproduce.truncation.published import NOT_PRINTED, SAMPLES, Sheet
-from sparseoco.reproduce.truncation.validation import FOLDS, RULES, STRENGTHS
+from sparseoco.reproduce.truncation.validation import RULES
 
 PRINCIPAL: Final = {"stda": RULES[1], "sgft": RULES[0]}
 """The rule by which λ is chosen in the tables that claims are weighed by; the other's are shown beside them."""
+_DERIVED: Final = "Not printed: the cumulative forms of §4"
+_ADDED: Final = "Added: methods that the paper does not have"
 _DASHES: Final = ("solid", "dash", "dot")
 
 
@@ -63,8 +65,8 @@ def render(name: str, sheets: Sequence[Sheet], records: Records, inputs: dict[st
         "sections": sections,
         "samples": SAMPLES if name == "stda" else {},
         "plots": [p for s in sections for p in (s.path, s.frequencies) if p is not None],
-        "folds": FOLDS,
-        "strengths": STRENGTHS,
+        "folds": inputs["search"]["folds"],
+        "strengths": _strengths(records, inputs),
         "plotly": plotly_script(),
     }
     return environment("sparseoco.reproduce").get_template(f"{name}.html.j2").render(context)
@@ -73,10 +75,11 @@ def render(name: str, sheets: Sequence[Sheet], records: Records, inputs: dict[st
 def _tables(sheets: Sequence[Sheet], records: Records, rule: str) -> list[Shown]:
     own = [row for row in records["results"] if row["rule"] == rule]
     found = []
-    unprinted = tuple(name for name in NOT_PRINTED if any(row["method"] == name for row in own))
     wanted = [(sheet.name, sheet.title, sheet.methods) for sheet in sheets]
-    if unprinted:
-        wanted.append(("", "Not printed: the cumulative forms of §4", unprinted))
+    unprinted = tuple(dict.fromkeys(row["method"] for row in own if not row["table"]))
+    derived = tuple(name for name in unprinted if name in NOT_PRINTED)
+    added = tuple(name for name in unprinted if name not in NOT_PRINTED)
+    wanted += [("", title, names) for title, names in ((_DERIVED, derived), (_ADDED, added)) if names]
     for table, title, methods in wanted:
         rows = []
         for of in records["sets"]:
@@ -125,7 +128,7 @@ def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> go.Figure:
             name=escape(method),
             mode="lines+markers",
             marker={"size": 5},
-            line={"color": COLOURS[k % len(COLOURS)], "width": 2, "dash": _DASHES[k // len(COLOURS)]},
+            line={"color": COLOURS[k % len(COLOURS)], "width": 2, "dash": _DASHES[k // len(COLOURS) % len(_DASHES)]},
             hovertext=[
                 f"<b>{escape(method)}</b>, λ = {row['lam']:g}<br>"
                 f"wrong {percent(row['error'])}, 0 {percent(row['sparseness'])}"
@@ -158,6 +161,12 @@ def kept_figure(rows: Sequence[Row]) -> go.Figure:
     return figure
 
 
+def _strengths(records: Records, inputs: dict[str, Any]) -> str:
+    """How many λ the paper's own methods have."""
+    counts = {row["columns"] for row in records["timings"] if row["method"] not in inputs["added"]}
+    return " or ".join(map(str, sorted(counts)))
+
+
 def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
     trainings = sum(row["trainings"] for row in records["timings"])
     runs = sum(row["trainings"] * row["columns"] for row in records["timings"])
@@ -168,6 +177,7 @@ def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
     }
     return {
         "passes": integer(inputs["passes"]),
+        **({"methods added": ", ".join(inputs["added"])} if inputs["added"] else {}),
         "trainings": f"{integer(trainings)}, of {integer(runs)} configurations",
         "processor's time they took": duration(total),
         **{f"of it {title}": duration(seconds) for title, seconds in by_set.items()},
