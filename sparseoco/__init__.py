@@ -1,21 +1,20 @@
 """Sparse online learning over large text corpora: raw text to Parquet shards to models to reports."""
 
-from importlib.metadata import version
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = version("sparseoco")
-
-from sparseoco.errors import InputError, SparseocoError, StorageError
-from sparseoco.learner import Learner
-from sparseoco.metrics import read_metrics
-from sparseoco.mixture import Mixture
-from sparseoco.model import Model
-from sparseoco.optimum import Optimum, offline_optimum
-from sparseoco.shards import Store, read_shards
-from sparseoco.tables import Table, read_table, standardise
-
 if TYPE_CHECKING:
+    from sparseoco.errors import InputError, SparseocoError, StorageError
     from sparseoco.estimators import SparseOnlineClassifier, SparseOnlineRegressor
+    from sparseoco.learner import Learner
+    from sparseoco.metrics import read_metrics
+    from sparseoco.mixture import Mixture
+    from sparseoco.model import Model
+    from sparseoco.optimum import Optimum, offline_optimum
+    from sparseoco.shards import Store, read_shards
+    from sparseoco.tables import Table, read_table, standardise
+
+    __version__: str
 
 __all__ = [
     "InputError",
@@ -38,9 +37,30 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("SparseOnlineClassifier", "SparseOnlineRegressor"):
-        from sparseoco import estimators  # loads scikit-learn, which takes longer than all the rest
+_MODULES = {
+    "errors": ("InputError", "SparseocoError", "StorageError"),
+    "estimators": ("SparseOnlineClassifier", "SparseOnlineRegressor"),
+    "learner": ("Learner",),
+    "metrics": ("read_metrics",),
+    "mixture": ("Mixture",),
+    "model": ("Model",),
+    "optimum": ("Optimum", "offline_optimum"),
+    "shards": ("Store", "read_shards"),
+    "tables": ("Table", "read_table", "standardise"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
-        return getattr(estimators, name)
+
+def __getattr__(name: str) -> Any:
+    """What is exported is loaded when it is asked for: numba and scikit-learn take a second each."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("sparseoco")
+    if name in _HOMES:
+        return getattr(import_module(f"sparseoco.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from sparseoco.commit import storage_error
 from sparseoco.errors import SparseocoError
+from sparseoco.stopping import SENTENCE, SIGNALS, Stopped, raise_stopped, told
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 output = Console(highlight=False, soft_wrap=True)
@@ -37,25 +38,17 @@ def progress_bars() -> Iterator[Report]:
         yield report
 
 
-class Stopped(BaseException):
-    """Ctrl-C or SIGTERM; no library takes it for an error of its own."""
-
-
 @contextmanager
 def sentences() -> Iterator[None]:
     """Turn what the user can act on into one sentence on standard error and an exit code; heed SIGINT and SIGTERM."""
-
-    def stop(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_IGN)  # once is enough
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, raise_stopped) for number in SIGNALS}
     try:
         yield
     except SparseocoError as error:
         _end(str(error), error.exit_code)
     except Stopped as stopped:
-        _end("Stopped. What is committed is kept: run the same command again to go on.", 128 + stopped.args[0])
+        told()
+        _end(SENTENCE, 128 + stopped.args[0])
     except BrokenPipeError:
         # The reader of our output has gone; the interpreter must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

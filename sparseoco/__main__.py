@@ -1,0 +1,15 @@
+"""The `sparseoco` command, and `python -m sparseoco`: a stop is heeded before the libraries are loaded."""
+
+from sparseoco.stopping import watch
+
+
+def main() -> None:
+    """Entry point of the `sparseoco` command."""
+    watch()
+    from sparseoco.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

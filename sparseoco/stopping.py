@@ -1,0 +1,85 @@
+"""What Ctrl-C and SIGTERM do to a command: it ends within ten seconds, whatever it is at, and says so in one sentence.
+
+A signal raises `Stopped` in the main thread, which ends what is under way as any error does. Python cannot raise it
+while the main thread is inside a kernel or a library, and threads that compute are waited for at the end: so a thread
+of its own counts the seconds from the signal on, and ends the process and its children where that takes too long. No
+file suffers: what is committed is whole, and what is not is not there.
+"""
+
+import _thread
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import NoReturn
+
+SENTENCE = "Stopped. What is committed is kept: run the same command again to go on."
+GRACE_SECONDS = 6.0  # to end in good order
+AGAIN_SECONDS = 0.05
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_told = threading.Event()
+
+
+class Stopped(BaseException):
+    """Ctrl-C or SIGTERM, whose number is the argument; no library takes it for an error of its own."""
+
+
+def watch() -> None:
+    """See to it, from now on, that this process ends at a signal: at once until `raise_stopped` takes over.
+
+    For the entry points of commands, before they load what they need.
+    """
+    for number in SIGNALS:
+        signal.signal(number, lambda number, frame: _end_now(number))
+    sys.unraisablehook = _raise_again
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    # The interpreter writes there at once, whatever the main thread is at.
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_end_in_time, args=(reader,), name="stopping", daemon=True).start()
+
+
+def raise_stopped(number: int, frame: object) -> None:
+    """A handler of signals that raises `Stopped`, once."""
+    signal.signal(number, signal.SIG_IGN)
+    raise Stopped(number)
+
+
+def _raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
+    """`Stopped` was raised in a place that no exception leaves, such as a callback of the garbage collector."""
+    if isinstance(unraisable.exc_value, Stopped):
+        number = unraisable.exc_value.args[0]
+        signal.signal(number, raise_stopped)
+        threading.Timer(AGAIN_SECONDS, _thread.interrupt_main, [number]).start()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def told() -> None:
+    """Say that the sentence stands on standard error."""
+    _told.set()
+
+
+def _end_in_time(reader: int) -> None:
+    while (number := os.read(reader, 1)[0]) not in SIGNALS:
+        pass
+    time.sleep(GRACE_SECONDS)
+    _end_now(number)
+
+
+def _end_now(number: int) -> NoReturn:
+    if not _told.is_set():
+        os.write(2, f"sparseoco: {SENTENCE}\n".encode())
+    _end_children()
+    os._exit(128 + number)
+
+
+def _end_children() -> None:
+    with suppress(ImportError):  # stopped while it was being loaded: nobody has children yet
+        import psutil
+
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
