@@ -1,0 +1,137 @@
+"""Nights: what each version of a store added to the one before, and the chain of settings that learn them in turn.
+
+Night v is the shards that the manifest of version v lists after those of version v − 1, over the features there were by
+then. Its setting names the setting of the night before, so that what a night leaves is named after all that came before
+it: the same documents, cut into the same nights, give the same names and the same states.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sparseoco.cluster.block import NO_FOLD, Block, Night, Place, Setting
+from sparseoco.cluster.course import Course
+from sparseoco.commit import digest_value, read_json, remove_file
+from sparseoco.config import SearchOptions
+from sparseoco.errors import StorageError
+from sparseoco.learner import Learner
+from sparseoco.locations import Location
+from sparseoco.manifest import Manifest, read_manifest
+from sparseoco.shards import Store
+from sparseoco.warm import Origin
+
+
+class Planned(NamedTuple):
+    """A night to learn: its setting, and its documents."""
+
+    setting: Setting
+    rows: int
+
+    @property
+    def end(self) -> Place:
+        """Where it ends."""
+        return Place(1, self.rows)
+
+
+class NightState(NamedTuple):
+    """What a block left at the end of a night: its files, and the block."""
+
+    path: Location
+    learner: Location
+    block: Block
+
+    def remove(self) -> None:
+        """Remove it, description first."""
+        remove_file(self.path)
+        remove_file(self.learner)
+
+
+def night_store(folder: Location, version: int) -> Store:
+    """The documents that a version of a store added, over the features of that version.
+
+    Raises `StorageError` for a manifest that is missing or cannot be understood.
+    """
+    before = None if version == 1 else read_manifest(folder, version - 1)
+    return Store(folder, _added(read_manifest(folder, version), before))
+
+
+def plan_nights(options: SearchOptions, folder: Location, last: int) -> list[Planned]:
+    """Every night up to that of version `last`, in order; night v is at v − 1."""
+    origin = None if options.warm_start is None else Origin.of(options.warm_start)
+    nights: list[Planned] = []
+    before: Manifest | None = None
+    for version in range(1, last + 1):
+        manifest = read_manifest(folder, version)
+        added = _added(manifest, before)
+        setting = Setting(
+            manifest=added.digest,
+            loss=options.loss,
+            penalty=options.penalty,
+            dtype=options.dtype,
+            fold=NO_FOLD,
+            folds=1,
+            epochs=1,
+            seed=night_seed(options.seed, version),
+            shuffle=options.shuffle,
+            origin=origin,
+            night=Night(version=version, before=nights[-1].setting.digest if nights else None),
+        )
+        nights.append(Planned(setting, added.rows))
+        before = manifest
+    return nights
+
+
+def night_seed(seed: int, version: int) -> int:
+    """The seed of a night's order: that of the run for the first, another one for each night after it."""
+    return seed if version == 1 else int(digest_value([seed, version])[:15], 16)
+
+
+def begin(folder: Location, block: Block, store: Store) -> Course:
+    """A block before its first row: new or, on a night after the first, as the night before left it in `folder`.
+
+    Features that came since are as if they had always been there. Raises `StorageError` where what was left is gone or
+    damaged; it is set aside then, and a rerun learns the nights that lead there anew.
+    """
+    night = block.setting.night
+    if night is None or night.before is None:
+        return Course.begin(block, store)
+    ended = Place(1, night_store(store.folder, night.version - 1).n_rows)
+    for state in states_of(folder, {night.before: ended}):
+        if not set(block.identities) <= set(state.block.identities):
+            continue
+        try:
+            learner = Learner.load(state.learner, n_features=store.n_features)
+        except StorageError:
+            state.remove()
+            continue
+        if block.identities != state.block.identities:
+            learner = learner.select([state.block.identities.index(name) for name in block.identities])
+        return Course.of(block, learner)
+    raise StorageError(
+        f"What night {night.version - 1} left in {folder} is gone or damaged: run again, and the nights up to it are "
+        "learned anew."
+    )
+
+
+def states_of(folder: Location, ends: Mapping[str, Place]) -> Iterator[NightState]:
+    """The states in a folder that are of the ends of nights, given by the digests of their settings."""
+    for path in sorted(folder.glob("*.json")):
+        end = ends.get(path.name.partition("-")[0])
+        if end is None:
+            continue
+        with suppress(StorageError, KeyError, TypeError, ValueError):  # removed a moment ago, or damaged
+            state = read_json(path)
+            learner = folder / str(state["learner"])
+            if Place(*state["place"]) == end and learner.exists():
+                yield NightState(path, learner, Block.model_validate(state["block"]))
+
+
+def _added(manifest: Manifest, before: Manifest | None) -> Manifest:
+    """A manifest with the shards alone that the one before has not."""
+    shards = manifest.shards[0 if before is None else len(before.shards) :]
+    # Made anew: a copy would keep what was computed of the whole, its digest above all.
+    values: dict[str, Any] = dict(manifest)
+    values["shards"] = shards
+    values["rows"] = sum(shard.rows for shard in shards)
+    values["nonzeros"] = sum(shard.nonzeros for shard in shards)
+    return Manifest.model_validate(values)
