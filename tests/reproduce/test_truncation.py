@@ -170,7 +170,7 @@ def test_the_page_says_what_holds_and_what_is_missing(
     data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (out / "stda.html").read_text()
-    assert "STDA p = ∞ beats RDA in error and in sparseness." in page
+    assert "STDA p = ∞ beats RDA in error and in sparseness, by the means, as the paper counts." in page
     assert "paper 13.50 (91.13)" in page
     assert "for want of their files: dvd, books, from text, dvd, from text" in page
     assert page.count('class="plot"') == page.count('-spec">')

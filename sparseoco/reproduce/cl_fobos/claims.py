@@ -1,11 +1,20 @@
 """What §5 of Togari and Yamashita (2016) says its experiments show, beside what they show here."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparseoco.report.wording import integer, percent
-from sparseoco.reproduce.cl_fobos.published import CL_FOBOS, FEATURES, METHODS, OTHERS, SNAPSHOTS, TABLES, WATCHED
+from sparseoco.reproduce.cl_fobos.published import (
+    CL_FOBOS,
+    FEATURES,
+    METHODS,
+    OTHERS,
+    SNAPSHOTS,
+    TABLES,
+    WATCHED,
+    Watched,
+)
 from sparseoco.reproduce.claims import IN_PART, claimed
 from sparseoco.reproduce.means import mean_and_error
 from sparseoco.reproduce.records import Records, Row
@@ -128,46 +137,68 @@ def _no_influence(records: Records) -> list[Row]:
 
 
 def _sparseness(records: Records) -> list[Row]:
+    """Figure 2: two pairs of runs, an L-FOBOS and the CL-FOBOS that is looked at in the same rounds."""
+    pairs = [_watched(records, lazy, own) for lazy, own in (WATCHED[:2], WATCHED[2:])]
+    seen = [pair for pair in pairs if pair.before]
+    found = [row for pair in seen for row in _at_evaluations(pair)]
+    return found + (_denser(*seen) if len(seen) == len(pairs) else [])
+
+
+class _Pair(NamedTuple):
+    """Shares of nonzero weights at the lazy evaluations of an L-FOBOS: before and after, and CL-FOBOS' before."""
+
+    lazy: Watched
+    before: list[float]
+    after: list[float]
+    left: list[int]
+    """Weights, not shares, that are not 0 after."""
+    own: list[float]
+
+
+def _watched(records: Records, lazy: Watched, own: Watched) -> _Pair:
+    def rows(of: Watched) -> dict[int, Row]:
+        keys = (of.method.name, of.lam)
+        return {row["rounds"]: row for row in records["nonzeros"] if (row["method"], row["lam"]) == keys}
+
+    theirs, ours = rows(lazy), rows(own)
+    steps = [t for t in theirs if t % lazy.K == 0]
+    return _Pair(
+        lazy,
+        [theirs[t - 1]["share"] for t in steps],
+        [theirs[t]["share"] for t in steps],
+        [theirs[t]["nonzeros"] for t in steps],
+        [ours[t - 1]["share"] for t in steps],
+    )
+
+
+def _at_evaluations(pair: _Pair) -> Iterator[Row]:
+    where = f"{word_of(pair.lazy.lam)}, K = {pair.lazy.K}"
+    rounds = len(pair.before)
+    before, after, own = (sum(shares) / rounds for shares in (pair.before, pair.after, pair.own))
+    claim = "Solutions of L-FOBOS become radically sparse at its lazy evaluations: here, less than half is left."
+    here = f"nonzero weights: {percent(before)} before, {percent(after)} after it, mean of {rounds}"
+    falls = [b < 0.5 * a for a, b in zip(pair.before, pair.after, strict=True)]
+    yield _row(claim, "Figure 2", where, here, _share(falls))
+    if pair.lazy.lam >= STRONG:
+        claim = "With λ = 0.005 they become approximately zero there: here, less than 5 % of the weights are not 0."
+        here = (
+            f"{percent(min(pair.after))} to {percent(max(pair.after))} of the weights, {integer(min(pair.left))} to "
+            f"{integer(max(pair.left))}: of the paper's {integer(FEATURES)} features as many are at most "
+            f"{percent(max(pair.left) / FEATURES)}"
+        )
+        yield _row(claim, "Figure 2", where, here, _share([share < 0.05 for share in pair.after]))
+    claim = "CL-FOBOS always has sparse solutions: fewer nonzero weights than L-FOBOS before its lazy evaluations."
+    here = f"{percent(own)} against {percent(before)}, mean of {rounds} rounds"
+    fewer = [a < b for a, b in zip(pair.own, pair.before, strict=True)]
+    yield _row(claim, "Figure 2, §5", where, here, _share(fewer))
+
+
+def _denser(strong: _Pair, weak: _Pair) -> list[Row]:
+    claim = "With λ = 1e-5 both methods have denser solutions."
     found = []
-    ends: dict[tuple[str, float], float] = {}
-    for lazy, own in (WATCHED[:2], WATCHED[2:]):
-        rows = {
-            of.method.name: [r for r in records["nonzeros"] if (r["method"], r["lam"]) == (of.method.name, of.lam)]
-            for of in (lazy, own)
-        }
-        shares = {name: {row["rounds"]: row["share"] for row in of} for name, of in rows.items()}
-        steps = [t for t in shares[lazy.method.name] if t % lazy.K == 0]
-        if not steps:
-            continue
-        before = [shares[lazy.method.name][t - 1] for t in steps]
-        after = [shares[lazy.method.name][t] for t in steps]
-        where = f"{word_of(lazy.lam)}, K = {lazy.K}"
-        mean_before, mean_after = sum(before) / len(steps), sum(after) / len(steps)
-        here = f"nonzero weights: {percent(mean_before)} before, {percent(mean_after)} after it, mean of {len(steps)}"
-        falls = [b < 0.5 * a for a, b in zip(before, after, strict=True)]
-        claim = "Solutions of L-FOBOS become radically sparse at its lazy evaluations: here, less than half is left."
-        found.append(_row(claim, "Figure 2", where, here, _share(falls)))
-        if lazy.lam >= STRONG:
-            claim = "With λ = 0.005 they become approximately zero there: here, less than 5 % of the weights are not 0."
-            counts = [row["nonzeros"] for row in rows[lazy.method.name] if row["rounds"] in steps]
-            here = (
-                f"{percent(min(after))} to {percent(max(after))} of the weights, {integer(min(counts))} to "
-                f"{integer(max(counts))}: of the paper's {integer(FEATURES)} features as many are at most "
-                f"{percent(max(counts) / FEATURES)}"
-            )
-            found.append(_row(claim, "Figure 2", where, here, _share([share < 0.05 for share in after])))
-        mine = [shares[own.method.name][t - 1] for t in steps]
-        claim = "CL-FOBOS always has sparse solutions: fewer nonzero weights than L-FOBOS before its lazy evaluations."
-        here = f"{percent(sum(mine) / len(mine))} against {percent(mean_before)}, mean of {len(steps)} rounds"
-        fewer = [a < b for a, b in zip(mine, before, strict=True)]
-        found.append(_row(claim, "Figure 2, §5", where, here, _share(fewer)))
-        ends[lazy.method.algorithm, lazy.lam], ends[own.method.algorithm, own.lam] = after[-1], mine[-1]
-    if len(ends) == 2 * 2:
-        for algorithm, name in (("l-fobos", "L-FOBOS"), ("cl-fobos", "CL-FOBOS")):
-            strong, weak = ends[algorithm, WATCHED[0].lam], ends[algorithm, WATCHED[2].lam]
-            claim = "With λ = 1e-5 both methods have denser solutions."
-            here = f"{percent(weak)} against {percent(strong)} with λ = 0.005, at the last lazy evaluation"
-            found.append(_row(claim, "Figure 2", name, here, _share([weak > strong])))
+    for name, a, b in (("L-FOBOS", strong.after, weak.after), ("CL-FOBOS", strong.own, weak.own)):
+        here = f"{percent(b[-1])} against {percent(a[-1])} with λ = 0.005, at the last lazy evaluation"
+        found.append(_row(claim, "Figure 2", name, here, _share([b[-1] > a[-1]])))
     return found
 
 
@@ -224,7 +255,8 @@ def _shorter(records: Records) -> list[Row]:
         falls = [of[0] > of[1] > of[2] for of in times.values()]
         mean = [sum(of) / len(times) for of in zip(*times.values(), strict=True)]
         here = (
-            f"{', '.join(f'{value:.3f}' for value in mean)} s, mean of all λ; shorter each time for {sum(falls)} of 6"
+            f"{', '.join(f'{value:.3f}' for value in mean)} s, mean of all λ; shorter each time for {sum(falls)} of "
+            f"{len(falls)}"
         )
         found.append(_row(claim, "2.0 to 5.0 s, 0.9 to 1.5 s, 0.8 to 1.1 s", what, here, _share(falls)))
     return found

@@ -124,12 +124,12 @@ def _cells(records: Records, of: str, rule: str) -> list[Row]:
     return list({row["method"]: row for row in reversed(rows)}.values())
 
 
-def _beats(ours: Standing, theirs: Standing) -> bool | None:
-    """In error and in sparseness; None of errors within two standard errors of each other."""
-    return lower(ours, theirs) if ours.sparseness > theirs.sparseness else False
+def _beats(ours: Standing, theirs: Standing) -> bool:
+    """In error and in sparseness, by the means alone: so the papers count, whose tables have no deviations."""
+    return ours.error < theirs.error and ours.sparseness > theirs.sparseness
 
 
-def _in_part(row: Row, parts: Sequence[bool | None]) -> Row:
+def _in_part(row: Row, parts: Sequence[bool]) -> Row:
     """A verdict that is in part where some hold and some do not."""
     return row | ({"holds": IN_PART} if any(parts) and not all(parts) else {})
 
@@ -140,7 +140,7 @@ def _beaten(records: Records) -> list[Row]:
         ours, theirs = (standing(records, of, name, SPARSEST) for name in (STDA_INF, RDA))
         here = f"{ours.said} against {theirs.said}, {said_difference(ours, theirs)}"
         holds = _beats(ours, theirs)
-        claim = "STDA p = ∞ beats RDA in error and in sparseness."
+        claim = "STDA p = ∞ beats RDA in error and in sparseness, by the means, as the paper counts."
         found.append(claimed(claim, "in 4 of 6 sets (not in electronics and ob-2-1)", title, here, holds))
     return found
 
@@ -167,9 +167,8 @@ def _by_subgradient(records: Records) -> list[Row]:
             said.append(
                 f"{name.removeprefix('STDA ')}: {ours.said} against {theirs.said}, {said_difference(ours, theirs)}"
             )
-        claim = "STDA p = 2 and p = ∞ by subgradient beat those by feature in error and in sparseness."
-        holds = None if None in both and False not in both else all(both)
-        found.append(_in_part(claimed(claim, "“in most tasks”", title, "; ".join(said), holds), both))
+        claim = "STDA p = 2 and p = ∞ by subgradient beat those by feature in error and in sparseness, by the means."
+        found.append(_in_part(claimed(claim, "“in most tasks”", title, "; ".join(said), all(both)), both))
     return found
 
 

@@ -26,8 +26,6 @@ from sparseoco.text.options import TextOptions
 SEED: Final = 1
 GROUP: Final = 500
 """Documents of each group of 20 Newsgroups."""
-LARGEST: Final = 20
-"""Topics of Reuters, by their documents."""
 RARE: Final = 3
 """Fewest documents of a term, in sets of 20 Newsgroups."""
 ENCODED: Final = 1000
@@ -55,6 +53,8 @@ class Source(NamedTuple):
     options: Mapping[str, Any]
     groups: tuple[str, ...] = ()
     """Groups of 20 Newsgroups."""
+    largest: int = 0
+    """Topics of Reuters: so many, those of the most documents."""
     names: str = ""
     """File of the names of features that the other has by number."""
     passage: str = ""
@@ -78,12 +78,13 @@ _DRAWN: Final = (
     "encoded files; stop words are scikit-learn's"
 )
 _EIGHT: Final = f"eight groups chosen here, the paper's are not printed; {_DRAWN}"
+_NAMES: Final = "feature_names.tsv"
 _NEWS_FILE: Final = "20news-bydate.jsonl.gz"
 _REUTERS: Final = "documents of one topic, of the 20 largest, without their titles; the paper's 20 are not printed"
 
 SOURCES: Final = (
-    Source("books", "books", "books", "books.svmlight.gz", {"index_base": 0}, (), "feature_names.tsv", _COUNTS),
-    Source("dvd", "dvd", "dvd", "dvd.svmlight.gz", {"index_base": 0}, (), "feature_names.tsv", _COUNTS),
+    Source("books", "books", "books", "books.svmlight.gz", {"index_base": 0}, names=_NAMES, passage=_COUNTS),
+    Source("dvd", "dvd", "dvd", "dvd.svmlight.gz", {"index_base": 0}, names=_NAMES, passage=_COUNTS),
     Source("books-text", "books, from text", "books", "books.jsonl.gz", {"ngram_range": (1, 2)}, passage=_TEXT),
     Source("dvd-text", "dvd, from text", "dvd", "dvd.jsonl.gz", {"ngram_range": (1, 2)}, passage=_TEXT),
     Source("ob-2-1", "ob-2-1", "ob-2-1", _NEWS_FILE, _NEWS, _OVERLAP, passage=_DRAWN),
@@ -93,6 +94,7 @@ SOURCES: Final = (
     Source(
         *("reut20", "reut20", "reut20", "reuters21578.jsonl.gz"),
         {"label_field": "topics", "label_list": "skip"},
+        largest=20,
         passage=_REUTERS,
     ),
 )
@@ -129,29 +131,34 @@ def make(source: Source, files: Mapping[str, Path | None], work: Path) -> Docume
     rows, terms = read_shards(folder)
     store = Store.open(folder)
     labels, classes = store.labels(), store.classes
+    chosen = list(range(len(classes)))
     if source.names and (names := files[source.names]) is not None:
         named = dict(line.split("\t", 1) for line in names.read_text(encoding="utf-8").splitlines())
         terms = [named.get(term, term) for term in terms]
-    if source.paper not in ("books", "dvd"):
-        chosen, classes = _groups(source, labels, classes) if source.groups else _largest(labels, classes)
-        kept = _drawn(rows, labels, chosen) if source.groups else np.flatnonzero(np.isin(labels, chosen))
-        place = {int(label): k for k, label in enumerate(chosen)}
-        labels = np.array([place[int(label)] for label in labels[kept]])
-        rows, terms = _by_stem(rows[kept], terms) if source.groups else _occurring(rows[kept], terms, 1)
-    return _documents(rows, labels.astype(np.float64), classes, terms)
+    if source.groups:
+        chosen = _groups(source, classes)
+        kept = _drawn(rows, labels, chosen)
+        labels, (rows, terms) = labels[kept], _by_stem(rows[kept], terms)
+    elif source.largest:
+        chosen = _largest(labels, classes, source.largest)
+        kept = np.flatnonzero(np.isin(labels, chosen))
+        labels, (rows, terms) = labels[kept], _occurring(rows[kept], terms, 1)
+    place = np.zeros(len(classes))
+    place[chosen] = np.arange(len(chosen))
+    return _documents(rows, place[labels], [classes[label] for label in chosen], terms)
 
 
-def _groups(source: Source, labels: NDArray[Any], classes: list[str]) -> tuple[list[int], list[str]]:
+def _groups(source: Source, classes: list[str]) -> list[int]:
     missing = [name for name in source.groups if name not in classes]
     if missing:
         raise InputError(f"{source.file} has no documents of {', '.join(missing)}.")
-    return [classes.index(name) for name in source.groups], list(source.groups)
+    return [classes.index(name) for name in source.groups]
 
 
-def _largest(labels: NDArray[Any], classes: list[str]) -> tuple[list[int], list[str]]:
+def _largest(labels: NDArray[Any], classes: list[str], size: int) -> list[int]:
+    """Classes with the most documents, in that order."""
     sizes = np.bincount(labels, minlength=len(classes))
-    chosen = sorted(range(len(classes)), key=lambda k: (-sizes[k], classes[k]))[:LARGEST]
-    return chosen, [classes[k] for k in chosen]
+    return sorted(range(len(classes)), key=lambda k: (-sizes[k], classes[k]))[:size]
 
 
 def _drawn(rows: csr_matrix, labels: NDArray[Any], chosen: Sequence[int]) -> NDArray[np.int64]:

@@ -1,9 +1,9 @@
-"""The protocol of both papers: ten folds, λ tuned within the other nine, 20 passes, then the fold that was left out.
+"""The protocol of both papers: λ tuned within nine of ten folds, 20 passes, then the fold that was left out.
 
 For fold f: λ is the one that does best on folds f − 1 and f + 1, each predicted by weights that saw neither it nor f;
 then all λ are learned on all folds but f. So 20 trainings a method and set, all λ of one side by side: the ten that
-hold out one fold, and the ten that hold out two neighbours, each of which tunes for both. The papers do not say how λ
-is tuned within the nine.
+hold out one fold, which are what a search of the method runs, and the ten that hold out two neighbours, each of which
+tunes for both. The papers do not say how λ is tuned within the nine.
 
 Two rules of choice: the least error, which is that of 2011 ("to achieve the highest precision rate"), and the sparsest
 within one standard error of the least, for the "highly predictable sparse weight vector" of 2012.
