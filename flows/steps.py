@@ -13,6 +13,7 @@ from prefect.settings import get_current_settings
 from sparseoco import steps
 from sparseoco.config import RunFile, load_run_file
 from sparseoco.errors import InputError, SparseocoError
+from sparseoco.locations import Location
 from sparseoco.report import leaderboard_table, summary_markdown
 
 _told = get_current_settings().tasks
@@ -44,7 +45,7 @@ async def _worth_retrying(task: Task[Any, Any], task_run: Any, state: Any) -> bo
     return not isinstance(await state.aresult(raise_on_failure=False), InputError)
 
 
-def _step(name: str) -> Task[[RunFile], Path | None]:
+def _step(name: str) -> Task[[RunFile], Location | None]:
     # A step finds what it has committed, so running it again redoes next to nothing; Prefect's own cache would only
     # hide a file that has gone.
     @task(
@@ -54,7 +55,7 @@ def _step(name: str) -> Task[[RunFile], Path | None]:
         retry_condition_fn=_worth_retrying,
         cache_policy=NO_CACHE,
     )
-    def step(run: RunFile) -> Path | None:
+    def step(run: RunFile) -> Location | None:
         get_run_logger().info("%s: %s starts", run.name, name)
         result = steps.STEPS[name](run)
         get_run_logger().info("%s: %s ended, see %s", run.name, name, result)

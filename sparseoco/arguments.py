@@ -12,6 +12,7 @@ from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.config import describe_invalid
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
+from sparseoco.locations import Location, location
 from sparseoco.losses import LOSSES
 from sparseoco.mixture import default_grid
 from sparseoco.penalties import PENALTIES, find_penalty
@@ -86,6 +87,14 @@ FeaturesFrom = Annotated[
 Inputs = Annotated[
     list[str], typer.Argument(metavar="INPUT...", help="Files, folders or fsspec addresses; .gz and .zst too.")
 ]
+
+
+def place(text: str) -> Location:
+    """A folder, local or at an address. Raises `typer.BadParameter` for an address that is none."""
+    try:
+        return location(text)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def size_in_bytes(value: str, option: str) -> int:

@@ -12,13 +12,13 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from sparseoco.commit import committed
+from sparseoco.commit import committed, on_disk
 from sparseoco.errors import InputError, StorageError
+from sparseoco.locations import Location
 
 PIECE_BYTES = 1 << 20
 DESCRIPTION = "description.json"
@@ -29,7 +29,7 @@ DAMAGE = (
 )
 
 
-def write_checkpoint(path: Path, description: dict[str, Any], arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+def write_checkpoint(path: Location, description: dict[str, Any], arrays: Iterable[tuple[str, np.ndarray]]) -> None:
     """Commit the file. Arrays have at least one axis and any strides. Raises `StorageError`."""
     with committed(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         archive.writestr(zipfile.ZipInfo(DESCRIPTION), json.dumps(description, sort_keys=True, allow_nan=False))
@@ -46,7 +46,7 @@ def write_checkpoint(path: Path, description: dict[str, Any], arrays: Iterable[t
 
 
 @contextmanager
-def read_checkpoint(path: Path) -> Iterator[tuple[dict[str, Any], Callable[..., np.ndarray]]]:
+def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[..., np.ndarray]]]:
     """(description, read) of a file: ``read(name)`` gives an array, ``read(name, into)`` fills one of the same shape
     and dtype, of any strides.
 
@@ -54,7 +54,7 @@ def read_checkpoint(path: Path) -> Iterator[tuple[dict[str, Any], Callable[..., 
     trusted.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with on_disk(path) as local, zipfile.ZipFile(local) as archive:
 
             def read(name: str, into: np.ndarray | None = None) -> np.ndarray:
                 member = archive.getinfo(f"{name}.npy")
@@ -68,14 +68,14 @@ def read_checkpoint(path: Path) -> Iterator[tuple[dict[str, Any], Callable[..., 
         raise StorageError(f"{path} cannot be trusted: {error}.") from error
 
 
-def is_whole(path: Path) -> bool:
+def is_whole(path: Location) -> bool:
     """Whether a file is there and every byte of it as it was written."""
-    with suppress(*DAMAGE), zipfile.ZipFile(path) as archive:
+    with on_disk(path) as local, suppress(*DAMAGE), zipfile.ZipFile(local) as archive:
         return archive.testzip() is None
     return False
 
 
-def write_array(path: Path, array: np.ndarray) -> None:
+def write_array(path: Location, array: np.ndarray) -> None:
     """Commit an array as an npy file. Raises `StorageError`."""
     with committed(path) as temporary, temporary.open("wb") as file:
         np.save(file, array)

@@ -217,9 +217,7 @@ def _lock(descriptor: int) -> bool:
 def digest_file(path: Location) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
     try:
-        if not isinstance(path, Path):
-            return hashlib.sha256(path.read_bytes()).hexdigest()
-        with path.open("rb") as file:
+        with on_disk(path) as local, local.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise storage_error(error, path) from error

@@ -1,6 +1,6 @@
 """The run file: one TOML or YAML file that describes a run, every error naming its key.
 
-Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate]`, `[cluster]`.
+Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate]`, `[nightly]`, `[cluster]`.
 """
 
 import json
@@ -8,22 +8,36 @@ import math
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import yaml
 from dask.utils import parse_bytes
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.grid import Grid, expand
+from sparseoco.ingest import Policy
 from sparseoco.learners import find_algorithm
+from sparseoco.locations import Location, beside, location
 from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 
 MAX_RUN_FILE_BYTES = 1 << 20
+
+
+Folder = Annotated[Location, PlainValidator(location), PlainSerializer(str, return_type=str)]
 
 
 class _Table(BaseModel):
@@ -49,6 +63,7 @@ class IngestOptions(TextOptions):
     inputs: tuple[str, ...] = Field(min_length=1, description="Files, folders or fsspec addresses.")
     store: str | None = Field(None, description="Where the shards go; by default `shards` in the run's folder.")
     shard_bytes: int = Field(SHARD_BYTES, ge=1 << 16, description="Bytes of raw text a shard.")
+    vocabulary: Policy = Field("frozen", description="Whether files added later add terms, after the last one's id.")
 
     @property
     def text(self) -> TextOptions:
@@ -260,20 +275,39 @@ class EvaluateOptions(_Table):
     where: dict[str, str] = Field({}, description="Rows to take, by field.")
 
 
+class NightlyOptions(_Table):
+    """`[nightly]`: how the nights of a store that grows are judged, and what a run does that meets another."""
+
+    window: int = Field(
+        7, ge=1, description="The candidate is chosen by the progressive error of so many nights, the last among them."
+    )
+    margin: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="The candidate is promoted where its error on the new documents is above that of the model that "
+        "serves by no more than this.",
+    )
+    if_running: Literal["wait", "end"] = Field(
+        "end", description="What a run does while another one works in the same folder."
+    )
+
+
 class RunFile(_Table):
     """A run: raw text to shards to search to model to report."""
 
     name: str = Field("run", min_length=1)
-    out: Path = Field(description="The run's folder.")
+    out: Folder = Field(description="The run's folder.")
     ingest: IngestOptions
     search: SearchOptions
     evaluate: EvaluateOptions | None = None
+    nightly: NightlyOptions = NightlyOptions()
     cluster: ClusterOptions = ClusterOptions()
 
     @property
-    def store(self) -> Path:
+    def store(self) -> Location:
         """The folder of shards."""
-        return Path(self.ingest.store) if self.ingest.store else self.out / "shards"
+        return location(self.ingest.store) if self.ingest.store else self.out / "shards"
 
 
 def load_run_file(path: str | Path) -> RunFile:
@@ -303,7 +337,9 @@ def parse_run_file(values: Any, *, source: str, folder: Path) -> RunFile:
     if evaluate is not None and evaluate.inputs is not None:
         inputs = tuple(_beside(folder, item) for item in evaluate.inputs)
         evaluate = evaluate.model_copy(update={"inputs": inputs})
-    return run.model_copy(update={"out": folder / run.out, "ingest": ingest, "search": search, "evaluate": evaluate})
+    return run.model_copy(
+        update={"out": beside(folder, str(run.out)), "ingest": ingest, "search": search, "evaluate": evaluate}
+    )
 
 
 def describe_invalid(error: ValidationError, under: tuple[str, ...] = ()) -> str:
@@ -372,7 +408,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def _beside(folder: Path, item: str) -> str:
-    return item if "://" in item else str(folder / item)
+    return str(beside(folder, item))
 
 
 def _draw(grid: dict[str, Values], samples: int, seed: int) -> list[dict[str, Any]]:

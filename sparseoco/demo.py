@@ -30,6 +30,7 @@ from sparseoco.errors import InputError
 
 if TYPE_CHECKING:
     from sparseoco.config import RunFile
+    from sparseoco.locations import Location
     from sparseoco.steps import Progress
 
 MIN_WORDS: Final = 10
@@ -102,7 +103,7 @@ def write_corpus(path: Path) -> DemoCorpus:
     return DemoCorpus(path, len(documents), classes, versions)
 
 
-def run_demo(out: Path, progress: "Progress | None" = None) -> "tuple[RunFile, Path]":
+def run_demo(out: Path, progress: "Progress | None" = None) -> "tuple[RunFile, Location]":
     """Write the corpus into `out` and run `data/demo.toml` on it; gives the run and the page of its report."""
     # What is below loads compiled kernels and the cluster, which writing the corpus can do without.
     from sparseoco.config import parse_run_file

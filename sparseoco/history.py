@@ -1,7 +1,6 @@
 """How a fit went: what was suffered and kept at marks along the stream, as arrays and as Parquet."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparseoco.commit import committed
+from sparseoco.locations import Location, location
 
 SCHEMA = pa.schema(
     [
@@ -121,7 +121,7 @@ class History(NamedTuple):
         ]
         return pa.table(dict(zip(SCHEMA.names, arrays, strict=True)), schema=SCHEMA)
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: str | Location) -> None:
         """Commit `table` as a Parquet file. Raises `StorageError`."""
-        with committed(Path(path)) as temporary:
+        with committed(location(path)) as temporary:
             pq.write_table(self.table(), temporary)

@@ -5,7 +5,6 @@ learn from the columns cut out of the matrix. Row i of its vocabulary names its 
 beside the manifest says which features of which store they are. Documents left without a feature stay: they are rounds.
 """
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from sparseoco import __version__
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.commit import commit_json, digest_value, read_json
 from sparseoco.errors import StorageError
+from sparseoco.locations import Location
 from sparseoco.manifest import SCHEMA_VERSION, FeatureTable, Manifest, ShardEntry, commit_manifest, latest_manifest
 from sparseoco.shards import Rows, Store, write_shard, write_vocabulary
 
@@ -42,7 +42,7 @@ class KeptFeatures(NamedTuple):
         return np.where(self.features[found] == ids, found, -1)
 
 
-def kept_features(folder: Path) -> KeptFeatures | None:
+def kept_features(folder: Location) -> KeptFeatures | None:
     """What the store in a folder is made of, as `describe_kept` has it; None for one that was ingested.
 
     Raises `StorageError` where the source is another by now.
@@ -59,13 +59,13 @@ def kept_features(folder: Path) -> KeptFeatures | None:
     return KeptFeatures(source, features, model_sha256)
 
 
-def describe_kept(kept: KeptFeatures, folder: Path) -> None:
+def describe_kept(kept: KeptFeatures, folder: Location) -> None:
     """Commit what `kept_features` reads."""
     source = {"source": str(kept.source.folder.resolve()), "manifest": kept.source.manifest.digest}
     write_checkpoint(folder / KEPT, source | {"model_sha256": kept.model_sha256}, [("features", kept.features)])
 
 
-def cut_shard(kept: KeptFeatures, shard: int, folder: Path) -> ShardEntry:
+def cut_shard(kept: KeptFeatures, shard: int, folder: Location) -> ShardEntry:
     """Write one shard of the source with its other features left out; gives its entry, which is kept beside it."""
     entry_path = folder / f"entry-{shard}.json"
     if entry_path.exists():
@@ -80,7 +80,7 @@ def cut_shard(kept: KeptFeatures, shard: int, folder: Path) -> ShardEntry:
     return entry
 
 
-def commit_kept(kept: KeptFeatures, folder: Path) -> Store:
+def commit_kept(kept: KeptFeatures, folder: Location) -> Store:
     """Make the store visible whose shards `cut_shard` has written, and give it.
 
     Its digest is a function of those of its source and of the model.

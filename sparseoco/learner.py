@@ -1,7 +1,6 @@
 """The one stateful face of the learners: a grid of configurations trained together on one stream of sparse rows."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from sparseoco.grid import Grid, expand
 from sparseoco.history import History
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
+from sparseoco.locations import Location, location
 from sparseoco.losses import PORTFOLIO_LOSSES, find_loss
 from sparseoco.penalties import find_penalty
 from sparseoco.portfolios import check_portfolio, check_relatives
@@ -341,16 +341,16 @@ class Learner:
         fewer.history = self.history.select(np.array(chosen), self.n_outputs)
         return fewer
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Location) -> None:
         """Write everything to one file (npz, no pickle), whole or not at all; equal learners give equal bytes."""
         write_checkpoint(
-            Path(path),
+            location(path),
             {"format": FORMAT, "learner": self.description, "rested": self._rested},
             self._arrays(),
         )
 
     @classmethod
-    def load(cls, path: str | Path, *, n_features: int | None = None) -> "Learner":
+    def load(cls, path: str | Location, *, n_features: int | None = None) -> "Learner":
         """A learner as it was saved, which goes on bit for bit.
 
         With more features than it had, it goes on as one that had so many from the first row on and has not met the
@@ -359,8 +359,8 @@ class Learner:
         Raises `StorageError` for a file that is not one, `InputError` for fewer features, and for more where a learner
         touches all features in every round, for it has met them all.
         """
-        had = _saved_features(Path(path), n_features)
-        with read_checkpoint(Path(path)) as (description, read):
+        had = _saved_features(location(path), n_features)
+        with read_checkpoint(location(path)) as (description, read):
             learner = cls(**description["learner"] | {"n_features": n_features or had})
             rested = int(description["rested"])
             if rested and learner.n_features > had:
@@ -417,7 +417,7 @@ class Learner:
         return out
 
 
-def _saved_features(path: Path, wanted: int | None) -> int:
+def _saved_features(path: Location, wanted: int | None) -> int:
     """Features a saved learner has. Raises as `Learner.load`."""
     with read_checkpoint(path) as (description, _):
         if description["format"] != FORMAT:

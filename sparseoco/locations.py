@@ -6,7 +6,9 @@ asks of either; files are written by `sparseoco.commit` alone. Credentials come 
 never from an address.
 """
 
+import hashlib
 import os
+import posixpath
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +20,7 @@ from upath import UPath
 from sparseoco.errors import InputError
 
 BUCKETS = ("s3", "s3a")
+SCRATCH = "SPARSEOCO_SCRATCH"  # in the environment: a folder of this machine with room for the raw text
 
 
 class Location(Protocol):
@@ -45,11 +48,23 @@ class Location(Protocol):
     def __lt__(self, other: Any, /) -> bool:
         """Order by name, for `sorted`."""
 
+    def __hash__(self) -> int:
+        """Equal places have equal ones."""
+
     def with_name(self, name: str) -> "Location":
         """Another file of the same folder."""
 
+    def with_suffix(self, suffix: str) -> "Location":
+        """The file of the same folder whose name ends so instead."""
+
     def resolve(self) -> "Location":
         """The same place, whole, wherever a process works."""
+
+    def absolute(self) -> "Location":
+        """The same place, whole, links left as they are."""
+
+    def as_uri(self) -> str:
+        """Its address: ``file:///…``, ``s3://…``."""
 
     def exists(self) -> bool:
         """Whether a file, or a folder with files in it, is there."""
@@ -103,7 +118,35 @@ def location(place: "str | os.PathLike[str] | Location") -> Location:
 
 def beside(folder: Location, text: str) -> Location:
     """What `text` names, relative to a folder unless it is whole."""
-    return location(text) if is_address(text) or os.path.isabs(text) else folder / text
+    if is_address(text) or os.path.isabs(text):
+        return location(text)
+    if isinstance(folder, Path):
+        return folder / text
+    protocol, _, rest = str(folder).partition("://")  # where ".." is a name as any other
+    return location(f"{protocol}://{posixpath.normpath(posixpath.join(rest, text))}")
+
+
+def relative(place: Location, folder: Location) -> str:
+    """What `beside` takes for a place: relative to a folder where both are of one file system, else whole."""
+    place, folder = place.resolve(), folder.resolve()
+    if isinstance(place, Path) and isinstance(folder, Path):
+        return os.path.relpath(place, folder)
+    own, other = str(place).partition("://"), str(folder).partition("://")
+    if own[0] != other[0] or own[2].split("/")[0] != other[2].split("/")[0]:
+        return str(place)
+    return posixpath.relpath(own[2], other[2])
+
+
+def workplace(folder: Location) -> Path:
+    """A folder of this machine for what must be on one while a run writes to a folder: that one, where it is here.
+
+    For one at an address it is of that address's own, below `SCRATCH` or else the user's folder for caches.
+    """
+    if isinstance(folder, Path):
+        return folder
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    own = hashlib.sha256(str(folder).encode()).hexdigest()[:24]
+    return Path(os.environ.get(SCRATCH) or Path(caches) / "sparseoco") / own
 
 
 def is_address(text: str) -> bool:

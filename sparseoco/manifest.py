@@ -2,13 +2,13 @@
 
 import re
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sparseoco.commit import commit_json, digest_value, storage_error
 from sparseoco.errors import StorageError
+from sparseoco.locations import Location
 
 SCHEMA_VERSION = 1
 _NAME = re.compile(r"manifest-\d{8}\.json")
@@ -94,7 +94,7 @@ class Manifest(_Record):
         return digest_value(self.model_dump(mode="json", include={"options_digest", "features", "labels", "shards"}))
 
 
-def commit_manifest(folder: Path, manifest: Manifest) -> None:
+def commit_manifest(folder: Location, manifest: Manifest) -> None:
     """Make a new version of the store visible.
 
     Raises `StorageError` if another writer has committed this version first.
@@ -106,23 +106,30 @@ def commit_manifest(folder: Path, manifest: Manifest) -> None:
         raise StorageError(f"{folder}: another run committed version {manifest.version} first; run again.") from error
 
 
-def latest_manifest(folder: Path) -> Manifest | None:
+def latest_manifest(folder: Location) -> Manifest | None:
     """The newest manifest of a store, or None where there is none.
 
     Raises `StorageError` for a manifest that cannot be understood.
     """
     paths = sorted(path for path in folder.glob("manifest-*.json") if _NAME.fullmatch(path.name))
-    if not paths:
-        return None
+    return _read(paths[-1]) if paths else None
+
+
+def read_manifest(folder: Location, version: int) -> Manifest:
+    """The manifest of a version of a store. Raises `StorageError` if it is missing or cannot be understood."""
+    return _read(folder / f"manifest-{version:08d}.json")
+
+
+def _read(path: Location) -> Manifest:
     try:
-        manifest = Manifest.model_validate_json(paths[-1].read_bytes())
+        manifest = Manifest.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise storage_error(error, paths[-1]) from error
+        raise storage_error(error, path) from error
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
-        raise StorageError(f"{paths[-1]} is damaged or of another version (at {where}); ingest again.") from error
+        raise StorageError(f"{path} is damaged or of another version (at {where}); ingest again.") from error
     if manifest.schema_version != SCHEMA_VERSION:
         raise StorageError(
-            f"{paths[-1]} has schema version {manifest.schema_version}; this sparseoco reads {SCHEMA_VERSION}."
+            f"{path} has schema version {manifest.schema_version}; this sparseoco reads {SCHEMA_VERSION}."
         )
     return manifest

@@ -5,7 +5,6 @@ the same bytes.
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 
 from sparseoco.commit import committed
 from sparseoco.errors import InputError
+from sparseoco.locations import Location, location
 
 METRICS = pa.schema(
     [
@@ -67,21 +67,26 @@ TIMINGS = pa.schema(
 SEARCH_TABLES = {"metrics": METRICS, "curves": CURVES, "kept": KEPT, "timings": TIMINGS}
 
 
-def write_table(path: Path, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
+def write_table(path: Location, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
     """Commit rows as a Parquet file with these columns."""
     with committed(path) as temporary:
         pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), temporary)
 
 
-def read_metrics(run: str | Path) -> pa.Table:
+def read_table(path: Location) -> pa.Table:
+    """A Parquet file, wherever it is. Raises `OSError`, `pyarrow.ArrowException`."""
+    return pq.read_table(pa.BufferReader(path.read_bytes()))
+
+
+def read_metrics(run: str | Location) -> pa.Table:
     """The metrics of a search with the seconds beside them: a row per (configuration, fold, epoch).
 
     Raises `InputError` where there are none.
     """
-    folder = Path(run) / "search"
+    folder = location(run) / "search"
     if not (folder / "metrics.parquet").exists():
         raise InputError(f"{run} holds no search results ({folder / 'metrics.parquet'} is missing).")
     keys = ["configuration", "fold", "epoch"]
-    metrics = pq.read_table(folder / "metrics.parquet")
-    joined = metrics.join(pq.read_table(folder / "timings.parquet"), keys=keys, join_type="left outer")
+    metrics = read_table(folder / "metrics.parquet")
+    joined = metrics.join(read_table(folder / "timings.parquet"), keys=keys, join_type="left outer")
     return joined.sort_by([(key, "ascending") for key in keys])

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from sparseoco.examples import checked_labels, checked_rows, outputs_of
 from sparseoco.grid import Grid
 from sparseoco.learner import Learner, Progress
 from sparseoco.learners import find_algorithm
+from sparseoco.locations import Location, location
 from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
 
@@ -276,9 +276,9 @@ class Mixture:
             first += len(learner.configurations)
         raise AssertionError
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Location) -> None:
         """Write everything into a folder: a file a learner and `mixture.npz`, which comes last and vouches for them."""
-        folder = Path(folder)
+        folder = location(folder)
         digests = []
         for i, learner in enumerate(self.learners):
             learner.save(folder / f"learner-{i}.npz")
@@ -296,9 +296,9 @@ class Mixture:
         )
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Mixture":
+    def load(cls, folder: str | Location) -> "Mixture":
         """A mixture as it was saved, which goes on bit for bit. Raises `StorageError` for files that are not one."""
-        folder = Path(folder)
+        folder = location(folder)
         with read_checkpoint(folder / "mixture.npz") as (described, read):
             if described["format"] != FORMAT:
                 raise StorageError(f"{folder} was saved by another version of sparseoco; train it again.")

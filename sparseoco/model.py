@@ -9,7 +9,6 @@ curve.parquet     epoch, rows, progressive loss and error at marks, nonzeros at 
 import io
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.commit import commit_bytes, commit_json, digest_file, read_json
+from sparseoco.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
 from sparseoco.errors import InputError, StorageError
 from sparseoco.kept import kept_features
 from sparseoco.learner import Learner
-from sparseoco.metrics import write_table
+from sparseoco.locations import Location
+from sparseoco.metrics import read_table, write_table
 from sparseoco.shards import Store
 from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.documents import Bags, Documents
@@ -52,7 +52,7 @@ CURVE = pa.schema(
 
 
 def write_model(
-    folder: Path,
+    folder: Location,
     weights: NDArray[Any],
     store: Store,
     description: dict[str, Any],
@@ -97,7 +97,7 @@ def write_model(
         learner.save(folder / STATE)
         state = {"rounds": learner.rounds, "learner_sha256": digest_file(folder / STATE)}
     else:
-        (folder / STATE).unlink(missing_ok=True)  # of a model that is replaced
+        remove_file(folder / STATE)  # of a model that is replaced
     provenance = {
         "sparseoco": __version__,
         "store": store.manifest.digest,
@@ -125,7 +125,7 @@ def write_model(
 class Model:
     """A model opened for prediction."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Location) -> None:
         """Open a folder written by `train` or a run.
 
         Raises `InputError` if it is no model, `StorageError` if its files do not belong together.
@@ -145,7 +145,7 @@ class Model:
             raise StorageError(f"{folder / 'model.json'} is damaged or of another version; train again.") from error
         if digest_file(folder / "weights.parquet") != expected:
             raise StorageError(f"{folder}: weights.parquet is damaged or being replaced; run again, or train again.")
-        self.table = pq.read_table(folder / "weights.parquet")
+        self.table = read_table(folder / "weights.parquet")
 
     @property
     def outputs(self) -> int:

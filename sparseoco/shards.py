@@ -25,6 +25,7 @@ from scipy.sparse import csr_matrix
 
 from sparseoco.commit import commit_bytes, digest_file, digest_value, storage_error
 from sparseoco.errors import InputError, StorageError
+from sparseoco.locations import Location, location
 from sparseoco.manifest import FileEntry, Manifest, ShardEntry, latest_manifest
 
 MAX_INT32 = 2**31 - 1
@@ -47,7 +48,7 @@ class Rows(NamedTuple):
     counts: NDArray[Any]
 
 
-def write_shard(folder: Path, rows: Rows, *, n_features: int, source: int = 0) -> ShardEntry:
+def write_shard(folder: Location, rows: Rows, *, n_features: int, source: int = 0) -> ShardEntry:
     """Write documents as one shard and give its entry.
 
     Raises `InputError` if the shard would hold 2^31 nonzeros or more (ask for smaller shards).
@@ -87,7 +88,7 @@ def write_shard(folder: Path, rows: Rows, *, n_features: int, source: int = 0) -
 
 
 def write_vocabulary(
-    folder: Path, terms: pa.Array, counts: NDArray[np.int64], documents: NDArray[np.int64]
+    folder: Location, terms: pa.Array, counts: NDArray[np.int64], documents: NDArray[np.int64]
 ) -> FileEntry:
     """Write the vocabulary: row i names feature i, with its total count and the documents that contain it."""
     table = pa.table({"term": terms, "count": counts, "documents": documents})
@@ -95,7 +96,7 @@ def write_vocabulary(
 
 
 def write_names(
-    folder: Path,
+    folder: Location,
     features: NDArray[np.int64],
     terms: pa.Array,
     counts: NDArray[np.int64],
@@ -106,7 +107,7 @@ def write_names(
     return _write_table(folder, "names", table, use_dictionary=False)
 
 
-def write_quarantine(folder: Path, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
+def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
     """Write which rows were left out: (file, line, byte offset, reason), never their text."""
     columns = zip(*rows, strict=True)
     types = {"file": pa.string(), "line": pa.int64(), "offset": pa.int64(), "reason": pa.string()}
@@ -117,14 +118,14 @@ def write_quarantine(folder: Path, rows: Sequence[tuple[str, int, int, str]]) ->
 class Store:
     """A store opened for reading at the version that was newest when it was opened."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Location, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
 
     @classmethod
-    def open(cls, folder: str | Path) -> "Store":
+    def open(cls, folder: str | Location) -> "Store":
         """Open a folder made by ingest. Raises `InputError` if it is not one."""
-        path = Path(folder)
+        path = location(folder)
         manifest = latest_manifest(path)
         if manifest is None:
             raise InputError(f"{path} holds no shards (no manifest): make them with `sparseoco ingest`.")
@@ -239,7 +240,7 @@ class Store:
         return pa.BufferReader(data)
 
 
-def read_shards(folder: str | Path) -> tuple[csr_matrix, list[str]]:
+def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
     """All counts as one SciPy CSR in document order, and the list of terms (term i names column i).
 
     Hashed columns that no document uses are named "". Raises `InputError` if the folder is no store, `StorageError`
@@ -276,7 +277,7 @@ def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-def _write_table(folder: Path, kind: str, table: pa.Table, **encoding: Any) -> FileEntry:
+def _write_table(folder: Location, kind: str, table: pa.Table, **encoding: Any) -> FileEntry:
     sink = pa.BufferOutputStream()
     # Read many times, written once: LZ4 costs an eighth to a third more space and half the time of zstd. Nothing here
     # is looked up by range, so statistics would be written and read for nothing.
@@ -285,9 +286,14 @@ def _write_table(folder: Path, kind: str, table: pa.Table, **encoding: Any) -> F
     digest = hashlib.sha256(data).hexdigest()
     name = f"{kind}-{digest[:24]}.parquet"
     path = folder / name
-    if not (path.exists() and path.stat().st_size == len(data) and digest_file(path) == digest):
+    if not _is_there(path, len(data), digest):
         commit_bytes(path, data)
     return FileEntry(file=name, bytes=len(data), sha256=digest)
+
+
+def _is_there(path: Location, size: int, digest: str) -> bool:
+    """Whether a file need not be written; at an address, putting it again is as quick as looking at it."""
+    return isinstance(path, Path) and path.exists() and path.stat().st_size == size and digest_file(path) == digest
 
 
 def _name_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:

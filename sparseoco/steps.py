@@ -5,10 +5,8 @@ line call these and nothing below them.
 """
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from distributed import Client
@@ -27,6 +25,7 @@ from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
 from sparseoco.ingest import ingest
 from sparseoco.learners import find_algorithm
+from sparseoco.locations import Location, beside, location, relative, workplace
 from sparseoco.manifest import Manifest
 from sparseoco.metrics import SEARCH_TABLES, write_table
 from sparseoco.model import Model
@@ -50,7 +49,7 @@ def silent(step: str, done: int, total: int) -> None:
 
 def ingest_texts(
     inputs: list[str],
-    out: Path,
+    out: Location,
     options: TextOptions,
     cluster: ClusterOptions,
     *,
@@ -58,19 +57,19 @@ def ingest_texts(
     progress: Progress = silent,
 ) -> Manifest:
     """Raw text to a store of shards at `out`; what is there already is kept, new inputs add shards."""
-    with owned(out), connect(cluster, out / ".scratch") as client:
+    with owned(out), connect(cluster, workplace(out) / ".scratch") as client:
         return ingest(inputs, out, options, client=client, shard_bytes=shard_bytes, progress=progress)
 
 
 def search(
-    store_folder: Path,
-    out: Path,
+    store_folder: Location,
+    out: Location,
     options: SearchOptions,
     cluster: ClusterOptions,
     *,
     name: str = "search",
     progress: Progress = silent,
-) -> Path:
+) -> Location:
     """Every configuration over every fold; tables and the choice go to `out`/search. Gives that folder.
 
     Where the time limit came first, what is there is chosen from, `best.json` says how many configurations were left,
@@ -81,7 +80,7 @@ def search(
     _check_labels(store)
     options = _from_models(options, store, out / "model")
     configurations = options.configurations()
-    with owned(out), connect(cluster, out / ".scratch") as client:
+    with owned(out), connect(cluster, workplace(out) / ".scratch") as client:
         commit_json(out / "run.json", _describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as learned:
             tables = run_search_on(client, configurations, options, learned, folder, progress)
@@ -107,15 +106,15 @@ def search(
 
 
 def train(
-    store_folder: Path,
-    model: Path,
+    store_folder: Location,
+    model: Location,
     configuration: Configuration,
     options: SearchOptions,
     cluster: ClusterOptions,
     *,
     epochs: int,
     progress: Progress = silent,
-) -> Path:
+) -> Location:
     """Learn one configuration on all the data; gives the folder of the model.
 
     Begun from a model (`warm_start`) of the same learner on the same features, it goes on from its state as one long
@@ -129,7 +128,7 @@ def train(
     options = _from_models(options, store, model)
     with (
         owned(model),
-        connect(cluster, model / ".scratch") as client,
+        connect(cluster, workplace(model) / ".scratch") as client,
         _features(client, options, store, model, progress) as learned,
     ):
         train_model(client, configuration, options, epochs, learned, model, progress)
@@ -137,15 +136,15 @@ def train(
 
 
 def train_auto(
-    store_folder: Path,
-    model: Path,
+    store_folder: Location,
+    model: Location,
     options: SearchOptions,
     mixing: MixtureOptions,
     cluster: ClusterOptions,
     *,
     epochs: int,
     progress: Progress = silent,
-) -> Path:
+) -> Location:
     """Learn the whole grid of the options in one go and mix it (`sparseoco.Mixture`); gives the page that shows how it
     went, in the folder of the model.
 
@@ -160,14 +159,16 @@ def train_auto(
     options = _from_models(options, store, model)
     with (
         owned(model),
-        connect(cluster, model / ".scratch") as client,
+        connect(cluster, workplace(model) / ".scratch") as client,
         _features(client, options, store, model, progress) as learned,
     ):
         train_mixture(client, options, mixing, epochs, learned, model, progress)
     return write_mixture_page(model)
 
 
-def train_best(store_folder: Path, out: Path, cluster: ClusterOptions, *, progress: Progress = silent) -> Path:
+def train_best(
+    store_folder: Location, out: Location, cluster: ClusterOptions, *, progress: Progress = silent
+) -> Location:
     """Learn the configuration that the search in `out` chose on all the data, into `out`/model."""
     best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
     options = SearchOptions.model_validate(run["search"])
@@ -177,8 +178,13 @@ def train_best(store_folder: Path, out: Path, cluster: ClusterOptions, *, progre
 
 
 def optimum(
-    store_folder: Path, out: Path, options: OptimumOptions, cluster: ClusterOptions, *, progress: Progress = silent
-) -> Path:
+    store_folder: Location,
+    out: Location,
+    options: OptimumOptions,
+    cluster: ClusterOptions,
+    *,
+    progress: Progress = silent,
+) -> Location:
     """The offline optimum on all the data, for every α: tables and a model each in `out`. Gives that folder.
 
     Raises `InputError` where the loss does not fit the labels, `SparseocoError` if a pass cannot be run.
@@ -187,21 +193,21 @@ def optimum(
     if store.manifest.labels.kind == "classes" or store.n_rows == 0:
         _check_labels(store)
     options.problem(store.classes)
-    with owned(out), connect(cluster, out / ".scratch") as client:
+    with owned(out), connect(cluster, workplace(out) / ".scratch") as client:
         run_optimum(client, store, out, options, progress)
     return out
 
 
 def regret(
-    run: Path,
+    run: Location,
     cluster: ClusterOptions,
     *,
     numbers: Sequence[int] | None = None,
     marks: int = MARKS,
     tol: float = TOL,
-    store_folder: Path | None = None,
+    store_folder: Location | None = None,
     progress: Progress = silent,
-) -> Path:
+) -> Location:
     """The regret of a search's configurations along its own stream, to `run`/regret; gives that folder.
 
     `numbers` are those of configurations, by default the best of each algorithm; `marks` the rounds at which regret is
@@ -225,7 +231,7 @@ def regret(
         raise InputError(f"{kept} is not the model any more whose features {run} learned on.")
     with (
         owned(run),
-        connect(cluster, run / ".scratch") as client,
+        connect(cluster, workplace(run) / ".scratch") as client,
         _features(client, options, store, run, progress) as learned,
     ):
         folder = run / "regret"
@@ -235,7 +241,7 @@ def regret(
     return folder
 
 
-def run_ingest(run: RunFile, progress: Progress = silent) -> Path:
+def run_ingest(run: RunFile, progress: Progress = silent) -> Location:
     """The ingest step of a run file; gives the store. What will be evaluated must be there before the work begins."""
     if run.evaluate is not None and run.evaluate.inputs is not None:
         find_sources(list(run.evaluate.inputs), run.ingest.text)
@@ -250,17 +256,17 @@ def run_ingest(run: RunFile, progress: Progress = silent) -> Path:
     return run.store
 
 
-def run_search(run: RunFile, progress: Progress = silent) -> Path:
+def run_search(run: RunFile, progress: Progress = silent) -> Location:
     """The search step of a run file; gives the folder of its tables."""
     return search(run.store, run.out, run.search, run.cluster, name=run.name, progress=progress)
 
 
-def run_train(run: RunFile, progress: Progress = silent) -> Path:
+def run_train(run: RunFile, progress: Progress = silent) -> Location:
     """The train step of a run file: the best configuration on all data; gives the model."""
     return train_best(run.store, run.out, run.cluster, progress=progress)
 
 
-def run_evaluate(run: RunFile, progress: Progress = silent) -> Path | None:
+def run_evaluate(run: RunFile, progress: Progress = silent) -> Location | None:
     """The evaluate step of a run file: the model on text it has not seen; gives the result, if it was asked for."""
     if run.evaluate is None:
         return None
@@ -270,7 +276,7 @@ def run_evaluate(run: RunFile, progress: Progress = silent) -> Path | None:
     return run.out / "evaluation.json"
 
 
-def run_report(run: RunFile, progress: Progress = silent) -> Path:
+def run_report(run: RunFile, progress: Progress = silent) -> Location:
     """The report step of a run file; gives the page."""
     return write_report(run.out)
 
@@ -278,7 +284,7 @@ def run_report(run: RunFile, progress: Progress = silent) -> Path:
 STEPS = {"ingest": run_ingest, "search": run_search, "train": run_train, "evaluate": run_evaluate, "report": run_report}
 
 
-def run_all(run: RunFile, progress: Progress = silent) -> Path:
+def run_all(run: RunFile, progress: Progress = silent) -> Location:
     """Every step in order; gives the page of the report."""
     for step in STEPS.values():
         result = step(run, progress)
@@ -286,14 +292,14 @@ def run_all(run: RunFile, progress: Progress = silent) -> Path:
     return result
 
 
-def _from_models(options: SearchOptions, store: Store, model: Path) -> SearchOptions:
+def _from_models(options: SearchOptions, store: Store, model: Location) -> SearchOptions:
     """The options with the whole paths of the models to begin from or to take features from, which were looked at.
 
     Raises `InputError` too where a learner is asked for that keeps too much of so many features.
     """
     origins = {name: Origin.of(folder) for name in MODELS if (folder := getattr(options, name)) is not None}
     for origin in origins.values():
-        if Path(origin.model) == model.resolve():
+        if location(origin.model) == model.resolve():
             raise InputError(
                 f"{model} cannot begin from itself: a run that is stopped would lose it. Choose another --out."
             )
@@ -306,14 +312,14 @@ def _from_models(options: SearchOptions, store: Store, model: Path) -> SearchOpt
     return options.model_copy(update={name: origin.model for name, origin in origins.items()})
 
 
-def _beside(options: SearchOptions, run: Path) -> SearchOptions:
+def _beside(options: SearchOptions, run: Location) -> SearchOptions:
     """The options of a run as it keeps them, its models' paths made whole."""
-    models = {name: str(run / folder) for name in MODELS if (folder := getattr(options, name)) is not None}
+    models = {name: str(beside(run, folder)) for name in MODELS if (folder := getattr(options, name)) is not None}
     return options.model_copy(update=models)
 
 
 def _features(
-    client: Client, options: SearchOptions, store: Store, folder: Path, progress: Progress
+    client: Client, options: SearchOptions, store: Store, folder: Location, progress: Progress
 ) -> AbstractContextManager[Store]:
     """The store, or the features of it that the options ask for, made in the folder."""
     origin = None if options.features_from is None else Origin.of(options.features_from)
@@ -331,19 +337,19 @@ def _check_labels(store: Store) -> None:
         raise InputError(f"{store.folder} has one class only ({store.classes[0]}): there is nothing to tell apart.")
 
 
-def _describe_run(name: str, store: Store, out: Path, options: SearchOptions) -> dict[str, Any]:
+def _describe_run(name: str, store: Store, out: Location, options: SearchOptions) -> dict[str, Any]:
     labels, kept = store.manifest.labels, options.features_from
     described = options.model_dump(mode="json")
     for model in MODELS:
         if described[model] is not None:
-            described[model] = os.path.relpath(described[model], out.resolve())
+            described[model] = relative(location(described[model]), out)
     return {
         "name": name,
         "seed": options.seed,
         "version": __version__,
         "corpus": {
             "store": store.manifest.digest,
-            "folder": os.path.relpath(store.folder.resolve(), out.resolve()),
+            "folder": relative(store.folder, out),
             "rows": store.n_rows,
             "nonzeros": store.manifest.nonzeros,
             "features": store.n_features,
@@ -355,12 +361,12 @@ def _describe_run(name: str, store: Store, out: Path, options: SearchOptions) ->
     }
 
 
-def _store_of(run: Path, corpus: dict[str, Any], folder: Path | None) -> Store:
+def _store_of(run: Location, corpus: dict[str, Any], folder: Location | None) -> Store:
     """The store a run was made from."""
     if folder is None:
         if "folder" not in corpus:
             raise InputError(f"{run} does not say where its shards are: name them with --store.")
-        folder = run / corpus["folder"]
+        folder = beside(run, corpus["folder"])
         if not folder.exists():
             raise InputError(f"The shards of {run} are not at {folder} any more: name them with --store.")
     store = Store.open(folder)

@@ -6,7 +6,6 @@ of its own counts the seconds from the signal on, and ends the process and its c
 file suffers: what is committed is whole, and what is not is not there.
 """
 
-import _thread
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 SENTENCE = "Stopped. What is committed is kept: run the same command again to go on."
-GRACE_SECONDS = 6.0  # to end in good order
+GRACE_SECONDS = 5.0  # to end in good order
 AGAIN_SECONDS = 0.05
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _told = threading.Event()
@@ -52,7 +51,8 @@ def _raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
     if isinstance(unraisable.exc_value, Stopped):
         number = unraisable.exc_value.args[0]
         signal.signal(number, raise_stopped)
-        threading.Timer(AGAIN_SECONDS, _thread.interrupt_main, [number]).start()
+        main = threading.main_thread().ident
+        threading.Timer(AGAIN_SECONDS, signal.pthread_kill, [main, number]).start()
     else:
         sys.__unraisablehook__(unraisable)
 

@@ -5,7 +5,6 @@ from the weights, found by the names of features (by their ids where both were h
 round the model had come to: `Learner.start_from`.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from sparseoco.commit import digest_file
 from sparseoco.errors import InputError, StorageError
 from sparseoco.kept import kept_features
 from sparseoco.learner import Learner
+from sparseoco.locations import Location, location
 from sparseoco.model import STATE, Model
 from sparseoco.shards import Store
 
@@ -31,16 +31,16 @@ class Origin(BaseModel):
     sha256: str
 
     @classmethod
-    def of(cls, folder: str | Path) -> "Origin":
+    def of(cls, folder: str | Location) -> "Origin":
         """The model in a folder. Raises `InputError` if there is none."""
-        path = Path(folder).resolve()
+        path = location(folder).resolve()
         if not (path / "model.json").exists():
             raise InputError(f"{folder} is not a model to begin from: it has no model.json.")
         return cls(model=str(path), sha256=digest_file(path / "model.json"))
 
     def open(self) -> Model:
         """The model. Raises `StorageError` if it is another one by now."""
-        path = Path(self.model)
+        path = location(self.model)
         if digest_file(path / "model.json") != self.sha256:
             raise StorageError(f"{path} was replaced while a run was beginning from it; run again.")
         return Model(path)

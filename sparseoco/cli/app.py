@@ -1,13 +1,13 @@
 """The application the commands are registered with, and what several of them print."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from pyarrow.parquet import read_table
 
 from sparseoco import __version__
+from sparseoco.locations import Location
+from sparseoco.metrics import read_table
 from sparseoco.model import Model
 
 app = typer.Typer(
@@ -36,7 +36,7 @@ def _version(
         raise typer.Exit
 
 
-def tell_run(folder: Path, page: Path) -> None:
+def tell_run(folder: Location, page: Location) -> None:
     tell_model(Model(folder / "model"))
     unfinished = json.loads((folder / "search" / "best.json").read_bytes()).get("unfinished", 0)
     if unfinished:
@@ -48,7 +48,7 @@ def tell_run(folder: Path, page: Path) -> None:
     print(f"report: {page}")
 
 
-def tell_mixture(folder: Path, page: Path) -> None:
+def tell_mixture(folder: Location, page: Location) -> None:
     """The mixture against the best column, at the end."""
     last = read_table(folder / "regret.parquet").to_pylist()[-1]
     print(

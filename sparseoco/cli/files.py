@@ -9,19 +9,20 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sparseoco.arguments import Inputs, Where, pairs, size_in_bytes
+from sparseoco.arguments import Inputs, Where, pairs, place, size_in_bytes
 from sparseoco.cli.app import FILES, app
 from sparseoco.console import output, progress_bars
 from sparseoco.corpora import fetch, list_cards
 from sparseoco.evaluation import evaluate_model
 from sparseoco.generate import FILE_BYTES, Made, generate
+from sparseoco.locations import Location
 from sparseoco.model import Model
 from sparseoco.prediction import predict_files, predict_lines
 
 
 @app.command(rich_help_panel=FILES)
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
+    model: Annotated[Location, typer.Argument(parser=place, metavar="MODEL", help="Folder of a model.")],
     inputs: Annotated[
         list[str] | None,
         typer.Argument(metavar="[INPUT...]", help="Files as for ingest; without any, lines of standard input."),
@@ -46,7 +47,7 @@ def predict(
 
 @app.command(rich_help_panel=FILES)
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
+    model: Annotated[Location, typer.Argument(parser=place, metavar="MODEL", help="Folder of a model.")],
     inputs: Inputs,
     where: Where = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,

@@ -1,6 +1,5 @@
 """The command for the offline optimum."""
 
-from pathlib import Path
 from typing import Annotated
 
 import pyarrow.parquet as pq
@@ -9,17 +8,22 @@ from rich.table import Table
 from rich.text import Text
 
 from sparseoco import steps
-from sparseoco.arguments import Memory, Scheduler, Threads, Workers, checked, cluster_options, number_or_word
+from sparseoco.arguments import Memory, Scheduler, Threads, Workers, checked, cluster_options, number_or_word, place
 from sparseoco.cli.app import STEPS, app
 from sparseoco.cluster.optimum import OptimumOptions
 from sparseoco.console import errors, output, progress_bars
 from sparseoco.errors import InputError
+from sparseoco.locations import Location
 
 
 @app.command(rich_help_panel=STEPS)
 def optimum(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of shards made by ingest.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the tables and models.")],
+    store: Annotated[
+        Location, typer.Argument(parser=place, metavar="STORE", help="A folder of shards made by ingest.")
+    ],
+    out: Annotated[
+        Location, typer.Option("--out", parser=place, metavar="DIR", help="Folder of the tables and models.")
+    ],
     alpha: Annotated[
         str, typer.Option("--alpha", metavar="A,A,…", help="Weights of the penalty on the whole sum of losses.")
     ] = "1",

@@ -1,6 +1,5 @@
 """The command that shows regret."""
 
-from pathlib import Path
 from typing import Annotated
 
 import pyarrow.parquet as pq
@@ -9,10 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from sparseoco import steps
-from sparseoco.arguments import Memory, Scheduler, Threads, Workers, cluster_options
+from sparseoco.arguments import Memory, Scheduler, Threads, Workers, cluster_options, place
 from sparseoco.cli.app import STEPS, app
 from sparseoco.cluster.regret import TOL
 from sparseoco.console import output, progress_bars
+from sparseoco.locations import Location
 from sparseoco.regret.rounds import MARKS
 from sparseoco.report import write_report
 from sparseoco.report.wording import amount, plus_minus
@@ -20,7 +20,7 @@ from sparseoco.report.wording import amount, plus_minus
 
 @app.command(rich_help_panel=STEPS)
 def regret(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or a search.")],
+    run: Annotated[Location, typer.Argument(parser=place, metavar="RUN", help="Folder of a run or a search.")],
     configuration: Annotated[
         list[int] | None,
         typer.Option(
@@ -34,7 +34,8 @@ def regret(
     ] = MARKS,
     tol: Annotated[float, typer.Option(help="Gap to which optima are found, a share of the objective at w = 0.")] = TOL,
     store: Annotated[
-        Path | None, typer.Option(metavar="STORE", help="The shards, where they are not where the run left them.")
+        Location | None,
+        typer.Option(parser=place, metavar="STORE", help="The shards, where they are not where the run left them."),
     ] = None,
     scheduler: Scheduler = None,
     workers: Workers = None,

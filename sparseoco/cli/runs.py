@@ -30,6 +30,7 @@ from sparseoco.arguments import (
     mixture_tables,
     number_or_word,
     pairs,
+    place,
     search_tables,
 )
 from sparseoco.cli.app import STEPS, app, tell_mixture, tell_model, tell_run
@@ -38,6 +39,7 @@ from sparseoco.config import Configuration, SearchOptions, load_run_file
 from sparseoco.console import errors, progress_bars
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
+from sparseoco.locations import Location
 from sparseoco.model import Model
 from sparseoco.penalties import find_penalty
 from sparseoco.report import write_report
@@ -61,7 +63,10 @@ def run(
 @app.command(rich_help_panel=STEPS)
 def ingest(
     inputs: Inputs,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the shards; new files are added to it.")],
+    out: Annotated[
+        Location,
+        typer.Option("--out", parser=place, metavar="DIR", help="Folder of the shards; new files are added to it."),
+    ],
     format: Annotated[
         str,
         typer.Option(metavar="FORMAT", help="auto, jsonl, csv, tsv, lines, folder, svmlight or processed."),
@@ -143,8 +148,10 @@ def ingest(
 
 @app.command(rich_help_panel=STEPS)
 def search(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of shards made by ingest.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the run.")],
+    store: Annotated[
+        Location, typer.Argument(parser=place, metavar="STORE", help="A folder of shards made by ingest.")
+    ],
+    out: Annotated[Location, typer.Option("--out", parser=place, metavar="DIR", help="Folder of the run.")],
     algorithm: Annotated[
         list[str] | None,
         typer.Option(
@@ -264,8 +271,10 @@ def search(
 
 @app.command(rich_help_panel=STEPS)
 def train(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of shards made by ingest.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the model.")],
+    store: Annotated[
+        Location, typer.Argument(parser=place, metavar="STORE", help="A folder of shards made by ingest.")
+    ],
+    out: Annotated[Location, typer.Option("--out", parser=place, metavar="DIR", help="Folder of the model.")],
     algorithm: Annotated[str, typer.Option("--algorithm", metavar="NAME", help="The learner, or auto.")] = "cl-fobos",
     parameters: Annotated[
         list[str] | None,
@@ -330,7 +339,7 @@ def train(
 
 @app.command(rich_help_panel=STEPS)
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or a search.")],
+    run: Annotated[Location, typer.Argument(parser=place, metavar="RUN", help="Folder of a run or a search.")],
 ) -> None:
     """Write the page and the leaderboard of a run."""
     print(write_report(run))

@@ -8,13 +8,13 @@ configurations were grouped.
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from sparseoco import __version__
-from sparseoco.commit import commit_json, digest_value, read_json
+from sparseoco.commit import commit_json, digest_value, read_jsons
+from sparseoco.locations import Location
 from sparseoco.warm import Origin
 
 Tables = dict[str, list[dict[str, Any]]]
@@ -51,6 +51,16 @@ class Description(BaseModel):
         return self.model_dump(mode="json")
 
 
+class Night(BaseModel):
+    """What a version of a store added, learned from where the night before ended: see `sparseoco.cluster.nights`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: int
+    before: str | None
+    """Digest of the setting of the night before; None for the first."""
+
+
 class Setting(Description):
     """All that decides a configuration's result at a place besides itself; `manifest` is the digest of the store's.
 
@@ -68,10 +78,17 @@ class Setting(Description):
     seed: int
     shuffle: bool
     origin: Origin | None = None
+    night: Night | None = None
     sparseoco: str = __version__
 
+    @property
+    def described(self) -> dict[str, Any]:
+        """What it is named by."""
+        described = self.model_dump(mode="json", exclude={"epochs": True, "origin": {"model"}})
+        return described if self.night is not None else {k: v for k, v in described.items() if k != "night"}
+
     def _identity(self) -> Any:
-        return self.model_dump(mode="json", exclude={"epochs": True, "origin": {"model"}})
+        return self.described
 
 
 class Block(Description):
@@ -104,25 +121,24 @@ def identity(algorithm: str, parameters: dict[str, Any]) -> str:
     return digest_value([algorithm, parameters])
 
 
-def cell_path(folder: Path, block: Block, place: Place) -> Path:
+def cell_path(folder: Location, block: Block, place: Place) -> Location:
     """Where a block's results at a place go: by the setting, so that those of any grouping are found, and the block."""
     return folder / f"{block.setting.digest}-{block.digest}-{place.epoch}-{place.position}.json"
 
 
-def write_cell(path: Path, block: Block, place: Place, tables: Sequence[Tables]) -> None:
+def write_cell(path: Location, block: Block, place: Place, tables: Sequence[Tables]) -> None:
     """Commit the tables of each configuration of a block at a place."""
     results = [
         {"algorithm": block.algorithm, "parameters": parameters, "tables": rows}
         for parameters, rows in zip(block.configurations, tables, strict=True)
     ]
-    setting = block.setting.model_dump(mode="json", exclude={"epochs": True, "origin": {"model"}})
-    commit_json(path, {"setting": setting, "place": list(place), "results": results})
+    commit_json(path, {"setting": block.setting.described, "place": list(place), "results": results})
 
 
 class Cells:
     """The results in a folder under some settings, by (fold, configuration) and place."""
 
-    def __init__(self, folder: Path, settings: Iterable[Setting]) -> None:
+    def __init__(self, folder: Location, settings: Iterable[Setting]) -> None:
         self._folder = folder
         self._folds = {setting.digest: setting.fold for setting in settings}
         self._seen: set[str] = set()
@@ -130,13 +146,15 @@ class Cells:
 
     def refresh(self) -> None:
         """Read the cells that were not there before."""
-        for path in sorted(self._folder.glob("*.json")):
-            fold = self._folds.get(path.name.split("-")[0])
-            if fold is None or path.name in self._seen:
-                continue
+        new = [
+            path
+            for path in sorted(self._folder.glob("*.json"))
+            if path.name.split("-")[0] in self._folds and path.name not in self._seen
+        ]
+        for path, cell in zip(new, read_jsons(new), strict=True):
             self._seen.add(path.name)
-            place = Place(*map(int, path.stem.split("-")[2:]))
-            for result in read_json(path)["results"]:
+            fold, place = self._folds[path.name.split("-")[0]], Place(*map(int, path.stem.split("-")[2:]))
+            for result in cell["results"]:
                 key = fold, identity(result["algorithm"], result["parameters"])
                 self._found.setdefault(key, {})[place] = result["tables"]
 

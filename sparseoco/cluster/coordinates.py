@@ -9,7 +9,6 @@ An epoch is a function of the state that the last one left, which is committed i
 weights it gives: Z and Δ (features, slots, columns), and the epochs played. Margins are made afresh from them.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,12 @@ from sparseoco.cluster.sampled import problem_of
 from sparseoco.cluster.transpose import labels_of, transpose
 from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import corpus_of, end_with_worker
-from sparseoco.commit import digest_value
+from sparseoco.commit import digest_value, make_folder, remove_file
 from sparseoco.coordinates import ColumnMajor, Coordinates, bytes_needed
 from sparseoco.drivers.order import fold_rows
 from sparseoco.epochs import Problem
 from sparseoco.errors import InputError
+from sparseoco.locations import Location, location
 from sparseoco.passes import Floats
 from sparseoco.shards import Store
 
@@ -39,7 +39,7 @@ class CoordinatesOnCluster:
     Raises `InputError`, with the figure, if it does not fit in a worker.
     """
 
-    def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Path) -> None:
+    def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Location) -> None:
         self.problem, self.epoch = problem, 0
         size = len(problem.configurations)
         self.diverged = np.zeros(size, np.int64)
@@ -57,7 +57,7 @@ class CoordinatesOnCluster:
         self._client, self._block, self._store, self._folder = client, block, store, folder.resolve()
         self._columns = transpose(client, store, self._folder.parent)
         self._weights = np.zeros((problem.n_features, columns))
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         self._states = EpochStates(self._folder)
         latest = self._states.latest()
         if latest is not None:
@@ -84,9 +84,9 @@ class CoordinatesOnCluster:
         finally:
             future.release()  # what failed is tried anew if it is asked for again
         self._take_up(target)
-        before.unlink(missing_ok=True)
+        remove_file(before)
 
-    def _take_up(self, path: Path) -> None:
+    def _take_up(self, path: Location) -> None:
         """Go on from a state."""
         with read_checkpoint(path) as (description, read):
             self._weights = read("weights")
@@ -98,14 +98,14 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
     """An epoch, on a worker: from the state of the last one to its own."""
     method = coordinates_of(Block.model_validate(description), Store.open(store), Store.open(columns))
     if before is not None:
-        with read_checkpoint(Path(before)) as (described, read):
+        with read_checkpoint(location(before)) as (described, read):
             for name, array in method.state().items():
                 read(name, array)
             method.resume(int(described["epoch"]))
 
     method.play(lambda share: end_with_worker())
     arrays = method.state() | {"examples": np.array(method.examples), "weights": method.weights()}
-    write_checkpoint(Path(target), {"epoch": method.epoch}, arrays.items())
+    write_checkpoint(location(target), {"epoch": method.epoch}, arrays.items())
 
 
 def coordinates_of(block: Block, store: Store, columns: Store) -> Coordinates:

@@ -1,7 +1,6 @@
 """Regret of epoch methods on Dask: their epochs over all examples, and what those and their bounds take of the data."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from distributed import Client
@@ -15,13 +14,14 @@ from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import corpus_of
 from sparseoco.commit import read_json
 from sparseoco.epochs import Blocks, row_sizes
+from sparseoco.locations import Location
 from sparseoco.passes import Span, chunks
 from sparseoco.regret.epochs import EpochMark, Sums, block_quantities, epoch_marks
 from sparseoco.shards import Store
 
 
 def measure_epochs(
-    client: Client, block: Block, store: Store, cells: Path, work: Path, report: Callable[[int], None]
+    client: Client, block: Block, store: Store, cells: Location, work: Location, report: Callable[[int], None]
 ) -> dict[str, Any]:
     """How a block of one configuration goes, held-out rows none: its marks, status and what its bound takes.
 
@@ -44,7 +44,7 @@ def measure_epochs(
     }
 
 
-def _facts(client: Client, block: Block, store: Store, work: Path) -> dict[str, Any]:
+def _facts(client: Client, block: Block, store: Store, work: Location) -> dict[str, Any]:
     """Rounds an epoch, H(0), and the quantities that bounds take, found by a task."""
     columns = transpose(client, store, work) if block.algorithm == "cao-rcd" else None
     future = client.submit(

@@ -10,10 +10,8 @@ those of the passes and those of the rounds. Weights are float64 and examples ar
 `dtype` and `shuffle` have no part.
 """
 
-import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -29,12 +27,13 @@ from sparseoco.cluster.passes import read_rows
 from sparseoco.cluster.sampled import SampledOnCluster, problem_of
 from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import corpus_of
-from sparseoco.commit import digest_file, digest_value
+from sparseoco.commit import digest_file, digest_value, remove_folder
 from sparseoco.drivers.batch import MARGINS
 from sparseoco.drivers.epoch import evaluate_for
 from sparseoco.drivers.kernels import TALLY
 from sparseoco.drivers.order import fold_rows
 from sparseoco.epochs import Problem
+from sparseoco.locations import Location, location
 from sparseoco.losses import find_loss
 from sparseoco.passes import CHUNK_ROWS, Floats, Shape, Span, leaf_bounds, tree_sum
 from sparseoco.shards import Store
@@ -67,7 +66,7 @@ class Method(Protocol):
         """A configuration's round (from 1) in which it diverged, or 0."""
 
 
-METHODS: dict[str, Callable[[Client, Block, Problem, Store, Path], Method]] = {
+METHODS: dict[str, Callable[[Client, Block, Problem, Store, Location], Method]] = {
     "epoch": SampledOnCluster,
     "coordinate": CoordinatesOnCluster,
 }
@@ -78,8 +77,8 @@ def run_epoch_block(
     client: Client,
     block: Block,
     store: Store,
-    cells: Path,
-    work: Path,
+    cells: Location,
+    work: Location,
     report: Report,
     *,
     goes_on: bool = False,
@@ -109,11 +108,11 @@ def run_epoch_block(
             write_cell(path, block, Place(epoch, store.n_rows), tables)
         report(epoch * store.n_rows)
     if not goes_on:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
     return True
 
 
-def begin(client: Client, block: Block, store: Store, folder: Path) -> Method:
+def begin(client: Client, block: Block, store: Store, folder: Location) -> Method:
     """The method of a block, where its last state left it. Raises `InputError` as `Problem.of`."""
     problem = problem_of(block, store)
     return METHODS[problem.algorithm.driver](client, block, problem, store, folder)
@@ -130,7 +129,7 @@ class Judgement(NamedTuple):
         return Judgement(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def _tables(client: Client, method: Method, block: Block, store: Store, folder: Path) -> list[Tables]:
+def _tables(client: Client, method: Method, block: Block, store: Store, folder: Location) -> list[Tables]:
     """Each configuration's rows of the epoch that has ended, but for the timings."""
     problem, weights = method.problem, method.weights()
     judged = _judge(client, weights, problem, block.setting, store, folder)
@@ -165,7 +164,7 @@ def _tables(client: Client, method: Method, block: Block, store: Store, folder: 
 
 
 def _judge(
-    client: Client, weights: Floats, problem: Problem, setting: Setting, store: Store, folder: Path
+    client: Client, weights: Floats, problem: Problem, setting: Setting, store: Store, folder: Location
 ) -> Judgement:
     """Losses and errors of all examples, in tasks over runs of leaves; leaf by leaf, so that no bit depends on them."""
     path = folder / "judged.npy"
@@ -203,7 +202,7 @@ def _judge_leaves(
     fold: tuple[int, int, int],
 ) -> list[Judgement]:
     corpus = corpus_of(Store.open(store))
-    weights = read_rows(Path(weights_path), columns)
+    weights = read_rows(location(weights_path), columns)
     evaluate = evaluate_for(find_loss(response[0]), response[1])
     seed, held_fold, folds = fold
     configurations = weights.shape[1] // outputs

@@ -1,7 +1,6 @@
 """Features of a store by how many documents they are in, looked up once in a process."""
 
-from functools import lru_cache
-from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,23 @@ from numpy.typing import NDArray
 
 from sparseoco.shards import Store
 
+Bins = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-def frequency_bins(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+KEPT = 2  # stores whose bins a process keeps
+_found: dict[str, Bins] = {}
+_lock = Lock()
+
+
+def frequency_bins(store: Store) -> Bins:
     """(bin of each feature, features in each bin): 0 for those in no document, 1 for one, 2 for 2–3, 3 for 4–7, …"""
-    return _bins(store.folder, store.manifest.digest)
+    digest = store.manifest.digest
+    with _lock:
+        if digest not in _found:
+            while len(_found) >= KEPT:
+                _found.pop(next(iter(_found)))
+            bins = np.frexp(store.document_frequencies().astype(np.float64))[1].astype(np.int64)
+            _found[digest] = bins, np.bincount(bins)
+        return _found[digest]
 
 
 def kept_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list[dict[str, Any]]:
@@ -27,10 +39,3 @@ def kept_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list[dict
         for b in range(1, features.size)
         if features[b]
     ]
-
-
-@lru_cache(maxsize=2)
-def _bins(folder: Path, digest: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    frequencies = Store.open(folder).document_frequencies()
-    bins = np.frexp(frequencies.astype(np.float64))[1].astype(np.int64)
-    return bins, np.bincount(bins)

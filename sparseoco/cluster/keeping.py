@@ -4,18 +4,17 @@ A task a shard, each a pure function of its paths, so that any of them may run t
 found there.
 """
 
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from distributed import Client
 
 from sparseoco.cluster.waiting import Call, TaskError, reason_of, run_tasks
-from sparseoco.commit import digest_value, storage_error
+from sparseoco.commit import digest_value, make_folder, remove_folder, storage_error
 from sparseoco.errors import InputError
 from sparseoco.kept import KeptFeatures, commit_kept, cut_shard, describe_kept, kept_features
+from sparseoco.locations import Location, location
 from sparseoco.manifest import latest_manifest
 from sparseoco.shards import Store
 from sparseoco.warm import Origin
@@ -25,7 +24,7 @@ Progress = Callable[[str, int, int], None]
 
 @contextmanager
 def features_kept(
-    client: Client, store: Store, origin: Origin | None, folder: Path, progress: Progress
+    client: Client, store: Store, origin: Origin | None, folder: Location, progress: Progress
 ) -> Iterator[Store]:
     """The store, or, with a model, a store of the features that it kept: in `folder`, which is removed in the end.
 
@@ -37,7 +36,7 @@ def features_kept(
         yield store
         return
     yield _make(client, features_of(origin, store), folder, progress)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)
 
 
 def features_of(origin: Origin, store: Store) -> KeptFeatures:
@@ -56,12 +55,12 @@ def features_of(origin: Origin, store: Store) -> KeptFeatures:
     return KeptFeatures(store, model.kept, origin.sha256)
 
 
-def _make(client: Client, kept: KeptFeatures, folder: Path, progress: Progress) -> Store:
+def _make(client: Client, kept: KeptFeatures, folder: Location, progress: Progress) -> Store:
     own = folder.resolve() / digest_value([kept.source.manifest.digest, kept.model_sha256])[:32]
     if latest_manifest(own) is not None:
         return Store.open(own)
     try:
-        own.mkdir(parents=True, exist_ok=True)
+        make_folder(own)
     except OSError as error:
         raise storage_error(error, own) from error
     describe_kept(kept, own)
@@ -81,6 +80,6 @@ def _make(client: Client, kept: KeptFeatures, folder: Path, progress: Progress) 
 
 
 def _cut_on_worker(folder: str, shard: int) -> None:
-    kept = kept_features(Path(folder))
+    kept = kept_features(location(folder))
     assert kept is not None
-    cut_shard(kept, shard, Path(folder))
+    cut_shard(kept, shard, location(folder))

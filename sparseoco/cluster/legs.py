@@ -13,9 +13,11 @@ from typing import NamedTuple
 from sparseoco.cluster.block import Block, Place, cell_path, write_cell
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.course import Course, Report
+from sparseoco.cluster.nights import begin
 from sparseoco.cluster.packing import state_bytes
-from sparseoco.cluster.states import keep_state, take_up
+from sparseoco.cluster.states import is_held, keep_state, take_up
 from sparseoco.errors import StorageError
+from sparseoco.locations import Location
 from sparseoco.shards import Store
 
 LOOK_SECONDS = 0.5  # between two looks at the clock and at whether to stop
@@ -25,12 +27,12 @@ STATE_BYTES_A_SECOND = 500e6  # at which a state is written and synced, roughly
 class Folders(NamedTuple):
     """Where a search keeps its things, seen by all workers; `stop` is a file that asks them to stop."""
 
-    cells: Path
-    states: Path
-    stop: Path
+    cells: Location
+    states: Location
+    stop: Location
 
     @classmethod
-    def of(cls, search: Path) -> "Folders":
+    def of(cls, search: Location) -> "Folders":
         """Those in the folder of a search."""
         return cls(search / "cells", search / "checkpoints", search / "stop")
 
@@ -48,17 +50,21 @@ def run_block(
 ) -> bool:
     """Run a block to the last of `legs`, committing its cell at each where it is not there already.
 
-    `report` is told how many rows of the stream lie behind. `goes_on` says that the block or a part of
-    it will be asked for from there. Gives False if `stopped` said so before the end; its state is kept then, where the
-    disk has room for it. Raises `StorageError` for a shard that cannot be trusted or a disk without room for a cell.
+    `report` is told how many rows of the stream lie behind. `goes_on` says that the block or a part of it will be asked
+    for from there; a night always is, so its state is there before its cell. Gives False if `stopped` said so before
+    the end; the state is kept then, where the disk has room for it. Raises `StorageError` for a shard that cannot be
+    trusted or a disk without room for a cell.
     """
+    night = block.setting.night is not None
     wanted = [leg for leg in legs if not cell_path(folders.cells, block, leg).exists()]
+    if night and not is_held(folders.states, block, legs[-1]):
+        wanted = list(legs)  # the night after begins from the state
     if not wanted:
         return True
     if stopped():
         return False
     corpus = open_corpus(store, scratch)
-    course = take_up(folders.states, block, wanted[0]) or Course.begin(block, store)
+    course = take_up(folders.states, block, wanted[0]) or begin(folders.states, block, store)
     cost = state_bytes(block, store) / STATE_BYTES_A_SECOND
     looked = kept = time.monotonic()
     for leg in wanted:
@@ -73,8 +79,12 @@ def run_block(
                 kept = time.monotonic()
             if stop:
                 return False
-        write_cell(cell_path(folders.cells, block, leg), block, leg, course.tables(corpus, store))
-    if goes_on and _pays(time.monotonic() - kept, cost, asked_for=True):
+        tables = course.tables(corpus, store)
+        if night:
+            keep_state(folders.states, course)
+            tables = [{"metrics": own["metrics"]} for own in tables]  # all that is asked of a night, years of them
+        write_cell(cell_path(folders.cells, block, leg), block, leg, tables)
+    if goes_on and not night and _pays(time.monotonic() - kept, cost, asked_for=True):
         _keep(folders, course)
     return True
 

@@ -32,6 +32,7 @@ from sparseoco.commit import digest_value, read_json
 from sparseoco.config import SearchOptions
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.errors import InputError, SparseocoError
+from sparseoco.locations import Location, location
 from sparseoco.metrics import write_table
 from sparseoco.mixture import Mark, Mixture
 from sparseoco.model import write_model
@@ -86,7 +87,7 @@ def train_mixture(
     mixing: MixtureOptions,
     epochs: int,
     store: Store,
-    model: Path,
+    model: Location,
     progress: Progress,
 ) -> None:
     """Learn the whole grid of `options` in one go and mix it; the model goes to the folder `model`.
@@ -121,7 +122,7 @@ def mix_blocks(
     mixing: MixtureOptions,
     name: str,
     store: Store,
-    model: Path,
+    model: Location,
     scratch: Path,
     report: Callable[[int], None],
 ) -> None:
@@ -267,7 +268,7 @@ def _mix_on_worker(blocks: list[dict[str, Any]], mixing: dict[str, Any], name: s
         MixtureOptions.model_validate(mixing),
         name,
         Store.open(store),
-        Path(model),
+        location(model),
         Path(get_worker().local_directory),
         report,
     )

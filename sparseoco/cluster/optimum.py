@@ -6,11 +6,9 @@ the whole cluster, and the solver's state is kept on disk.
 """
 
 import math
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +23,9 @@ from sparseoco.checkpoints import is_whole, read_checkpoint, write_checkpoint
 from sparseoco.cluster.passes import NEAR, ClusterPasses
 from sparseoco.cluster.waiting import Call, TaskError, reason_of, run_tasks
 from sparseoco.cluster.worker import corpus_of, end_with_worker
-from sparseoco.commit import commit_json, digest_value, read_json
+from sparseoco.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.errors import StorageError
+from sparseoco.locations import Location, location
 from sparseoco.metrics import write_table
 from sparseoco.model import write_model
 from sparseoco.optimum import MAX_PASSES, TOLERANCE, Newton, Problem, Solver
@@ -83,7 +82,7 @@ class OptimumOptions(BaseModel):
         return Problem.of(self.loss, self.alphas, self.penalty, self.l1_ratio, self.box, count)
 
 
-def run_optimum(client: Client, store: Store, out: Path, options: OptimumOptions, progress: Progress) -> None:
+def run_optimum(client: Client, store: Store, out: Location, options: OptimumOptions, progress: Progress) -> None:
     """Find the optimum for every α, into the folder `out`, which belongs to this process.
 
     It gets ``optimum.parquet``, ``passes.parquet``, a model folder for each α (see `model_folder`), and
@@ -97,7 +96,7 @@ def run_optimum(client: Client, store: Store, out: Path, options: OptimumOptions
     done = out / "optimum.json"
     if done.exists() and read_json(done).get("digest") == digest:
         return
-    done.unlink(missing_ok=True)
+    remove_file(done)
     if store.manifest.nonzeros <= NEAR:
         work = out / ".columns"
         columns: Sequence[Found] = _by_tasks(client, problem, store, work / digest, options, progress)
@@ -106,11 +105,11 @@ def run_optimum(client: Client, store: Store, out: Path, options: OptimumOptions
         columns = _by_passes(client, problem, store, work, digest, options, progress)
     _write(columns, problem, store, out, options)
     commit_json(done, description | {"digest": digest})
-    shutil.rmtree(work, ignore_errors=True)
+    remove_folder(work)
 
 
 def _by_tasks(
-    client: Client, problem: Problem, store: Store, folder: Path, options: OptimumOptions, progress: Progress
+    client: Client, problem: Problem, store: Store, folder: Location, options: OptimumOptions, progress: Progress
 ) -> list[Found]:
     """A task a column, each of which leaves a file in `folder`, so that a killed run does again what was under way."""
     files = [folder / f"{i}.npz" for i in range(len(problem.columns))]
@@ -148,10 +147,10 @@ def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
         newton.step()
     (found,) = newton.columns
     sums = np.array([found.at_zero, found.objective, found.dual, found.passes, found.converged], np.float64)
-    write_checkpoint(Path(path), {}, [("sums", sums), ("history", found.history), ("best", found.best)])
+    write_checkpoint(location(path), {}, [("sums", sums), ("history", found.history), ("best", found.best)])
 
 
-def _read_column(path: Path, positive: int, h: Regulariser) -> Found:
+def _read_column(path: Location, positive: int, h: Regulariser) -> Found:
     """What `_solve` left."""
     found = Found(positive, h, trial=np.zeros(0), best=np.zeros(0), done=True)
     with read_checkpoint(path) as (_, read):
@@ -165,7 +164,7 @@ def _by_passes(
     client: Client,
     problem: Problem,
     store: Store,
-    work: Path,
+    work: Location,
     digest: str,
     options: OptimumOptions,
     progress: Progress,
@@ -188,7 +187,7 @@ def _by_passes(
     return solver.columns
 
 
-def model_folder(out: Path, alpha: float) -> Path:
+def model_folder(out: Location, alpha: float) -> Location:
     """Where the model of an α goes."""
     return out / f"alpha-{alpha!r}"
 
@@ -202,7 +201,7 @@ def _share_done(solver: Solver) -> int:
     return round(1000 * max(0.0, sum(shares) / len(shares)))
 
 
-def _write(columns: Sequence[Found], problem: Problem, store: Store, out: Path, options: OptimumOptions) -> None:
+def _write(columns: Sequence[Found], problem: Problem, store: Store, out: Location, options: OptimumOptions) -> None:
     """The tables and the models of columns that are done."""
     names = store.classes or ["value"]
     rows, passes = [], []
@@ -243,7 +242,7 @@ def _write(columns: Sequence[Found], problem: Problem, store: Store, out: Path, 
         write_model(model_folder(out, alpha), np.stack([c.best for c in mine], axis=1), store, description, [])
 
 
-def _read_state(path: Path, digest: str) -> dict[str, NDArray[Any]] | None:
+def _read_state(path: Location, digest: str) -> dict[str, NDArray[Any]] | None:
     """The state of a run that was stopped, if it is of this run and undamaged."""
     with suppress(StorageError), read_checkpoint(path) as (description, read):
         if description["digest"] == digest:

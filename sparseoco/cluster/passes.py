@@ -11,11 +11,9 @@ columns of a group, whatever the size of the corpus.
 
 import hashlib
 import math
-import shutil
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +24,9 @@ from sparseoco.checkpoints import DAMAGE, read_checkpoint, read_header, write_ar
 from sparseoco.cluster.connect import spread_over, worker_shape
 from sparseoco.cluster.waiting import TRIES, TaskError, result_of
 from sparseoco.cluster.worker import corpus_of
-from sparseoco.commit import digest_value, storage_error
+from sparseoco.commit import digest_value, make_folder, on_disk, remove_file, remove_folder, storage_error
 from sparseoco.errors import InputError, StorageError
+from sparseoco.locations import Location, location
 from sparseoco.passes import (
     Floats,
     Partial,
@@ -62,9 +61,9 @@ class PassFiles(NamedTuple):
 
     first: int
     last: int
-    weights: Path
-    total: Path
-    slopes: tuple[Path, ...]
+    weights: Location
+    total: Location
+    slopes: tuple[Location, ...]
 
 
 class ClusterPasses:
@@ -77,13 +76,13 @@ class ClusterPasses:
     if sums of one column do not fit in a worker.
     """
 
-    def __init__(self, client: Client, store: Store, work: Path, span: Span | None = None) -> None:
+    def __init__(self, client: Client, store: Store, work: Location, span: Span | None = None) -> None:
         self.client, self.store, self.work = client, store, work.resolve()
         self.shape = Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
         self.span = (span or Span()).within(store.n_rows)
         self.bounds = leaf_bounds(self.span, self.shape)
         try:
-            self.work.mkdir(parents=True, exist_ok=True)
+            make_folder(self.work)
         except OSError as error:
             raise storage_error(error, self.work) from error
 
@@ -142,14 +141,14 @@ class ClusterPasses:
         """Delete the files of a pass."""
         for files in totals.slopes:
             for path in (files.weights, files.total, *files.slopes):
-                path.unlink(missing_ok=True)
+                remove_file(path)
 
     def columns(self) -> None:
         """See `Passes.columns`: rows are on the workers."""
 
     def clear(self) -> None:
         """Delete the folder of files."""
-        shutil.rmtree(self.work, ignore_errors=True)
+        remove_folder(self.work)
 
     def _run_group(self, weights: Floats, question: Question, first: int) -> PassFiles:
         weights = np.ascontiguousarray(weights, np.float64)
@@ -197,7 +196,7 @@ class ClusterPasses:
             )
         return int(memory * MEMORY_SHARE // each)
 
-    def _sum(self, path: Path, function: Callable[..., Any], *arguments: Any) -> None:
+    def _sum(self, path: Location, function: Callable[..., Any], *arguments: Any) -> None:
         """`function` of every run of leaves, added as a tree; the total is written to `path`.
 
         Where workers died of one task more often than Dask allows, all of it is tried again, up to `TRIES` times.
@@ -210,7 +209,7 @@ class ClusterPasses:
                 if not isinstance(error.__cause__, KilledWorker) or attempt == TRIES:
                     raise
 
-    def _sum_once(self, path: Path, function: Callable[..., Any], *arguments: Any) -> None:
+    def _sum_once(self, path: Location, function: Callable[..., Any], *arguments: Any) -> None:
         # Never the same key twice: Dask counts deaths by key, and for a moment a client still has a key that it let go,
         # so that the same pass, asked again, would be over at once and its files not there.
         name = f"{path.stem}-{uuid.uuid4().hex}"
@@ -241,21 +240,22 @@ class ClusterPasses:
         return result_of(self.client, future, "A pass failed")
 
 
-def read_rows(path: Path, columns: int) -> Floats:
+def read_rows(path: Location, columns: int) -> Floats:
     """An npy file (rows, columns) of float64 of a pass, mapped. Raises `StorageError` if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            dtype, shape = read_header(file, path.name)
-            start = file.tell()
-        size = math.prod(shape)
-        if dtype != np.float64 or size % columns or path.stat().st_size != start + 8 * size:
-            raise ValueError("it is not a whole file of a pass")
-        # Nothing can be mapped of an empty file.
-        return (
-            np.asarray(np.memmap(path, dtype, "r", start, (size // columns, columns)))
-            if size
-            else np.empty((0, columns))
-        )
+        with on_disk(path) as local:  # a copy stays mapped when its name is gone
+            with local.open("rb") as file:
+                dtype, shape = read_header(file, path.name)
+                start = file.tell()
+            size = math.prod(shape)
+            if dtype != np.float64 or size % columns or local.stat().st_size != start + 8 * size:
+                raise ValueError("it is not a whole file of a pass")
+            # Nothing can be mapped of an empty file.
+            return (
+                np.asarray(np.memmap(local, dtype, "r", start, (size // columns, columns)))
+                if size
+                else np.empty((0, columns))
+            )
     except FileNotFoundError as error:
         raise storage_error(error, path) from error
     except DAMAGE as error:
@@ -273,11 +273,11 @@ def _totals(
     last: int,
 ) -> Partial:
     source = corpus_of(Store.open(store))
-    values = read_rows(Path(weights), len(question.positive))
+    values = read_rows(location(weights), len(question.positive))
 
     def leaf(i: int) -> Partial:
         total, s = leaf_totals(source, span, bounds[i], values, question)
-        write_array(Path(slopes[i]), s)
+        write_array(location(slopes[i]), s)
         return total
 
     total: Partial = tree_sum(leaf, first, last)
@@ -290,7 +290,7 @@ def _squares(store: str, span: Span, bounds: list[tuple[int, int]], n_features: 
 
 
 def _conjugates(loss: str, slopes: list[str], scale: Floats) -> list[Floats]:
-    return [leaf_conjugates(loss, read_rows(Path(path), scale.size), scale) for path in slopes]
+    return [leaf_conjugates(loss, read_rows(location(path), scale.size), scale) for path in slopes]
 
 
 def _add(a: Any, b: Any) -> Any:
@@ -299,12 +299,12 @@ def _add(a: Any, b: Any) -> Any:
 
 def _write(total: Partial | Floats, path: str) -> None:
     if isinstance(total, Partial):
-        write_checkpoint(Path(path), {}, total._asdict().items())
+        write_checkpoint(location(path), {}, total._asdict().items())
     else:
-        write_array(Path(path), total)
+        write_array(location(path), total)
 
 
-def _read_partial(path: Path) -> Partial:
+def _read_partial(path: Location) -> Partial:
     with read_checkpoint(path) as (_, read):
         return Partial(*(read(name) for name in Partial._fields))
 

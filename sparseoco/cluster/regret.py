@@ -6,9 +6,7 @@ well, took a hundred times as long. Epoch methods run their epochs over all exam
 (`cluster.epoch_regret`), and have one optimum. What is there is not done again.
 """
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from distributed import Client
@@ -28,10 +26,11 @@ from sparseoco.cluster.regret_tasks import (
     optima_on_worker,
 )
 from sparseoco.cluster.waiting import Call, reason_of, run_tasks
-from sparseoco.commit import commit_json, digest_value, read_json
+from sparseoco.commit import commit_json, digest_value, read_json, remove_folder
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.learners import find_algorithm
+from sparseoco.locations import Location
 from sparseoco.passes import Span
 from sparseoco.regret.comparator import Comparator, comparator_of
 from sparseoco.regret.optima import Solution, find_optima
@@ -51,7 +50,7 @@ def run_regret(
     configurations: Sequence[Configuration],
     options: SearchOptions,
     store: Store,
-    folder: Path,
+    folder: Location,
     marks: int,
     tol: float,
     progress: Progress,
@@ -101,7 +100,7 @@ class _Regret:
         client: Client,
         options: SearchOptions,
         store: Store,
-        folder: Path,
+        folder: Location,
         marks: int,
         tol: float,
         progress: Progress,
@@ -157,7 +156,7 @@ class _Regret:
                 reasons[c.number] = reason_of(error)
             else:
                 commit_json(cell, {"measurement": measurement.model_dump(mode="json"), **found})
-        shutil.rmtree(work, ignore_errors=True)
+        remove_folder(work)
         return reasons
 
     def bounds(self, configurations: Sequence[Configuration], comparators: Mapping[int, Comparator]) -> dict[int, str]:
@@ -169,7 +168,9 @@ class _Regret:
             tasks[c.number] = (bound_on_worker, self.measurement(c), self._bound(c, comparators[c.number]), (optima,))
         return self._run("bounds", tasks)
 
-    def _run(self, step: str, tasks: Mapping[int, tuple[Any, Measurement, Path, tuple[Any, ...]]]) -> dict[int, str]:
+    def _run(
+        self, step: str, tasks: Mapping[int, tuple[Any, Measurement, Location, tuple[Any, ...]]]
+    ) -> dict[int, str]:
         """Run tasks whose cells are not there, and tell how many are done; gives the reasons of those that failed."""
         calls: dict[str, Call] = {}
         numbers: dict[str, list[int]] = {}
@@ -189,7 +190,7 @@ class _Regret:
         failed = run_tasks(self.client, calls, ended)
         return {number: reason_of(error) for key, error in failed.items() for number in numbers[key]}
 
-    def _key(self, cell: Path) -> str:
+    def _key(self, cell: Location) -> str:
         """Of the task that makes a cell: runs that share a scheduler are told apart."""
         return f"regret-{cell.stem}-{digest_value(str(self.folder.resolve()))[:16]}"
 
@@ -199,7 +200,7 @@ class _Regret:
         Those of few rows are a task a comparator, side by side on the workers; the others are found by passes of all
         comparators over the rows of a mark. Which marks are which is decided by the store alone.
         """
-        series: dict[Path, Series] = {}
+        series: dict[Location, Series] = {}
         for one in compared:
             key, own = self._optimum(*one, self.marks[-1]), self._series(*one)
             if key not in series or len(own.cells) > len(series[key].cells):  # who diverges has fewer marks
@@ -228,7 +229,7 @@ class _Regret:
         """The optima of T rounds that are not there, by passes on the cluster; those alike but for λ side by side."""
         span = Span(seed=self.options.seed, epoch=FIRST_EPOCH, shuffle=self.options.shuffle, stop=T)
         passes = ClusterPasses(self.client, self.store, self.folder / "passes", span)
-        groups: dict[tuple[Any, ...], list[tuple[Path, Series]]] = {}
+        groups: dict[tuple[Any, ...], list[tuple[Location, Series]]] = {}
         for own in series:
             path = own.missing(T)
             if path is not None and own.thresholds is not None:
@@ -292,16 +293,16 @@ class _Regret:
     def _tol(self, comparator: Comparator) -> float:
         return self.tol * (EPOCHS_TOL if comparator.epochs else 1.0)
 
-    def _curve(self, c: Configuration) -> Path:
+    def _curve(self, c: Configuration) -> Location:
         return self.folder / f"curve-{self.measurement(c).digest}.json"
 
-    def _optimum(self, c: Configuration, comparator: Comparator, T: int) -> Path:
+    def _optimum(self, c: Configuration, comparator: Comparator, T: int) -> Location:
         """Where the optimum of a comparator goes."""
         measurement = self.measurement(c)
         own: Any = measurement.digest if comparator.own_history else list(comparator)
         stream = [measurement.manifest, measurement.loss, measurement.seed, measurement.shuffle, measurement.sparseoco]
         return self.folder / f"optimum-{digest_value([stream, own, T, self._tol(comparator)])[:32]}.npz"
 
-    def _bound(self, c: Configuration, comparator: Comparator) -> Path:
+    def _bound(self, c: Configuration, comparator: Comparator) -> Location:
         last = self._optimum(c, comparator, self.marks[-1]).stem
         return self.folder / f"bound-{digest_value([self.measurement(c).digest, last])[:32]}.json"

@@ -4,7 +4,6 @@ Each is a pure function of its description and leaves a file.
 """
 
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from sparseoco.cluster.worker import corpus_of
 from sparseoco.commit import commit_json, committed, digest_value
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.learner import Learner
+from sparseoco.locations import Location, location
 from sparseoco.passes import Passes
 from sparseoco.regret.comparator import Comparator
 from sparseoco.regret.curve import Stream, measure
@@ -62,23 +62,23 @@ class Series(NamedTuple):
     cells: list[tuple[int, str]]
     """(T, path of the `Solution`) of each mark."""
     thresholds: str | None
-    """Path of Σ_{t≤T} h_t (marks, features, outputs), where they weigh the penalty."""
+    """Location of Σ_{t≤T} h_t (marks, features, outputs), where they weigh the penalty."""
     tol: float
 
-    def missing(self, T: int) -> Path | None:
+    def missing(self, T: int) -> Location | None:
         """Where the optimum of T rounds goes, if it is one of its marks and not there."""
-        path = next((Path(cell) for mark, cell in self.cells if mark == T), None)
+        path = next((location(cell) for mark, cell in self.cells if mark == T), None)
         return None if path is None or path.exists() else path
 
     def h(self, T: int, shape: tuple[int, int]) -> Floats:
         """Σ_{t≤T} h_t."""
         assert self.thresholds is not None
         place = [mark for mark, _ in self.cells].index(T)
-        return np.array(read_rows(Path(self.thresholds), shape[0] * shape[1])[place].reshape(shape))
+        return np.array(read_rows(location(self.thresholds), shape[0] * shape[1])[place].reshape(shape))
 
 
 def measure_on_worker(description: dict[str, Any], store: str, cell: str) -> None:
-    measurement, path = Measurement.model_validate(description), Path(cell)
+    measurement, path = Measurement.model_validate(description), location(cell)
     if path.exists():
         return
     learner, stream = _begin(measurement, Store.open(store), objective=True)
@@ -130,11 +130,11 @@ def find_optimum(
 
 
 def bound_on_worker(description: dict[str, Any], store: str, cell: str, optima: list[tuple[int, str]]) -> None:
-    measurement, path = Measurement.model_validate(description), Path(cell)
+    measurement, path = Measurement.model_validate(description), location(cell)
     if path.exists():
         return
     learner, stream = _begin(measurement, Store.open(store), objective=False)
-    comparators = {T: Solution.read(Path(name)).weights for T, name in optima}
+    comparators = {T: Solution.read(location(name)).weights for T, name in optima}
     bounds = measure_bounds(learner, stream, sampled_rounds(measurement.marks, measurement.samples), comparators)
     commit_json(path, {"measurement": description, "bounds": list(bounds)})
 

@@ -32,7 +32,6 @@ Either way the state of an epoch is committed before the next begins, in one fil
 (features, slots, columns), the rounds played and the weights they give.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,9 +45,10 @@ from sparseoco.cluster.epoch_states import EpochStates
 from sparseoco.cluster.passes import ClusterPasses, PassFiles, read_rows
 from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import corpus_of, end_with_worker
-from sparseoco.commit import digest_value
+from sparseoco.commit import digest_value, remove_file
 from sparseoco.drivers.epoch import Sampled
 from sparseoco.epochs import Blocks, Problem, Share, State, mean_of, play_share, row_sizes
+from sparseoco.locations import Location, location
 from sparseoco.passes import Floats, Span
 from sparseoco.shards import Store
 
@@ -56,7 +56,7 @@ from sparseoco.shards import Store
 class SampledOnCluster:
     """A block of caos-erm; see `cluster.epochs.Method`. Its files are in `folder`."""
 
-    def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Path) -> None:
+    def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Location) -> None:
         self.problem, self.epoch = problem, 0
         self.diverged = np.zeros(len(problem.configurations), np.int64)
         self._client, self._block, self._store, self._folder = client, block, store, folder.resolve()
@@ -91,9 +91,9 @@ class SampledOnCluster:
             self._states.path(self.epoch - 1),
             *(path for each in files for path in (each.weights, each.total, *each.slopes)),
         ):
-            name.unlink(missing_ok=True)
+            remove_file(name)
 
-    def _rounds(self, files: list[PassFiles], target: Path) -> Future:
+    def _rounds(self, files: list[PassFiles], target: Location) -> Future:
         """The shares of the rounds, their sum as a tree from worker to worker, and the state it leaves."""
         before = self._states.path(self.epoch)
         name = f"{self._block.digest}-{digest_value(str(target))[:16]}"
@@ -145,10 +145,10 @@ class SampledOnCluster:
         return read_rows(self._sizes_path, 1)[:, 0]
 
     @property
-    def _sizes_path(self) -> Path:
+    def _sizes_path(self) -> Location:
         return self._folder / "sizes.npy"
 
-    def _take_up(self, path: Path) -> None:
+    def _take_up(self, path: Location) -> None:
         """Go on from a state."""
         with read_checkpoint(path) as (description, read):
             self._weights = read("weights")
@@ -192,7 +192,7 @@ def _play(
     problem = problem_of(block, opened)
     method, setting, first = problem.sampled(), block.setting, problem.configurations[0]
     if before is not None:
-        with read_checkpoint(Path(before)) as (described, read):
+        with read_checkpoint(location(before)) as (described, read):
             read("state", method.state)
             read("diverged", method.diverged)
             method.rounds = int(described["rounds"])
@@ -207,7 +207,7 @@ def _play(
         span.rows(corpus.n_rows, 0, corpus.n_rows),
         _SlopeFiles(files),
         gradient,
-        Blocks.of(read_rows(Path(sizes), 1)[:, 0], first["batch"]),
+        Blocks.of(read_rows(location(sizes), 1)[:, 0], first["batch"]),
         share,
         setting.seed,
         epoch,
@@ -217,7 +217,7 @@ def _play(
     return State(method.state, method.rounds, method.diverged)
 
 
-def _gradient(total: Path) -> Floats:
+def _gradient(total: Location) -> Floats:
     """(features, columns), out of the total of a pass."""
     with read_checkpoint(total) as (_, read):
         return read("gradient")
@@ -231,10 +231,10 @@ def _finish(description: dict[str, Any], store: str, target: str, total: State, 
     """Commit the state that the parts' sum gives."""
     method = problem_of(Block.model_validate(description), Store.open(store)).sampled()
     method.state, method.rounds, method.diverged = mean_of(total, count)
-    _commit(method, epoch, Path(target))
+    _commit(method, epoch, location(target))
 
 
-def _commit(method: Sampled, epoch: int, target: Path) -> None:
+def _commit(method: Sampled, epoch: int, target: Location) -> None:
     arrays = {"state": method.state, "diverged": method.diverged, "weights": method.weights()}
     write_checkpoint(target, {"epoch": epoch, "rounds": method.rounds}, arrays.items())
 

@@ -4,10 +4,8 @@ Results are kept as cells and found again by what they are, so a search that was
 what is missing, and ends with the tables of one that was never disturbed.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from distributed import Client
@@ -19,8 +17,10 @@ from sparseoco.cluster.packing import Pack, Room, pack, room_for
 from sparseoco.cluster.stages import Stage, epochs_without_improvement, plan_stages, survivors, whole_run
 from sparseoco.cluster.states import held_together, remove_states
 from sparseoco.cluster.tasks import Meter, Progress, run_jobs
+from sparseoco.commit import make_folder, remove_file, remove_folder
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.learners import find_algorithm
+from sparseoco.locations import Location
 from sparseoco.metrics import SEARCH_TABLES
 from sparseoco.shards import Store
 from sparseoco.warm import Origin
@@ -31,7 +31,7 @@ def run_search(
     configurations: Sequence[Configuration],
     options: SearchOptions,
     store: Store,
-    folder: Path,
+    folder: Location,
     progress: Progress,
 ) -> Tables:
     """The tables of a search, rows in order of configuration, fold and epoch; cells and states are kept in `folder`.
@@ -44,8 +44,8 @@ def run_search(
     """
     deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
     search = _Search(configurations, options, store, folder)
-    search.folders.stop.parent.mkdir(parents=True, exist_ok=True)
-    search.folders.stop.unlink(missing_ok=True)
+    make_folder(search.folders.stop.parent)
+    remove_file(search.folders.stop)
     search.cells.refresh()
     room = room_for(client, options, store)
     meter = Meter("search", search.keys([*search.alive, *search.whole]), options.epochs * store.n_rows, progress)
@@ -70,8 +70,8 @@ def run_search(
     one_by_one = room._replace(tasks=1)
     done = finish(whole_run(options, store.n_rows), search.whole, run_epoch_jobs, one_by_one) and done
     if done:
-        shutil.rmtree(search.folders.states, ignore_errors=True)
-    search.folders.stop.unlink(missing_ok=True)
+        remove_folder(search.folders.states)
+    remove_file(search.folders.stop)
     return search.tables(configurations)
 
 
@@ -106,7 +106,7 @@ class _Search:
     """
 
     def __init__(
-        self, configurations: Sequence[Configuration], options: SearchOptions, store: Store, folder: Path
+        self, configurations: Sequence[Configuration], options: SearchOptions, store: Store, folder: Location
     ) -> None:
         self._options, self._n_rows = options, store.n_rows
         self._configurations = {identity(c.algorithm, c.parameters): c for c in configurations}

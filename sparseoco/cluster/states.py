@@ -8,23 +8,23 @@ stream is played again from an earlier place, and the results are the same.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sparseoco.cluster.block import Block, Key, Place, Setting
 from sparseoco.cluster.course import Course
-from sparseoco.commit import commit_json, read_json
+from sparseoco.commit import commit_json, read_json, remove_file
 from sparseoco.errors import StorageError
 from sparseoco.learner import Learner, Progress
+from sparseoco.locations import Location
 
 
-def keep_state(folder: Path, course: Course) -> None:
+def keep_state(folder: Location, course: Course) -> None:
     """Commit the state of a block and remove its earlier one; nothing is done where a later one is there."""
     block = course.block
     stem = f"{block.setting.digest}-{block.digest}"
-    name = f"{stem}-{course.place.epoch}-{course.place.position}.learner"
+    name = _learner_name(stem, course.place)
     with suppress(StorageError):
         if Place(*read_json(folder / f"{stem}.json")["place"]) >= course.place:
             return
@@ -44,10 +44,10 @@ def keep_state(folder: Path, course: Course) -> None:
     )
     for old in folder.glob(f"{stem}-*.learner"):
         if old.name != name:
-            old.unlink(missing_ok=True)
+            remove_file(old)
 
 
-def take_up(folder: Path, block: Block, place: Place) -> Course | None:
+def take_up(folder: Location, block: Block, place: Place) -> Course | None:
     """A block where the furthest state that holds all of it left it, but not beyond `place`; None if there is none."""
     wanted = set(block.identities)
     fitting = [
@@ -68,7 +68,13 @@ def take_up(folder: Path, block: Block, place: Place) -> Course | None:
     return None
 
 
-def held_together(folder: Path, settings: Sequence[Setting]) -> dict[Key, str]:
+def is_held(folder: Location, block: Block, place: Place) -> bool:
+    """Whether a state of this very block is at a place, or was a moment ago."""
+    stem = f"{block.setting.digest}-{block.digest}"
+    return (folder / f"{stem}.json").exists() and (folder / _learner_name(stem, place)).exists()
+
+
+def held_together(folder: Location, settings: Sequence[Setting]) -> dict[Key, str]:
     """By (fold, configuration), the block whose state is the furthest that holds it."""
     furthest: dict[Key, tuple[Place, str]] = {}
     for at, _, block in _states(folder, settings):
@@ -78,16 +84,16 @@ def held_together(folder: Path, settings: Sequence[Setting]) -> dict[Key, str]:
     return {key: digest for key, (_, digest) in furthest.items()}
 
 
-def remove_states(folder: Path, settings: Sequence[Setting], alive: set[str]) -> None:
+def remove_states(folder: Location, settings: Sequence[Setting], alive: set[str]) -> None:
     """Remove the states that are the furthest of none of the configurations named."""
     needed = {digest for (_, name), digest in held_together(folder, settings).items() if name in alive}
     for _, state, block in _states(folder, settings):
         if block.digest not in needed:
-            (folder / f"{block.setting.digest}-{block.digest}.json").unlink(missing_ok=True)
-            (folder / state["learner"]).unlink(missing_ok=True)
+            remove_file(folder / f"{block.setting.digest}-{block.digest}.json")
+            remove_file(folder / state["learner"])
 
 
-def _states(folder: Path, settings: Sequence[Setting]) -> Iterator[tuple[Place, dict[str, Any], Block]]:
+def _states(folder: Location, settings: Sequence[Setting]) -> Iterator[tuple[Place, dict[str, Any], Block]]:
     for setting in settings:
         for path in sorted(folder.glob(f"{setting.digest}-*.json")):
             try:
@@ -95,3 +101,7 @@ def _states(folder: Path, settings: Sequence[Setting]) -> Iterator[tuple[Place, 
                 yield Place(*state["place"]), state, Block.model_validate(state["block"])
             except (StorageError, KeyError, TypeError, ValueError):
                 continue  # removed a moment ago, or damaged: the stream is played again
+
+
+def _learner_name(stem: str, place: Place) -> str:
+    return f"{stem}-{place.epoch}-{place.position}.learner"

@@ -13,11 +13,13 @@ from distributed import Client, Future, KilledWorker, get_worker
 
 from sparseoco.cluster.block import Block, Key, Place, cell_path
 from sparseoco.cluster.legs import Folders, run_block
+from sparseoco.cluster.nights import night_store
 from sparseoco.cluster.packing import Job, halved
 from sparseoco.cluster.waiting import WATCH_SECONDS, Workers, reason_of
 from sparseoco.cluster.worker import end_with_worker
-from sparseoco.commit import digest_value
+from sparseoco.commit import commit_bytes, digest_value
 from sparseoco.errors import SparseocoError
+from sparseoco.locations import location
 from sparseoco.shards import Store
 
 Progress = Callable[[str, int, int], None]
@@ -84,7 +86,7 @@ def run_jobs(
             except Empty:
                 if left <= WATCH_SECONDS:
                     stopped = True
-                    folders.stop.touch()
+                    commit_bytes(folders.stop, b"")
                 workers.look()
                 continue
             error = future.exception() if future.status == "error" else None
@@ -115,11 +117,12 @@ def _run_on_worker(
     description: dict[str, Any], places: list[list[int]], store: str, paths: list[str], goes_on: bool
 ) -> None:
     block = Block.model_validate(description)
-    folders = Folders(*map(Path, paths))
+    folders = Folders(*map(location, paths))
+    night = block.setting.night
     run_block(
         block,
         [Place(*place) for place in places],
-        Store.open(store),
+        Store.open(store) if night is None else night_store(location(store), night.version),
         folders,
         Path(get_worker().local_directory),
         reporter(block),

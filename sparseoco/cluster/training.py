@@ -1,6 +1,5 @@
 """Training on the cluster: one configuration on all the data, as one Dask task, or by epochs, that leaves a model."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ from sparseoco.cluster.packing import configurations_at_once, room_for
 from sparseoco.cluster.search import setting_of
 from sparseoco.cluster.tasks import Meter, Progress, reporter, told_rows
 from sparseoco.cluster.waiting import result_of
-from sparseoco.commit import digest_value, read_json
+from sparseoco.commit import digest_value, read_json, remove_folder
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import SparseocoError
 from sparseoco.learners import find_algorithm
+from sparseoco.locations import Location
 from sparseoco.model import write_model
 from sparseoco.shards import Store
 from sparseoco.warm import go_on
@@ -29,7 +29,7 @@ def train_model(
     options: SearchOptions,
     epochs: int,
     store: Store,
-    model: Path,
+    model: Location,
     progress: Progress,
 ) -> None:
     """Learn one configuration on all the data, on the cluster; its model goes to the folder `model`.
@@ -90,7 +90,9 @@ def train_block(block: Block, store: Store, model: Path, scratch: Path, report: 
     write_model(model, course.learner.weights_of(0), store, _described(block) | begun, curve, course.learner)
 
 
-def train_epoch_block(client: Client, block: Block, store: Store, model: Path, work: Path, report: Report) -> None:
+def train_epoch_block(
+    client: Client, block: Block, store: Store, model: Location, work: Location, report: Report
+) -> None:
     """As `train_block`, for an epoch method: its epochs are spread over the cluster (`cluster.epochs`).
 
     The folder `work` is this block's alone, and removed in the end. Raises as `run_epoch_block`, and `SparseocoError`
@@ -106,17 +108,17 @@ def train_epoch_block(client: Client, block: Block, store: Store, model: Path, w
         for epoch in range(1, block.setting.epochs + 1)
     ]
     if ends[-1]["status"] != "ok":
-        shutil.rmtree(work, ignore_errors=True)  # it would diverge again
+        remove_folder(work)  # it would diverge again
         raise SparseocoError(
             f"{block.algorithm} {ends[-1]['reason']} with {block.configurations[0]}: choose a smaller R."
         )
     columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
     curve = [{name: end[name] for name in columns} for end in ends]
     write_model(model, begin(client, block, store, folder).weights(), store, _described(block), curve)
-    shutil.rmtree(work, ignore_errors=True)
+    remove_folder(work)
 
 
-def _is_there(model: Path, block: Block) -> bool:
+def _is_there(model: Location, block: Block) -> bool:
     """Whether the folder `model` has what this block would leave there."""
     if not (model / "model.json").exists():
         return False

@@ -12,12 +12,10 @@ Tasks are pure and their files are written whole, so a run that was killed goes 
 same bytes.
 """
 
-import shutil
 import threading
 import uuid
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,8 +26,9 @@ from scipy.sparse import csr_matrix
 from sparseoco import __version__
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.cluster.waiting import result_of
-from sparseoco.commit import commit_json, read_json, storage_error
+from sparseoco.commit import commit_json, make_folder, read_json, remove_file, remove_folder, storage_error
 from sparseoco.drivers.coordinate import PLACE
+from sparseoco.locations import Location, location
 from sparseoco.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
@@ -47,7 +46,7 @@ LABELS = "labels.npz"
 _lock = threading.Lock()  # blocks that run side by side make one
 
 
-def transpose(client: Client, store: Store, folder: Path) -> Store:
+def transpose(client: Client, store: Store, folder: Location) -> Store:
     """The store by columns, under `folder` in a folder named by the manifest's digest; made if it is not there.
 
     Raises `StorageError` for a shard that cannot be trusted or a full disk, `SparseocoError` if a task cannot be run.
@@ -58,10 +57,10 @@ def transpose(client: Client, store: Store, folder: Path) -> Store:
     return Store(own, manifest)
 
 
-def _make(client: Client, store: Store, own: Path) -> Manifest:
+def _make(client: Client, store: Store, own: Location) -> Manifest:
     pieces = own / "pieces"
     try:
-        pieces.mkdir(parents=True, exist_ok=True)
+        make_folder(pieces)
     except OSError as error:
         raise storage_error(error, pieces) from error
     edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
@@ -72,9 +71,9 @@ def _make(client: Client, store: Store, own: Path) -> Manifest:
     found = _run(client, [(_merge_range, source, edges, r, str(own), str(pieces)) for r in ranges], own.name)
     manifest = _manifest(store, [ShardEntry.model_validate(entry) for entry in found])
     commit_manifest(own, manifest)
-    shutil.rmtree(pieces, ignore_errors=True)
+    remove_folder(pieces)
     for left in own.glob(".*.tmp"):  # by tasks that were killed
-        left.unlink(missing_ok=True)
+        remove_file(left)
     return manifest
 
 
@@ -101,7 +100,7 @@ def range_edges(frequencies: NDArray[np.int64], nonzeros: int) -> list[int]:
     return edges
 
 
-def cut_shard(store: Store, shard: int, edges: Sequence[int], pieces: Path) -> Path:
+def cut_shard(store: Store, shard: int, edges: Sequence[int], pieces: Location) -> Location:
     """Phase one: the entries of a shard of rows by feature, a part a range, in a file of `pieces`.
 
     Parts have the features that occur (``features``, ``sizes``) and their entries (``rows``, numbers in the whole
@@ -130,7 +129,7 @@ def cut_shard(store: Store, shard: int, edges: Sequence[int], pieces: Path) -> P
     return path
 
 
-def merge_range(store: Store, edges: Sequence[int], r: int, folder: Path, pieces: Path) -> ShardEntry:
+def merge_range(store: Store, edges: Sequence[int], r: int, folder: Location, pieces: Location) -> ShardEntry:
     """Phase two: the shard of a range of features, of its parts of all pieces in the order of the shards."""
     known = pieces / f"range-{r}.json"
     if known.exists():
@@ -154,7 +153,7 @@ def merge_range(store: Store, edges: Sequence[int], r: int, folder: Path, pieces
     return entry
 
 
-def merge_labels(store: Store, folder: Path, pieces: Path) -> Path:
+def merge_labels(store: Store, folder: Location, pieces: Location) -> Location:
     """The labels of all documents in one file."""
     path = folder / LABELS
     if not path.exists():
@@ -169,18 +168,18 @@ def merge_labels(store: Store, folder: Path, pieces: Path) -> Path:
 
 
 def _cut_shard(store: str, shard: int, edges: list[int], pieces: str) -> None:
-    cut_shard(Store.open(store), shard, edges, Path(pieces))
+    cut_shard(Store.open(store), shard, edges, location(pieces))
 
 
 def _merge_range(store: str, edges: list[int], r: int, folder: str, pieces: str) -> dict[str, Any]:
-    return merge_range(Store.open(store), edges, r, Path(folder), Path(pieces)).model_dump(mode="json")
+    return merge_range(Store.open(store), edges, r, location(folder), location(pieces)).model_dump(mode="json")
 
 
 def _merge_labels(store: str, folder: str, pieces: str) -> None:
-    merge_labels(Store.open(store), Path(folder), Path(pieces))
+    merge_labels(Store.open(store), location(folder), location(pieces))
 
 
-def _piece(pieces: Path, shard: int) -> Path:
+def _piece(pieces: Location, shard: int) -> Location:
     return pieces / f"shard-{shard}.npz"
 
 

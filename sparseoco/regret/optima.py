@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.locations import Location
 from sparseoco.optimum import Optimum, Problem, minimise
 from sparseoco.passes import Csr, Floats, LocalPasses, Passes
 from sparseoco.regret.comparator import Comparator
@@ -25,7 +25,7 @@ class Solution(NamedTuple):
     objective: float
     gap: float
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Location) -> None:
         """Commit it; of the weights what is not zero."""
         places = np.flatnonzero(self.weights)
         arrays = {
@@ -37,7 +37,7 @@ class Solution(NamedTuple):
         write_checkpoint(path, {}, arrays.items())
 
     @classmethod
-    def read(cls, path: Path) -> "Solution":
+    def read(cls, path: Location) -> "Solution":
         """What `write` left. Raises `StorageError` for a file that is not it."""
         with read_checkpoint(path) as (_, read):
             weights = np.zeros(read("shape"))

@@ -4,7 +4,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 
 from sparseoco.commit import committed
 from sparseoco.learners import ALGORITHMS
+from sparseoco.locations import Location
 from sparseoco.report.results import Results
 from sparseoco.report.wording import parameters
 from sparseoco.selection import COMPLETE, Candidate, candidates
@@ -108,7 +108,7 @@ def pareto_front(table: Iterable[Standing]) -> list[Standing]:
     return front
 
 
-def write_leaderboard(path: Path, table: Sequence[Standing]) -> None:
+def write_leaderboard(path: Location, table: Sequence[Standing]) -> None:
     """Write the standings as Parquet, `parameters` as canonical JSON."""
     rows = [s._asdict() | {"parameters": json.dumps(s.parameters, sort_keys=True)} for s in table]
     integers = {"rank", "configuration", "folds", "epochs", "epoch"}

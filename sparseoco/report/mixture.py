@@ -2,14 +2,14 @@
 
 import json
 from html import escape
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
-import pyarrow.parquet as pq
 
 from sparseoco.commit import commit_bytes, read_json, storage_error
 from sparseoco.errors import InputError
+from sparseoco.locations import Location
+from sparseoco.metrics import read_table
 from sparseoco.report.figures import NEUTRAL, Style, axes, decades, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import amount, integer, parameters, percent
@@ -41,7 +41,7 @@ class Column(NamedTuple):
         return max(float(mark["weight"]) for mark in self.marks)
 
 
-def write_mixture_page(model: Path) -> Path:
+def write_mixture_page(model: Location) -> Location:
     """Write MODEL/mixture.html; returns its path. Reads only MODEL's files.
 
     Raises `InputError` where the model is no mixture, `StorageError` where a file cannot be read or written.
@@ -50,9 +50,9 @@ def write_mixture_page(model: Path) -> Path:
     if "mixture" not in described:
         raise InputError(f"{model} is not a mixture: it was not learned by --algorithm auto.")
     try:
-        marks = pq.read_table(model / "regret.parquet").to_pylist()
-        rows = pq.read_table(model / "columns.parquet").to_pylist()
-        timings = pq.read_table(model / "timings.parquet").to_pylist()
+        marks = read_table(model / "regret.parquet").to_pylist()
+        rows = read_table(model / "columns.parquet").to_pylist()
+        timings = read_table(model / "timings.parquet").to_pylist()
     except OSError as error:
         raise storage_error(error, model) from error
     page = model / "mixture.html"

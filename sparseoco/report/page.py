@@ -1,10 +1,10 @@
 """The page: standings, figures and words → one HTML file that needs nothing else."""
 
 import json
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from sparseoco.commit import commit_bytes
+from sparseoco.locations import Location, location
 from sparseoco.report.features import MAX_CLASSES, strongest
 from sparseoco.report.figures import curves_figure, kept_figure, sparsity_figure, styles
 from sparseoco.report.html import environment, plot, plotly_script
@@ -39,13 +39,13 @@ class Confusion(NamedTuple):
     rows: int
 
 
-def write_report(run: Path) -> Path:
+def write_report(run: Location) -> Location:
     """Write RUN/report/leaderboard.parquet and RUN/report/report.html; returns the page's path.
 
     Reads only RUN's files; the same files give the same bytes. Raises `InputError` when RUN holds no results and
     `StorageError` when a file cannot be read or written.
     """
-    run = Path(run)
+    run = location(run)
     results = read_results(run)
     table = standings(results)
     write_leaderboard(run / "report" / "leaderboard.parquet", table)

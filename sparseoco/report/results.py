@@ -1,16 +1,15 @@
 """What a RUN folder holds, read and checked once for everything that reports on it."""
 
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sparseoco.commit import digest_file, read_json
 from sparseoco.errors import InputError, StorageError
-from sparseoco.metrics import CURVES, KEPT, METRICS, TIMINGS
+from sparseoco.locations import Location
+from sparseoco.metrics import CURVES, KEPT, METRICS, TIMINGS, read_table
 from sparseoco.regret.tables import REGRET, SLOPES
 
 WEIGHTS: Final = pa.schema(
@@ -116,7 +115,7 @@ class Results(NamedTuple):
         return (pc.max(self.metrics["held_out_rows"]).as_py() or 0) > 0
 
 
-def read_results(run: Path) -> Results:
+def read_results(run: Location) -> Results:
     """Read RUN.
 
     Raises `InputError` for a folder that is not a run, `StorageError` for a file that cannot be read or trusted.
@@ -146,13 +145,13 @@ def read_results(run: Path) -> Results:
     )
 
 
-def _optional(path: Path, schema: pa.Schema) -> pa.Table:
+def _optional(path: Location, schema: pa.Schema) -> pa.Table:
     return _table(path, schema) if path.is_file() else schema.empty_table()
 
 
-def _table(path: Path, schema: pa.Schema) -> pa.Table:
+def _table(path: Location, schema: pa.Schema) -> pa.Table:
     try:
-        table = pq.read_table(path)
+        table = read_table(path)
         return table.select(schema.names).cast(schema)
     except KeyError as error:
         raise StorageError(f"{path} is not what this version writes: {error.args[0]}") from error
@@ -160,14 +159,14 @@ def _table(path: Path, schema: pa.Schema) -> pa.Table:
         raise StorageError(f"{path} cannot be read as the table it should be; run the search again.") from error
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Location) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
         raise StorageError(f"{path} is damaged: it is not a JSON object.")
     return value
 
 
-def _record(path: Path, kind: type[_R]) -> _R:
+def _record(path: Location, kind: type[_R]) -> _R:
     try:
         return kind.model_validate(_json(path))
     except ValidationError as error:

@@ -1,9 +1,9 @@
 """The report in a few lines of Markdown and a table, for places that show no HTML page."""
 
 import re
-from pathlib import Path
 from typing import Any
 
+from sparseoco.locations import Location
 from sparseoco.report.features import strongest
 from sparseoco.report.leaderboard import best_of_each, standings
 from sparseoco.report.results import read_results
@@ -11,7 +11,7 @@ from sparseoco.report.story import tell
 from sparseoco.report.wording import duration, integer, percent_with_error
 
 
-def leaderboard_table(run: Path, *, limit: int = 100) -> list[dict[str, Any]]:
+def leaderboard_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]:
     """The first `limit` standings as rows of text, ready for a Prefect table artifact."""
     return [
         {
@@ -28,7 +28,7 @@ def leaderboard_table(run: Path, *, limit: int = 100) -> list[dict[str, Any]]:
     ]
 
 
-def summary_markdown(run: Path) -> str:
+def summary_markdown(run: Location) -> str:
     """Headline, the best of each algorithm and the strongest features of each class."""
     results = read_results(run)
     table = standings(results)
