@@ -1,0 +1,59 @@
+"""Commands that are stopped by a signal, as processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+COMMAND = (sys.executable, "-m", "sparseoco")
+
+
+class End(NamedTuple):
+    """How a stopped command ended; `alive` are children of it that did not end."""
+
+    code: int
+    seconds: float
+    said: str
+    alive: list[psutil.Process]
+
+
+def stop(arguments: list[str], number: signal.Signals, wait: Callable[[], bool], *, group: bool = False) -> End | None:
+    """Run a command and stop it once `wait` says so; None if it came to its end before.
+
+    A `group` is stopped as a terminal does at Ctrl-C: all of its processes get the signal.
+    """
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not wait():
+            if process.poll() is not None:
+                return None
+            time.sleep(0.005)
+        children = psutil.Process(process.pid).children(recursive=True)
+        (os.killpg if group else os.kill)(process.pid, number)
+        started = time.monotonic()
+        _, said = process.communicate(timeout=60)
+        seconds = time.monotonic() - started
+    _, alive = psutil.wait_procs(children, timeout=5)
+    return End(process.returncode, seconds, said, alive)
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    """Whether so many seconds have gone by."""
+    at = time.monotonic() + seconds
+    return lambda: time.monotonic() > at
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """What a run leaves, timings and locks apart."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in (".lock", "timings.parquet")
+    }
