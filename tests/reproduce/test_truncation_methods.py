@@ -11,7 +11,7 @@ from sparseoco.reproduce.truncation import reproduce_stda
 from sparseoco.reproduce.truncation.documents import SOURCES, files_of, make
 from sparseoco.reproduce.truncation.methods import published_protocol
 from sparseoco.reproduce.truncation.published import NOT_PRINTED, SGFT_SHEETS, STDA_SHEETS
-from sparseoco.reproduce.truncation.validation import Trial, cells_of, held_out
+from sparseoco.reproduce.truncation.validation import Trial, cells_of, held_out, learn
 from sparseoco.steps import search
 from tests.commands import call
 from tests.reproduce.small import write_reviews
@@ -69,6 +69,10 @@ def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fo
     found = {(row["fold"], row["configuration"]): row for row in rows}
     assert len(found) == 10 * 12
     trial = Trial("books", documents, method)
+    learner = learn(trial, method.configurations, (4,))
+    own = documents.rows[trial.rows_of(4)]
+    losses, _ = learner.evaluate(own.indptr, own.indices, own.data, documents.labels[trial.rows_of(4)])
+    assert [found[4, k]["held_out_loss"] for k in range(12)] == (losses / own.shape[0]).tolist()
     for held, cell in zip(held_out(10), cells_of(trial), strict=True):
         if len(held) == 1:
             part = cell.run()
@@ -86,6 +90,7 @@ def test_methods_of_a_file_stand_in_tables_and_figures_without_printed_numbers(d
     assert "Added: methods that the paper does not have" in page
     assert "Mine, with &lt;b&gt;" in page
     assert "with <b>" not in page
+    assert "added here: Mine, with &lt;b&gt;; Elastic FOBOS" in page
     results = pq.read_table(out / "results.parquet").to_pylist()
     added = [row for row in results if row["method"] == "Elastic FOBOS"]
     assert {(row["table"], row["paper_error"], row["error_there"]) for row in added} == {("", None, None)}

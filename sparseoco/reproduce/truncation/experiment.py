@@ -116,7 +116,6 @@ def _run(
         read = [found for found in (*files.values(), methods) if found is not None]
         inputs: dict[str, Any] = {
             "sparseoco": __version__,
-            "passes": protocol.search["epochs"],
             **protocol.model_dump(),
             "added": [name for name in protocol.methods if name not in own.methods],
             "files": {found.name: digest_file(found) for found in read},

@@ -65,7 +65,6 @@ def render(name: str, sheets: Sequence[Sheet], records: Records, inputs: dict[st
         "sections": sections,
         "samples": SAMPLES if name == "stda" else {},
         "plots": [p for s in sections for p in (s.path, s.frequencies) if p is not None],
-        "folds": inputs["search"]["folds"],
         "strengths": _strengths(records, inputs),
         "plotly": plotly_script(),
     }
@@ -176,7 +175,7 @@ def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:
         for row in records["sets"]
     }
     return {
-        "passes": integer(inputs["passes"]),
+        "passes": integer(inputs["search"]["epochs"]),
         **({"methods added": ", ".join(inputs["added"])} if inputs["added"] else {}),
         "trainings": f"{integer(trainings)}, of {integer(runs)} configurations",
         "processor's time they took": duration(total),
