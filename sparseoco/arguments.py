@@ -36,6 +36,10 @@ class Encoding(StrEnum):
     ERROR, REPLACE, SKIP = "error", "replace", "skip"
 
 
+class VocabularyPolicy(StrEnum):
+    FROZEN, EXTEND = "frozen", "extend"
+
+
 class Select(StrEnum):
     ERROR, ONE_STANDARD_ERROR = "error", "one-standard-error"
 

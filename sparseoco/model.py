@@ -40,6 +40,8 @@ WEIGHTS = pa.schema(
     ]
 )
 STATE = "learner.npz"
+PROMOTED = "promoted.json"
+"""What names the model that counts in the folder of nightly runs."""
 CURVE = pa.schema(
     [
         ("epoch", pa.int32()),
@@ -122,14 +124,29 @@ def write_model(
     )
 
 
+def promoted_in(folder: Location) -> Location:
+    """The folder of the model that nightly runs in a folder have promoted; the folder itself where there are none.
+
+    Raises `StorageError` if what names it is damaged.
+    """
+    path = folder / PROMOTED
+    if (folder / "model.json").exists() or not path.exists():
+        return folder
+    try:
+        return folder / str(read_json(path)["model"])
+    except (KeyError, TypeError) as error:
+        raise StorageError(f"{path} is damaged: it names no model. Run the nightly run again.") from error
+
+
 class Model:
     """A model opened for prediction."""
 
     def __init__(self, folder: Location) -> None:
-        """Open a folder written by `train` or a run.
+        """Open a folder written by `train` or a run; of a nightly run's folder, the model that it has promoted.
 
         Raises `InputError` if it is no model, `StorageError` if its files do not belong together.
         """
+        folder = promoted_in(folder)
         if not (folder / "model.json").exists():
             raise InputError(f"{folder} is not a model: it has no model.json.")
         self.folder = folder

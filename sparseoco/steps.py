@@ -23,7 +23,7 @@ from sparseoco.commit import commit_json, owned, read_json
 from sparseoco.config import MODELS, Configuration, RunFile, SearchOptions
 from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
-from sparseoco.ingest import ingest
+from sparseoco.ingest import Policy, ingest
 from sparseoco.learners import find_algorithm
 from sparseoco.locations import Location, beside, location, relative, workplace
 from sparseoco.manifest import Manifest
@@ -54,11 +54,15 @@ def ingest_texts(
     cluster: ClusterOptions,
     *,
     shard_bytes: int,
+    vocabulary: Policy = "frozen",
     progress: Progress = silent,
 ) -> Manifest:
-    """Raw text to a store of shards at `out`; what is there already is kept, new inputs add shards."""
+    """Raw text to a store of shards at `out`; what is there already is kept, new inputs add shards, and terms to the
+    vocabulary where that is to be extended."""
     with owned(out), connect(cluster, workplace(out) / ".scratch") as client:
-        return ingest(inputs, out, options, client=client, shard_bytes=shard_bytes, progress=progress)
+        return ingest(
+            inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary, progress=progress
+        )
 
 
 def search(
@@ -77,7 +81,7 @@ def search(
     """
     folder = out / "search"
     store = Store.open(store_folder)
-    _check_labels(store)
+    check_labels(store)
     options = _from_models(options, store, out / "model")
     configurations = options.configurations()
     with owned(out), connect(cluster, workplace(out) / ".scratch") as client:
@@ -124,7 +128,7 @@ def train(
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
     store = Store.open(store_folder)
-    _check_labels(store)
+    check_labels(store)
     options = _from_models(options, store, model)
     with (
         owned(model),
@@ -152,7 +156,7 @@ def train_auto(
     `SparseocoError` if every column diverges.
     """
     store = Store.open(store_folder)
-    _check_labels(store)
+    check_labels(store)
     for name in options.algorithms:
         if not find_algorithm(name).online:
             raise InputError(f"{name} goes through the same rows again and again: a mixture is made in one pass.")
@@ -191,7 +195,7 @@ def optimum(
     """
     store = Store.open(store_folder)
     if store.manifest.labels.kind == "classes" or store.n_rows == 0:
-        _check_labels(store)
+        check_labels(store)
     options.problem(store.classes)
     with owned(out), connect(cluster, workplace(out) / ".scratch") as client:
         run_optimum(client, store, out, options, progress)
@@ -251,6 +255,7 @@ def run_ingest(run: RunFile, progress: Progress = silent) -> Location:
         run.ingest.text,
         run.cluster,
         shard_bytes=run.ingest.shard_bytes,
+        vocabulary=run.ingest.vocabulary,
         progress=progress,
     )
     return run.store
@@ -326,7 +331,8 @@ def _features(
     return features_kept(client, store, origin, folder / ".features", progress)
 
 
-def _check_labels(store: Store) -> None:
+def check_labels(store: Store) -> None:
+    """Raises `InputError` for a store without classes to tell apart."""
     if store.n_rows == 0:
         raise InputError(f"{store.folder} holds no documents: there is nothing to learn from.")
     if store.manifest.labels.kind != "classes":

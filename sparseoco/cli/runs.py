@@ -20,6 +20,7 @@ from sparseoco.arguments import (
     Scheduler,
     Select,
     Threads,
+    VocabularyPolicy,
     WarmStart,
     Where,
     Workers,
@@ -104,6 +105,9 @@ def ingest(
         int, typer.Option(metavar="N", help="Set aside up to this many bad rows, and count them.")
     ] = 0,
     shard_bytes: Annotated[int, typer.Option(metavar="N", help="Bytes of raw text a shard.")] = SHARD_BYTES,
+    vocabulary: Annotated[
+        VocabularyPolicy, typer.Option(help="Terms that files added later bring: dropped, or added after the last id.")
+    ] = VocabularyPolicy.FROZEN,
     scheduler: Scheduler = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -135,7 +139,9 @@ def ingest(
     )
     cluster = cluster_options(scheduler, workers, threads, memory)
     with progress_bars() as progress:
-        manifest = steps.ingest_texts(inputs, out, options, cluster, shard_bytes=shard_bytes, progress=progress)
+        manifest = steps.ingest_texts(
+            inputs, out, options, cluster, shard_bytes=shard_bytes, vocabulary=vocabulary.value, progress=progress
+        )
     print(
         f"{out}: {manifest.rows:,} documents, {manifest.features.count:,} features, {manifest.nonzeros:,} nonzeros, "
         f"{len(manifest.shards):,} shards"

@@ -87,7 +87,7 @@ def train_block(block: Block, store: Store, model: Path, scratch: Path, report: 
         raise SparseocoError(
             f"{block.algorithm} diverged at row {diverged:,} with {block.configurations[0]}: choose a smaller step."
         )
-    write_model(model, course.learner.weights_of(0), store, _described(block) | begun, curve, course.learner)
+    write_model(model, course.learner.weights_of(0), store, describe_block(block) | begun, curve, course.learner)
 
 
 def train_epoch_block(
@@ -114,7 +114,7 @@ def train_epoch_block(
         )
     columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
     curve = [{name: end[name] for name in columns} for end in ends]
-    write_model(model, begin(client, block, store, folder).weights(), store, _described(block), curve)
+    write_model(model, begin(client, block, store, folder).weights(), store, describe_block(block), curve)
     remove_folder(work)
 
 
@@ -126,7 +126,7 @@ def _is_there(model: Location, block: Block) -> bool:
     return (there.get("block"), there.get("epochs")) == (block.digest, block.setting.epochs)
 
 
-def _described(block: Block) -> dict[str, Any]:
+def describe_block(block: Block) -> dict[str, Any]:
     """What a model says of the block of one configuration that it was learned by."""
     (parameters,) = block.configurations
     settings = block.setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
