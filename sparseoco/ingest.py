@@ -6,13 +6,13 @@ made of what they depend on; a run that was killed finds those that are there. N
 """
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from sparseoco import __version__
 from sparseoco.errors import InputError
+from sparseoco.locations import Location
 from sparseoco.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
@@ -23,7 +23,6 @@ from sparseoco.manifest import (
     latest_manifest,
 )
 from sparseoco.shards import Store, write_quarantine
-from sparseoco.text.arrays import staging_folder
 from sparseoco.text.build import (
     EncodedShard,
     Features,
@@ -40,6 +39,7 @@ from sparseoco.text.labels import settle_labels
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.pieces import PieceInfo
 from sparseoco.text.splits import Cutter, forget_handed
+from sparseoco.text.staging import clear_staging, staging_folder
 from sparseoco.text.tasks import open_tasks
 
 Progress = Callable[[str, int, int], None]
@@ -53,7 +53,7 @@ def _silent(step: str, done: int, total: int) -> None:
 
 def ingest(
     inputs: list[str],
-    out: Path,
+    out: Location,
     options: TextOptions,
     *,
     client: object | None = None,
@@ -79,14 +79,15 @@ def ingest(
         raise InputError(
             f"{out} was ingested with other options ({', '.join(changed)}): ingest into a new folder, or repeat them."
         )
-    sources = _new_sources(find_sources(inputs, options), options, previous)
-    staging = staging_folder(out)
+    found = find_sources(inputs, options, may_be_empty=previous is not None)
+    sources = new_sources(found, options, previous)
     if previous is not None and not sources:
         # A run killed right after its commit leaves it.
-        shutil.rmtree(staging.parent, ignore_errors=True)
+        clear_staging(out)
         return previous
     store = Store(out, previous) if previous is not None else None
     with open_tasks(client) as tasks:
+        staging = staging_folder(out, here=tasks.on_machine)
         plan = Plan(out, staging, options, shard_bytes, progress or _silent, tasks)
         try:
             counted, states = count_sources(plan, sources)
@@ -134,14 +135,14 @@ def ingest(
         shards=(previous.shards if previous else ()) + tuple(shard.entry for shard in shards),
     )
     commit_manifest(out, manifest)
-    shutil.rmtree(staging.parent, ignore_errors=True)
+    clear_staging(out)
     return manifest
 
 
-def _new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:
-    """The sources not in the store yet, whatever their spelling, named apart from those that are.
+def new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:
+    """The sources that a store, whose newest manifest is `previous`, has not got yet, whatever their spelling.
 
-    Raises `InputError` if one that is there has changed since, or one is given twice.
+    Named apart from those it has. Raises `InputError` if one of those has changed since, or one is given twice.
     """
     known = {_real(entry.path): entry for entry in previous.sources} if previous is not None else {}
     given: set[str] = set()

@@ -11,10 +11,10 @@ import os
 import posixpath
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
-from fsspec.core import split_protocol
+from fsspec.core import split_protocol, url_to_fs
 from upath import UPath
 
 from sparseoco.errors import InputError
@@ -101,8 +101,7 @@ def location(place: "str | os.PathLike[str] | Location") -> Location:
         return Path(text)
     if protocol in ("file", "local"):
         return Path(rest)
-    if "@" in urlsplit(text).netloc:
-        raise InputError(f"An address of {protocol}:// holds credentials: they belong in the environment.")
+    _check_no_credentials(protocol, text)
     if protocol in BUCKETS:
         return _bucket_path(text)
     try:
@@ -114,6 +113,19 @@ def location(place: "str | os.PathLike[str] | Location") -> Location:
     except ValueError as error:
         raise InputError(f"{text} is not an address of a file system that is known: {error}.") from error
     return found
+
+
+def file_system(address: str) -> tuple[Any, str]:
+    """The fsspec file system of a file at an address, and the file's name there. Raises as `location`."""
+    protocol, _ = split_protocol(address)
+    if protocol in BUCKETS:
+        found = cast(UPath, location(address))
+        return found.fs, found.path
+    _check_no_credentials(protocol, address)
+    try:
+        return url_to_fs(address)  # type: ignore[no-any-return]
+    except ImportError as error:
+        raise InputError(f"{protocol}:// addresses need another package: {error}.") from error
 
 
 def beside(folder: Location, text: str) -> Location:
@@ -157,6 +169,11 @@ def is_address(text: str) -> bool:
 def is_local(place: Location) -> bool:
     """Whether a place is on this machine, where files can be mapped, linked and locked."""
     return isinstance(place, Path)
+
+
+def _check_no_credentials(protocol: str | None, address: str) -> None:
+    if "@" in urlsplit(address).netloc:
+        raise InputError(f"An address of {protocol}:// holds credentials: they belong in the environment.")
 
 
 def _bucket_path(address: str) -> Location:

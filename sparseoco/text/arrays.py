@@ -1,16 +1,14 @@
 """Named arrays in one file, read back by memory map: the form of everything staged between steps.
 
 A file is the magic, the size of a JSON header, the header ``{"arrays": {name: [dtype, shape, offset]}, "facts": …}``
-and the arrays' bytes, each at a multiple of 64. Numbers only, no pickle. Files are moved into place whole, but not
-synced: staging is for one boot of the machine, and its folder is named after it (`staging_folder`).
+and the arrays' bytes, each at a multiple of 64. Numbers only, no pickle. Files are moved into place whole
+(`sparseoco.text.staging`).
 """
 
 import json
 import os
-import tempfile
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +17,8 @@ from numpy.typing import NDArray
 
 from sparseoco.commit import storage_error
 from sparseoco.errors import StorageError
+from sparseoco.locations import Location
+from sparseoco.text.staging import local_copy, staged
 
 MAGIC = b"SPARSE01"
 ALIGNMENT = 64
@@ -34,7 +34,9 @@ class Parts(NamedTuple):
     parts: Iterable[NDArray[Any]]
 
 
-def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any] | Parts], facts: dict[str, Any] | None = None) -> None:
+def save_arrays(
+    path: Location, arrays: Mapping[str, NDArray[Any] | Parts], facts: dict[str, Any] | None = None
+) -> None:
     """Write arrays and a few JSON facts to `path`, whole or not at all. Raises `StorageError`."""
     places: dict[str, list[Any]] = {}
     offset = 0
@@ -44,30 +46,21 @@ def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any] | Parts], facts: d
         offset += -(-array.size * array.dtype.itemsize // ALIGNMENT) * ALIGNMENT
     header = json.dumps({"arrays": places, "facts": facts or {}}).encode()
     header += b" " * (-(len(header) + 16) % ALIGNMENT)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb", buffering=0) as file:
-                _write(file.fileno(), MAGIC + len(header).to_bytes(8, "little") + header)
-                for array in arrays.values():
-                    for part in array.parts if isinstance(array, Parts) else [np.ascontiguousarray(array)]:
-                        _write(file.fileno(), part.reshape(-1).view(np.uint8).data if part.size else b"")
-                    _write(file.fileno(), bytes(-array.size * array.dtype.itemsize % ALIGNMENT))
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise storage_error(error, path) from error
+    with staged(path) as temporary, temporary.open("wb", buffering=0) as file:
+        _write(file.fileno(), MAGIC + len(header).to_bytes(8, "little") + header)
+        for array in arrays.values():
+            for part in array.parts if isinstance(array, Parts) else [np.ascontiguousarray(array)]:
+                _write(file.fileno(), part.reshape(-1).view(np.uint8).data if part.size else b"")
+            _write(file.fileno(), bytes(-array.size * array.dtype.itemsize % ALIGNMENT))
 
 
-def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
+def load_arrays(path: Location) -> tuple[Arrays, dict[str, Any]]:
     """The arrays (read-only views of the mapped file) and the facts. Raises `StorageError`."""
+    local = local_copy(path)
     try:
         # Python's own map keeps a descriptor for as long as it lives, and a store may have more pieces than a process
         # may have files open; Arrow's buffer outlives its file.
-        with pa.memory_map(str(path)) as file:
+        with pa.memory_map(str(local)) as file:
             mapped = file.read_buffer()
     except OSError as error:
         reason = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
@@ -90,10 +83,10 @@ class Reader:
     A context manager that holds the file open. Raises `StorageError`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self._path = path
         try:
-            self._descriptor = os.open(path, os.O_RDONLY)
+            self._descriptor = os.open(local_copy(path), os.O_RDONLY)
         except OSError as error:
             raise storage_error(error, path) from error
         try:
@@ -149,22 +142,10 @@ class Reader:
         return bisect_left(range(self.size(name)), bound, key=lambda k: int(self.read(name, k, k + 1)[0]))
 
 
-def _header_size(start: bytes, path: Path) -> int:
+def _header_size(start: bytes, path: Location) -> int:
     if start[:8] != MAGIC:
         raise StorageError(f"{path} is not a staged file of this program; delete the folder it is in and run again.")
     return int.from_bytes(start[8:16], "little")
-
-
-def staging_folder(out: Path) -> Path:
-    """Where the steps of an ingest into `out` leave files for the next: one folder for each boot of the machine.
-
-    What was written without a sync survives the death of any process but not of the machine: another boot starts anew.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = "unknown"
-    return out / ".staging" / boot
 
 
 def string_array(data: NDArray[np.uint8], offsets: NDArray[Any]) -> pa.Array:

@@ -3,7 +3,6 @@
 import itertools
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from sparseoco.commit import commit_json, digest_value
 from sparseoco.errors import InputError
+from sparseoco.locations import Location, location
 from sparseoco.manifest import FileEntry, ShardEntry
 from sparseoco.shards import Rows, Store, write_names, write_shard, write_vocabulary
 from sparseoco.text.arrays import load_arrays, save_arrays, string_array
@@ -36,8 +36,8 @@ UNITED_TOKENS = 1 << 21  # tokens of all pieces that one step unites: 200 MB
 class Plan(NamedTuple):
     """Where an ingest works and how."""
 
-    out: Path
-    staging: Path
+    out: Location
+    staging: Location
     options: TextOptions
     shard_bytes: int
     progress: Callable[[str, int, int], None]
@@ -61,8 +61,8 @@ class Grams(NamedTuple):
 
     def open(self) -> tuple[Merged, NDArray[Any]]:
         """The grams, and the feature of each counted one."""
-        arrays, _ = load_arrays(Path(self.ids))
-        return Merged(Path(self.tokens), [Path(path) for path in self.ranges], self.counted_from), arrays["ids"]
+        arrays, _ = load_arrays(location(self.ids))
+        return Merged(location(self.tokens), [location(path) for path in self.ranges], self.counted_from), arrays["ids"]
 
 
 class Features(NamedTuple):
@@ -97,7 +97,7 @@ def count_sources(plan: Plan, sources: list[Source]) -> tuple[list[PieceInfo], l
     total = sum(source.bytes for source in sources)
     done = 0
 
-    def piece_path(key: str) -> Path:
+    def piece_path(key: str) -> Location:
         return plan.staging / f"{key}.piece"
 
     for index, source in enumerate(sources):
@@ -163,13 +163,13 @@ def _chosen(
 ) -> Features:
     """Stage the feature of each merged gram, and have the terms from feature `known` on written."""
     size = max(known, int(ids.max(initial=-1)) + 1)
-    save_arrays(Path(grams.ids), {"ids": ids.astype(np.int32) if size < 2**31 else ids})
+    save_arrays(location(grams.ids), {"ids": ids.astype(np.int32) if size < 2**31 else ids})
     written = plan.tasks(_write_vocabulary, str(plan.out), grams, known, _real(pieces)) if size > known else None
     return Features(key, None, grams, known, size, written)
 
 
 def _names(pieces: list[PieceInfo]) -> list[str]:
-    return [Path(piece.path).name for piece in pieces]
+    return [location(piece.path).name for piece in pieces]
 
 
 def _rows(pieces: list[PieceInfo]) -> int:
@@ -203,7 +203,7 @@ def _merge(plan: Plan, pieces: list[PieceInfo], key: str) -> tuple[Merged, Grams
     return Merged(tokens, targets, low), Grams(str(tokens), [str(target) for target in targets], low, str(chosen))
 
 
-def _unite_tokens(plan: Plan, pieces: list[PieceInfo], key: str, target: Path) -> None:
+def _unite_tokens(plan: Plan, pieces: list[PieceInfo], key: str, target: Location) -> None:
     """Stage the union of the pieces' tokens, a range of them at a time: no step holds more than `UNITED_TOKENS`."""
     paths = [piece.path for piece in pieces]
     parts = _even(plan, sum(piece.levels[0] for piece in pieces if piece.levels), UNITED_TOKENS)
@@ -243,7 +243,7 @@ def encode_pieces(
     sent = features._replace(written=None) if features is not None else None
     for index, piece in enumerate(pieces):
         parts = [
-            Path(piece.path).name,
+            location(piece.path).name,
             features.key if features is not None else "hashed",
             plan.options.digest,
             counts,
@@ -281,15 +281,15 @@ def encode_piece(
     options: TextOptions,
     classes: tuple[str, ...] | None,
     counts: str,
-    out: Path,
+    out: Location,
     source: int,
-    memo: Path,
+    memo: Location,
 ) -> EncodedShard:
     """Write one piece as a shard; `memo` remembers that it was done, for a run that is killed and run again."""
     known = _recall(memo, out)
     if known is not None:
         return known
-    piece, _ = load_arrays(Path(piece_path))
+    piece, _ = load_arrays(location(piece_path))
     names = None
     if chosen is None:
         features, terms, nodes = hash_features(piece, options)
@@ -299,7 +299,7 @@ def encode_piece(
         if len(terms):
             names = write_names(out, features[nodes], terms, totals, documents)
     elif chosen.frozen is not None:
-        features = Vocabulary.load(Path(chosen.frozen)).features(piece)
+        features = Vocabulary.load(location(chosen.frozen)).features(piece)
     else:
         assert chosen.grams is not None
         merged, feature_of = chosen.grams.open()
@@ -323,7 +323,7 @@ def encode_piece(
     return encoded
 
 
-def _recall(memo: Path, out: Path) -> EncodedShard | None:
+def _recall(memo: Location, out: Location) -> EncodedShard | None:
     if not memo.exists():
         return None
     facts = json.loads(memo.read_bytes())
@@ -351,4 +351,4 @@ def _write_vocabulary(out: str, grams: Grams, known: int, real: bool) -> FileEnt
     order[ids[chosen] - known] = chosen
     documents = merged.sums("documents")[order]
     totals = documents if real else merged.sums("totals")[order]
-    return write_vocabulary(Path(out), merged.trie().terms(order + merged.first), totals, documents)
+    return write_vocabulary(location(out), merged.trie().terms(order + merged.first), totals, documents)

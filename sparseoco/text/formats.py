@@ -2,14 +2,15 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-import fsspec
-
 from sparseoco.commit import digest_value, storage_error
-from sparseoco.errors import InputError
+from sparseoco.errors import InputError, SparseocoError
+from sparseoco.locations import file_system, is_address
 from sparseoco.text.options import TextOptions
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
@@ -56,19 +57,23 @@ class Source(NamedTuple):
         return self.path if self.remote else os.path.abspath(self.path)
 
 
-def find_sources(inputs: list[str], options: TextOptions) -> list[Source]:
+def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool = False) -> list[Source]:
     """The sources the inputs stand for, in the order given; a folder without classes stands for its files.
 
-    Raises `InputError` for what is not there, cannot be read, or is in a format that cannot be told.
+    Raises `InputError` for what is not there, cannot be read, or is in a format that cannot be told, and for folders
+    without files unless they may be empty.
     """
     sources: list[Source] = []
     for item in inputs:
         check_name(item)
         try:
-            sources += [_source(path, options) for path in _expand(item, options)]
+            files = _expand(item, options)
+            if not files and not may_be_empty:
+                raise InputError(f"{item} is an empty folder.")
+            sources += [_source(path, options) for path in files]
         except OSError as error:
             raise storage_error(error, Path(item)) from error
-    if not sources:
+    if not sources and not may_be_empty:
         raise InputError("There is nothing to ingest: no input names a file.")
     return name_apart(sources, [])
 
@@ -100,8 +105,8 @@ def check_name(path: str) -> None:
 
 
 def _expand(item: str, options: TextOptions) -> list[str]:
-    if "://" in item and not item.startswith("file://"):
-        return [item]
+    if is_address(item):
+        return _expand_address(item, options)
     path = Path(item.removeprefix("file://"))
     if not path.exists():
         raise InputError(f"{item} does not exist.")
@@ -115,15 +120,54 @@ def _expand(item: str, options: TextOptions) -> list[str]:
     files = [str(entry) for entry in entries if entry.is_file()]
     for file in files:
         check_name(file)
-    if not files:
-        raise InputError(f"{item} is an empty folder.")
     return files
+
+
+def _expand_address(item: str, options: TextOptions) -> list[str]:
+    """The file, or what is right inside a folder; the folder itself where it holds folders of classes."""
+    with _told(item):
+        files, name = file_system(item)
+        try:
+            folder = files.info(name)["type"] == "directory"
+        except FileNotFoundError:
+            if item.endswith("/"):  # there are no folders in a bucket, only names that begin alike: it may come yet
+                return []
+            raise
+        if not folder:
+            return [item]
+        entries = files.ls(name, detail=True)
+    shown = {PurePosixPath(entry["name"]).name: entry["type"] for entry in entries if entry["name"] != name}
+    shown = {entry: kind for entry, kind in sorted(shown.items()) if not entry.startswith(".")}
+    if options.format == "folder" or (options.format == "auto" and "directory" in shown.values()):
+        return [item]
+    return [f"{item.rstrip('/')}/{entry}" for entry, kind in shown.items() if kind == "file"]
+
+
+def files_below(folder: str) -> Iterator[tuple[str, str]]:
+    """(name in the folder, path) of the files of a folder, hidden ones left out, in order. Raises `InputError`."""
+    if is_address(folder):
+        files, name = file_system(folder)
+        with _told(folder):
+            below = files.find(name)
+        found = [(path.removeprefix(f"{name.rstrip('/')}/"), files.unstrip_protocol(path)) for path in below]
+        order = sorted(found, key=lambda entry: entry[0].split("/"))
+    else:
+        root = Path(folder)
+        order = [
+            (path.relative_to(root).as_posix(), str(path)) for path in sorted(root.rglob("*")) if not path.is_dir()
+        ]
+    for name, path in order:
+        if any(part.startswith(".") for part in name.split("/")):
+            continue
+        check_name(path)
+        if not is_address(path) and not Path(path).is_file():
+            raise InputError(f"{path} is not a regular file.")
+        yield name, path
 
 
 def _source(path: str, options: TextOptions) -> Source:
     if "://" in path:
-        size, modified, key = _remote_state(path)
-        folder = False
+        size, modified, key, folder = _remote_state(path)
     else:
         status = Path(path).stat()
         folder = Path(path).is_dir()
@@ -143,15 +187,43 @@ def _folder_state(path: Path) -> tuple[int, int]:
     return sum(state.st_size for state in states), max((state.st_mtime_ns for state in states), default=0)
 
 
-def _remote_state(path: str) -> tuple[int, None, str]:
-    try:
-        system, inner = fsspec.core.url_to_fs(path)
+def _remote_state(path: str) -> tuple[int, int | None, str, bool]:
+    """(bytes, time of change in ns, a name for this state, whether it is a folder) of what is at an address."""
+    with _told(path):
+        system, inner = file_system(path)
         facts: dict[str, Any] = system.info(inner)
-        return int(facts.get("size") or 0), None, digest_value([path, str(system.ukey(inner))])
+        if facts["type"] == "directory":
+            below = system.find(inner, detail=True)
+            states = sorted([name, str(_tag(of)), of.get("size") or 0] for name, of in below.items())
+            times = [_changed(of) for of in below.values()]
+            latest = None if None in times else max((time for time in times if time is not None), default=None)
+            return sum(size for _, _, size in states), latest, digest_value([path, states]), True
+        return int(facts.get("size") or 0), _changed(facts), digest_value([path, str(system.ukey(inner))]), False
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Whatever a file system says of an address, as a sentence."""
+    try:
+        yield
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
+    except SparseocoError:
+        raise
     except Exception as error:  # every kind of address has errors of its own
         raise InputError(f"{path} cannot be opened: {error or type(error).__name__}.") from None
+
+
+def _changed(facts: dict[str, Any]) -> int | None:
+    """When a file at an address was written, in ns, if its file system tells."""
+    moment = facts.get("LastModified") or facts.get("mtime")
+    if isinstance(moment, datetime):
+        return int(moment.timestamp()) * 10**9  # listings and single answers differ in what comes after the seconds
+    return int(moment * 10**9) if isinstance(moment, int | float) else None
+
+
+def _tag(facts: dict[str, Any]) -> Any:
+    return facts.get("ETag") or facts.get("mtime")
 
 
 def _sniff(path: str, compression: str | None) -> str:

@@ -1,7 +1,6 @@
 """What must be known of all documents at once: that ids differ, and which classes there are."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.errors import InputError
+from sparseoco.locations import location
 from sparseoco.manifest import ClassEntry, LabelTable, Manifest
 from sparseoco.shards import Store
 from sparseoco.text.arrays import load_arrays, string_array, string_buffers
@@ -29,7 +29,7 @@ class Labels(NamedTuple):
 
 def piece_strings(path: str, what: str) -> pa.Array:
     """Ids or labels of a piece."""
-    arrays, _ = load_arrays(Path(path))
+    arrays, _ = load_arrays(location(path))
     return string_array(arrays[f"{what}_bytes"], arrays[f"{what}_offsets"])
 
 
@@ -74,7 +74,7 @@ def find_duplicates(pieces: list[PieceInfo], options: TextOptions, store: Store 
             assert store is not None
             return store.manifest.sources[store.manifest.shards[part].source].path
         piece = pieces[part - known]
-        arrays, _ = load_arrays(Path(piece.path))
+        arrays, _ = load_arrays(location(piece.path))
         return f"{piece.split.name}, line {int(arrays['lines'][row - starts[part]])}"
 
     if options.duplicates == "error":
@@ -139,7 +139,7 @@ def _check_known(pieces: list[PieceInfo], known: list[str]) -> None:
         unknown = pc.is_null(pc.index_in(labels, value_set=values)).to_numpy(zero_copy_only=False)
         if unknown.any():
             row = int(np.argmax(unknown))
-            arrays, _ = load_arrays(Path(piece.path))
+            arrays, _ = load_arrays(location(piece.path))
             raise InputError(
                 f"{piece.split.name}, line {int(arrays['lines'][row])}: the label is not one of the {len(known)} "
                 "classes frozen at the first ingest; ingest everything into a new folder to add a class."

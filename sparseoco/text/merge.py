@@ -9,7 +9,6 @@ the same token as its prefix, so the grams that begin in a range of tokens can b
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.errors import InputError
+from sparseoco.locations import Location, location
 from sparseoco.text.arrays import Parts, Reader, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.kernels.order import add_at, distinct, global_keys, locate, spread
 from sparseoco.text.vocabulary import Vocabulary
@@ -31,7 +31,7 @@ def token_edges(pieces: list[str], parts: int) -> list[bytes]:
     """At most `parts` − 1 increasing tokens that cut the pieces' tokens into parts of about one size, by a sample."""
     sample: list[bytes] = []
     for number in np.linspace(0, len(pieces) - 1, min(len(pieces), SAMPLED_PIECES)).astype(int):
-        with Reader(Path(pieces[number])) as piece:
+        with Reader(location(pieces[number])) as piece:
             n = piece.size("token_offsets") - 1
             step = max(1, -(-n // (SAMPLED_TOKENS * parts)))
             sample += [_token(piece, k) for k in range(0, n, step)]
@@ -47,7 +47,7 @@ def unite_range(pieces: list[str], low: bytes | None, high: bytes | None, target
     """
     strings: list[pa.Array] = []
     for path in pieces:
-        with Reader(Path(path)) as piece:
+        with Reader(location(path)) as piece:
             begin = 0 if low is None else _first_not_below(piece, low)
             end = piece.size("token_offsets") - 1 if high is None else _first_not_below(piece, high)
             offsets = piece.read("token_offsets", begin, end + 1)
@@ -59,17 +59,17 @@ def unite_range(pieces: list[str], low: bytes | None, high: bytes | None, target
     places[order] = np.arange(order.size, dtype=np.int32)
     arrays = {"begins": np.cumsum([0, *map(len, strings)]), "numbers": places[united.indices.to_numpy()]}
     arrays["token_bytes"], arrays["token_offsets"] = string_buffers(united.dictionary.take(pa.array(order)))
-    save_arrays(Path(target), arrays)
+    save_arrays(location(target), arrays)
 
 
 def collect_tokens(ranges: list[str], pieces: int, target: str) -> None:
     """Stage the sorted union of all tokens, and as map_<i> the place in it of each token of the i-th piece."""
     with ExitStack() as opened:
-        readers = [opened.enter_context(Reader(Path(path))) for path in ranges]
-        _collect(readers, pieces, Path(target))
+        readers = [opened.enter_context(Reader(location(path))) for path in ranges]
+        _collect(readers, pieces, location(target))
 
 
-def _collect(readers: list[Reader], pieces: int, target: Path) -> None:
+def _collect(readers: list[Reader], pieces: int, target: Location) -> None:
     begins = [reader["begins"] for reader in readers]
     tokens = np.cumsum([0, *(reader.size("token_offsets") - 1 for reader in readers)])
     data = np.cumsum([0, *(reader.size("token_bytes") for reader in readers)])
@@ -109,10 +109,10 @@ def _first_not_below(piece: Reader, bound: bytes) -> int:
     return bisect_left(range(piece.size("token_offsets") - 1), bound, key=lambda number: _token(piece, number))
 
 
-def token_ranges(pieces: list[str], tokens: Path, parts: int) -> list[int]:
+def token_ranges(pieces: list[str], tokens: Location, parts: int) -> list[int]:
     """Bounds that cut the tokens into at most `parts` ranges of about equally many grams, judged by the first piece."""
     arrays, _ = load_arrays(tokens)
-    piece, _ = load_arrays(Path(pieces[0]))
+    piece, _ = load_arrays(location(pieces[0]))
     n = arrays["token_offsets"].size - 1
     token_map = arrays["map_0"]
     if "keys_2" in piece and piece["keys_2"].size:
@@ -131,7 +131,7 @@ def merge_range(pieces: list[str], tokens: str, low: int, high: int, counted_fro
     says which of a piece's grams, in alphabetical order, lie in the range: (begin, end).
     """
     arrays: dict[str, NDArray[Any]] = {}
-    with Reader(Path(tokens)) as maps:
+    with Reader(location(tokens)) as maps:
         # Of each piece: the slice of a level that lies in the range, and its places there.
         slices = [(maps.search(f"map_{i}", low), maps.search(f"map_{i}", high)) for i in range(len(pieces))]
         places = [maps.read(f"map_{i}", begin, end) - np.int32(low) for i, (begin, end) in enumerate(slices)]
@@ -143,7 +143,7 @@ def merge_range(pieces: list[str], tokens: str, low: int, high: int, counted_fro
             keys: list[NDArray[np.uint64]] = []
             found = False
             for i, path in enumerate(pieces):
-                with Reader(Path(path)) as piece:
+                with Reader(location(path)) as piece:
                     name = f"keys_{level}"
                     found |= name in piece
                     begin, end = (piece.search(name, bound << 32) for bound in slices[i]) if name in piece else (0, 0)
@@ -163,7 +163,7 @@ def merge_range(pieces: list[str], tokens: str, low: int, high: int, counted_fro
             arrays[f"slices_{level}"] = np.array(slices, np.int64)
             _add_totals(pieces, slices, places, level, united.size, counted_from, arrays)
             level += 1
-    save_arrays(Path(target), arrays, {"sizes": sizes})
+    save_arrays(location(target), arrays, {"sizes": sizes})
 
 
 def _add_totals(
@@ -181,7 +181,7 @@ def _add_totals(
     sums = [np.zeros(size, np.int64) for _ in names]
     for path, (begin, end), place in zip(pieces, slices, places, strict=True):
         if begin < end:
-            with Reader(Path(path)) as piece:
+            with Reader(location(path)) as piece:
                 for name, own in zip(names, sums, strict=True):
                     add_at(place, piece.read(name, begin, end), own)
     for name, own in zip(names, sums, strict=True):
@@ -196,7 +196,7 @@ class Merged:
     `first` is the number of the first counted gram.
     """
 
-    def __init__(self, tokens: Path, ranges: list[Path], counted_from: int) -> None:
+    def __init__(self, tokens: Location, ranges: list[Location], counted_from: int) -> None:
         self._tokens = tokens
         self._ranges = ranges
         sizes = []

@@ -12,7 +12,6 @@ Arrays of a piece (all numbering is its own):
 """
 
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.commit import digest_value
+from sparseoco.commit import digest_value, remove_file
 from sparseoco.errors import InputError
+from sparseoco.locations import Location, location
 from sparseoco.text.allocator import keep_memory
 from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.characters import clean
@@ -65,7 +65,7 @@ def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -
 
     Raises `InputError` naming file and line when there are more bad rows than options.max_bad_rows.
     """
-    target = Path(path)
+    target = location(path)
     if not target.exists():
         keep_memory()
         documents = read_split(split, options, labelled=labelled)
@@ -79,13 +79,13 @@ def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -
         }
         save_arrays(target, arrays, facts)
     if split.staged:
-        Path(split.path).unlink(missing_ok=True)
+        remove_file(location(split.path))
     piece = _describe(target, split)
     check_bad(split, piece.bad, options)
     return piece
 
 
-def _describe(path: Path, split: Split) -> PieceInfo:
+def _describe(path: Location, split: Split) -> PieceInfo:
     arrays, facts = load_arrays(path)
     return PieceInfo(
         path=str(path),
@@ -194,7 +194,7 @@ def _count_bags(bags: Bags) -> Arrays:
 
 def without_rows(piece: PieceInfo, rows: NDArray[np.int64]) -> PieceInfo:
     """Stage the piece again with documents left out, and its totals without them."""
-    source = Path(piece.path)
+    source = location(piece.path)
     target = source.with_name(f"{source.stem}-{digest_value(rows.tolist())[:16]}.piece")
     arrays, facts = load_arrays(source)
     kept = np.ones(piece.rows, np.bool_)

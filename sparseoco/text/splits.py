@@ -1,22 +1,24 @@
 """Cutting sources into splits: runs of whole lines (or records, or files) that are counted one at a time."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.commit import digest_value
-from sparseoco.errors import InputError
+from sparseoco.errors import InputError, StorageError
+from sparseoco.locations import Location, file_system, is_address, location
 from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.documents import BadRow, Bags, Documents, Row, documents_of
-from sparseoco.text.formats import COMPRESSIONS, Source, check_name
+from sparseoco.text.formats import COMPRESSIONS, Source, files_below
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, UnreadableError, too_long, utf8
 from sparseoco.text.parsers.delimited import header_of
 from sparseoco.text.parsers.records import RecordScan, line_starts
+from sparseoco.text.staging import staged
 from sparseoco.text.streams import Stream, open_binary
 
 QUOTED = {"csv": ",", "tsv": "\t"}
@@ -50,8 +52,8 @@ class Cutter:
     """Iterates over the splits of one source, reading it once; then `sha256` and `bytes` are known.
 
     A split ends with the first line that reaches `shard_bytes`, so where it ends depends on nothing else. Splits of
-    plain local files are ranges of the file; others are copied to `staging`, unless `counted(key)` says there is no
-    need; `hand_over` keeps the copy in memory, for steps of this same process.
+    plain files are ranges of the file, wherever it is; others are copied to `staging`, unless `counted(key)` says there
+    is no need. `hand_over` keeps copies in memory, of plain files at an address too, for steps of this same process.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Cutter:
         source: Source,
         options: TextOptions,
         shard_bytes: int,
-        staging: Path,
+        staging: Location,
         counted: Callable[[str], bool],
         *,
         hand_over: bool = False,
@@ -86,7 +88,7 @@ class Cutter:
     def _file(self) -> Iterator[Split]:
         source = self.source
         stream = Stream(source.path, source.compression, self.options.max_inflation)
-        plain = source.compression is None and not source.remote
+        plain = source.compression is None and not (source.remote and self.hand_over)
         pending = bytearray()
         number, line, offset = 0, 1, 0
         header: tuple[str, ...] | None = None if source.format in QUOTED and self.options.header else ()
@@ -154,25 +156,19 @@ class Cutter:
             padded[: len(data)] = np.frombuffer(data, np.uint8)
             _handed[path] = padded
         else:
-            _stage(Path(path), data)
+            _stage(location(path), data)
         data.release()
 
     def _folder(self) -> Iterator[Split]:
-        root = Path(self.source.path)
         digests: list[tuple[str, str]] = []
         rows: list[Row] = []
         bad: list[BadRow] = []
         size = number = 0
-        for path in sorted(root.rglob("*")):
-            name = path.relative_to(root).as_posix()
-            if path.is_dir() or any(part.startswith(".") for part in name.split("/")):
-                continue
+        for name, path in files_below(self.source.path):
             if "/" not in name:
                 raise InputError(f"{path} lies beside the folders of the classes; every file must be in one of them.")
-            check_name(str(path))
-            if not path.is_file():
-                raise InputError(f"{path} is not a regular file.")
-            stream = Stream(str(path), COMPRESSIONS.get(path.suffix.lower()), self.options.max_inflation)
+            suffix = PurePosixPath(name).suffix.lower()
+            stream = Stream(path, COMPRESSIONS.get(suffix), self.options.max_inflation)
             data = b"".join(stream)
             if len(data) > self.options.max_line_bytes:
                 raise InputError(f"{path}: longer than {self.options.max_line_bytes} bytes; raise max_line_bytes.")
@@ -195,14 +191,14 @@ class Cutter:
         split = self._split(number, 1, 0, 0, ())
         split = split._replace(path=str(self.staging / f"{split.key}.raw"), staged=True)
         if not self.counted(split.key):
-            save_documents(Path(split.path), documents_of(rows, bad, numbers=False, labelled=True))
+            save_documents(location(split.path), documents_of(rows, bad, numbers=False, labelled=True))
         return split
 
 
 def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documents | Bags:
     """The documents of a split."""
     if split.format == "folder":
-        return load_documents(Path(split.path))
+        return load_documents(location(split.path))
     size = split.stop - split.start
     data = _handed.pop(split.path, None)
     if data is None:
@@ -214,13 +210,16 @@ def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documen
     return PARSERS[split.format](chunk, options, labelled=labelled)
 
 
-def forget_handed(staging: Path) -> None:
+def forget_handed(staging: Location) -> None:
     """Let go of bytes handed over under `staging` that no step will take any more."""
     for path in [path for path in _handed if path.startswith(f"{staging}/")]:
         _handed.pop(path, None)
 
 
 def _read_range(split: Split, view: memoryview) -> None:
+    if is_address(split.path):
+        _fetch_range(split, view)
+        return
     with open_binary(split.path) as file:
         file.seek(split.start)
         done = 0
@@ -231,7 +230,20 @@ def _read_range(split: Split, view: memoryview) -> None:
             done += got
 
 
-def save_documents(path: Path, documents: Documents) -> None:
+def _fetch_range(split: Split, view: memoryview) -> None:
+    files, name = file_system(split.path)
+    try:
+        data = files.cat_file(name, split.start, split.stop)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise InputError(f"{split.name} cannot be read: {error}.") from error
+    if len(data) < len(view):
+        raise InputError(f"{split.name} has become shorter while it was read; run again.")
+    view[:] = data
+
+
+def save_documents(path: Location, documents: Documents) -> None:
     """Stage documents with class labels."""
     id_bytes, id_offsets = string_buffers(documents.ids)
     label_bytes, label_offsets = string_buffers(documents.labels)
@@ -248,7 +260,7 @@ def save_documents(path: Path, documents: Documents) -> None:
     save_arrays(path, arrays, {"bad": documents.bad})
 
 
-def load_documents(path: Path) -> Documents:
+def load_documents(path: Location) -> Documents:
     """What `save_documents` staged."""
     arrays, facts = load_arrays(path)
     return Documents(
@@ -262,11 +274,8 @@ def load_documents(path: Path) -> Documents:
     )
 
 
-def _stage(path: Path, data: memoryview) -> None:
-    save = path.with_suffix(".part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with save.open("wb", buffering=0) as file:
+def _stage(path: Location, data: memoryview) -> None:
+    with staged(path) as temporary, temporary.open("wb", buffering=0) as file:
         done = 0
         while done < len(data):
             done += file.write(data[done:])
-    save.replace(path)

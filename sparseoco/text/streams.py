@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-import fsspec
 import zstandard
 from isal import isal_zlib
 
 from sparseoco.commit import storage_error
-from sparseoco.errors import InputError
+from sparseoco.errors import InputError, StorageError
+from sparseoco.locations import file_system
 
 BLOCK = 1 << 20
 INFLATED = 4 << 20
@@ -65,6 +65,8 @@ class Stream:
                     self.bytes += len(block)
                     yield block
         except OSError as error:
+            if isinstance(error, StorageError):
+                raise
             if "://" in self.path:
                 raise InputError(f"{self.path} cannot be read: {error}.") from error
             raise storage_error(error, Path(self.path)) from error
@@ -113,7 +115,8 @@ class Stream:
 def open_binary(path: str) -> IO[bytes]:
     """A local path or an fsspec address, opened for reading bytes."""
     if "://" in path:
-        return cast(IO[bytes], fsspec.open(path, "rb").open())
+        files, name = file_system(path)
+        return cast(IO[bytes], files.open(name, "rb"))
     return Path(path).open("rb", buffering=0)
 
 

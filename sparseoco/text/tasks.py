@@ -17,12 +17,16 @@ class Result(Protocol):
 
 
 class Tasks:
-    """Submits steps to `submit`, `width` of which run at once, and remembers them; `here`: in this very process."""
+    """Submits steps to `submit`, `width` of which run at once, and remembers them.
 
-    def __init__(self, submit: Callable[..., Any], width: int, here: bool) -> None:
+    `here` says that they run in this very process, `on_machine` that they run on this machine at least.
+    """
+
+    def __init__(self, submit: Callable[..., Any], width: int, *, here: bool, on_machine: bool) -> None:
         self._submit = submit
         self.width = width
         self.here = here
+        self.on_machine = on_machine
         self.submitted: list[Any] = []
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Result:
@@ -41,14 +45,14 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
     if client is None:
         width = len(os.sched_getaffinity(0))
         with ThreadPoolExecutor(width, thread_name_prefix="ingest") as pool:
-            tasks = Tasks(pool.submit, width, True)
+            tasks = Tasks(pool.submit, width, here=True, on_machine=True)
             try:
                 yield tasks
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return
-    from distributed import KilledWorker
+    from distributed import KilledWorker, LocalCluster
 
     from sparseoco.cluster.waiting import Awaited
 
@@ -57,7 +61,8 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
 
     cores = client.ncores()
     here = all(address.startswith("inproc://") for address in cores)
-    tasks = Tasks(submit, max(1, sum(cores.values())), here)
+    own = here or isinstance(client.cluster, LocalCluster)
+    tasks = Tasks(submit, max(1, sum(cores.values())), here=here, on_machine=own)
     try:
         yield tasks
     except KilledWorker as error:

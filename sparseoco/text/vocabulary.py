@@ -1,6 +1,5 @@
 """The vocabulary: a trie of n-grams over sorted tokens, and the feature each of them is."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from sparseoco.locations import Location
 from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.kernels.order import locate
 from sparseoco.text.kernels.terms import term_offsets, write_terms
@@ -97,7 +97,7 @@ class Vocabulary(NamedTuple):
                 first += size
         return self.features(grams)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Location) -> None:
         """Stage it."""
         arrays: Arrays = {}
         arrays["token_bytes"], arrays["token_offsets"] = string_buffers(self.tokens)
@@ -106,7 +106,7 @@ class Vocabulary(NamedTuple):
         save_arrays(path, arrays, {"size": self.size, "levels": len(self.ids)})
 
     @classmethod
-    def load(cls, path: Path) -> "Vocabulary":
+    def load(cls, path: Location) -> "Vocabulary":
         """What `save` staged, mapped."""
         arrays, facts = load_arrays(path)
         levels = facts["levels"]

@@ -147,7 +147,7 @@ def test_an_address_that_does_not_answer(tmp_path: Path) -> None:
 def test_staging_left_by_a_kill_after_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = jsonl(["ab", "cd"])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("sparseoco.ingest.shutil.rmtree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("sparseoco.ingest.clear_staging", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         run(tmp_path, "a.jsonl", data)
     assert (tmp_path / "out" / ".staging").exists()
     before = files(tmp_path / "out")
