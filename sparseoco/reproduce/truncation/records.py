@@ -45,10 +45,8 @@ RESULTS: Final = pa.schema(
         ("paper_error", pa.float64()),  # shares, null where not printed
         ("paper_deviation", pa.float64()),
         ("paper_sparseness", pa.float64()),
-        (
-            "error_there",
-            pa.float64(),
-        ),  # ours at the paper's sparseness, whatever the rule; null where λ do not reach it
+        # ours at the paper's sparseness, whatever the rule; null where λ do not reach it
+        ("error_there", pa.float64()),
     ]
 )
 PATHS: Final = pa.schema(
