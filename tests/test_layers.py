@@ -21,7 +21,7 @@ LAYERS = [
     {"prediction", "evaluation", "warm"},
     {"config"},
     {"cluster", "report"},
-    {"steps", "reproduce"},
+    {"steps", "nightly", "reproduce", "status"},
     {"demo", "console", "arguments"},
     {"cli"},
     {"__main__"},
@@ -56,7 +56,7 @@ def test_imports_run_one_way() -> None:
 
 def test_flows_hold_no_arithmetic_and_import_only_steps() -> None:
     for path in (ROOT.parent / "flows").glob("*.py"):
-        assert imports(path) <= {"steps", "config", "errors", "report", "console", "locations"}, path.name
+        assert imports(path) <= {"steps", "nightly", "config", "errors", "report", "console", "locations"}, path.name
 
 
 def test_all_that_is_exported_exists() -> None:

@@ -1,0 +1,115 @@
+"""Looking at a night's documents before they are learned: what the model that serves makes of them, how many words are
+new. And leaving the model of a candidate. Both are Dask tasks that leave files named by what they depend on.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client, get_worker
+
+from sparseoco.cluster.block import Block, Place
+from sparseoco.cluster.corpus import open_corpus
+from sparseoco.cluster.nights import night_store
+from sparseoco.cluster.states import take_up
+from sparseoco.cluster.training import describe_block
+from sparseoco.cluster.waiting import result_of
+from sparseoco.cluster.worker import end_with_worker
+from sparseoco.commit import commit_json, digest_value, read_json
+from sparseoco.errors import StorageError
+from sparseoco.learner import Learner
+from sparseoco.locations import Location, location
+from sparseoco.manifest import read_manifest
+from sparseoco.model import STATE, Model, write_model
+from sparseoco.shards import Store
+
+CHUNK_ROWS = 4096
+
+
+class Look(NamedTuple):
+    """A night before it is learned: words counted, and what the model that served then lost and got wrong.
+
+    `words` is a number of occurrences, or the sum of the values where features have values; the rest is None where no
+    model served.
+    """
+
+    words: float
+    error: float | None
+    loss: float | None
+
+
+def look(client: Client, store: Location, version: int, champion: Location | None, folder: Location) -> Look:
+    """Look at a night; what is found is kept in `folder`. Raises `SparseocoError` if it cannot be done."""
+    served = None if champion is None else Model(champion).description["learner_sha256"]
+    name = digest_value([night_store(store, version).manifest.digest, served])[:32]
+    target = folder / f"{name}.json"
+    if not target.exists():
+        places = [str(place.resolve()) for place in (store, target)]
+        model = None if champion is None else str(champion.resolve())
+        key = f"look-{name}-{digest_value(places)[:16]}"
+        _run(client, key, "The new documents could not be looked at", _look_on_worker, version, model, *places)
+    return Look(**read_json(target))
+
+
+def leave_model(
+    client: Client,
+    block: Block,
+    store: Location,
+    states: Location,
+    model: Location,
+    seed: int,
+    curve: Sequence[dict[str, Any]],
+) -> None:
+    """Leave the model that a block of one configuration came to at the end of its night in the folder `model`.
+
+    Raises `SparseocoError` if it cannot be done.
+    """
+    if (model / "model.json").exists():
+        return
+    places = [str(place.resolve()) for place in (store, states, model)]
+    key = f"model-{block.digest}-{digest_value(places)[:16]}"
+    described = block.model_dump(mode="json")
+    _run(client, key, "The model could not be written", _model_on_worker, described, seed, list(curve), *places)
+
+
+def _run(client: Client, key: str, what: str, function: Any, *arguments: Any) -> None:
+    future = client.submit(function, *arguments, key=key)
+    try:
+        result_of(client, future, what)
+    finally:
+        future.release()  # what failed is tried anew if it is asked for again
+
+
+def _look_on_worker(version: int, champion: str | None, store: str, target: str) -> None:
+    night = night_store(location(store), version)
+    corpus = open_corpus(night, Path(get_worker().local_directory))
+    learner = None
+    if champion is not None:
+        learner = Learner.load(location(champion) / STATE, n_features=night.n_features)
+    words = 0.0
+    losses, errors = np.zeros(1), np.zeros(1, np.int64)
+    for start in range(0, night.n_rows, CHUNK_ROWS):
+        end_with_worker()
+        indptr, indices, counts, labels = corpus.rows(start, min(start + CHUNK_ROWS, night.n_rows))
+        words += float(counts.sum(dtype=np.float64))
+        if learner is not None:
+            learner.evaluate(indptr, indices, counts, labels, losses, errors)
+    rows = max(night.n_rows, 1)
+    judged = {} if learner is None else {"error": int(errors[0]) / rows, "loss": float(losses[0]) / rows}
+    commit_json(location(target), {"words": words, "error": None, "loss": None} | judged)
+
+
+def _model_on_worker(
+    description: dict[str, Any], seed: int, curve: list[dict[str, Any]], store: str, states: str, model: str
+) -> None:
+    block = Block.model_validate(description)
+    night = block.setting.night
+    assert night is not None
+    end = Place(1, night_store(location(store), night.version).n_rows)
+    course = take_up(location(states), block, end)
+    if course is None or course.place != end:
+        raise StorageError(f"What night {night.version} left in {states} is gone: run again.")
+    whole = Store(location(store), read_manifest(location(store), night.version))
+    described = describe_block(block) | {"seed": seed, "night": night.version}
+    write_model(location(model), course.learner.weights_of(0), whole, described, curve, course.learner)

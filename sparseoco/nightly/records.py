@@ -1,0 +1,127 @@
+"""What nights leave in a run's folder: a row a night, and tables that say more of it.
+
+history.parquet                 a row a night: documents, words, candidate, champion, what was decided and why
+history-configurations.parquet  what every configuration came to on every night
+history-classes.parquet         documents of each class, by night
+history-timings.parquet         seconds, and when it ended: all that two equal runs may differ in
+promoted.json                   which of models/ serves
+
+history.parquet is written last: a night that is in it is decided, and nothing of it is decided again.
+"""
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sparseoco.commit import commit_json, read_json, storage_error
+from sparseoco.errors import StorageError
+from sparseoco.locations import Location
+from sparseoco.metrics import read_table, write_table
+from sparseoco.model import PROMOTED
+
+Row = dict[str, Any]
+
+HISTORY = pa.schema(
+    [
+        ("night", pa.int32()),  # the version of the manifest that the night's files made
+        ("documents", pa.int64()),
+        ("features", pa.int64()),  # there were by then
+        ("new_terms", pa.int64()),  # features added; null where they are hashed
+        (
+            "dropped_terms",
+            pa.int64(),
+        ),  # occurrences of terms that are no feature; null as above, and on the first night
+        ("unknown_share", pa.float64()),  # of all occurrences
+        ("configuration", pa.int32()),  # of the candidate; null, as what follows, where nobody could be chosen
+        ("algorithm", pa.string()),
+        ("parameters", pa.string()),  # canonical JSON
+        ("nonzeros", pa.int64()),
+        ("window", pa.int32()),  # nights it was chosen by
+        ("window_error", pa.float64()),
+        ("error", pa.float64()),  # of the night's documents, each before it was learned
+        ("loss", pa.float64()),
+        ("champion", pa.int32()),  # the night of the model that served until then; null on the first
+        ("champion_error", pa.float64()),  # of the same documents, none of them learned
+        ("champion_loss", pa.float64()),
+        ("difference", pa.float64()),  # error − champion_error
+        ("margin", pa.float64()),
+        ("promoted", pa.bool_()),
+        ("why", pa.string()),
+        ("store", pa.string()),  # digest of the manifest that the night's files made
+    ]
+)
+CONFIGURATIONS = pa.schema(
+    [
+        ("night", pa.int32()),
+        ("configuration", pa.int32()),
+        ("algorithm", pa.string()),
+        ("parameters", pa.string()),
+        ("documents", pa.int64()),
+        ("progressive_loss", pa.float64()),  # of the night's documents, each before it was learned
+        ("progressive_error", pa.float64()),
+        ("nonzeros", pa.int64()),  # nonzero weights after the night, all classes
+        ("status", pa.string()),  # ok, diverged, failed
+        ("reason", pa.string()),
+    ]
+)
+CLASSES = pa.schema([("night", pa.int32()), ("class", pa.string()), ("documents", pa.int64())])
+TIMINGS = pa.schema([("night", pa.int32()), ("seconds", pa.float64()), ("ended", pa.timestamp("s", tz="UTC"))])
+TABLES = {
+    "history-configurations": CONFIGURATIONS,
+    "history-classes": CLASSES,
+    "history-timings": TIMINGS,
+    "history": HISTORY,
+}
+
+
+def read_rows(run: Location, name: str) -> list[Row]:
+    """The rows of one of `TABLES`, in order of nights; none where there is no such file.
+
+    Raises `StorageError` for a file that cannot be read.
+    """
+    path = run / f"{name}.parquet"
+    if not path.exists():
+        return []
+    try:
+        rows: list[Row] = read_table(path).to_pylist()
+    except OSError as error:
+        raise storage_error(error, path) from error
+    except pa.ArrowException as error:
+        raise StorageError(f"{path} is damaged: it is not Parquet.") from error
+    return rows
+
+
+def add_night(run: Location, night: int, rows: Mapping[str, Iterable[Row]]) -> None:
+    """Commit the rows of a night to the tables, each row without its night; those of later nights are not kept."""
+    for name, schema in TABLES.items():
+        before = [row for row in read_rows(run, name) if row["night"] < night]
+        write_table(run / f"{name}.parquet", [*before, *({"night": night} | row for row in rows[name])], schema)
+
+
+def timing(seconds: float) -> Row:
+    """The row of a night that ends now."""
+    return {"seconds": seconds, "ended": datetime.datetime.now(datetime.UTC).replace(microsecond=0)}
+
+
+def serving(history: Sequence[Row]) -> Row | None:
+    """The row of the night whose model serves."""
+    return next((row for row in reversed(history) if row["promoted"]), None)
+
+
+def model_of(run: Location, night: int) -> Location:
+    """The folder of the model that a night left."""
+    return run / "models" / f"{night:08d}"
+
+
+def promote(run: Location, history: Sequence[Row]) -> None:
+    """Let promoted.json name the model that the history says serves."""
+    served = serving(history)
+    if served is None:
+        return
+    named = {"model": f"models/{served['night']:08d}"}
+    told = named | {key: served[key] for key in ("night", "configuration", "algorithm", "parameters", "error")}
+    path = run / PROMOTED
+    if not path.exists() or read_json(path) != told:
+        commit_json(path, told)

@@ -1,0 +1,244 @@
+"""A nightly run: take in the files that are new, judge and learn what they hold, decide who serves, tell.
+
+Every step leaves files named by what they depend on, and a night counts as over when it is in the history: a run that
+was killed at any moment is run again, goes on from there and ends with the same files.
+"""
+
+import time
+from typing import Any, NamedTuple
+
+from distributed import Client
+
+from sparseoco.cluster.block import Block
+from sparseoco.cluster.connect import connect
+from sparseoco.commit import owned
+from sparseoco.config import RunFile
+from sparseoco.errors import FolderInUseError, InputError, SparseocoError
+from sparseoco.ingest import ingest, new_sources
+from sparseoco.learners import find_algorithm
+from sparseoco.locations import Location, workplace
+from sparseoco.manifest import Manifest, latest_manifest, read_manifest
+from sparseoco.nightly.deciding import Choice, Decision, candidate, decide
+from sparseoco.nightly.judging import Look, leave_model, look
+from sparseoco.nightly.learning import Nights
+from sparseoco.nightly.page import write_nights_page
+from sparseoco.nightly.records import add_night, model_of, promote, read_rows, serving, timing
+from sparseoco.shards import Store
+from sparseoco.sizes import check_size
+from sparseoco.steps import Progress, check_labels, silent
+from sparseoco.text.formats import find_sources
+from sparseoco.warm import Origin, check_origin
+
+Row = dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """What a run did: the rows of the nights it added to the history, the page, or a sentence why there are none."""
+
+    nights: list[Row]
+    page: Location | None
+    sentence: str
+
+
+def run_nightly(run: RunFile, *, if_running: str | None = None, progress: Progress = silent) -> Outcome:
+    """Take in the files that are new among the inputs of a run file, learn them and decide which model serves.
+
+    if_running  "wait" for another run in the same folder to end, or "end" at once; as in the run file by default
+
+    Raises `InputError` for inputs or options that cannot be taken, `SparseocoError` for what cannot be done.
+    """
+    _check(run)
+    wait = (if_running or run.nightly.if_running) == "wait"
+    try:
+        with owned(run.out, wait=wait), owned(run.store, wait=wait):
+            return _go_on(run, progress)
+    except FolderInUseError as error:
+        return Outcome([], None, f"Nothing was done: {error}")
+
+
+def _check(run: RunFile) -> None:
+    """Raises `InputError` for a search that cannot go on from night to night."""
+    for name in run.search.algorithms:
+        algorithm = find_algorithm(name)
+        if not algorithm.online:
+            raise InputError(
+                f"{name} goes through the same documents again and again: it cannot go on from night to night. Name "
+                "learners of a stream in [search.algorithms]."
+            )
+        if algorithm.driver == "dense" and run.ingest.vocabulary == "extend" and run.ingest.hash_bits is None:
+            raise InputError(
+                f'{name} touches all features in every round, so that none can be added: set vocabulary = "frozen" or '
+                "hash_bits in [ingest]."
+            )
+    if run.search.features_from is not None:
+        raise InputError("features_from takes features out of a store as it is: nights, which add to it, take all.")
+
+
+def _go_on(run: RunFile, progress: Progress) -> Outcome:
+    manifest, history = latest_manifest(run.store), read_rows(run.out, "history")
+    known = len(history)
+    _check_history(run, manifest, history)
+    is_new = manifest is None or has_new_files(run, manifest)
+    if manifest is not None and not is_new and known == manifest.version:
+        return Outcome([], _tell(run, history), f"Nothing new: all files are learned, up to night {known}.")
+    with connect(run.cluster, workplace(run.out) / ".scratch") as client:
+        if is_new:
+            _take_in(run, client, progress)
+        last = _check_store(run)
+        deadline = None if run.search.time_limit is None else time.monotonic() + run.search.time_limit
+        nights = Nights(run.search, run.store, last, run.out / "nightly")
+        for version in range(1, last + 1):
+            started = time.monotonic()
+            nights.learn(client, version, deadline, progress)
+            if version > known:
+                history = [*history, _decide(run, client, nights, version, history, started)]
+                _tell(run, history)
+            nights.clear(version)
+    return Outcome(history[known:], _tell(run, history), "")
+
+
+def _check_history(run: RunFile, manifest: Manifest | None, history: list[Row]) -> None:
+    """Raises `InputError` where the nights of the history are not those of the store."""
+    if history and (
+        manifest is None
+        or len(history) > manifest.version
+        or read_manifest(run.store, len(history)).digest != history[-1]["store"]
+    ):
+        raise InputError(
+            f"The nights in {run.out} were not learned from the shards in {run.store}: choose another out."
+        )
+
+
+def has_new_files(run: RunFile, manifest: Manifest) -> bool:
+    """Whether there are files among the inputs that the store has not taken in.
+
+    Raises `InputError` if one that it has taken in has changed since.
+    """
+    options = run.ingest.text
+    return bool(new_sources(find_sources(list(run.ingest.inputs), options, may_be_empty=True), options, manifest))
+
+
+def _take_in(run: RunFile, client: Client, progress: Progress) -> None:
+    ingest(
+        list(run.ingest.inputs),
+        run.store,
+        run.ingest.text,
+        client=client,
+        shard_bytes=run.ingest.shard_bytes,
+        vocabulary=run.ingest.vocabulary,
+        progress=progress,
+    )
+
+
+def _check_store(run: RunFile) -> int:
+    """The newest version of the store, what is to be learned from it being looked at. Raises `InputError`."""
+    store = Store.open(run.store)
+    check_labels(store)
+    if run.search.warm_start is not None:
+        check_origin(Origin.of(run.search.warm_start), store)
+    for name in run.search.algorithms:
+        check_size(name, store.n_features)
+    return store.manifest.version
+
+
+def _decide(run: RunFile, client: Client, nights: Nights, version: int, history: list[Row], started: float) -> Row:
+    """Decide a night that was learned: leave the model that is promoted, then the night's rows; gives the history's."""
+    served = serving(history)
+    champion = None if served is None else served["night"]
+    model = None if champion is None else model_of(run.out, champion)
+    seen = look(client, run.store, version, model, run.out / "nightly" / "looks")
+    row = _counted(run.store, version, seen) | {
+        "champion": champion,
+        "champion_error": seen.error,
+        "champion_loss": seen.loss,
+        "margin": run.nightly.margin,
+    }
+    rows = nights.rows(version)
+    choice: Choice | None = None
+    if not row["documents"]:
+        decision = Decision(False, "the new files hold no documents")
+        row |= {"champion_error": None, "champion_loss": None}
+    else:
+        first = max(1, version + 1 - run.nightly.window)
+        try:
+            choice = candidate([nights.rows(night) for night in range(first, version + 1)], run.search.select)
+            decision = decide(choice.row["progressive_error"], seen.error, run.nightly.margin)
+        except SparseocoError as error:
+            decision = Decision(False, str(error))
+    if choice is not None:
+        row |= _chosen(choice, seen)
+        if decision.promoted:
+            _leave(run, client, nights, version, choice)
+    row |= {"night": version, "promoted": decision.promoted, "why": decision.why}
+    tables = {
+        "history-configurations": rows,
+        "history-classes": _class_mix(run.store, version),
+        "history-timings": [timing(time.monotonic() - started)],
+        "history": [row],
+    }
+    add_night(run.out, version, tables)
+    return read_rows(run.out, "history")[-1]
+
+
+def _leave(run: RunFile, client: Client, nights: Nights, version: int, choice: Choice) -> None:
+    """Leave the model of a candidate, its curve with a mark a night."""
+    name, parameters = choice.row["algorithm"], choice.parameters
+    setting = nights.planned[version - 1].setting
+    block = Block(setting=setting, algorithm=name, configurations=(parameters,))
+    curve = nights.curve(version, choice.row["configuration"])
+    leave_model(client, block, run.store, nights.folders.states, model_of(run.out, version), run.search.seed, curve)
+
+
+def _counted(store: Location, version: int, seen: Look) -> Row:
+    """What a night brought: documents, features, words."""
+    manifest, before = read_manifest(store, version), _before(store, version)
+    row: Row = {
+        "documents": manifest.rows - (before.rows if before else 0),
+        "features": manifest.features.count,
+        "new_terms": None,
+        "dropped_terms": None,
+        "unknown_share": None,
+        "store": manifest.digest,
+    }
+    if manifest.features.kind == "vocabulary":
+        row["new_terms"] = manifest.features.count - (before.features.count if before else 0)
+        if before is not None:
+            dropped = manifest.dropped_terms - before.dropped_terms
+            row["dropped_terms"] = dropped
+            row["unknown_share"] = dropped / (dropped + seen.words) if dropped + seen.words else None
+    return row
+
+
+def _chosen(choice: Choice, seen: Look) -> Row:
+    own = choice.row
+    error = own["progressive_error"]
+    return {
+        "configuration": own["configuration"],
+        "algorithm": own["algorithm"],
+        "parameters": own["parameters"],
+        "nonzeros": own["nonzeros"],
+        "window": choice.window,
+        "window_error": choice.window_error,
+        "error": error,
+        "loss": own["progressive_loss"],
+        "difference": None if seen.error is None else error - seen.error,
+    }
+
+
+def _class_mix(store: Location, version: int) -> list[Row]:
+    before = _before(store, version)
+    seen = {} if before is None else {entry.name: entry.rows for entry in before.labels.classes}
+    return [
+        {"class": entry.name, "documents": entry.rows - seen.get(entry.name, 0)}
+        for entry in read_manifest(store, version).labels.classes
+    ]
+
+
+def _before(store: Location, version: int) -> Manifest | None:
+    return None if version == 1 else read_manifest(store, version - 1)
+
+
+def _tell(run: RunFile, history: list[Row]) -> Location:
+    """Let what others read follow the history: which model serves, and the page."""
+    promote(run.out, history)
+    return write_nights_page(run.out, run.name)
