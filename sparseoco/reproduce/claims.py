@@ -14,6 +14,7 @@ TITLES: Final = {source.name: source.title for source in (*SOURCES, *PANELS)}
 MEASURES: Final = {"squared": "mean_loss", "logistic": "error_rate"}
 """What the paper's figures show, by loss."""
 IN_PART: Final = "in part"
+PLUS_MINUS: Final = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 
 
 def weigh(records: Records) -> list[Row]:
@@ -39,9 +40,9 @@ def weigh_time(records: Records) -> list[Row]:
         rows = _of(records, "timings", experiment)
         ns = {row["method"]: 1e9 * row["seconds"] / row["rounds"] for row in rows}
         here = ", ".join(f"{name} {amount(ns[name])}" for name in ("OGD", "ONS", "OGDEG", "ONSEG")) + " ns a round"
-        claim = "ONSEG is much more efficient in running time than methods that require gradients, ONS and OGD."
+        claim = "A round of ONSEG takes less time than one of the methods that require gradients, ONS and OGD."
         less = [ns["ONSEG"] < ns[name] for name in ("OGD", "ONS")]
-        found.append(claimed(claim, "no figures", _where(experiment), here, *less))
+        found.append(claimed(claim, "“much more efficient”, no figures", _where(experiment), here, *less))
     return found
 
 
@@ -59,7 +60,7 @@ def shown(value: float, error: float | None, measure: str) -> str:
         text = f"{scale * value:.4g}"
     else:
         digits = min(max(1 - floor(log10(scale * error)), 0), 6)
-        text = f"{scale * value:.{digits}f} ± {scale * error:.{digits}f}"
+        text = f"{scale * value:,.{digits}f}{PLUS_MINUS}{scale * error:,.{digits}f}"
     return text.replace("-", "−") + unit
 
 
@@ -112,7 +113,7 @@ def _theorem(records: Records) -> list[Row]:
         here = f"γ = {experiment['theorem_gamma']:.2f}; its bound is {amount(bound)} times 2F a round, for σ = 1"
         claim = "Theorem 3.1 bounds the regret of these runs by less than 2F a round, which holds anyway; its γ < 1."
         holds = experiment["theorem_gamma"] < 1 and bound < 1
-        found.append(claimed(claim, "O(T^{2/3})", _where(experiment), here, holds))
+        found.append(claimed(claim, "O(T^⅔)", _where(experiment), here, holds))
     return found
 
 

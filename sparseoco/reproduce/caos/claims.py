@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sparseoco.report.wording import amount, integer
+from sparseoco.report.wording import PERCENT, amount, integer
 from sparseoco.reproduce.caos.minimising import (
     CORRECTED,
     SAGA,
@@ -48,9 +48,10 @@ def weigh(records: Records) -> list[Row]:
         found += _nearer(records, claim, paper, ours, theirs)
     found += _chances(records)
     uniform, lipschitz = (coordinates(sample, "none") for sample in ("uniform", "lipschitz"))
-    alike = tuple(coordinates(sample, "none", alike=True) for sample in ("uniform", "lipschitz"))
     claim = "CAO-RCD comes nearer with chances by (RL)^⅔ than with equal ones, in as many"
-    found += _nearer(records, f"{claim} rounds.", "Corollary 4, of bounds", alike[1], alike[0])
+    found += _nearer(
+        records, f"{claim} rounds.", "Corollary 4, of bounds", coordinates("lipschitz", "none", alike=True), uniform
+    )
     found += _nearer(records, f"{claim} passes.", "not said", lipschitz, uniform)
     claim = "CAO-RCD comes nearer with the prediction L/2 than with none."
     found += _nearer(records, claim, "Corollary 4 takes it", coordinates("lipschitz", "half"), lipschitz)
@@ -72,6 +73,10 @@ def _ends(records: Records, name: str, arrangement: str, method: str, R: float) 
     return [row for row in rows if row["T"] == last]
 
 
+def _at(R: float) -> str:
+    return f"R = {R:g}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def _mean(rows: Sequence[Row], key: str) -> float:
     return float(sum(row[key] for row in rows)) / len(rows)
 
@@ -84,7 +89,7 @@ def _places(records: Records) -> list[tuple[str, str, str]]:
 
 def _within_bounds(records: Records) -> list[Row]:
     """Of the largest that the regret can be: the least loss may be lower than what was found by its gap."""
-    claim = "The regret of AO-GD is at most 4 Σ R √(Σ (g_t − g_{t−1})²), at every mark."
+    claim = "The regret of AO-GD is at most 4 Σ R √(Σ (gₜ − gₜ₋₁)²), at every mark."
     found = []
     for name, arrangement, where in _places(records):
         rows = [
@@ -93,7 +98,8 @@ def _within_bounds(records: Records) -> list[Row]:
             if (row["set"], row["arrangement"], row["method"]) == (name, arrangement, AO_GD.name)
         ]
         shares = [(row["regret"] + row["gap"]) / row["bound"] for row in rows]
-        here = f"{shown(min(shares), None, 'share')} to {shown(max(shares), None, 'share')} of it, {len(rows)} marks"
+        span = f"{100 * min(shares):.1f} to {100 * max(shares):.1f}".replace("-", "−")
+        here = f"{span}{PERCENT} of it, {len(rows)} marks"
         found.append(claimed(claim, "Corollary 2", where, here, max(shares) <= 1))
     return found
 
@@ -108,7 +114,7 @@ def _bounds(records: Records) -> list[Row]:
             / _mean(_ends(records, name, arrangement, NONE.name, R), "bound")
             for R in RADII
         ]
-        here = "; ".join(f"R = {R:g}: {ratio:.2f} times it" for R, ratio in zip(RADII, ratios, strict=True))
+        here = "; ".join(f"{_at(R)}: {ratio:.2f} times it" for R, ratio in zip(RADII, ratios, strict=True))
         found.append(claimed(claim, paper, where, here, *(ratio < 1 for ratio in ratios)))
     return found
 
@@ -124,7 +130,7 @@ def _factor_two(records: Records) -> list[Row]:
                 _mean(_ends(records, name, arrangement, method, R), "regret")
                 for method in (AO_GD.name, NONE.name, ADAGRAD.name)
             )
-            told.append(f"R = {R:g}: {amount(ours)} against {amount(others[0])} and {amount(others[1])}")
+            told.append(f"{_at(R)}: {amount(ours)} against {amount(others[0])} and {amount(others[1])}")
             holding.append(_at_most_twice(ours, min(others)))
         here = "; ".join(told) + ", without a prediction and AdaGrad's"
         found.append(claimed(claim, "§2.1, of bounds", where, here, *holding))
@@ -145,7 +151,7 @@ def _less_regret(records: Records, claim: str, ours: str, theirs: str, paper: st
         told, holding = [], []
         for R in RADII:
             rows = [_ends(records, name, arrangement, method, R) for method in (ours, theirs)]
-            told.append(f"R = {R:g}: {amount(_mean(rows[0], 'regret'))} against {amount(_mean(rows[1], 'regret'))}")
+            told.append(f"{_at(R)}: {amount(_mean(rows[0], 'regret'))} against {amount(_mean(rows[1], 'regret'))}")
             holding.append(lower_in_pairs(*([row["regret"] for row in own] for own in rows)))
         found.append(claimed(claim, paper, where, "; ".join(told), *holding))
     return found

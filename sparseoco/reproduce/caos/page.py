@@ -10,6 +10,7 @@ from sparseoco.report.html import Plot, environment, plot, plotly_script
 from sparseoco.report.wording import NONE, duration, integer, percent
 from sparseoco.reproduce.caos.minimising import EPOCHS, ETA0, METHODS, RADII, VALUES, WHAT
 from sparseoco.reproduce.caos.streams import ARRANGEMENTS, BEST, FACTORS, PLAYERS, RUN
+from sparseoco.reproduce.claims import shown
 from sparseoco.reproduce.page import context_of
 from sparseoco.reproduce.records import Records, Row
 
@@ -44,15 +45,21 @@ def render(records: Records, inputs: dict[str, Any]) -> str:
         "what": WHAT,
         "tuned": TUNED,
         "timings": records["timings"],
+        "shown": shown,
         "titles": {row["set"]: row["title"] for row in records["sets"]},
-        "radii": RADII,
-        "first_steps": ETA0,
+        "radii": _listed(RADII),
+        "first_steps": _listed(ETA0),
         "run": RUN,
         "factors": FACTORS,
         "plots": [p for s in sections for _, p, _ in (*s.regret, *s.objectives)],
         "plotly": plotly_script(),
     }
     return environment("sparseoco.reproduce").get_template("caos.html.j2").render(context)
+
+
+def _listed(values: Sequence[float]) -> str:
+    *others, last = (f"{value:g}" for value in values)
+    return f"{', '.join(others)} and {last}"
 
 
 def _section(records: Records, of: Row) -> SetSection:
