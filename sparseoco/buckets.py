@@ -61,6 +61,10 @@ class BucketPath(S3Path):
 
     __slots__ = ()
 
+    def read_bytes(self) -> bytes:
+        """A file's content, in one request."""
+        return bytes(self.fs.cat_file(self.path))
+
     @classmethod
     def _fs_factory(cls, urlpath: str, protocol: str, storage_options: Mapping[str, Any]) -> BucketFileSystem:
         retries = {

@@ -17,7 +17,7 @@ from sparseoco.commit import digest_value, read_json, remove_folder
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import SparseocoError
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location
+from sparseoco.locations import Location, location
 from sparseoco.model import write_model
 from sparseoco.shards import Store
 from sparseoco.warm import go_on
@@ -60,7 +60,7 @@ def train_model(
         meter.reach(block.keys)
 
 
-def train_block(block: Block, store: Store, model: Path, scratch: Path, report: Report) -> None:
+def train_block(block: Block, store: Store, model: Location, scratch: Path, report: Report) -> None:
     """Run a block of one configuration and commit its model to the folder `model`, unless it is there already.
 
     Raises `StorageError` for a shard that cannot be trusted or a disk that is full, `SparseocoError` if the
@@ -135,4 +135,4 @@ def describe_block(block: Block) -> dict[str, Any]:
 
 def _train_on_worker(description: dict[str, Any], store: str, model: str) -> None:
     block = Block.model_validate(description)
-    train_block(block, Store.open(store), Path(model), Path(get_worker().local_directory), reporter(block))
+    train_block(block, Store.open(store), location(model), Path(get_worker().local_directory), reporter(block))
