@@ -5,26 +5,34 @@ import logging
 import os
 import shutil
 import ssl
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dask
-from dask.utils import parse_bytes
+from dask.utils import parse_bytes, parse_timedelta
 from distributed import Client, LocalCluster, Security
 from distributed.comm import connect as knock
 from distributed.system import MEMORY_LIMIT
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from sparseoco.cluster.corpus import SHARED
+from sparseoco.cluster.interrupts import deaf_loop, ended_at_once
+from sparseoco.cluster.kubernetes import KubernetesOptions, kubernetes_cluster
+from sparseoco.cluster.queues import PbsOptions, SlurmOptions, job_cluster
+from sparseoco.cluster.settings import ACROSS_HOSTS, ONE_THREAD
 from sparseoco.errors import InputError, SparseocoError
 
 LEAST_MEMORY = 512 << 20  # below it a worker is killed before it has begun
 CONNECT_SECONDS = 15
+PATIENCE = "sparseoco.patience"  # in Dask's configuration: seconds for which there may be no worker at all
 LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
-# Kernels are one thread each: what runs at once is decided by the cluster, not by OpenMP or BLAS pools.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+LOOK_SECONDS = 0.2  # between two looks at whether workers have begun
+OTHERS_SECONDS = 60  # where one worker came, the others are waited for so long before work is cut up for them
+
+Kind = Literal["local", "address", "slurm", "pbs", "kubernetes"]
 
 
 class ClusterOptions(BaseModel):
@@ -32,19 +40,57 @@ class ClusterOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    kind: Kind | None = Field(None, description="Where Dask is; by default local, or address where there is one.")
     scheduler: str | None = Field(None, description="Address of a running Dask scheduler, such as tcp://10.0.0.1:8786.")
-    workers: int | None = Field(None, ge=1, description="Start this many worker processes on this machine.")
+    workers: int | None = Field(None, ge=1, description="Worker processes: on this machine, a job each or a pod each.")
     threads: int | None = Field(None, ge=1, description="Threads a worker; without workers, threads of this process.")
     memory: str | None = Field(
         None, description="Memory a worker may use, such as 4GB; by default its share of the machine."
     )
+    wait: float = Field(
+        3600.0, gt=0, description="Seconds, or a time such as 2h, to wait for the first worker that is a job or a pod."
+    )
+    slurm: SlurmOptions | None = Field(None, description="What SLURM is asked for.")
+    pbs: PbsOptions | None = Field(None, description="What PBS is asked for.")
+    kubernetes: KubernetesOptions | None = Field(None, description="What Kubernetes is asked for.")
 
     @field_validator("memory")
     @classmethod
     def _enough(cls, value: str | None) -> str | None:
-        if value is not None and parse_bytes(value) < LEAST_MEMORY:
+        if value is None:
+            return None
+        try:
+            size = parse_bytes(value)
+        except ValueError:
+            raise ValueError("write a size such as 500MB, 4GB") from None
+        if size < LEAST_MEMORY:
             raise ValueError(f"a worker needs at least {LEAST_MEMORY // 2**20} MiB")
         return value
+
+    @field_validator("wait", mode="before")
+    @classmethod
+    def _seconds(cls, value: Any) -> Any:
+        try:
+            return parse_timedelta(value) if isinstance(value, str) else value
+        except (ValueError, KeyError):
+            raise ValueError("write a time as seconds, or as 90s, 30min, 2h") from None
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> "ClusterOptions":
+        if (self.scheduler is not None) != (self.where == "address"):
+            raise ValueError('scheduler and kind = "address" go together')
+        if self.where in ("slurm", "pbs", "kubernetes"):
+            if getattr(self, self.where) is None:
+                raise ValueError(f'kind = "{self.where}" needs a table {self.where}')
+            for key in ("workers", "memory"):
+                if getattr(self, key) is None:
+                    raise ValueError(f'kind = "{self.where}" needs {key}')
+        return self
+
+    @property
+    def where(self) -> Kind:
+        """The kind, stated or by default."""
+        return self.kind or ("local" if self.scheduler is None else "address")
 
 
 @contextmanager
@@ -53,12 +99,52 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
 
     Workers of our own work in `scratch`, which one process at a time may use.
 
-    Raises `InputError` for an address where no scheduler answers, `SparseocoError` if workers cannot be started.
+    Raises `InputError` for an address where no scheduler answers and for what is not installed, `SparseocoError` if
+    workers cannot be started.
     """
-    if options.scheduler is not None:
-        with _client_at(options.scheduler) as client:
-            yield client
-        return
+    asked: Any = getattr(options, options.where, None)
+    shape: Any = options.workers, options.threads or 1, options.memory
+    match options.where:
+        case "local":
+            cluster = _own_cluster(options, scratch)
+        case "address":
+            cluster = _cluster_at(str(options.scheduler))
+        case "slurm" | "pbs":
+            cluster = _once_begun(job_cluster(asked, scratch, *shape), options)
+        case "kubernetes":
+            cluster = _once_begun(kubernetes_cluster(asked, *shape), options)
+    with cluster as client:
+        yield client
+
+
+@contextmanager
+def _once_begun(cluster: AbstractContextManager[Client], options: ClusterOptions) -> Iterator[Client]:
+    """A client of workers that are jobs or pods, once the first of them has begun and the others have had a while.
+
+    Raises `SparseocoError` if none begins within the time that the options give.
+    """
+    with cluster as client, dask.config.set({PATIENCE: options.wait}):
+        if not _wait_for(client, 1, options.wait):
+            raise SparseocoError(
+                f"No worker has begun within {options.wait:g} s: the queue is long, or what is asked for is not there."
+            )
+        _wait_for(client, options.workers or 1, OTHERS_SECONDS)
+        yield client
+
+
+def _wait_for(client: Client, count: int, seconds: float) -> bool:
+    """Whether there are so many workers within a time."""
+    end = time.monotonic() + seconds
+    while len(workers_of(client)) < count:
+        if time.monotonic() > end:
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
+
+
+@contextmanager
+def _own_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
+    """A cluster on this machine, in this process or in processes of its own."""
     if options.workers is None:
         shape: dict[str, Any] = {
             "processes": False,
@@ -93,8 +179,10 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
     try:
         with (
             dask.config.set(settings),
-            _start(local_directory=str(scratch), **shape) as cluster,
+            deaf_loop() as loop,
+            _start(loop=loop, local_directory=str(scratch), **shape) as cluster,
             Client(cluster, set_as_default=False) as client,
+            ended_at_once(cluster),
         ):
             yield client
     finally:  # after an interrupt, too
@@ -110,6 +198,12 @@ def _start(**shape: Any) -> LocalCluster:
         )
     except RuntimeError as error:  # one that is killed before it has begun is not started again by Dask
         raise SparseocoError(f"The worker processes could not be started: {error}") from error
+
+
+@contextmanager
+def _cluster_at(address: str) -> Iterator[Client]:
+    with dask.config.set(ACROSS_HOSTS), _client_at(address) as client:
+        yield client
 
 
 def _client_at(address: str) -> Client:

@@ -1,15 +1,18 @@
 """Waiting for tasks: workers are looked after meanwhile, and what a task failed of becomes a sentence."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
+import dask
 from distributed import Client, Future, KilledWorker, LocalCluster
 
-from sparseoco.cluster.connect import workers_of
+from sparseoco.cluster.connect import PATIENCE, workers_of
 from sparseoco.errors import SparseocoError
+from sparseoco.logs import tell
 
 WATCH_SECONDS = 5.0  # between two looks at whether there are workers, where nothing comes
 LOST_SECONDS = 120.0
@@ -34,19 +37,26 @@ class Workers:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._seen = time.monotonic()
+        self._last: int | None = None
 
     def look(self) -> None:
         """Start workers of our own again whose keepers gave up: one that dies at once is not restarted by Dask.
 
-        Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`: nothing would ever come.
+        Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`, or as long as one may stand in a queue:
+        nothing would ever come.
         """
         there = len(workers_of(self._client))
+        if there != self._last:
+            lost = self._last is not None and there < self._last
+            level = logging.WARNING if lost else logging.INFO
+            tell("cluster", "workers lost" if lost else "workers there", level=level, workers=there)
+            self._last = there
         cluster = self._client.cluster
         if isinstance(cluster, LocalCluster) and there < len(cluster.worker_spec):
             cluster.scale(len(cluster.worker_spec))
         if there:
             self._seen = time.monotonic()
-        elif time.monotonic() - self._seen > LOST_SECONDS:
+        elif time.monotonic() - self._seen > dask.config.get(PATIENCE, LOST_SECONDS):
             raise SparseocoError("The Dask cluster has lost all its workers: start some, and run again to go on.")
 
 
@@ -90,6 +100,7 @@ def run_tasks(client: Client, calls: Mapping[str, Call], ended: Callable[[str], 
         killed = {}
         for key, error in _outcomes(client, {f"{key}-{attempt}": (key, call) for key, call in left.items()}):
             if isinstance(error, KilledWorker) and attempt < TRIES:
+                tell("cluster", "task tried again", level=logging.WARNING, task=key, attempt=attempt)
                 killed[key] = calls[key]
                 continue
             if error is not None:
