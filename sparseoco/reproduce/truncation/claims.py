@@ -151,10 +151,15 @@ def _at_one_sparseness(records: Records, ours: str, theirs: str) -> list[Row]:
     for of, title in _where(records):
         left, right = (error_at(path_of(records, of, name), SPARSE) for name in (ours, theirs))
         holds = None if left is None or right is None else left < right
-        here = f"{percent(left)} against {percent(right)}"
+        here = f"{_reached(left)} against {_reached(right)}"
         claim = f"At a sparseness of {percent(SPARSE)}, {ours} errs less than {theirs}."
         found.append(claimed(claim, "not tried: λ is chosen by each alone", title, here, holds))
     return found
+
+
+def _reached(error: float | None) -> str:
+    """An error at a sparseness that not every λ path comes to."""
+    return "not reached" if error is None else percent(error)
 
 
 def _by_subgradient(records: Records) -> list[Row]:
@@ -220,7 +225,7 @@ def _not_sparse(records: Records) -> list[Row]:
     for of, title in _where(records):
         ours, theirs = (error_at(path_of(records, of, name), SPARSE) for name in (SGFT_2, STDA_INF))
         holds = None if ours is None or theirs is None else ours > 2 * theirs
-        here = f"{percent(ours)}, where STDA p = ∞ has {percent(theirs)}"
+        here = f"{_reached(ours)}, where STDA p = ∞ has {_reached(theirs)}"
         claim = (
             f"SGFT p = 2 that is sparse ({percent(SPARSE)}) does not predict: more than twice the error of STDA p = ∞."
         )

@@ -48,7 +48,7 @@ STDA: Final = Experiment(
 )
 SGFT: Final = Experiment(
     "sgft",
-    _named("books", "dvd", "ob-2-1", "sb-2-1", "ob-8-1", "sb-8-1", "reut20"),
+    _named("books", "dvd", "books-text", "dvd-text", "ob-2-1", "sb-2-1", "ob-8-1", "sb-8-1", "reut20"),
     SGFT_SHEETS,
     TABLES,
     weigh_sgft,
