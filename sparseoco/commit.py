@@ -74,7 +74,11 @@ def _put(path: Location, replace: bool) -> Iterator[Path]:
             except OSError as error:
                 raise storage_error(error, temporary) from error
             check_lease(path)
-            put_file(temporary, path, absent=not replace)
+            try:
+                put_file(temporary, path, absent=not replace)
+            except FileExistsError:
+                if path.read_bytes() != temporary.read_bytes():  # else it was this very put, asked for twice
+                    raise
     except FileExistsError:
         raise
     except OSError as error:

@@ -67,7 +67,7 @@ class Lease:
         """End the renewals and remove the lease, if it is still held."""
         _held.remove(self)
         self._ended.set()
-        self._thread.join()
+        self._thread.join(BEAT)  # it may be waiting for an answer
         if not self.lost:
             with suppress(OSError, StorageError):  # it grows stale by itself
                 remove(self._place)

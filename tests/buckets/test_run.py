@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from sparseoco import steps
 from sparseoco.config import RunFile, load_run_file
 from sparseoco.locations import Location

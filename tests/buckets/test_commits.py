@@ -1,0 +1,164 @@
+"""Files in a bucket are there whole or not at all, the first writer wins, and a folder has one writer."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sparseoco import leases
+from sparseoco.commit import commit_bytes, committed, digest_file, on_disk, owned, read_json, read_jsons, remove_folder
+from sparseoco.errors import FolderInUseError, StorageError
+from sparseoco.leases import Lease
+from sparseoco.locations import Location
+
+
+def test_a_file_is_there_whole_or_not_at_all(bucket: Location) -> None:
+    target = bucket / "deep" / "file"
+    commit_bytes(target, b"old")
+    with pytest.raises(RuntimeError), committed(target) as temporary:
+        temporary.write_bytes(b"ne")
+        raise RuntimeError
+    assert target.read_bytes() == b"old"
+    assert [path.name for path in (bucket / "deep").iterdir()] == ["file"]
+
+
+def test_of_many_writers_at_once_one_wins(bucket: Location) -> None:
+    won, lost = [], []
+
+    def write(number: int) -> None:
+        try:
+            commit_bytes(bucket / "file", str(number).encode(), replace=False)
+            won.append(number)
+        except FileExistsError:
+            lost.append(number)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(won) == 1
+    assert len(lost) == 7
+    assert (bucket / "file").read_bytes() == str(won[0]).encode()
+
+
+def test_putting_the_same_again_is_no_conflict(bucket: Location) -> None:
+    commit_bytes(bucket / "file", b"same", replace=False)
+    commit_bytes(bucket / "file", b"same", replace=False)
+    with pytest.raises(FileExistsError):
+        commit_bytes(bucket / "file", b"other", replace=False)
+
+
+def test_files_are_read_where_they_are(bucket: Location) -> None:
+    for number in range(3):
+        commit_bytes(bucket / "folder" / f"{number}.json", json.dumps(number).encode())
+    paths = sorted((bucket / "folder").glob("*.json"))
+    assert read_jsons(paths) == [0, 1, 2] == [read_json(path) for path in paths]
+    with on_disk(paths[1]) as local:
+        assert local.read_bytes() == b"1"
+    assert not local.exists()
+    assert len(digest_file(paths[1])) == 64
+    with pytest.raises(StorageError, match="is not there"):
+        read_json(bucket / "folder" / "3.json")
+    remove_folder(bucket / "folder")
+    assert not (bucket / "folder").exists()
+
+
+def test_a_folder_has_one_owner(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "BEAT", 0.05)
+    monkeypatch.setattr(leases, "LOOK", 0.02)
+    with owned(bucket / "run"):
+        with pytest.raises(FolderInUseError, match=f"in use by process {os.getpid()} on "), owned(bucket / "run"):
+            pass
+        with owned(bucket / "other"):
+            commit_bytes(bucket / "run" / "file", b"")
+    with owned(bucket / "run"):
+        pass
+    assert not (bucket / "run" / ".lock").exists()
+
+
+def test_who_waits_goes_next(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LOOK", 0.02)
+    order = []
+
+    def second() -> None:
+        with owned(bucket / "run", wait=True):
+            order.append("second")
+
+    waiting = threading.Thread(target=second)
+    with owned(bucket / "run"):
+        waiting.start()
+        time.sleep(0.2)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]
+
+
+HOLD = """
+import sys
+from sparseoco.commit import owned
+from sparseoco.locations import location
+with owned(location(sys.argv[1])):
+    print(1, flush=True)
+    input()
+"""
+
+
+def test_what_a_killed_process_held_is_free_on_its_own_machine(bucket: Location) -> None:
+    command = [sys.executable, "-c", HOLD, str(bucket / "run")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        other.kill()
+    assert (bucket / "run" / ".lock").exists()
+    with owned(bucket / "run"):
+        pass
+
+
+def test_what_a_dead_process_elsewhere_held_is_taken_over_when_stale(
+    bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LOOK", 0.02)
+    monkeypatch.setattr(leases, "STALE", 0.3)
+    monkeypatch.setattr(leases, "BEAT", 0.05)
+    content = {"holder": "process 1 on elsewhere", "process": ["another boot", 1, 1, 1], "run": "x", "beat": 3}
+    commit_bytes(bucket / "run" / ".lock", json.dumps(content).encode())
+    with owned(bucket / "run"):
+        assert json.loads((bucket / "run" / ".lock").read_bytes())["holder"].startswith(f"process {os.getpid()} on ")
+
+
+def test_who_lost_a_folder_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "BEAT", 0.02)
+    lease = Lease(bucket / "run" / ".lock")
+    lease.take(wait=False)
+    try:
+        commit_bytes(bucket / "run" / "before", b"")
+        commit_bytes(bucket / "run" / ".lock", b"{}")  # taken over by another
+        while not lease.lost:
+            time.sleep(0.01)
+        with pytest.raises(StorageError, match="the hold on its folder was lost"):
+            commit_bytes(bucket / "run" / "after", b"")
+        commit_bytes(bucket / "running" / "file", b"")
+    finally:
+        lease.give_back()
+    assert (bucket / "run" / ".lock").read_bytes() == b"{}"
+    assert not (bucket / "run" / "after").exists()
+
+
+def test_who_was_stopped_for_long_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "BEAT", 60.0)
+    with owned(bucket / "run"):
+        monkeypatch.setattr(leases, "STALE", 0.0)
+        with pytest.raises(StorageError, match="lost"):
+            commit_bytes(bucket / "run" / "after", b"")
+
+
+def test_a_local_copy_is_no_copy(tmp_path: Path) -> None:
+    commit_bytes(tmp_path / "file", b"x")
+    with on_disk(tmp_path / "file") as local:
+        assert local == tmp_path / "file"
