@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -9,7 +10,7 @@ from dask.utils import parse_bytes
 from pydantic import BaseModel, ValidationError
 
 from sparseoco.cluster.connect import ClusterOptions
-from sparseoco.config import describe_invalid
+from sparseoco.config import describe_invalid, load_cluster_file
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.locations import Location, location
@@ -48,6 +49,12 @@ class Dtype(StrEnum):
     FLOAT32, FLOAT64 = "float32", "float64"
 
 
+Cluster = Annotated[
+    Path | None,
+    typer.Option(
+        "--cluster", metavar="FILE", help="Where Dask is, as in [cluster] of a run file.", rich_help_panel="Cluster"
+    ),
+]
 Scheduler = Annotated[
     str | None,
     typer.Option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler.", rich_help_panel="Cluster"),
@@ -110,10 +117,18 @@ def size_in_bytes(value: str, option: str) -> int:
 
 
 def cluster_options(
-    scheduler: str | None, workers: int | None, threads: int | None, memory: str | None
+    file: Path | None, scheduler: str | None, workers: int | None, threads: int | None, memory: str | None
 ) -> ClusterOptions:
-    """The `[cluster]` table as options."""
-    return checked(ClusterOptions, {"scheduler": scheduler, "workers": workers, "threads": threads, "memory": memory})
+    """The `[cluster]` table as options: a file of it, and what is said beside it.
+
+    Raises `InputError` naming the key.
+    """
+    said = {"scheduler": scheduler, "workers": workers, "threads": threads, "memory": memory}
+    given = {key: value for key, value in said.items() if value is not None}
+    if scheduler is not None:
+        given["kind"] = "address"
+    found = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
+    return checked(ClusterOptions, found | given)
 
 
 def checked(kind: type[T], values: dict[str, Any]) -> T:

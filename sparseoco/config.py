@@ -1,11 +1,10 @@
 """The run file: one TOML or YAML file that describes a run, every error naming its key.
 
-Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate]`, `[nightly]`, `[cluster]`.
+Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate]`, `[nightly]`, `[cluster]`, `[log]`.
 """
 
 import json
 import math
-import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,11 +24,12 @@ from pydantic import (
 )
 
 from sparseoco.cluster.connect import ClusterOptions
+from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.grid import Grid, expand
 from sparseoco.ingest import Policy
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location, beside, location
+from sparseoco.locations import Location, beside, is_address, location
 from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
 from sparseoco.text.options import SHARD_BYTES, TextOptions
@@ -114,7 +114,6 @@ def _number(value: Any) -> Any:
 
 
 _SINGLE = (int, float, str)
-_TIME = re.compile(r"(?:(\d+\.?\d*)\s*h)?\s*(?:(\d+\.?\d*)\s*m(?:in)?)?\s*(?:(\d+\.?\d*)\s*s?)?")
 
 
 class Halving(_Table):
@@ -197,12 +196,7 @@ class SearchOptions(_Table):
     @field_validator("time_limit", mode="before")
     @classmethod
     def _seconds(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        parts = _TIME.fullmatch(value.strip())
-        if parts is None:
-            raise ValueError("write a time as seconds, or as 90s, 30min, 1h 30min")
-        return sum(float(part or 0) * seconds for part, seconds in zip(parts.groups(), (3600, 60, 1), strict=True))
+        return in_seconds(value)
 
     @field_validator("max_memory", mode="before")
     @classmethod
@@ -293,6 +287,12 @@ class NightlyOptions(_Table):
     )
 
 
+class LogOptions(_Table):
+    """`[log]`: where what happens is told as JSON lines."""
+
+    file: str | None = Field(None, description="A file of this machine, or - for standard error; by default nowhere.")
+
+
 class RunFile(_Table):
     """A run: raw text to shards to search to model to report."""
 
@@ -302,7 +302,8 @@ class RunFile(_Table):
     search: SearchOptions
     evaluate: EvaluateOptions | None = None
     nightly: NightlyOptions = NightlyOptions()
-    cluster: ClusterOptions = ClusterOptions()
+    log: LogOptions = LogOptions()
+    cluster: ClusterOptions = Field(ClusterOptions(), description="A table, or the path of a file that holds it.")
 
     @property
     def store(self) -> Location:
@@ -321,6 +322,8 @@ def load_run_file(path: str | Path) -> RunFile:
 
 def parse_run_file(values: Any, *, source: str, folder: Path) -> RunFile:
     """Check the values of a run file; paths are relative to `folder`. Raises `InputError` naming the key."""
+    if isinstance(values, dict) and isinstance(values.get("cluster"), str):
+        values = values | {"cluster": load_cluster_file(folder / values["cluster"])}
     try:
         run = RunFile.model_validate(values)
     except ValidationError as error:
@@ -338,8 +341,31 @@ def parse_run_file(values: Any, *, source: str, folder: Path) -> RunFile:
         inputs = tuple(_beside(folder, item) for item in evaluate.inputs)
         evaluate = evaluate.model_copy(update={"inputs": inputs})
     return run.model_copy(
-        update={"out": beside(folder, str(run.out)), "ingest": ingest, "search": search, "evaluate": evaluate}
+        update={
+            "out": beside(folder, str(run.out)),
+            "ingest": ingest,
+            "search": search,
+            "evaluate": evaluate,
+            "log": LogOptions(file=run.log.file and _log_beside(folder, run.log.file)),
+        }
     )
+
+
+def _log_beside(folder: Path, file: str) -> str:
+    if is_address(file):
+        raise InputError(f"log.file: {file} is an address; lines are added to a file of this machine alone.")
+    return file if file == "-" else _beside(folder, file)
+
+
+def load_cluster_file(path: str | Path) -> ClusterOptions:
+    """Read and check a file that holds what stands in `[cluster]`, for all runs of a site.
+
+    Raises `InputError` naming the file and the key.
+    """
+    try:
+        return ClusterOptions.model_validate(read_values(Path(path)))
+    except ValidationError as error:
+        raise InputError(f"{path}: {describe_invalid(error)}") from None
 
 
 def describe_invalid(error: ValidationError, under: tuple[str, ...] = ()) -> str:

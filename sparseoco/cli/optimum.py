@@ -8,7 +8,17 @@ from rich.table import Table
 from rich.text import Text
 
 from sparseoco import steps
-from sparseoco.arguments import Memory, Scheduler, Threads, Workers, checked, cluster_options, number_or_word, place
+from sparseoco.arguments import (
+    Cluster,
+    Memory,
+    Scheduler,
+    Threads,
+    Workers,
+    checked,
+    cluster_options,
+    number_or_word,
+    place,
+)
 from sparseoco.cli.app import STEPS, app
 from sparseoco.cluster.optimum import OptimumOptions
 from sparseoco.console import errors, output, progress_bars
@@ -39,6 +49,7 @@ def optimum(
     max_passes: Annotated[
         int, typer.Option(metavar="N", help="Passes over the data after which to stop.")
     ] = OptimumOptions.model_fields["max_passes"].default,
+    cluster_file: Cluster = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -57,7 +68,7 @@ def optimum(
             "max_passes": max_passes,
         },
     )
-    cluster = cluster_options(scheduler, workers, threads, memory)
+    cluster = cluster_options(cluster_file, scheduler, workers, threads, memory)
     with progress_bars() as progress:
         folder = steps.optimum(store, out, options, cluster, progress=progress)
     table = Table("alpha", "class", "objective", "gap", "of the objective at 0", "passes", "nonzeros")

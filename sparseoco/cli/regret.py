@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparseoco import steps
-from sparseoco.arguments import Memory, Scheduler, Threads, Workers, cluster_options, place
+from sparseoco.arguments import Cluster, Memory, Scheduler, Threads, Workers, cluster_options, place
 from sparseoco.cli.app import STEPS, app
 from sparseoco.cluster.regret import TOL
 from sparseoco.console import output, progress_bars
@@ -37,6 +37,7 @@ def regret(
         Location | None,
         typer.Option(parser=place, metavar="STORE", help="The shards, where they are not where the run left them."),
     ] = None,
+    cluster_file: Cluster = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -46,7 +47,7 @@ def regret(
 
     Of epoch methods, how their objective over all documents came to its optimum.
     """
-    cluster = cluster_options(scheduler, workers, threads, memory)
+    cluster = cluster_options(cluster_file, scheduler, workers, threads, memory)
     with progress_bars() as progress:
         folder = steps.regret(
             run, cluster, numbers=configuration, marks=marks, tol=tol, store_folder=store, progress=progress

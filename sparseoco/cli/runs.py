@@ -7,6 +7,7 @@ import typer
 
 from sparseoco import steps
 from sparseoco.arguments import (
+    Cluster,
     Dtype,
     Duplicates,
     Encoding,
@@ -36,7 +37,7 @@ from sparseoco.arguments import (
 )
 from sparseoco.cli.app import STEPS, app, tell_mixture, tell_model, tell_run
 from sparseoco.cluster.mixing import MixtureOptions
-from sparseoco.config import Configuration, SearchOptions, load_run_file
+from sparseoco.config import Configuration, SearchOptions, load_cluster_file, load_run_file
 from sparseoco.console import errors, progress_bars
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
@@ -53,9 +54,12 @@ TRIED = ("cl-fobos", "fobos", "rda", "stda")  # what a search tries where it is 
 @app.command(rich_help_panel=STEPS)
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml or .yaml).")],
+    cluster_file: Cluster = None,
 ) -> None:
     """Take every step of a run file: ingest, search, train, evaluate, report."""
     described = load_run_file(file)
+    if cluster_file is not None:
+        described = described.model_copy(update={"cluster": load_cluster_file(cluster_file)})
     with progress_bars() as progress:
         page = steps.run_all(described, progress)
     tell_run(described.out, page)
@@ -108,6 +112,7 @@ def ingest(
     vocabulary: Annotated[
         VocabularyPolicy, typer.Option(help="Terms that files added later bring: dropped, or added after the last id.")
     ] = VocabularyPolicy.FROZEN,
+    cluster_file: Cluster = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -137,7 +142,7 @@ def ingest(
             "max_bad_rows": max_bad_rows,
         }
     )
-    cluster = cluster_options(scheduler, workers, threads, memory)
+    cluster = cluster_options(cluster_file, scheduler, workers, threads, memory)
     with progress_bars() as progress:
         manifest = steps.ingest_texts(
             inputs, out, options, cluster, shard_bytes=shard_bytes, vocabulary=vocabulary.value, progress=progress
@@ -227,6 +232,7 @@ def search(
             rich_help_panel=SOONER,
         ),
     ] = None,
+    cluster_file: Cluster = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -267,7 +273,7 @@ def search(
             "max_memory": max_memory,
         },
     )
-    cluster = cluster_options(scheduler, workers, threads, memory)
+    cluster = cluster_options(cluster_file, scheduler, workers, threads, memory)
     with progress_bars() as progress:
         steps.search(store, out, options, cluster, name=out.resolve().name, progress=progress)
         steps.train_best(store, out, cluster, progress=progress)
@@ -304,6 +310,7 @@ def train(
     features_from: FeaturesFrom = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the weights.")] = Dtype.FLOAT32,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    cluster_file: Cluster = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -323,7 +330,7 @@ def train(
         "dtype": dtype.value,
         "seed": seed,
     }
-    cluster = cluster_options(scheduler, workers, threads, memory)
+    cluster = cluster_options(cluster_file, scheduler, workers, threads, memory)
     if algorithm == "auto":
         mixing = checked(MixtureOptions, dict(pairs(parameters, "--set")))
         options = checked(SearchOptions, {"algorithms": mixture_tables(grid or [], penalty)} | given)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dask
-from dask.utils import parse_bytes, parse_timedelta
+from dask.utils import parse_bytes
 from distributed import Client, LocalCluster, Security
 from distributed.comm import connect as knock
 from distributed.system import MEMORY_LIMIT
@@ -23,6 +23,7 @@ from sparseoco.cluster.interrupts import deaf_loop, ended_at_once
 from sparseoco.cluster.kubernetes import KubernetesOptions, kubernetes_cluster
 from sparseoco.cluster.queues import PbsOptions, SlurmOptions, job_cluster
 from sparseoco.cluster.settings import ACROSS_HOSTS, ONE_THREAD
+from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError, SparseocoError
 
 LEAST_MEMORY = 512 << 20  # below it a worker is killed before it has begun
@@ -70,10 +71,7 @@ class ClusterOptions(BaseModel):
     @field_validator("wait", mode="before")
     @classmethod
     def _seconds(cls, value: Any) -> Any:
-        try:
-            return parse_timedelta(value) if isinstance(value, str) else value
-        except (ValueError, KeyError):
-            raise ValueError("write a time as seconds, or as 90s, 30min, 2h") from None
+        return in_seconds(value)
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> "ClusterOptions":
