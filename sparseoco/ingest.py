@@ -13,6 +13,7 @@ from typing import Literal
 from sparseoco import __version__
 from sparseoco.errors import InputError
 from sparseoco.locations import Location
+from sparseoco.logs import tell
 from sparseoco.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
@@ -81,6 +82,7 @@ def ingest(
         )
     found = find_sources(inputs, options, may_be_empty=previous is not None)
     sources = new_sources(found, options, previous)
+    tell("ingest", "sources found", new=len(sources), known=len(found) - len(sources))
     if previous is not None and not sources:
         # A run killed right after its commit leaves it.
         clear_staging(out)

@@ -26,6 +26,7 @@ from sparseoco.evaluation import evaluate_model
 from sparseoco.ingest import Policy, ingest
 from sparseoco.learners import find_algorithm
 from sparseoco.locations import Location, beside, location, relative, workplace
+from sparseoco.logs import as_step
 from sparseoco.manifest import Manifest
 from sparseoco.metrics import SEARCH_TABLES, write_table
 from sparseoco.model import Model
@@ -47,6 +48,7 @@ def silent(step: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
 
 
+@as_step("ingest", "out")
 def ingest_texts(
     inputs: list[str],
     out: Location,
@@ -65,6 +67,7 @@ def ingest_texts(
         )
 
 
+@as_step("search", "out")
 def search(
     store_folder: Location,
     out: Location,
@@ -109,6 +112,7 @@ def search(
     return folder
 
 
+@as_step("train", "model")
 def train(
     store_folder: Location,
     model: Location,
@@ -139,6 +143,7 @@ def train(
     return model
 
 
+@as_step("train", "model")
 def train_auto(
     store_folder: Location,
     model: Location,
@@ -181,6 +186,7 @@ def train_best(
     return train(store_folder, out / "model", chosen, options, cluster, epochs=best["epochs"], progress=progress)
 
 
+@as_step("optimum", "out")
 def optimum(
     store_folder: Location,
     out: Location,
@@ -202,6 +208,7 @@ def optimum(
     return out
 
 
+@as_step("regret", "run")
 def regret(
     run: Location,
     cluster: ClusterOptions,
@@ -245,6 +252,7 @@ def regret(
     return folder
 
 
+@as_step("ingest", "run")
 def run_ingest(run: RunFile, progress: Progress = silent) -> Location:
     """The ingest step of a run file; gives the store. What will be evaluated must be there before the work begins."""
     if run.evaluate is not None and run.evaluate.inputs is not None:
@@ -261,16 +269,19 @@ def run_ingest(run: RunFile, progress: Progress = silent) -> Location:
     return run.store
 
 
+@as_step("search", "run")
 def run_search(run: RunFile, progress: Progress = silent) -> Location:
     """The search step of a run file; gives the folder of its tables."""
     return search(run.store, run.out, run.search, run.cluster, name=run.name, progress=progress)
 
 
+@as_step("train", "run")
 def run_train(run: RunFile, progress: Progress = silent) -> Location:
     """The train step of a run file: the best configuration on all data; gives the model."""
     return train_best(run.store, run.out, run.cluster, progress=progress)
 
 
+@as_step("evaluate", "run")
 def run_evaluate(run: RunFile, progress: Progress = silent) -> Location | None:
     """The evaluate step of a run file: the model on text it has not seen; gives the result, if it was asked for."""
     if run.evaluate is None:
@@ -281,6 +292,7 @@ def run_evaluate(run: RunFile, progress: Progress = silent) -> Location | None:
     return run.out / "evaluation.json"
 
 
+@as_step("report", "run")
 def run_report(run: RunFile, progress: Progress = silent) -> Location:
     """The report step of a run file; gives the page."""
     return write_report(run.out)

@@ -7,6 +7,7 @@ import typer
 
 from sparseoco import __version__
 from sparseoco.locations import Location
+from sparseoco.logs import ENVIRONMENT, log_to
 from sparseoco.metrics import read_table
 from sparseoco.model import Model
 
@@ -28,12 +29,23 @@ STEPS, FILES, HELP = "Steps of a run", "Models and text", "Finding out"
 
 
 @app.callback(invoke_without_command=True)
-def _version(
+def _before(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            "--log",
+            envvar=ENVIRONMENT,
+            metavar="FILE",
+            help="Add what happens to a file, a JSON object a line; - is standard error.",
+        ),
+    ] = None,
 ) -> None:
     if version:
         print(__version__)
         raise typer.Exit
+    context.with_resource(log_to(log))
 
 
 def tell_run(folder: Location, page: Location) -> None:

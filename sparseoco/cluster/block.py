@@ -158,6 +158,10 @@ class Cells:
                 key = fold, identity(result["algorithm"], result["parameters"])
                 self._found.setdefault(key, {})[place] = result["tables"]
 
+    def __len__(self) -> int:
+        """Configurations, in a fold each, that have any result."""
+        return len(self._found)
+
     def at(self, fold: int, configuration: str, place: Place) -> Tables | None:
         """The tables of a configuration at a place, if they are there."""
         return self._found.get((fold, configuration), {}).get(place)

@@ -4,6 +4,7 @@ Results are kept as cells and found again by what they are, so a search that was
 what is missing, and ends with the tables of one that was never disturbed.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from sparseoco.commit import make_folder, remove_file, remove_folder
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.learners import find_algorithm
 from sparseoco.locations import Location
+from sparseoco.logs import tell
 from sparseoco.metrics import SEARCH_TABLES
 from sparseoco.shards import Store
 from sparseoco.warm import Origin
@@ -47,6 +49,7 @@ def run_search(
     make_folder(search.folders.stop.parent)
     remove_file(search.folders.stop)
     search.cells.refresh()
+    tell("search", "search begun", configurations=len(configurations), folds=options.folds, found=len(search.cells))
     room = room_for(client, options, store)
     meter = Meter("search", search.keys([*search.alive, *search.whole]), options.epochs * store.n_rows, progress)
 
@@ -72,7 +75,12 @@ def run_search(
     if done:
         remove_folder(search.folders.states)
     remove_file(search.folders.stop)
-    return search.tables(configurations)
+    tables = search.tables(configurations)
+    for row in tables["metrics"]:
+        if row["status"] in ("diverged", "failed"):
+            fields = {name: row[name] for name in ("configuration", "algorithm", "fold", "epoch", "reason")}
+            tell("search", f"configuration {row['status']}", level=logging.WARNING, **fields)
+    return tables
 
 
 def setting_of(options: SearchOptions, store: Store, fold: int) -> Setting:
@@ -166,6 +174,7 @@ class _Search:
                     self._endings[name] = _Ending(stage.goal, "stopped", f"{reason} improved it")
         gone = [name for name in self.alive if name in self._endings]
         self.alive = [name for name in self.alive if name not in self._endings]
+        tell("search", "stage ended", epoch=stage.goal.epoch, row=stage.goal.position, left=len(self.alive))
         return gone
 
     def tables(self, configurations: Sequence[Configuration]) -> Tables:

@@ -1,5 +1,6 @@
 """Blocks as Dask tasks: sent, watched, run again in halves where they fail, stopped at a time."""
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from sparseoco.cluster.worker import end_with_worker
 from sparseoco.commit import commit_bytes, digest_value
 from sparseoco.errors import SparseocoError
 from sparseoco.locations import location
+from sparseoco.logs import tell
 from sparseoco.shards import Store
 
 Progress = Callable[[str, int, int], None]
@@ -62,6 +64,7 @@ def run_jobs(
     failures: dict[Key, str] = {}
     suspects: list[Job] = []
     running: dict[str, tuple[Future, Job, bool]] = {}
+    sent: dict[str, float] = {}
     ended: SimpleQueue[str] = SimpleQueue()
     stopped, workers = False, Workers(client)
     own = digest_value(str(folders.cells.resolve()))[:16]  # runs that share a scheduler are told apart
@@ -74,6 +77,7 @@ def run_jobs(
         paths = str(store.folder.resolve()), [str(path.resolve()) for path in folders]
         future = client.submit(_run_on_worker, block, legs, *paths, job.goes_on, key=key)
         running[key] = future, job, alone
+        sent[key] = time.monotonic()
         future.add_done_callback(lambda future: ended.put(future.key))
 
     with told_rows(client, meter, {job.block.digest: job.block for job in jobs}) as blocks:
@@ -90,6 +94,7 @@ def run_jobs(
                 workers.look()
                 continue
             error = future.exception() if future.status == "error" else None
+            _tell(job, future.status, time.monotonic() - sent[future.key], error)
             if future.status == "finished":
                 # What a task gives is lost with its worker, its cell is not.
                 if cell_path(folders.cells, job.block, job.legs[-1]).exists():
@@ -111,6 +116,24 @@ def run_jobs(
             if not running and suspects and not stopped:
                 send(suspects.pop(), alone=True)
     return failures
+
+
+def _tell(job: Job, status: str, seconds: float, error: BaseException | None) -> None:
+    """Tell the log how a block ended, `seconds` after it was sent."""
+    block, goal = job.block, job.legs[-1]
+    fields: dict[str, Any] = {
+        "block": block.digest[:12],
+        "algorithm": block.algorithm,
+        "configurations": len(block.configurations),
+        "fold": block.setting.fold,
+        "epoch": goal.epoch,
+        "row": goal.position,
+        "seconds": round(seconds, 3),
+    }
+    if error is None:
+        tell("search", f"block {status}", **fields)
+    else:
+        tell("search", "block failed", level=logging.WARNING, **fields, error=type(error).__name__)
 
 
 def _run_on_worker(

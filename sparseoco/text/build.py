@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sparseoco.commit import commit_json, digest_value
 from sparseoco.errors import InputError
 from sparseoco.locations import Location, location
+from sparseoco.logs import tell
 from sparseoco.manifest import FileEntry, ShardEntry
 from sparseoco.shards import Rows, Store, write_names, write_shard, write_vocabulary
 from sparseoco.text.arrays import load_arrays, save_arrays, string_array
@@ -268,7 +269,9 @@ def encode_pieces(
         )
     shards = []
     for i, result in enumerate(started):
-        shards.append(result.result())
+        shard = result.result()
+        tell("ingest", "shard written", shard=shard.entry.file, rows=shard.entry.rows, bytes=shard.entry.bytes)
+        shards.append(shard)
         plan.progress("write", i + 1, len(started))
     return shards
 
