@@ -2,12 +2,12 @@
 
 # Commands are listed in the order in which they are registered.
 # isort: off
-from sparseoco.cli import runs, nightly, regret, optimum, table, files, about, reproduce
+from sparseoco.cli import runs, nightly, regret, optimum, table, files, about, status, reproduce
 from sparseoco.cli.app import app
 from sparseoco.console import sentences
 # isort: on
 
-__all__ = ["about", "app", "files", "main", "nightly", "optimum", "regret", "reproduce", "runs", "table"]
+__all__ = ["about", "app", "files", "main", "nightly", "optimum", "regret", "reproduce", "runs", "status", "table"]
 
 
 def main() -> None:

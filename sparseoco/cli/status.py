@@ -1,0 +1,56 @@
+"""The command that shows how far a run is."""
+
+import json
+import time
+from typing import Annotated
+
+import typer
+
+from sparseoco.cli.app import HELP, app
+from sparseoco.locations import location
+from sparseoco.report.wording import duration
+from sparseoco.status import Status, read_status
+
+
+@app.command(rich_help_panel=HELP)
+def status(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder, or address, of a run, of shards or of a model.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    watch: Annotated[
+        float | None,
+        typer.Option("--watch", min=0.5, metavar="SECONDS", help="Look again every so often, until all is there."),
+    ] = None,
+) -> None:
+    """How far a run is, from its files alone: steps, cells, the best so far, who works on it, what is left."""
+    while True:
+        found = read_status(location(run))
+        print(json.dumps(_plain(found))) if as_json else _tell(found)
+        if watch is None or found.ended:
+            return
+        time.sleep(watch)
+        print()
+
+
+def _plain(found: Status) -> dict[str, object]:
+    lists = {"holds": found.holds, "steps": found.steps}
+    plain = {name: [entry._asdict() for entry in entries] for name, entries in lists.items()}  # type: ignore[attr-defined]
+    nights = None if found.nights is None else found.nights._asdict()
+    return found._asdict() | plain | {"nights": nights, "under_way": found.under_way}
+
+
+def _tell(found: Status) -> None:
+    name = f"{found.name}: " if found.name else ""
+    written = "" if found.seconds is None else f", last written to {duration(found.seconds)} ago"
+    print(f"{name}{found.run}{written}")
+    for hold in found.holds:
+        if hold.sure:
+            print(f"{hold.folder} is held by {hold.by} since {duration(hold.seconds)}")
+        else:
+            print(f"{hold.folder} was held by {hold.by}; whether it still is cannot be seen from here")
+    for step in found.steps:
+        print(f"{step.name:<8}  {step.state:<9}  {step.sentence}".rstrip())
+    if found.nights is not None:
+        print(found.nights.sentence)
+    for error in found.errors:
+        print(f"failed: {error}")
+    print(found.rerun)

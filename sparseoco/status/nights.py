@@ -1,0 +1,34 @@
+"""What the nights of a run have come to."""
+
+from typing import Any, NamedTuple
+
+from sparseoco.locations import Location
+from sparseoco.nightly.records import read_rows, serving
+from sparseoco.report.wording import percent, plural
+
+Row = dict[str, Any]
+
+
+class Nights(NamedTuple):
+    """How many nights there were, the last of them, the one whose model serves, and both in a sentence."""
+
+    nights: int
+    last: Row
+    serving: Row | None
+    sentence: str
+
+
+def look_at_nights(folder: Location) -> Nights | None:
+    """The nights of a run; None where there were none. Raises `StorageError` for a file that cannot be read."""
+    history = read_rows(folder, "history")
+    if not history:
+        return None
+    last, served = history[-1], serving(history)
+    told = f"{plural(len(history), 'night')}; the last took in {plural(last['documents'], 'document')}"
+    if last["error"] is not None:
+        told += f", error of the candidate {percent(last['error'])}"
+    if last["champion_error"] is not None:
+        told += f", of the model that served {percent(last['champion_error'])}"
+    told += f": {'promoted' if last['promoted'] else 'not promoted'}"
+    told += f"; the model of night {served['night']} serves" if served is not None else "; no model serves yet"
+    return Nights(len(history), last, served, told)

@@ -1,0 +1,98 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from sparseoco.cluster.connect import ClusterOptions
+from sparseoco.commit import owned
+from sparseoco.config import SearchOptions
+from sparseoco.errors import InputError
+from sparseoco.status import Status, read_status
+from sparseoco.steps import search, train_best
+from tests.commands import call
+from tests.stores import make_store
+
+OPTIONS = SearchOptions(
+    algorithms={"rda": {"gamma": [1.0, 3.0], "lam": [1e-3]}, "fobos": {"eta0": [0.5, 1e12], "lam": [1e-4]}},
+    folds=2,
+    epochs=2,
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("status")
+    store = make_store(folder / "shards")
+    search(store, folder / "run", OPTIONS, ClusterOptions(threads=1), name="here")
+    train_best(store, folder / "run", ClusterOptions(threads=1))
+    return folder / "run"
+
+
+def states(found: Status) -> dict[str, str]:
+    return {step.name: step.state for step in found.steps}
+
+
+def test_a_run_is_told_step_by_step(run: Path) -> None:
+    found = read_status(run)
+    assert states(found) == {
+        "ingest": "done",
+        "search": "done",
+        "train": "done",
+        "evaluate": "not begun",
+        "report": "not begun",
+    }
+    figures = found.steps[1].figures
+    assert (figures["wanted"], figures["ended"], figures["under_way"]) == (8, 8, 0)
+    assert figures["rows"] == figures["rows_wanted"] == 8 * 2 * 300
+    best = json.loads((run / "search" / "best.json").read_bytes())
+    assert (figures["best"]["configuration"], figures["best"]["error"]) == (
+        best["configuration"],
+        best["held_out_error"],
+    )
+    assert "step report" in found.rerun
+    assert (found.holds, found.under_way, found.ended) == ([], False, False)
+
+
+def test_a_search_under_way_is_told_from_its_cells(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    os.symlink(run.parent / "shards", tmp_path / "shards")
+    (copy / "search" / "cells").mkdir(parents=True)
+    (copy / "run.json").write_bytes((run / "run.json").read_bytes())
+    kept = [path for path in (run / "search" / "cells").iterdir() if not path.stem.endswith("-2-300")]
+    for path in kept:
+        (copy / "search" / "cells" / path.name).write_bytes(path.read_bytes())
+    with owned(copy):
+        found = read_status(copy)
+        assert found.under_way
+        assert [hold.by.split()[1] for hold in found.holds] == [str(os.getpid())]
+        assert "under way" in found.rerun
+    figures = found.steps[1].figures
+    diverged = figures["by_status"].get("diverged", 0)
+    assert figures["ended"] == diverged
+    assert figures["under_way"] == 8 - diverged
+    assert figures["rows"] == 300 * (8 - diverged) + 600 * diverged
+    assert figures["best"]["epoch"] == 1
+    found = read_status(copy)
+    assert (states(found)["search"], found.under_way) == ("begun", False)
+    assert f"{8 - diverged} cells to go" in found.rerun
+
+
+def test_looking_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")}
+    assert call(monkeypatch, "status", run) == 0
+    assert "8 of 8 cells ended" in capsys.readouterr().out
+    assert call(monkeypatch, "status", run, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["name"], told["steps"][0]["figures"]["rows"]) == ("here", 300)
+    assert {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")} == before
+
+
+def test_shards_and_models_alone_are_told_too(run: Path) -> None:
+    assert states(read_status(run.parent / "shards")) == {"ingest": "done"}
+    assert states(read_status(run / "model")) == {"train": "done"}
+
+
+def test_a_folder_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds nothing of a run"):
+        read_status(tmp_path)
