@@ -17,6 +17,7 @@ from sparseoco.errors import FolderInUseError, InputError, SparseocoError
 from sparseoco.ingest import ingest, new_sources
 from sparseoco.learners import find_algorithm
 from sparseoco.locations import Location, workplace
+from sparseoco.logs import as_step
 from sparseoco.manifest import Manifest, latest_manifest, read_manifest
 from sparseoco.nightly.deciding import Choice, Decision, candidate, decide
 from sparseoco.nightly.judging import Look, leave_model, look
@@ -40,6 +41,7 @@ class Outcome(NamedTuple):
     sentence: str
 
 
+@as_step("nightly", "run")
 def run_nightly(run: RunFile, *, if_running: str | None = None, progress: Progress = silent) -> Outcome:
     """Take in the files that are new among the inputs of a run file, learn them and decide which model serves.
 
