@@ -2,5 +2,6 @@
 
 from sparseoco.nightly.page import night_line
 from sparseoco.nightly.run import Outcome, run_nightly
+from sparseoco.nightly.summary import nights_markdown, nights_table
 
-__all__ = ["Outcome", "night_line", "run_nightly"]
+__all__ = ["Outcome", "night_line", "nights_markdown", "nights_table", "run_nightly"]

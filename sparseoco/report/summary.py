@@ -33,20 +33,20 @@ def summary_markdown(run: Location) -> str:
     results = read_results(run)
     table = standings(results)
     story = tell(results, table)
-    lines = [f"# {_plain(results.run.name)}", "", _plain(story.headline), "", _plain(story.detail), ""]
+    lines = [f"# {plain(results.run.name)}", "", plain(story.headline), "", plain(story.detail), ""]
     lines += ["| rank | algorithm | parameters | held-out error | nonzero weights |", "|--:|---|---|--:|--:|"]
     for s in best_of_each(table):
         error = percent_with_error(s.error, s.standard_error)
-        cells = (s.rank, _plain(s.algorithm), _plain(s.label), error, integer(s.nonzeros))
+        cells = (s.rank, plain(s.algorithm), plain(s.label), error, integer(s.nonzeros))
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     panels = strongest(results, 8)
     if panels:
         lines += ["", "| class | strongest features |", "|---|---|"]
-        lines += [f"| {_plain(p.name)} | {', '.join(_plain(f.name) for f in p.features) or '–'} |" for p in panels]
+        lines += [f"| {plain(p.name)} | {', '.join(plain(f.name) for f in p.features) or '–'} |" for p in panels]
     return "\n".join(lines) + "\n"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text from data, so that neither Markdown nor HTML finds anything to act on."""
     text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]()#+!|~$-])", r"\\\1", text)
