@@ -1,7 +1,14 @@
 """Prefect flows: wiring, no arithmetic. A step of a run is a task; learner work is Dask tasks inside it."""
 
 import os
+import sys
+
+from sparseoco.stopping import watch
 
 # Before Prefect is imported: a batch job phones nobody.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
+
+BY_HAND = sys.argv[0] == "-m"  # `python -m flows.…` is on its way to its module, not Prefect in a process of its own
+if BY_HAND:
+    watch()  # a stop is heeded while the libraries are loaded

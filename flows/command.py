@@ -2,6 +2,7 @@
 
 import datetime
 import importlib
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,12 +11,12 @@ import typer
 from dask.utils import parse_timedelta
 from prefect import Flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.settings import PREFECT_API_URL
-from prefect.types.entrypoint import EntrypointType
 from typer.core import TyperGroup
 
+from flows.serving import serve as serve_flow
 from sparseoco.config import load_run_file
 from sparseoco.console import sentences
 from sparseoco.errors import InputError
@@ -86,15 +87,10 @@ def main(name: str) -> None:
                 "A schedule needs a Prefect server: start one (prefect server start), set PREFECT_API_URL."
             )
         _check_server()
-        flow.serve(
-            name=described.name,
-            schedules=schedules,
-            parameters={"run_file": str(file.absolute())},
-            tags=["sparseoco"],
-            limit=1,
-            global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=COLLISIONS[if_running]),
-            entrypoint_type=EntrypointType.MODULE_PATH,
-        )
+        deployment = re.sub("[/%]", "-", described.name)  # as Prefect will have it
+        print(f"Waiting for runs; for one now: prefect deployment run '{flow.name}/{deployment}'", flush=True)
+        parameters = {"run_file": str(file.absolute())}
+        serve_flow(flow, deployment, parameters, schedules, COLLISIONS[if_running])
 
     with sentences():
         app(prog_name=f"python -m flows.{name}")

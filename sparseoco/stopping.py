@@ -33,11 +33,19 @@ def watch() -> None:
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: _end_now(number))
     sys.unraisablehook = _raise_again
+    end_in_time()
+
+
+def end_in_time(seconds: float = GRACE_SECONDS) -> None:
+    """End this process and its children so many seconds after a signal, if it still runs then; the last call counts.
+
+    For the main thread.
+    """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     # The interpreter writes there at once, whatever the main thread is at.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=_end_in_time, args=(reader,), name="stopping", daemon=True).start()
+    threading.Thread(target=_end_in_time, args=(reader, seconds), name="stopping", daemon=True).start()
 
 
 def raise_stopped(number: int, frame: object) -> None:
@@ -62,10 +70,10 @@ def told() -> None:
     _told.set()
 
 
-def _end_in_time(reader: int) -> None:
+def _end_in_time(reader: int, seconds: float) -> None:
     while (number := os.read(reader, 1)[0]) not in SIGNALS:
         pass
-    time.sleep(GRACE_SECONDS)
+    time.sleep(seconds)
     _end_now(number)
 
 

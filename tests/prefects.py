@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,8 +88,15 @@ def ask(address: str, what: str, **body: Any) -> Any:
     request = urllib.request.Request(
         f"{address}/{what}", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        return json.loads(answer.read())
+    for _ in range(20):
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            if error.code != 503:  # the database is in use, at the moment
+                raise
+            time.sleep(0.5)
+    raise AssertionError(f"{address}/{what} stays unavailable")
 
 
 def flow_runs(address: str, *states: str) -> list[dict[str, Any]]:

@@ -1,0 +1,66 @@
+"""A flow served on a schedule: runs in processes of their own, until Ctrl-C or SIGTERM."""
+
+import asyncio
+import signal
+from typing import Any
+
+from prefect import Flow
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.runner import Runner
+from prefect.types.entrypoint import EntrypointType
+
+from sparseoco.stopping import SIGNALS, Stopped, end_in_time
+
+# Prefect looks every three seconds whether a run that it told to stop has ended, and then writes down that it has.
+GRACE_SECONDS = 9.0
+
+
+def serve(
+    flow: Flow[..., Any],
+    name: str,
+    parameters: dict[str, Any],
+    schedules: list[CronSchedule | IntervalSchedule],
+    collision: ConcurrencyLimitStrategy,
+) -> None:
+    """Serve the flow as a deployment of that name, one run at a time. Raises `Stopped` at a signal, all runs ended."""
+    runner = Runner(name=name)
+    runner.add_flow(
+        flow,
+        name=name,
+        schedules=schedules,
+        parameters=parameters,
+        tags=["sparseoco"],
+        concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=collision),
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )
+    asyncio.run(_serve_until_stopped(runner))
+
+
+async def _serve_until_stopped(runner: Runner) -> None:
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[int] = loop.create_future()
+
+    def stop(number: int, frame: object) -> None:
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        loop.call_soon_threadsafe(stopped.set_result, number)
+
+    end_in_time(GRACE_SECONDS)
+    serving = loop.create_task(runner.start())
+    await asyncio.sleep(0)
+    # Prefect has set a handler of its own by now, which lets the runs under way go on to their end.
+    for number in SIGNALS:
+        signal.signal(number, stop)
+    either: set[asyncio.Future[Any]] = {serving, stopped}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not stopped.done():
+        return await serving
+    if runner.started:
+        await runner.astop()
+    else:
+        serving.cancel()
+    while not serving.done():  # a run that was just being started is not among those that were stopped
+        await asyncio.wait({serving}, timeout=1)
+        await runner.cancel_all()
+    raise Stopped(stopped.result())

@@ -1,0 +1,191 @@
+"""Schedules: deploy/prefect.yaml as a person copies and changes it, and flows served on a schedule of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.flows import load_flow_from_entrypoint
+
+from sparseoco import steps
+from sparseoco.config import load_run_file
+from tests.prefects import ROOT, artifacts, ask, environment, flow_runs, prefect_server, running, wait_for
+from tests.texts import write_run_file
+
+EXAMPLE = ROOT / "deploy" / "prefect.yaml"
+PREFECT = [sys.executable, "-m", "prefect"]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    with prefect_server(tmp_path / "server") as address:
+        yield address
+
+
+def copy_with_three_lines_changed(folder: Path, run_file: Path, cron: str = "* * * * *") -> None:
+    """The example in a folder, as its comments say it is to be changed."""
+    changed = {
+        "folder:": f"folder: &folder {folder}",
+        "run_file:": f"run_file: {run_file.name}",
+        "cron:": f'cron: "{cron}"',
+    }
+    lines = EXAMPLE.read_text().splitlines()
+    for i, line in enumerate(lines):
+        if "# change" in line:
+            key = line.split()[0]
+            lines[i] = line[: line.index(key)] + changed.pop(key)
+    assert not changed
+    (folder / "prefect.yaml").write_text("\n".join(lines))
+
+
+def test_every_deployment_names_a_flow_and_its_parameters() -> None:
+    deployments = yaml.safe_load(EXAMPLE.read_text())["deployments"]
+    assert {"pipeline", "ingest", "search", "train", "report"} <= {deployment["name"] for deployment in deployments}
+    for deployment in deployments:
+        flow: Any = load_flow_from_entrypoint(deployment["entrypoint"])
+        assert flow.name == f"sparseoco-{deployment['name']}"
+        assert flow.validate_parameters(deployment["parameters"])
+        assert deployment["schedules"]
+    active = [d["name"] for d in deployments for schedule in d["schedules"] if schedule.get("active", True)]
+    assert active == ["pipeline"]
+
+
+def prefect(*arguments: str, env: dict[str, str], folder: Path) -> None:
+    ran = subprocess.run([*PREFECT, *arguments], env=env, cwd=folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@contextmanager
+def deployed(folder: Path, server: str, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    """What prefect.yaml of the folder says deployed, and a process worker that waits for its runs."""
+    env = environment(folder / "home", PREFECT_API_URL=server, PREFECT_WORKER_QUERY_SECONDS="1", **settings)
+    prefect("work-pool", "create", "sparseoco", "--type", "process", env=env, folder=folder)
+    prefect("--no-prompt", "deploy", "--all", env=env, folder=folder)
+    with running([*PREFECT, "worker", "start", "--pool", "sparseoco"], folder / "worker.log", env, folder) as worker:
+        yield worker
+
+
+@pytest.mark.slow
+def test_a_deployed_schedule_fires_and_the_run_is_read_through_the_api(tmp_path: Path, server: str) -> None:
+    run_file = write_run_file(tmp_path)
+    copy_with_three_lines_changed(tmp_path, run_file)
+    with deployed(tmp_path, server):
+        (run, *_) = wait_for(lambda: flow_runs(server, "COMPLETED", "FAILED", "CRASHED"), "a run to end", seconds=300)
+    assert run["state_type"] == "COMPLETED"
+    assert run["parameters"] == {"run_file": run_file.name}
+    assert {"sparseoco", "pipeline"} <= set(run["tags"])
+    assert run["auto_scheduled"]
+    assert run["name"].startswith("places 2")
+    (deployment,) = ask(server, "deployments/filter", deployments={"id": {"any_": [run["deployment_id"]]}})
+    assert deployment["name"] == "pipeline"
+    assert deployment["global_concurrency_limit"]["limit"] == 1
+    assert deployment["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
+    check_results(server, tmp_path / "run")
+
+
+def check_results(server: str, out: Path) -> None:
+    """The artifacts of a finished run lead to its files, which are those of a run without Prefect."""
+    found = artifacts(server)
+    assert len(json.loads(found["places-leaderboard"]["data"])) == 4
+    assert "| rank |" in found["places-summary"]["data"]
+    links = {key: artifact["data"] for key, artifact in found.items() if "(file://" in artifact["data"]}
+    for key, file in (("report", "report/report.html"), ("weights", "model/weights.parquet")):
+        assert (out / file).as_uri() in links[f"places-{key}"]
+        assert (out / file).exists()
+    here = load_run_file(out.parent / "places.toml").model_copy(update={"out": out.parent / "here"})
+    steps.run_all(here)
+    for file in ("search/metrics.parquet", "model/weights.parquet"):
+        assert (out / file).read_bytes() == (here.out / file).read_bytes()
+
+
+@contextmanager
+def served(folder: Path, server: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    env = environment(folder / "home", PREFECT_API_URL=server, PREFECT_RUNNER_POLL_FREQUENCY="1")
+    command = [sys.executable, "-m", "flows.pipeline", "serve", *arguments]
+    with running(command, folder / "served.log", env, folder) as process:
+        yield process
+
+
+@pytest.mark.slow
+def test_a_served_flow_runs_at_an_interval(tmp_path: Path, server: str) -> None:
+    with served(tmp_path, server, "--interval", "10s", str(write_run_file(tmp_path))):
+        runs = wait_for(lambda: two_of(flow_runs(server, "COMPLETED")), "two runs to end", seconds=300)
+    assert runs[0]["name"] != runs[1]["name"]
+    assert not flow_runs(server, "FAILED", "CRASHED")
+    check_results(server, tmp_path / "run")
+
+
+def two_of(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return runs if len(runs) >= 2 else []
+
+
+def write_long_run_file(folder: Path) -> Path:
+    """A run whose search takes minutes."""
+    run_file = write_run_file(folder)
+    run_file.write_text(run_file.read_text().replace("folds = 3", "folds = 3\nepochs = 5000"))
+    return run_file
+
+
+def search_begun(folder: Path) -> bool:
+    return (folder / "run" / "run.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_served_flow_that_is_stopped_ends_within_ten_seconds(
+    tmp_path: Path, server: str, number: signal.Signals
+) -> None:
+    run_file = write_long_run_file(tmp_path)
+    with served(tmp_path, server, "--interval", "10s", str(run_file)) as process:
+        wait_for(lambda: search_begun(tmp_path), "the search to begin", seconds=300)
+        wait_for(lambda: flow_runs(server, "CANCELLED"), "a run that is due meanwhile to end")
+        begun = time.monotonic()
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does
+        else:
+            process.send_signal(number)
+        assert process.wait(60) == 128 + number
+        assert time.monotonic() - begun < 10
+        assert not group_of(process.pid)
+    (stopped,) = [run for run in flow_runs(server, "CANCELLED", "CRASHED") if run["start_time"]]
+    assert stopped["name"].startswith("places 2")
+    assert not flow_runs(server, "RUNNING", "PENDING", "CANCELLING")
+    assert (tmp_path / "run/shards/manifest-00000001.json").exists()
+
+
+def group_of(leader: int) -> list[str]:
+    """Living processes of the leader's group."""
+    listed = subprocess.run(["ps", "-eo", "pgid,stat,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(maxsplit=2) for line in listed.splitlines()[1:]]
+    return [" ".join(row) for row in rows if row[0] == str(leader) and not row[1].startswith("Z")]
+
+
+@pytest.mark.slow
+def test_runs_of_a_worker_are_over_soon_after_they_are_cancelled_or_it_is_stopped(tmp_path: Path, server: str) -> None:
+    copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron="0 0 1 1 *")
+    with deployed(tmp_path, server) as worker:
+        (pipeline,) = ask(server, "deployments/filter", deployments={"name": {"any_": ["pipeline"]}})
+        run = ask(server, f"deployments/{pipeline['id']}/create_flow_run")
+        wait_for(lambda: search_begun(tmp_path), "the search to begin", seconds=300)
+        begun = time.monotonic()
+        ask(server, f"flow_runs/{run['id']}/set_state", state={"type": "CANCELLING"})
+        wait_for(lambda: flow_runs(server, "CANCELLED"), "the run to be cancelled")
+        print("cancelled", time.monotonic() - begun)
+        (tmp_path / "run" / "run.json").unlink()
+        ask(server, f"deployments/{pipeline['id']}/create_flow_run")
+        wait_for(lambda: search_begun(tmp_path), "the search to begin again", seconds=300)
+        begun = time.monotonic()
+        worker.terminate()
+        worker.wait(60)
+        print("worker ended", time.monotonic() - begun)
+        print([(r["name"], r["state"]["name"], r["state"]["message"]) for r in flow_runs(server)])
+        print((tmp_path / "worker.log").read_text())
+        print(subprocess.run(["ps", "-eo", "pgid,pid,stat,args"], capture_output=True, text=True, check=True).stdout)
