@@ -56,7 +56,7 @@ def decide(error: float, champion_error: float | None, margin: float) -> Decisio
         return Decision(True, "no model served before")
     promoted = error <= champion_error + margin
     allowed = f"{champion_error:.4%}" + (f" + {margin:.4%}" if margin else "")
-    return Decision(promoted, f"{error:.4%} {'≤' if promoted else '>'} {allowed}")
+    return Decision(promoted, f"error {error:.4%} {'≤' if promoted else '>'} {allowed}")
 
 
 def _together(rows: Sequence[Row]) -> Row:

@@ -1,0 +1,149 @@
+"""Who is chosen and who is promoted, from made-up figures; and from nights that are unlike the others."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparseoco.errors import InputError, SparseocoError
+from sparseoco.nightly import night_line, run_nightly
+from sparseoco.nightly.deciding import candidate, decide
+from sparseoco.nightly.page import Mix
+from tests.nightly.made import arrive, prepare
+from tests.nightly.test_nights import rows_of
+
+
+def night(documents: int, *errors: float | None, nonzeros: int = 10) -> list[dict[str, Any]]:
+    """Rows of configurations 0, 1, …; None for one that diverged."""
+    return [
+        {
+            "configuration": k,
+            "algorithm": "fobos",
+            "parameters": f'{{"lam": {k}}}',
+            "documents": documents,
+            "progressive_error": 0.9 if error is None else error,
+            "nonzeros": nonzeros - k,
+            "status": "diverged" if error is None else "ok",
+            "reason": "diverged at row 3" if error is None else "",
+        }
+        for k, error in enumerate(errors)
+    ]
+
+
+def test_errors_of_a_window_are_those_of_its_documents() -> None:
+    nights = [night(100, 0.5, 0.1), night(0, 0.0, 0.0), night(900, 0.1, 0.2)]
+    choice = candidate(nights, "error")
+    assert (choice.row["configuration"], choice.window) == (0, 2)
+    assert choice.window_error == pytest.approx(0.14)
+    assert choice.row["progressive_error"] == 0.1
+    assert candidate(nights[:1], "error").row["configuration"] == 1
+    # √(0.14·0.86/1000) = 0.011: 0.19 is too far; at 0.145 the sparser one is taken.
+    assert candidate(nights, "one-standard-error").row["configuration"] == 0
+    near = [night(100, 0.5, 0.5), night(900, 0.1, 0.105)]
+    assert candidate(near, "one-standard-error").row["configuration"] == 1
+
+
+def test_who_diverged_is_not_chosen() -> None:
+    assert candidate([night(10, 0.0, 0.5), night(10, None, 0.5)], "error").row["configuration"] == 1
+    assert candidate([night(10, None, 0.5), night(10, 0.0, 0.5)], "error").row["configuration"] == 1
+    with pytest.raises(SparseocoError, match="No configuration came through the search: diverged at row 3"):
+        candidate([night(10, None, None)], "error")
+
+
+def test_no_worse_by_the_margin() -> None:
+    assert decide(0.5, None, 0.0).promoted
+    assert decide(0.1, 0.1, 0.0) == (True, "error 10.0000% ≤ 10.0000%")
+    assert decide(0.1001, 0.1, 0.0) == (False, "error 10.0100% > 10.0000%")
+    assert decide(0.1001, 0.1, 0.001) == (True, "error 10.0100% ≤ 10.0000% + 0.1000%")
+
+
+def test_how_far_a_mix_moves() -> None:
+    rows = [
+        {"night": n, "class": c, "documents": d} for n, c, d in [(1, "a", 5), (1, "b", 5), (2, "a", 9), (2, "b", 1)]
+    ]
+    mix = Mix.of(rows)
+    assert mix.moved(0) is None
+    assert mix.moved(1) == pytest.approx(0.4)
+
+
+def test_nights_unlike_the_others(tmp_path: Path) -> None:
+    """A model that is worse is not promoted; files without documents change nothing; a new class is refused."""
+    run = prepare(tmp_path, 1)
+    run_nightly(run)
+    upside_down = arrive(tmp_path, 2)
+    text = upside_down.read_text()
+    for a, b in (("sea", "?"), ("wood", "sea"), ("?", "wood")):
+        text = text.replace(f'"label": "{a}"', f'"label": "{b}"')
+    upside_down.write_text(text)
+    run_nightly(run)
+    arrive(tmp_path, 3)
+    outcome = run_nightly(run)
+    assert "not promoted" in night_line(outcome.nights[0]) or outcome.nights[0]["promoted"]
+    (tmp_path / "incoming" / "night-4.jsonl").write_text("")
+    empty = run_nightly(run).nights[0]
+    assert (empty["documents"], empty["promoted"], empty["error"], empty["champion_error"]) == (0, False, None, None)
+    arrive(tmp_path, 5)
+    after = run_nightly(run).nights[0]
+    assert after["error"] is not None
+    assert rows_of(tmp_path / "run", "history")[3]["why"] == "the new files hold no documents"
+    odd = arrive(tmp_path, 6)
+    odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "moon"'))
+    with pytest.raises(InputError, match="the label is not one of the 3 classes"):
+        run_nightly(run)
+    odd.unlink()
+    assert run_nightly(run).sentence.startswith("Nothing new")
+
+
+def three_nights(folder: Path, before_last: Callable[[], None] = lambda: None, **changes: str) -> list[dict[str, Any]]:
+    """The history of three nights; `changes` to the run file hold for the first two of them."""
+    for night in (1, 2):
+        run = prepare(folder, **changes)
+        arrive(folder, night)
+        run_nightly(run)
+    before_last()
+    run = prepare(folder)
+    arrive(folder, 3)
+    run_nightly(run)
+    return rows_of(folder / "run", "history")
+
+
+def test_a_grid_that_changes(tmp_path: Path) -> None:
+    """A configuration that is new learns all nights there were, with the bits of one that was always there."""
+    three_nights(tmp_path / "always")
+    fewer = {"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4], eta0 = [0.3]"}
+    history = three_nights(tmp_path / "later", **fewer)
+    assert [row["night"] for row in history] == [1, 2, 3]
+    always, later = (
+        [row for row in rows_of(tmp_path / name / "run", "history-configurations") if row["night"] == 3]
+        for name in ("always", "later")
+    )
+    assert later == always
+
+
+@pytest.mark.parametrize("damage", ["remove", pytest.param("flip", marks=pytest.mark.slow)])
+def test_a_state_that_is_lost(tmp_path: Path, damage: str) -> None:
+    """What a night left is gone or damaged: the nights that lead there are learned anew, to the same bits."""
+    folder = tmp_path / "lost"
+
+    def lose() -> None:
+        for path in (folder / "run" / "nightly" / "checkpoints").glob("*.learner"):
+            if damage == "remove":
+                path.unlink()
+                continue
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 8
+            path.write_bytes(data)
+
+    whole = three_nights(tmp_path / "whole")
+    if damage == "flip":
+        with pytest.raises(SparseocoError, match="is gone or damaged: run again"):
+            three_nights(folder, lose)
+        for _ in range(2):  # one block after the other finds out
+            with suppress(SparseocoError):
+                run_nightly(prepare(folder))
+    lost = rows_of(folder / "run", "history") if damage == "flip" else three_nights(folder, lose)
+    assert [row["error"] for row in lost] == [row["error"] for row in whole]
+    models = [place / "run" / "models" / "00000003" / "learner.npz" for place in (tmp_path / "whole", folder)]
+    assert models[0].read_bytes() == models[1].read_bytes()
