@@ -21,7 +21,7 @@ LAYERS = [
     {"prediction", "evaluation", "warm"},
     {"config"},
     {"cluster", "report"},
-    {"steps", "nightly", "reproduce", "status"},
+    {"steps", "nightly", "reproduce", "status", "doctor"},
     {"demo", "console", "arguments"},
     {"cli"},
     {"__main__"},

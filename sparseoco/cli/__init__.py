@@ -2,12 +2,13 @@
 
 # Commands are listed in the order in which they are registered.
 # isort: off
-from sparseoco.cli import runs, nightly, regret, optimum, table, files, about, status, reproduce
+from sparseoco.cli import runs, nightly, regret, optimum, table, files, about, doctor, status, reproduce
 from sparseoco.cli.app import app
 from sparseoco.console import sentences
 # isort: on
 
-__all__ = ["about", "app", "files", "main", "nightly", "optimum", "regret", "reproduce", "runs", "status", "table"]
+__all__ = ["about", "app", "doctor", "files", "main", "nightly", "optimum", "regret", "reproduce", "runs"]
+__all__ += ["status", "table"]
 
 
 def main() -> None:

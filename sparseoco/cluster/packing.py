@@ -101,9 +101,14 @@ def pack(
 def room_for(client: Client, options: SearchOptions, store: Store) -> Room:
     """What the cluster has room for: a share of each worker's limit, or all that `max_memory` leaves for columns."""
     tasks, memory = worker_shape(client)
+    threads = max((worker["nthreads"] for worker in workers_of(client).values()), default=1)
+    return room_in(tasks, memory, threads, options, store)
+
+
+def room_in(tasks: int, memory: int, threads: int, options: SearchOptions, store: Store) -> Room:
+    """The room of a cluster of so many tasks at once, `threads` of them a process, with `memory` bytes for each."""
     column_bytes = memory * MEMORY_SHARE
     if options.max_memory is not None:
-        threads = max(worker["nthreads"] for worker in workers_of(client).values())
         corpus = corpus_bytes(store)
         corpus = corpus if corpus <= MAPPED_BYTES else 0  # rows of a larger one are read when wanted
         task = (options.max_memory - PROCESS_BYTES - corpus) / threads

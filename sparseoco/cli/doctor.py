@@ -1,0 +1,29 @@
+"""The command that looks before a run leaps."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparseoco.cli.app import HELP, app
+from sparseoco.doctor import examine
+
+
+@app.command(rich_help_panel=HELP)
+def doctor(
+    file: Annotated[Path | None, typer.Argument(metavar="[RUN_FILE]", help="A run file (.toml or .yaml).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Whether a run would go through here, how much memory it would take and how long it would last.
+
+    What is wrong comes first, a sentence each; the exit code is 1 if anything is.
+    """
+    findings = examine(file)
+    if as_json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=1))
+    else:
+        for finding in findings:
+            print(f"{finding.state:<8}  {finding.subject}: {finding.sentence}")
+    if any(finding.state == "wrong" for finding in findings):
+        raise typer.Exit(1)

@@ -1,0 +1,32 @@
+"""Whether a run would go through here, before it is begun: what is installed and reachable, and what it takes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sparseoco.config import load_run_file
+from sparseoco.doctor.findings import Finding, checked, wrong
+from sparseoco.doctor.machine import look_at_machine, prefect
+from sparseoco.doctor.run import look_at_run
+from sparseoco.errors import InputError
+
+__all__ = ["Finding", "examine"]
+
+ORDER = {"wrong": 0, "doubtful": 1, "fine": 2}
+
+
+def examine(run_file: Path | None) -> list[Finding]:
+    """What is found of this machine and, given one, of a run file; what is wrong comes first."""
+    return sorted(_all(run_file), key=lambda finding: ORDER[finding.state])
+
+
+def _all(run_file: Path | None) -> Iterator[Finding]:
+    yield from checked("this machine", look_at_machine)
+    yield from checked("Prefect", prefect)
+    if run_file is None:
+        return
+    try:
+        run = load_run_file(run_file)
+    except InputError as error:
+        yield wrong("run file", str(error))
+        return
+    yield from look_at_run(run)

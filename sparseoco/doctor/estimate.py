@@ -1,0 +1,158 @@
+"""What a run would take: memory by the formula that blocks are sized by, time by trying its own kernels for a moment.
+
+    memory of a process = 400 MB + the corpus, where it is small enough to be mapped
+                          + tasks × (the largest block + 64 MB + 40 bytes a feature)
+    time of the search  = Σ over blocks of epochs × nonzeros × (time a nonzero of such a block), spread over the tasks
+
+The time a nonzero is that of the first rows of a block as wide as the search's, begun from nothing. Epoch methods are
+not tried: how often they go through the rows depends on what they find.
+"""
+
+import heapq
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sparseoco.cluster.block import NO_FOLD, Block, Place
+from sparseoco.cluster.corpus import MAPPED_BYTES
+from sparseoco.cluster.course import new_learner
+from sparseoco.cluster.packing import (
+    CHUNK_BYTES,
+    FEATURE_BYTES,
+    PROCESS_BYTES,
+    Job,
+    Pack,
+    Room,
+    corpus_bytes,
+    pack,
+    room_in,
+    state_bytes,
+)
+from sparseoco.cluster.search import setting_of
+from sparseoco.config import Configuration, SearchOptions
+from sparseoco.doctor.cluster import Shape
+from sparseoco.learners import find_algorithm
+from sparseoco.shards import Store
+
+TRY_SECONDS = 0.4  # a kind of block
+TRIED_BYTES = 1 << 29  # of a block's state that is tried; a larger one is tried with fewer features
+TRIED_ROWS = 4096
+WARM_ROWS = 64
+
+
+class Cost(NamedTuple):
+    """What a search and the training after it would take; seconds are None where nothing could be tried.
+
+    blocks     tasks of the search
+    memory     bytes of a process; `disk` bytes of the corpus as it is laid out, and of states that are kept
+    left_out   learners whose time is not in the seconds
+    """
+
+    blocks: int
+    memory: int
+    disk: int
+    search_seconds: float | None
+    train_seconds: float | None
+    left_out: list[str]
+
+
+def cost_of(options: SearchOptions, whole: Store, sample: Store, shape: Shape) -> Cost:
+    """The cost of a search over `whole`, whose rows are like those of `sample`.
+
+    Raises `InputError`, with the figure, if not even one configuration fits in memory.
+    """
+    jobs = _jobs(options, whole, room_in(*shape, options, whole))
+    online = [job for job in jobs if find_algorithm(job.block.algorithm).online]
+    tried = _tried(online, whole, sample)
+    rows = whole.n_rows
+    seconds = [len(job.legs) * rows * tried[_kind(job.block)] for job in online]
+    left_out = sorted({job.block.algorithm for job in jobs} - {job.block.algorithm for job in online})
+    largest = max(state_bytes(job.block, whole) for job in jobs)
+    return Cost(
+        blocks=len(jobs),
+        memory=memory_of(whole, largest, shape.threads),
+        disk=corpus_bytes(whole) + 2 * min(shape.tasks, len(jobs)) * largest,
+        search_seconds=_spread(seconds, shape.tasks) if online else None,
+        train_seconds=options.epochs * rows * min(tried.values()) if online else None,
+        left_out=left_out,
+    )
+
+
+def memory_of(store: Store, block: int, threads: int) -> int:
+    """Bytes of a process with so many tasks at once, each with a block of so many bytes."""
+    corpus = corpus_bytes(store)
+    tasks = threads * (block + CHUNK_BYTES + FEATURE_BYTES * store.n_features)
+    return PROCESS_BYTES + (corpus if corpus <= MAPPED_BYTES else 0) + tasks
+
+
+def _jobs(options: SearchOptions, store: Store, room: Room) -> list[Job]:
+    legs = tuple(Place(epoch, store.n_rows) for epoch in range(1, options.epochs + 1))
+    packs: dict[Pack, list[Configuration]] = {}
+    for fold in range(options.folds) if options.folds > 1 else [NO_FOLD]:
+        setting = setting_of(options, store, fold)
+        for chosen in options.configurations():
+            packs.setdefault(Pack.of(setting, legs, None, chosen), []).append(chosen)
+    return pack(packs, options, store, room, goes_on=False)
+
+
+def _kind(block: Block) -> tuple[str, str, int]:
+    """What decides a block's time: its algorithm, what is compiled in, and its width."""
+    static = [parameter.name for parameter in find_algorithm(block.algorithm).parameters if parameter.static]
+    first = block.configurations[0]
+    return block.algorithm, repr([first[name] for name in static]), len(block.configurations)
+
+
+def _tried(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str, str, int], float]:
+    """Seconds a row of the whole, for each kind of block."""
+    rows = _rows(sample)
+    denser = (whole.manifest.nonzeros / max(whole.n_rows, 1)) / max(rows[1].size / max(rows[3].size, 1), 1e-9)
+    return {kind: denser * _try(block, whole, rows) for kind, block in {_kind(j.block): j.block for j in jobs}.items()}
+
+
+def _try(block: Block, whole: Store, rows: tuple[np.ndarray, ...]) -> float:
+    """Seconds a row, once what is compiled is there."""
+    indptr, indices, counts, labels = rows
+    shrunk = min(1.0, TRIED_BYTES / max(state_bytes(block, whole), 1))
+    n_features = max(int(indices.max(initial=0)) + 1, round(whole.n_features * shrunk))
+    manifest = whole.manifest
+    tried = Store(
+        whole.folder,
+        manifest.model_copy(update={"features": manifest.features.model_copy(update={"count": n_features})}),
+    )
+    learner = new_learner(block, tried)
+    warm = min(WARM_ROWS, labels.size // 2)
+    learner.learn_rows(indptr[: warm + 1], indices[: indptr[warm]], counts[: indptr[warm]], labels[:warm])
+    done, started = warm, time.monotonic()
+    while done < labels.size and time.monotonic() - started < TRY_SECONDS:
+        stop = min(done + WARM_ROWS, labels.size)
+        first, last = indptr[done], indptr[stop]
+        learner.learn_rows(indptr[done : stop + 1] - first, indices[first:last], counts[first:last], labels[done:stop])
+        done = stop
+    return (time.monotonic() - started) / max(done - warm, 1)
+
+
+def _rows(store: Store) -> tuple[np.ndarray, ...]:
+    """Some documents as CSR: indptr, indices, counts, labels; classes mixed, as a stream would have them."""
+    parts, rows = [], 0
+    for shard in range(len(store.manifest.shards)):
+        parts.append(store.read(shard))
+        rows += parts[-1].labels.size
+        if rows >= TRIED_ROWS:
+            break
+    sizes = np.concatenate([np.diff(part.indptr) for part in parts])
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    indices, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", "counts"))
+    labels = np.concatenate([part.labels for part in parts])
+    order = np.random.default_rng(0).permutation(labels.size)[:TRIED_ROWS]
+    chosen = np.concatenate([np.arange(indptr[row], indptr[row + 1]) for row in order])
+    return np.concatenate([[0], np.cumsum(sizes[order])]), indices[chosen], counts[chosen], labels[order]
+
+
+def _spread(seconds: Sequence[float], tasks: int) -> float:
+    """When the last task ends that takes these in turn, longest first."""
+    ends = [0.0] * tasks
+    for job in sorted(seconds, reverse=True):
+        heapq.heappushpop(ends, ends[0] + job)
+    return max(ends)

@@ -1,0 +1,64 @@
+"""The files of a run: its inputs, and the folder it writes to."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+from dask.utils import format_bytes
+
+from sparseoco.commit import commit_bytes, remove_file
+from sparseoco.config import RunFile
+from sparseoco.doctor.findings import Finding, doubtful, fine, wrong
+from sparseoco.locations import Location
+from sparseoco.report.wording import duration, plural
+from sparseoco.status.holding import hold_on
+from sparseoco.text.formats import Source, find_sources
+from sparseoco.text.options import TextOptions
+from sparseoco.text.streams import first_bytes
+
+
+def look_at_inputs(subject: str, inputs: Sequence[str], options: TextOptions) -> Iterator[Finding]:
+    """Whether they are there and can be read."""
+    sources = find_sources(list(inputs), options)
+    for source in sources:
+        if source.format != "folder":
+            first_bytes(source.path, source.compression, 1)
+    told = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}"
+    yield fine(subject, f"{told}, all can be read.")
+
+
+def sources_of(run: RunFile) -> list[Source]:
+    """The raw text of a run. Raises `InputError`."""
+    return find_sources(list(run.ingest.inputs), run.ingest.text)
+
+
+def look_at_folder(subject: str, folder: Location) -> Iterator[Finding]:
+    """Whether a folder can be written to, who works in it, and what room there is."""
+    there = nearest(folder)
+    probe = there / f".doctor-{os.getpid()}"
+    commit_bytes(probe, b"doctor")
+    if probe.read_bytes() != b"doctor":
+        yield wrong(subject, f"{folder} does not give back what was written to it.")
+    remove_file(probe)
+    room = f" ({format_bytes(free_bytes(there))} free)" if isinstance(there, Path) else ""
+    yield fine(subject, f"{folder} can be written to{room}.")
+    hold = hold_on(folder)
+    if hold is not None and hold.sure:
+        yield wrong(
+            subject, f"{folder} is held by {hold.by} since {duration(hold.seconds)}: two never work in one folder."
+        )
+    elif hold is not None:
+        yield doubtful(subject, f"{folder} was held by {hold.by}; whether it still is cannot be seen from here.")
+
+
+def nearest(folder: Location) -> Location:
+    """The folder, or the next one above it that is there; at an address, where there are no folders, itself."""
+    if not isinstance(folder, Path) or folder.exists() or folder == folder.parent:
+        return folder
+    return nearest(folder.parent)
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that may still be written there."""
+    return int(psutil.disk_usage(str(nearest(folder))).free)

@@ -1,0 +1,122 @@
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from distributed import LocalCluster
+
+from sparseoco.commit import owned
+from sparseoco.doctor import Finding, examine, machine
+from tests.commands import call
+from tests.texts import write_run_file
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    return write_run_file(tmp_path)
+
+
+def said(findings: list[Finding], state: str) -> list[str]:
+    return [finding.sentence for finding in findings if finding.state == state]
+
+
+def test_what_a_run_would_take_is_told_by_a_sample_and_by_its_shards(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "doctor", file) == 0
+    out = capsys.readouterr().out
+    assert "150 documents" in out
+    assert "all can be read" in out
+    assert "to ingest" in out
+    assert not (file.parent / "run").exists()  # nothing is left behind
+    assert call(monkeypatch, "ingest", file.parent / "places.jsonl", "--out", file.parent / "run" / "shards") == 0
+    capsys.readouterr()
+    assert call(monkeypatch, "doctor", file, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert any("200 documents" in finding["sentence"] and "its shards" in finding["sentence"] for finding in told)
+    assert sorted(path.name for path in (file.parent / "run").iterdir()) == ["shards"]
+
+
+def test_what_is_wrong_comes_first_in_a_sentence(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(file.read_text().replace('"places.jsonl"', '"none.jsonl"'))
+    assert call(monkeypatch, "doctor", file) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("wrong     inputs: ")
+    assert "none.jsonl does not exist" in lines[0]
+    file.write_text(file.read_text().replace("folds = 3", "folds = 0"))
+    assert said(examine(file), "wrong")[0].startswith(f"{file}: search.folds")
+
+
+def test_a_folder_that_is_held_or_cannot_be_written_is_wrong(file: Path) -> None:
+    with owned(file.parent / "run"):
+        assert any("is held by process" in sentence for sentence in said(examine(file), "wrong"))
+    (file.parent / "run" / ".lock").unlink()
+    (file.parent / "run").rmdir()
+    (file.parent / "run").write_text("a file")
+    assert said(examine(file), "wrong")
+
+
+def test_versions_that_fail_late_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"fastapi": "0.165.0", "sqlalchemy": "2.1.0"}
+    real = machine.version
+    monkeypatch.setattr(machine, "version", lambda name: there.get(name, real(name)))
+    sentences = said(list(machine.installed()), "wrong")
+    assert len(sentences) == 2
+    assert any("every flow run would fail" in sentence for sentence in sentences)
+    assert any("without a word" in sentence for sentence in sentences)
+
+
+@contextmanager
+def answering(code: int) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.send_header("Content-Length", "4")
+            self.end_headers()
+            self.wfile.write(b"true")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://user:secret@127.0.0.1:{server.server_port}/api"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_prefect_server_is_asked_for_its_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(200) as address:
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        (well,) = machine.prefect()
+    assert well.state == "fine"
+    assert "secret" not in well.sentence
+    (gone,) = machine.prefect()
+    assert (gone.state, "secret" in gone.sentence) == ("wrong", False)
+    with answering(401) as address:
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        (refused,) = machine.prefect()
+    assert "says 401" in refused.sentence
+
+
+def test_a_scheduler_is_asked_for_its_workers_versions_and_files(file: Path) -> None:
+    (file.parent / "run").mkdir()
+    with LocalCluster(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster:
+        # In this process; from another one an address looks no different.
+        text = file.read_text().replace("threads = 2", f'scheduler = "{cluster.scheduler_address}"')
+        file.write_text(text)
+        findings = examine(file)
+    fine = said(findings, "fine")
+    assert any("1 worker on 1 host, 2 tasks at once" in sentence for sentence in fine)
+    assert any("have the versions that are installed here" in sentence for sentence in fine)
+    assert any("All workers see what is written to" in sentence for sentence in fine)
+    assert not list((file.parent / "run").iterdir())
