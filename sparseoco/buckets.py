@@ -26,7 +26,8 @@ from upath.registry import register_implementation
 
 from sparseoco.errors import StorageError
 
-ATTEMPTS = 8  # half a minute and more of waiting in all, unless AWS_MAX_ATTEMPTS says otherwise
+ATTEMPTS = 5  # of botocore, unless AWS_MAX_ATTEMPTS says otherwise
+ROUNDS = 3  # of such attempts: with the pauses in between, half a minute
 CONFLICTS = 10  # two conditional puts at the same moment: both may be told to try again
 REFUSED = {"403", "AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 BUSY = {"SlowDown", "503", "ServiceUnavailable", "RequestLimitExceeded", "Throttling", "ThrottlingException"}
@@ -38,6 +39,8 @@ class BucketError(StorageError, OSError):
 
 class BucketFileSystem(S3FileSystem):  # type: ignore[misc]
     """s3fs whose errors are `BucketError`, but for files that are missing or there already."""
+
+    retries = ROUNDS
 
     async def _call_s3(self, method: str, *arguments: Any, **options: Any) -> Any:
         for attempt in range(CONFLICTS):
