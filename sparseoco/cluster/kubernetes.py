@@ -27,7 +27,7 @@ class KubernetesOptions(BaseModel):
     image: str = Field(pattern=r"^\S+$", description="Image with sparseoco, the same version as here.")
     namespace: str | None = Field(None, pattern=NAME, description="By default that of the context, or of this pod.")
     claim: str | None = Field(None, pattern=NAME, description="Volume claim with the data and the runs.")
-    mount: str = Field("/data", pattern=r"^/\S+$", description="Where it is mounted: the same path as here.")
+    mount: str = Field("/srv/sparseoco", pattern=r"^/\S+$", description="Where it is mounted: the same path as here.")
     secrets: tuple[str, ...] = Field((), description="Secrets that become environment variables: AWS_ACCESS_KEY_ID …")
     environment: dict[str, str] = Field({}, description="More environment variables; nothing secret.")
     node_selector: dict[str, str] = Field({}, description="Labels of the nodes to run on.")
