@@ -1,0 +1,58 @@
+"""A nightly run: new files are taken in, judged and learned, and the model that is no worse is promoted.
+
+python -m flows.nightly RUN_FILE
+
+python -m flows.nightly serve --cron "0 2 * * *" RUN_FILE
+
+`sparseoco nightly RUN_FILE` does the same without Prefect.
+"""
+
+from typing import Literal
+
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from flows.command import main
+from flows.steps import key_of, run_name, step_of
+from sparseoco.config import RunFile, load_run_file
+from sparseoco.locations import Location
+from sparseoco.nightly import night_line, nights_markdown, nights_table, run_nightly
+
+
+def _take(run: RunFile) -> Location | None:
+    outcome = run_nightly(run)
+    for sentence in (*map(night_line, outcome.nights), outcome.sentence):
+        if sentence:
+            get_run_logger().info("%s: %s", run.name, sentence)
+    return outcome.page
+
+
+nightly_step = step_of("nightly", _take)
+
+
+@task(name="publish-nights", cache_policy=NO_CACHE)
+def publish_nights(run: RunFile) -> None:
+    """Show the last night, the table of nights and where the page is as Prefect artifacts, keyed by the run."""
+    key = key_of(run)
+    create_markdown_artifact(nights_markdown(run.out, run.name), key=f"{key}-nightly", description=run.name)
+    create_table_artifact(nights_table(run.out), key=f"{key}-nights", description=run.name)
+    page = run.out.resolve() / "nightly.html"
+    create_link_artifact(page.as_uri(), "nightly.html", key=f"{key}-nightly-page", description=run.name)
+
+
+@flow(name="sparseoco-nightly", flow_run_name=run_name)
+def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None) -> str | None:
+    """New files to a promoted model; gives the path of the page, or None where another run was under way."""
+    run = load_run_file(run_file)
+    if if_running is not None:
+        run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"if_running": if_running})})
+    page = nightly_step(run)
+    if page is None:
+        return None
+    publish_nights(run)
+    return str(page)
+
+
+if __name__ == "__main__":
+    main("nightly")
