@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import pyarrow.parquet as pq
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +23,7 @@ from sparseoco.cluster.optimum import OptimumOptions
 from sparseoco.console import errors, output, progress_bars
 from sparseoco.errors import InputError
 from sparseoco.locations import Location
+from sparseoco.metrics import read_table
 
 
 @app.command(rich_help_panel=STEPS)
@@ -72,7 +72,7 @@ def optimum(
     with progress_bars() as progress:
         folder = steps.optimum(store, out, options, cluster, progress=progress)
     table = Table("alpha", "class", "objective", "gap", "of the objective at 0", "passes", "nonzeros")
-    rows = pq.read_table(folder / "optimum.parquet").to_pylist()
+    rows = read_table(folder / "optimum.parquet").to_pylist()
     for row in rows:
         figures = (f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}", f"{row['passes']:,}")
         table.add_row(f"{row['alpha']:g}", Text(row["class"]), *figures, f"{row['nonzeros']:,}")

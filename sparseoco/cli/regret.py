@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import pyarrow.parquet as pq
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +12,7 @@ from sparseoco.cli.app import STEPS, app
 from sparseoco.cluster.regret import TOL
 from sparseoco.console import output, progress_bars
 from sparseoco.locations import Location
+from sparseoco.metrics import read_table
 from sparseoco.regret.rounds import MARKS
 from sparseoco.report import write_report
 from sparseoco.report.wording import amount, plus_minus
@@ -54,7 +54,7 @@ def regret(
         )
         page = write_report(run)
     table = Table("no.", "algorithm", "regret", "per round", "slope", "bound")
-    for end in pq.read_table(folder / "slopes.parquet").to_pylist():
+    for end in read_table(folder / "slopes.parquet").to_pylist():
         if end["regret"] is None:
             figures = [f"{end['status']}: {end['reason']}", "", "", ""]
         else:
