@@ -204,12 +204,15 @@ class Store:
         ]
         return _name_hashed(pa.concat_tables(parts), features)
 
-    def features_digest(self) -> str:
-        """SHA-256 of what feature ids mean: the terms in their order, or the hash; not of how often they were seen."""
+    def features_digest(self, count: int | None = None) -> str:
+        """SHA-256 of what feature ids mean, those below `count` if it is given: the terms in their order, or the hash.
+
+        How often they were seen is no part of it.
+        """
         features = self.manifest.features
         if features.kind == "hashed":
             return digest_value(["hashed", features.hash_bits, features.hash_seed])
-        terms = _only_chunk(self.vocabulary()["term"].cast(pa.large_string()))
+        terms = _only_chunk(self.vocabulary()["term"].cast(pa.large_string())).slice(0, count)
         digest = hashlib.sha256(pc.binary_length(terms).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
         for first in range(0, len(terms), 1 << 20):
             digest.update("".join(terms.slice(first, 1 << 20).to_pylist()).encode())

@@ -17,8 +17,9 @@ from sparseoco.commit import digest_file
 from sparseoco.errors import InputError, StorageError
 from sparseoco.kept import kept_features
 from sparseoco.learner import Learner
+from sparseoco.learners import find_algorithm
 from sparseoco.locations import Location, location
-from sparseoco.model import STATE, Model
+from sparseoco.model import STATE, Model, promoted_in
 from sparseoco.shards import Store
 
 
@@ -32,8 +33,8 @@ class Origin(BaseModel):
 
     @classmethod
     def of(cls, folder: str | Location) -> "Origin":
-        """The model in a folder. Raises `InputError` if there is none."""
-        path = location(folder).resolve()
+        """The model in a folder, or that nightly runs there have promoted. Raises `InputError` if there is none."""
+        path = promoted_in(location(folder)).resolve()
         if not (path / "model.json").exists():
             raise InputError(f"{folder} is not a model to begin from: it has no model.json.")
         return cls(model=str(path), sha256=digest_file(path / "model.json"))
@@ -62,7 +63,7 @@ def go_on(origin: Origin, learner: Learner, store: Store) -> tuple[Learner, dict
     model = origin.open()
     taken = {"model_sha256": origin.sha256, "weights": len(model.table), "found": len(model.table), "state": True}
     if "learner_sha256" in model.description and model.classes == store.classes and _same_features(model, store):
-        saved = _saved_learner(model)
+        saved = _saved_learner(model, store.n_features)
         if saved.description == learner.description:
             return saved, taken
     return learner, taken | {"state": False, "found": take_weights(origin, learner, store)}
@@ -92,11 +93,11 @@ def take_weights(origin: Origin, learner: Learner, store: Store) -> int:
     return int(found.sum())
 
 
-def _saved_learner(model: Model) -> Learner:
+def _saved_learner(model: Model, n_features: int) -> Learner:
     path = model.folder / STATE
     if not path.exists() or digest_file(path) != model.description["learner_sha256"]:
         raise StorageError(f"{path} is missing or damaged: it is not the one the model was saved with.")
-    return Learner.load(path)
+    return Learner.load(path, n_features=n_features)
 
 
 def _rounds(model: Model) -> int:
@@ -145,13 +146,18 @@ def _check_features(model: Model, store: Store) -> None:
 
 
 def _same_features(model: Model, store: Store) -> bool:
-    """Whether feature i was the same one for the model's learner as it is in the store."""
-    kept = kept_features(store.folder)
+    """Whether feature i was the same one for the model's learner as it is in the store.
+
+    A store whose vocabulary has grown since may have more after them, unless the learner touches all in every round.
+    """
+    kept, described = kept_features(store.folder), model.description
     if kept is None:
-        there = store.features_digest(), None
+        had = int(described["features"]["count"])
+        if had != store.n_features and find_algorithm(described["algorithm"]).driver == "dense":
+            return False
+        there = store.features_digest(had), None
     else:
         there = kept.source.features_digest(), kept.description["features_sha256"]
-    described = model.description
     return there == (described.get("features_sha256"), described.get("features_from", {}).get("features_sha256"))
 
 

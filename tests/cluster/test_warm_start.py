@@ -70,7 +70,9 @@ def train(
     shuffle: bool = False,
     **parameters: Any,
 ) -> Model:
-    values = find_algorithm(algorithm).configuration({"lam": 1e-3} | parameters)
+    definition = find_algorithm(algorithm)
+    lam = {"lam": 1e-3} if definition.driver == "stream" else {}
+    values = definition.configuration(lam | parameters)
     options = SearchOptions(
         algorithms={algorithm: {}}, shuffle=shuffle, warm_start=None if warm_start is None else str(warm_start)
     )
@@ -81,6 +83,22 @@ def train(
 
 def state(model: Path) -> bytes:
     return (model / "learner.npz").read_bytes()
+
+
+@pytest.mark.parametrize("algorithm", ["stda", "ogd"])
+def test_a_vocabulary_that_has_grown(client: Client, tmp_path: Path, algorithm: str) -> None:
+    """A learner goes on with the features that came since, unless it has touched all that there were."""
+    store = make_store(tmp_path / "store")
+    train(client, store, tmp_path / "first", algorithm=algorithm)
+    files = Store.open(store).manifest.features.files
+    more = write_vocabulary(store, pa.array(["new", "newer"]), np.ones(2, np.int64), np.ones(2, np.int64))
+    changed(store, features=FeatureTable(kind="vocabulary", count=FEATURES + 2, files=(*files, more)))
+    model = train(client, store, tmp_path / "second", tmp_path / "first", algorithm=algorithm)
+    goes_on = algorithm == "stda"
+    assert model.description["warm_start"]["state"] is goes_on
+    if goes_on:
+        train(client, store, tmp_path / "long", epochs=2, algorithm=algorithm)
+        assert state(tmp_path / "second") == state(tmp_path / "long")
 
 
 @pytest.mark.parametrize("algorithm", ["stda", "cl-fobos", pytest.param("cao-ftrl", marks=pytest.mark.slow)])
