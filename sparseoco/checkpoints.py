@@ -70,6 +70,8 @@ def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[.
 
 def is_whole(path: Location) -> bool:
     """Whether a file is there and every byte of it as it was written."""
+    if not path.exists():
+        return False
     with on_disk(path) as local, suppress(*DAMAGE), zipfile.ZipFile(local) as archive:
         return archive.testzip() is None
     return False

@@ -19,12 +19,12 @@ def names(folder: Location) -> list[str]:
     return sorted(name for name in found if name.split("/")[-1] != HOLD)
 
 
-def contents(folder: Location) -> dict[str, bytes | None]:
-    """The bytes of each file, none of those that hold seconds."""
+def contents(folder: Location, *, timed: bool = False) -> dict[str, bytes | None]:
+    """The bytes of each file; of those that hold seconds only if they are `timed`."""
     found: dict[str, bytes | None] = {}
     for name in names(folder):
-        timed = name.split("/")[-1] in TIMED or "/cells/" in name
-        found[name] = None if timed else _read(folder, name)
+        seconds = name.split("/")[-1] in TIMED or "/cells/" in name
+        found[name] = None if seconds and not timed else _read(folder, name)
     return found
 
 

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from sparseoco import steps
 from sparseoco.config import RunFile, load_run_file
 from sparseoco.locations import Location
+from tests.buckets.conftest import SECRET
 from tests.buckets.contents import contents
+from tests.commands import call
 from tests.texts import write_run_file
 
 
@@ -22,3 +26,39 @@ def test_a_run_in_a_bucket_gives_the_files_of_one_in_a_folder(tmp_path: Path, bu
     steps.run_all(here)
     steps.run_all(there)
     assert contents(there.out) == contents(here.out)
+
+
+COMMANDS = """
+ingest {text}/places.jsonl --out {out}/shards --where split=train
+search {out}/shards --out {out}/search --algorithm cl-fobos --grid lam=1e-4,1e-3 --folds 2 --threads 2
+regret {out}/search --threads 2
+search {out}/shards --out {out}/passes --algorithm caos-erm --folds 1 --epochs 2 --threads 2
+search {out}/shards --out {out}/columns --algorithm cao-rcd --folds 1 --epochs 2 --threads 2
+train {out}/shards --out {out}/model --set lam=1e-3 --threads 2
+train {out}/shards --out {out}/again --set lam=1e-3 --warm-start {out}/model --threads 2
+train {out}/shards --out {out}/kept --set lam=1e-4 --features-from {out}/model --threads 2
+train {out}/shards --out {out}/auto --algorithm auto --grid cl-fobos.lam=1e-4,1e-3 --threads 2
+optimum {out}/shards --out {out}/optimum --alpha 1 --threads 2
+evaluate {out}/model {text}/places.jsonl --where split=test
+predict {out}/model {text}/places.jsonl --where split=test
+report {out}/search
+"""
+
+
+@pytest.mark.slow
+def test_every_command_gives_the_same_in_a_bucket_as_in_a_folder(
+    tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run_file(tmp_path)
+    here, there = tmp_path / "out", bucket / "out"
+    for line in COMMANDS.strip().splitlines():
+        said = []
+        for out in (here, there):
+            code = call(monkeypatch, *line.format(text=tmp_path, out=out).split())
+            captured = capsys.readouterr()
+            assert code == 0, (line, captured.err)
+            assert SECRET not in captured.out + captured.err
+            said.append(captured.out.replace(str(out), "OUT"))
+        assert said[1] == said[0], line
+    assert contents(there) == contents(here)
+    assert all(SECRET.encode() not in data for data in contents(there, timed=True).values() if data is not None)

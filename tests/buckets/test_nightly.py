@@ -1,0 +1,42 @@
+"""Nights in a bucket: files arrive under a prefix, and what is left is that of nights in folders."""
+
+from pathlib import Path
+
+import pytest
+
+from sparseoco.commit import commit_bytes
+from sparseoco.config import RunFile
+from sparseoco.locations import Location
+from sparseoco.model import Model
+from sparseoco.nightly import run_nightly
+from tests.buckets.contents import contents
+from tests.nightly.made import arrive, prepare
+
+# Where the text was, and when it was ended.
+ELSEWHERE = ("manifest-", "history-timings", "nightly.html")
+
+
+def nights(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
+    """Files arrive in `incoming`, one a night."""
+    for night in range(1, count + 1):
+        path = arrive(folder, night)
+        if incoming != path.parent:
+            commit_bytes(incoming / path.name, path.read_bytes())
+        outcome = run_nightly(run)
+        assert [row["night"] for row in outcome.nights] == [night]
+
+
+@pytest.mark.slow
+def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
+    here = prepare(tmp_path / "here")
+    nights(here, tmp_path / "here", tmp_path / "here" / "incoming", 3)
+    there = prepare(tmp_path / "there", **{'inputs = ["incoming"]': f'inputs = ["{bucket / "incoming"}/"]'})
+    there = there.model_copy(update={"out": bucket / "run"})
+    nights(there, tmp_path / "there", bucket / "incoming", 3)
+    assert run_nightly(there).sentence == "Nothing new: all files are learned, up to night 3."
+    expected, got = (
+        {name: data for name, data in contents(run.out).items() if not any(part in name for part in ELSEWHERE)}
+        for run in (here, there)
+    )
+    assert got == expected
+    assert Model(bucket / "run").predict(["wave boat tide salt", "tree leaf moss"]) == ["sea", "wood"]
