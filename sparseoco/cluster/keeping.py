@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from distributed import Client
 
 from sparseoco.cluster.waiting import Call, TaskError, reason_of, run_tasks
-from sparseoco.commit import digest_value, make_folder, remove_folder, storage_error
+from sparseoco.commit import digest_value, make_folder, remove_folder
 from sparseoco.errors import InputError
 from sparseoco.kept import KeptFeatures, commit_kept, cut_shard, describe_kept, kept_features
 from sparseoco.locations import Location, location
@@ -59,10 +59,7 @@ def _make(client: Client, kept: KeptFeatures, folder: Location, progress: Progre
     own = folder.resolve() / digest_value([kept.source.manifest.digest, kept.model_sha256])[:32]
     if latest_manifest(own) is not None:
         return Store.open(own)
-    try:
-        make_folder(own)
-    except OSError as error:
-        raise storage_error(error, own) from error
+    make_folder(own)
     describe_kept(kept, own)
     count, done = len(kept.source.manifest.shards), 0
 

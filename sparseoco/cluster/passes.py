@@ -81,10 +81,7 @@ class ClusterPasses:
         self.shape = Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
         self.span = (span or Span()).within(store.n_rows)
         self.bounds = leaf_bounds(self.span, self.shape)
-        try:
-            make_folder(self.work)
-        except OSError as error:
-            raise storage_error(error, self.work) from error
+        make_folder(self.work)
 
     def totals(self, weights: Floats, question: Question) -> Totals:
         """See `passes.Passes.totals`; `slopes` are the `PassFiles` of each group of columns."""

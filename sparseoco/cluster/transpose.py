@@ -26,7 +26,7 @@ from scipy.sparse import csr_matrix
 from sparseoco import __version__
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.cluster.waiting import result_of
-from sparseoco.commit import commit_json, make_folder, read_json, remove_file, remove_folder, storage_error
+from sparseoco.commit import commit_json, make_folder, read_json, remove_file, remove_folder
 from sparseoco.drivers.coordinate import PLACE
 from sparseoco.locations import Location, location
 from sparseoco.manifest import (
@@ -59,10 +59,7 @@ def transpose(client: Client, store: Store, folder: Location) -> Store:
 
 def _make(client: Client, store: Store, own: Location) -> Manifest:
     pieces = own / "pieces"
-    try:
-        make_folder(pieces)
-    except OSError as error:
-        raise storage_error(error, pieces) from error
+    make_folder(pieces)
     edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
     source = str(store.folder.resolve())
     shards, ranges = range(len(store.manifest.shards)), range(len(edges) - 1)
