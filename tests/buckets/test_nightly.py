@@ -12,8 +12,8 @@ from sparseoco.nightly import run_nightly
 from tests.buckets.contents import contents
 from tests.nightly.made import arrive, prepare
 
-# Where the text was, and when it was ended.
-ELSEWHERE = ("manifest-", "history-timings", "nightly.html")
+# Where the text was, when a night ended, and the seconds that a state remembers.
+ELSEWHERE = ("manifest-", "history-timings", "nightly.html", "checkpoints")
 
 
 def nights(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
