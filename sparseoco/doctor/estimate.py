@@ -1,11 +1,12 @@
 """What a run would take: memory by the formula that blocks are sized by, time by trying its own kernels for a moment.
 
-    memory of a process = 400 MB + the corpus, where it is small enough to be mapped
+    memory of a process = 400 MB + 128 MB of the steps before and after
+                          + the corpus, where it is small enough to be mapped
                           + tasks × (the largest block + 64 MB + 40 bytes a feature)
     time of the search  = Σ over blocks of epochs × nonzeros × (time a nonzero of such a block), spread over the tasks
 
-The time a nonzero is that of the first rows of a block as wide as the search's, begun from nothing. Epoch methods are
-not tried: how often they go through the rows depends on what they find.
+The time a nonzero is the processor's, whoever else is on the machine: that of the first rows of a block as wide as the
+search's, begun from nothing. Epoch methods are not tried: how often they go through the rows depends on what they find.
 """
 
 import heapq
@@ -36,6 +37,7 @@ from sparseoco.doctor.cluster import Shape
 from sparseoco.learners import find_algorithm
 from sparseoco.shards import Store
 
+OTHERS_BYTES = 128 << 20  # what the steps before a search leave of themselves, and those after it take
 TRY_SECONDS = 0.4  # a kind of block
 TRIED_BYTES = 1 << 29  # of a block's state that is tried; a larger one is tried with fewer features
 TRIED_ROWS = 4096
@@ -84,7 +86,7 @@ def memory_of(store: Store, block: int, threads: int) -> int:
     """Bytes of a process with so many tasks at once, each with a block of so many bytes."""
     corpus = corpus_bytes(store)
     tasks = threads * (block + CHUNK_BYTES + FEATURE_BYTES * store.n_features)
-    return PROCESS_BYTES + (corpus if corpus <= MAPPED_BYTES else 0) + tasks
+    return PROCESS_BYTES + OTHERS_BYTES + (corpus if corpus <= MAPPED_BYTES else 0) + tasks
 
 
 def _jobs(options: SearchOptions, store: Store, room: Room) -> list[Job]:
@@ -124,13 +126,13 @@ def _try(block: Block, whole: Store, rows: tuple[np.ndarray, ...]) -> float:
     learner = new_learner(block, tried)
     warm = min(WARM_ROWS, labels.size // 2)
     learner.learn_rows(indptr[: warm + 1], indices[: indptr[warm]], counts[: indptr[warm]], labels[:warm])
-    done, started = warm, time.monotonic()
-    while done < labels.size and time.monotonic() - started < TRY_SECONDS:
+    done, started = warm, time.thread_time()
+    while done < labels.size and time.thread_time() - started < TRY_SECONDS:
         stop = min(done + WARM_ROWS, labels.size)
         first, last = indptr[done], indptr[stop]
         learner.learn_rows(indptr[done : stop + 1] - first, indices[first:last], counts[first:last], labels[done:stop])
         done = stop
-    return (time.monotonic() - started) / max(done - warm, 1)
+    return (time.thread_time() - started) / max(done - warm, 1)
 
 
 def _rows(store: Store) -> tuple[np.ndarray, ...]:

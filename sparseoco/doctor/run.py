@@ -47,9 +47,8 @@ def _cost(run: RunFile) -> Iterator[Finding]:
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
         found = guess(sources_of(run), run.ingest.text, Path(folder), run.ingest.shard_bytes)
         shape = asked_for(run.cluster)
-        processors = asked_for(run.cluster.model_copy(update={"workers": None, "threads": None, "memory": None})).tasks
         cost = cost_of(run.search, found.whole, found.sample, shape)
-        seconds = found.seconds * processors / shape.tasks
+        seconds = found.seconds / shape.tasks
         yield from _told(run, cost, found.whole, seconds, told_by=f"a sample of {percent(found.share)} of the text")
 
 
@@ -70,7 +69,7 @@ def _memory(cost: Cost, shape: Shape, *, here: bool) -> Finding:
     if here:
         has = min(has, psutil.virtual_memory().available * shape.threads // shape.tasks)
     sentence = (
-        f"A process with {plural(shape.threads, 'task')} at once takes up to {format_bytes(cost.memory)}: 400 MB, the "
+        f"A process with {plural(shape.threads, 'task')} at once takes about {format_bytes(cost.memory)}: 528 MB, the "
         "corpus where it is mapped, and for each task its block, 64 MB and 40 bytes a feature"
     )
     if cost.memory > has:

@@ -26,7 +26,7 @@ ENDINGS = {form: suffix for suffix, form in reversed(SUFFIXES.items())}
 
 
 class Guess(NamedTuple):
-    """A store of the sample; what the whole would be, and the seconds that making it would take here."""
+    """A store of the sample; what the whole would be, and the seconds of one processor that making it would take."""
 
     sample: Store
     whole: Store
@@ -56,10 +56,10 @@ def guess(sources: Sequence[Source], options: TextOptions, folder: Path, shard_b
     for name, step in (("half", 2), ("all", 1)):
         inputs = [_written(part, folder / name, i, step) for i, part in enumerate(taken)]
         size = sum(size for _, size in inputs)
-        started = time.monotonic()
+        started = time.process_time()  # of all threads, whoever else is on the machine
         store = folder / f"{name}.store"
         manifest = ingest([path for path, _ in inputs], store, lenient, shard_bytes=shard_bytes)
-        halves.append((manifest, size, time.monotonic() - started))
+        halves.append((manifest, size, time.process_time() - started))
     (half, half_size, _), (every, size, seconds) = halves
     times, doublings = max(1.0, total / size), math.log2(max(1.01, size / half_size))
     share = min(1.0, size / max(total, 1))
