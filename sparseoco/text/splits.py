@@ -233,7 +233,7 @@ def _read_range(split: Split, view: memoryview) -> None:
 def _fetch_range(split: Split, view: memoryview) -> None:
     files, name = file_system(split.path)
     try:
-        data = files.cat_file(name, split.start, split.stop)
+        data = files.cat_file(name, start=split.start, end=split.stop)
     except StorageError:
         raise
     except OSError as error:
