@@ -1,0 +1,91 @@
+"""What a place is, and how places are named from one another."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from sparseoco.commit import commit_bytes, on_disk, owned, read_json, remove_file, remove_folder
+from sparseoco.errors import FolderInUseError, InputError, StorageError
+from sparseoco.locations import beside, is_address, is_local, location, relative, workplace
+
+
+def test_a_path_is_a_path(tmp_path: Path) -> None:
+    assert location("a/b") == Path("a/b")
+    assert location(tmp_path) is tmp_path
+    assert location(f"file://{tmp_path}") == tmp_path
+    assert is_local(tmp_path)
+    assert not is_address("C:/x")
+    assert not is_address("file:///x")
+
+
+def test_an_address_is_a_path_with_the_same_methods() -> None:
+    place = location("s3://bucket/folder/file.json")
+    assert str(place) == "s3://bucket/folder/file.json"
+    assert (place.name, place.stem, place.suffix) == ("file.json", "file", ".json")
+    assert str(place.parent / "other") == "s3://bucket/folder/other"
+    assert str(place.with_suffix(".npy")) == "s3://bucket/folder/file.npy"
+    assert str(place.resolve()) == str(place.absolute()) == place.as_uri() == str(place)
+    assert location(str(place)) == place == pickle.loads(pickle.dumps(place))  # as Dask sends it
+    assert type(pickle.loads(pickle.dumps(place))) is type(place)
+    assert not is_local(place)
+    assert len({place, location(str(place))}) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "folder", "between"),
+    [
+        ("/runs/one/shards", "/runs/one", "shards"),
+        ("/runs/shards", "/runs/one", "../shards"),
+        ("s3://bucket/runs/shards", "s3://bucket/runs/one", "../shards"),
+        ("s3://bucket/shards", "s3://bucket/runs/one", "../../shards"),
+        ("s3://other/shards", "s3://bucket/runs/one", "s3://other/shards"),
+        ("/runs/shards", "s3://bucket/runs/one", "/runs/shards"),
+        ("s3://bucket/shards", "/runs/one", "s3://bucket/shards"),
+    ],
+)
+def test_a_place_is_found_again_from_a_folder(place: str, folder: str, between: str) -> None:
+    assert relative(location(place), location(folder)) == between
+    found = beside(location(folder), between)
+    assert (str(found.resolve()) if is_local(found) else str(found)) == place
+
+
+def test_a_workplace_is_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARSEOCO_SCRATCH", str(tmp_path))
+    assert workplace(Path("run")) == Path("run")
+    one, other = workplace(location("s3://bucket/one")), workplace(location("s3://bucket/two"))
+    assert one.parent == other.parent == tmp_path
+    assert one != other == workplace(location("s3://bucket/two"))
+
+
+def test_any_file_system_will_do() -> None:
+    folder = location("memory://somewhere/run")
+    commit_bytes(folder / "a" / "file", b"[1]", replace=False)
+    with pytest.raises(FileExistsError):
+        commit_bytes(folder / "a" / "file", b"[2]", replace=False)
+    assert read_json(folder / "a" / "file") == [1]
+    assert [path.name for path in folder.glob("*/file")] == ["file"]
+    with on_disk(folder / "a" / "file") as local:
+        assert local.read_bytes() == b"[1]"
+    with owned(folder):
+        assert (folder / ".lock").exists()
+    assert not (folder / ".lock").exists()
+    remove_file(folder / "a" / "file")
+    remove_file(folder / "a" / "file")
+    with pytest.raises(StorageError, match="is not there"):
+        read_json(folder / "a" / "file")
+    remove_folder(folder)
+    remove_folder(folder)
+
+
+def test_who_waits_for_a_folder_gets_it(tmp_path: Path) -> None:
+    with owned(tmp_path), pytest.raises(FolderInUseError, match="in use by process"), owned(tmp_path):
+        pass
+    with owned(tmp_path, wait=True):
+        pass
+
+
+def test_what_is_no_place_is_said() -> None:
+    for address in ("nothing://x/y", "s3:///x", "s3://somebody:word@x/y"):
+        with pytest.raises(InputError):
+            location(address)
