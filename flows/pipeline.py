@@ -10,19 +10,19 @@
 from prefect import flow
 
 from flows.command import main
-from flows.steps import evaluate_step, ingest_step, publish, report_step, run_name, search_step, train_step
-from sparseoco.config import load_run_file
+from flows.steps import evaluate_step, ingest_step, publish, read_run, report_step, run_name, search_step, train_step
 
 
 @flow(name="sparseoco-pipeline", flow_run_name=run_name)
 def pipeline(run_file: str) -> str:
     """Raw text to a report; gives the path of the page."""
-    run = load_run_file(run_file)
-    ingest_step(run)
-    search_step(run)
-    train_step(run)
-    evaluate_step(run)
-    page = report_step(run)
+    run = read_run(run_file)
+    with one_cluster(run):
+        ingest_step(run)
+        search_step(run)
+        train_step(run)
+        evaluate_step(run)
+        page = report_step(run)
     publish(run)
     return str(page)
 

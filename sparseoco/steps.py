@@ -12,7 +12,7 @@ from typing import Any
 from distributed import Client
 
 from sparseoco import __version__
-from sparseoco.cluster.connect import ClusterOptions, connect
+from sparseoco.cluster.connect import ClusterOptions, connect, one_queue
 from sparseoco.cluster.keeping import features_kept, features_of
 from sparseoco.cluster.mixing import MixtureOptions, train_mixture
 from sparseoco.cluster.optimum import OptimumOptions, run_optimum
@@ -301,10 +301,16 @@ def run_report(run: RunFile, progress: Progress = silent) -> Location:
 STEPS = {"ingest": run_ingest, "search": run_search, "train": run_train, "evaluate": run_evaluate, "report": run_report}
 
 
+def one_cluster(run: RunFile) -> AbstractContextManager[None]:
+    """Steps of a run that are taken in here share its jobs or pods, where it has such."""
+    return one_queue(run.cluster, workplace(run.out) / ".scratch")
+
+
 def run_all(run: RunFile, progress: Progress = silent) -> Location:
     """Every step in order; gives the page of the report."""
-    for step in STEPS.values():
-        result = step(run, progress)
+    with one_cluster(run):
+        for step in STEPS.values():
+            result = step(run, progress)
     assert result is not None
     return result
 

@@ -33,6 +33,8 @@ LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
 LOOK_SECONDS = 0.2  # between two looks at whether workers have begun
 OTHERS_SECONDS = 60  # where one worker came, the others are waited for so long before work is cut up for them
 
+_held: dict[str, Client] = {}  # clients of jobs or pods that several connect to, by their options
+
 Kind = Literal["local", "address", "slurm", "pbs", "kubernetes"]
 
 
@@ -100,6 +102,10 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
     Raises `InputError` for an address where no scheduler answers and for what is not installed, `SparseocoError` if
     workers cannot be started.
     """
+    held = _held.get(options.model_dump_json())
+    if held is not None and held.status == "running":
+        yield held
+        return
     asked: Any = getattr(options, options.where, None)
     shape: Any = options.workers, options.threads or 1, options.memory
     match options.where:
@@ -113,6 +119,24 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
             cluster = _once_begun(kubernetes_cluster(asked, *shape), options)
     with cluster as client:
         yield client
+
+
+@contextmanager
+def one_queue(options: ClusterOptions, scratch: Path) -> Iterator[None]:
+    """All that connects in here has the same jobs or pods, and stands in their queue once; of others, each its own.
+
+    Raises what `connect` does.
+    """
+    if options.where not in ("slurm", "pbs", "kubernetes"):
+        yield
+        return
+    with connect(options, scratch) as client:
+        key = options.model_dump_json()
+        _held[key] = client
+        try:
+            yield
+        finally:
+            del _held[key]
 
 
 @contextmanager

@@ -5,7 +5,8 @@ All links are TLS, under an authority made for the run: the scheduler listens on
 
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +17,8 @@ from distributed.core import Status
 from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.cluster.settings import ACROSS_HOSTS, worker_environment
-from sparseoco.errors import InputError, SparseocoError
+from sparseoco.commit import owned
+from sparseoco.errors import FolderInUseError, InputError, SparseocoError
 
 WORD = r"^\S+$"
 LINE = r"^[^\r\n]+$"
@@ -113,30 +115,36 @@ def started(options: JobOptions, shared: Path, workers: int, threads: int, memor
         ) from error
     if shutil.which(options.submit) is None:
         raise InputError(f"{options.submit} is not found: run this on a machine that submits jobs.")
-    left = [shared / "keys", shared / "dask-scratch-space"]  # the second name is Dask's
-    _remove(left)
-    left[0].mkdir(parents=True)
     # A job that comes or goes is no news.
     logging.getLogger("distributed").setLevel(logging.WARNING)
-    cluster = kind(**arguments(options, shared, threads, memory), silence_logs=logging.CRITICAL)
-    try:
+    with (
+        _place(shared.absolute()) as place,
+        kind(**arguments(options, place, threads, memory), silence_logs=logging.CRITICAL) as cluster,
+    ):
         _ask_for(cluster, workers, options)
         cluster.adapt(minimum=workers, maximum=workers, interval=f"{LOOK_SECONDS} s")
         yield cluster
+
+
+@contextmanager
+def _place(shared: Path) -> Iterator[Path]:
+    """A folder of our own in `shared`, removed afterwards; those that killed runs left there are removed first."""
+    for left in shared.glob("jobs-*"):
+        with suppress(FolderInUseError), owned(left):
+            shutil.rmtree(left, ignore_errors=True)
+    shared.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix="jobs-", dir=shared))
+    try:
+        with owned(place):
+            yield place
     finally:
-        cluster.close()
-        _remove(left)
+        shutil.rmtree(place, ignore_errors=True)
         with suppress(OSError):
             shared.rmdir()
 
 
-def _remove(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def arguments(options: JobOptions, shared: Path, threads: int, memory: str) -> dict[str, Any]:
-    """What dask-jobqueue is called with."""
+def arguments(options: JobOptions, place: Path, threads: int, memory: str) -> dict[str, Any]:
+    """What dask-jobqueue is called with; keys, and what workers keep, go to `place`."""
     exports = [f"export {name}={value}" for name, value in worker_environment().items()]
     return {
         "cores": threads,
@@ -150,11 +158,11 @@ def arguments(options: JobOptions, shared: Path, threads: int, memory: str) -> d
         "job_script_prologue": [*exports, *options.prologue],
         "python": options.python,
         "interface": options.interface,
-        "local_directory": options.scratch or str(shared.absolute()),
+        "local_directory": options.scratch or str(place),
         "log_directory": options.logs,
         "death_timeout": DEATH_SECONDS,
         "worker_extra_args": ["--no-dashboard"],
-        "security": _security(shared.absolute() / "keys"),
+        "security": _security(place),
         "scheduler_options": {"dashboard_address": LOCAL_DASHBOARD},
         **options.own(),
     }

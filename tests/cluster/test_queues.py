@@ -12,9 +12,9 @@ import pytest
 from sparseoco import steps
 from sparseoco.cluster.connect import ClusterOptions, connect, workers_of
 from sparseoco.cluster.queues import JobOptions, PbsOptions, SlurmOptions, started
-from sparseoco.config import SearchOptions
+from sparseoco.config import load_run_file
 from sparseoco.errors import InputError, SparseocoError
-from tests.stores import make_store
+from tests.texts import write_run_file
 
 SUBMIT = """#!{python}
 import os, subprocess, sys
@@ -107,19 +107,20 @@ def test_a_job_asks_for_what_the_options_say(
     for words in ("--nthreads 4", "--memory-limit 16.00GiB", "--interface lo", "--protocol tls://", "--no-dashboard"):
         assert words in command
     assert command.startswith(f"{asked.python or sys.executable} -m distributed.cli.dask_worker tls://127.0.0.1:")
-    assert f"--local-directory {asked.scratch or tmp_path / 'scratch'}" in command
+    assert f"--local-directory {asked.scratch or tmp_path / 'scratch' / 'jobs-'}" in command
     assert "BEGIN" not in "\n".join(script)  # keys are in files
     assert not (tmp_path / "scratch").exists()
 
 
 @pytest.mark.parametrize("kind", ["slurm", pytest.param("pbs", marks=pytest.mark.slow)])
-def test_a_search_by_jobs_gives_the_same_bytes_and_leaves_no_job(jobs: Path, tmp_path: Path, kind: str) -> None:
-    store = make_store(tmp_path / "store", rows=120, features=40)
-    search = SearchOptions(algorithms={"cl-fobos": {"lam": [1e-2, 1e-3], "eta0": [0.3]}}, folds=2)
+def test_a_run_by_jobs_gives_the_same_bytes_asks_once_and_leaves_no_job(jobs: Path, tmp_path: Path, kind: str) -> None:
+    run = load_run_file(write_run_file(tmp_path))
+    left = tmp_path / "there" / ".scratch" / "jobs-of-a-killed-run"
+    left.mkdir(parents=True)
     for out, cluster in (("here", ClusterOptions(threads=1)), ("there", options(kind, workers=2))):
-        steps.search(store, tmp_path / out, search, cluster)
-    for file in ("metrics.parquet", "curves.parquet", "best.json"):
-        assert (tmp_path / "here/search" / file).read_bytes() == (tmp_path / "there/search" / file).read_bytes()
+        steps.run_all(run.model_copy(update={"out": tmp_path / out, "cluster": cluster}))
+    for file in ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet"):
+        assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
     pids = [int(path.read_text()) for path in jobs.glob("*.pid")]
     assert len(pids) == 2
     while any(alive(pid) for pid in pids):  # they were told to end
