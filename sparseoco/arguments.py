@@ -182,6 +182,8 @@ def mixture_tables(grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
         raise InputError(
             f"Nothing that auto mixes takes penalty={penalty!r}: name learners that do with --grid NAME.PARAMETER=V,V."
         )
+    for name in named:
+        find_algorithm(name, online=True)
     return search_tables(list(named or defaults), grid, penalty, defaults)
 
 

@@ -28,6 +28,7 @@ from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.grid import Grid, expand
 from sparseoco.ingest import Policy
+from sparseoco.invalid import words
 from sparseoco.learners import find_algorithm
 from sparseoco.locations import Location, beside, is_address, location
 from sparseoco.losses import find_loss
@@ -374,12 +375,7 @@ def describe_invalid(error: ValidationError, under: tuple[str, ...] = ()) -> str
     for problem in error.errors()[:5]:
         own = (str(part) for part in problem["loc"])
         key = ".".join((*under, *(part for part in own if not part.startswith(("list[", "function-", "Range")))))
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            message = "there is no such key"
-        elif problem["type"] == "missing":
-            message = "this key is required"
-        sentence = f"{key}: {message}" if key else message
+        sentence = f"{key}: {words(problem)}" if key else words(problem)
         if sentence not in sentences:
             sentences.append(sentence)
     return "; ".join(sentences)

@@ -81,7 +81,7 @@ class Learner:
         objective: bool = False,
     ) -> None:
         penalty_ = find_penalty(penalty)
-        definition = find_algorithm(algorithm).under(penalty_)
+        definition = find_algorithm(algorithm, online=True).under(penalty_)
         loss_ = find_loss(loss, portfolio=definition.driver == "dense")
         if not definition.online:
             raise InputError(

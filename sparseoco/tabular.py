@@ -14,6 +14,7 @@ from sparseoco.errors import InputError
 from sparseoco.learner import Learner
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import terms_of
+from sparseoco.losses import PORTFOLIO_LOSSES
 from sparseoco.metrics import write_table
 from sparseoco.tables import Scaling, Table, standardise
 
@@ -80,6 +81,8 @@ def fit_table(
     if not (out / "fit.json").exists() and any((out / name).exists() for name in ("model.json", "weights.parquet")):
         raise InputError(f"{out} holds something else, which would be written over: choose another folder.")
     loss = loss or ("logistic" if table.classes else "squared")
+    if loss in PORTFOLIO_LOSSES:
+        raise InputError(f"loss={loss!r} is of portfolios, whose rows are returns: a table has a column to predict.")
     rows, scaling = standardise(table) if standardised else (table, _as_it_is(table))
     if intercept:
         rows, scaling = _with_intercept(rows, scaling)
@@ -138,7 +141,7 @@ def _with_intercept(table: Table, scaling: Scaling) -> tuple[Table, Scaling]:
 
 def _completed(algorithm: str, given: dict[str, Any], table: Table, loss: str, epochs: int) -> dict[str, Any]:
     """The parameters, with those that the rows say."""
-    definition = find_algorithm(algorithm)
+    definition = find_algorithm(algorithm, online=True)
     names = {parameter.name for parameter in definition.parameters}
     found: dict[str, Any] = {"T": len(table.features) * epochs} if "T" in names else {}
     configuration = definition.configuration(given)

@@ -170,6 +170,8 @@ def test_the_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
         (("search", "{tmp}", "--out", "{tmp}/x", "--grid", "p=q"), "p="),
         (("search", "{tmp}", "--out", "{tmp}/x", "--grid", "rho=1"), "has a parameter rho"),
         (("train", "{tmp}", "--out", "{tmp}/x", "--set", "lam=big"), "lam='big' is not a number"),
+        (("train", "{tmp}", "--out", "{tmp}/x", "--algorithm", "auto", "--set", "keep=foo"), "keep: must be 'mixture'"),
+        (("train", "{tmp}", "--out", "{tmp}/x", "--set", "lam="), "lam='' is not a number"),
         (("predict", "{tmp}"), "is not a model"),
         (("evaluate", "{tmp}", "{tmp}/reviews.jsonl"), "is not a model"),
         (("report", "{tmp}"), "no results"),

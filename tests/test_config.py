@@ -77,8 +77,8 @@ cluster: {workers: 2}
     ("old", "new", "said"),
     [
         ("folds = 3", "fold = 3", "search.fold: there is no such key"),
-        ("folds = 3", "folds = 0", "search.folds: Input should be greater than or equal to 1"),
-        ("folds = 3", 'folds = "many"', "search.folds: Input should be a valid integer"),
+        ("folds = 3", "folds = 0", "search.folds: must be at least 1"),
+        ("folds = 3", 'folds = "many"', "search.folds: must be a whole number"),
         ("folds = 3", 'loss = "huge"', "search: loss='huge' is not known"),
         ("cl-fobos", "cl-fobo", "algorithm='cl-fobo' is not known; choose one of"),
         ("eta0 = 0.5", "eta = 0.5", "cl-fobos has no parameter 'eta'; it has eta0, lam"),
@@ -87,10 +87,10 @@ cluster: {workers: 2}
         ("eta0 = 0.5", "eta0 = { low = 0.1, high = 1 }", "cl-fobos.eta0 is a range: say how many to draw"),
         ("min_df = 2", "min_df = -2", "min_df"),
         ("min_df = 2", "mindf = 2", "ingest.mindf: there is no such key"),
-        ('name = "reviews"', "name = 3", "name: Input should be a valid string"),
+        ('name = "reviews"', "name = 3", "name: must be text"),
         ('out = "runs/reviews"', "", "out: this key is required"),
         ("inputs = [", "input = [", "ingest.inputs: this key is required"),
-        ("workers = 2", "scheduler = 3", "cluster.scheduler: Input should be a valid string"),
+        ("workers = 2", "scheduler = 3", "cluster.scheduler: must be text"),
         ("workers = 2", 'memory = "5XX"', "cluster.memory: write a size such as 500MB, 4GB"),
         ("workers = 2", 'memory = "10MB"', "cluster.memory: a worker needs at least 512 MiB"),
         ("lam = 1e-4", "lam = true", "true and false are not values of a parameter"),
@@ -114,7 +114,7 @@ def test_every_error_names_its_key(tmp_path: Path, old: str, new: str, said: str
         ("a: !!python/object/apply:os.system ['true']", "could not determine a constructor"),
         ("a: [", "is not YAML"),
         ("a: 2020-99-99", "holds a value that cannot be read"),
-        ("", "Input should be"),
+        ("", "must be a table"),
     ],
 )
 def test_yaml_is_plain_values_only(tmp_path: Path, text: str, said: str) -> None:

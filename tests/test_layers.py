@@ -9,7 +9,7 @@ import sparseoco
 ROOT = Path(sparseoco.__file__).parent
 # A module may import those of its own row and of the rows above it.
 LAYERS = [
-    {"durations", "errors", "compiling", "stopping", "locations", "buckets", "objects", "leases", "logs"},
+    {"durations", "errors", "compiling", "stopping", "locations", "buckets", "objects", "leases", "logs", "invalid"},
     {"commit", "functions", "checkpoints"},
     {"manifest"},
     {"losses", "penalties"},

@@ -142,3 +142,12 @@ def test_the_command_line(
     assert json.loads((tmp_path / "cli" / "fit.json").read_bytes())["algorithm"] == "ogd"
     assert call(monkeypatch, "table", folder / "t.csv", "--target", "z", "--out", tmp_path / "no") == 2
     assert "no column 'z'" in capsys.readouterr().err
+
+
+def test_losses_of_portfolios_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,y\n1,2.5\n2,3.5\n")
+    table = read_table(tmp_path / "t.csv", target="y", labels="numbers")
+    with pytest.raises(InputError, match="is of portfolios"):
+        fit_table(table, tmp_path / "out", loss="return")
+    with pytest.raises(InputError, match=r"choose one of (?!.*caos-erm)"):
+        fit_table(table, tmp_path / "out", algorithm="sgd")

@@ -63,9 +63,10 @@ def dense_learners() -> list[str]:
     return [name for name, algorithm in ALGORITHMS.items() if algorithm.driver == "dense"]
 
 
-def find_algorithm(name: str) -> Algorithm:
-    """The learner of that name; `InputError` names the ones there are."""
+def find_algorithm(name: str, *, online: bool = False) -> Algorithm:
+    """The learner of that name; `InputError` names the ones there are, those alone that are `online` if so asked."""
     try:
         return ALGORITHMS[name]
     except (KeyError, TypeError):
-        raise InputError(f"algorithm={name!r} is not known; choose one of {', '.join(ALGORITHMS)}.") from None
+        there = [known for known, algorithm in ALGORITHMS.items() if algorithm.online or not online]
+        raise InputError(f"algorithm={name!r} is not known; choose one of {', '.join(there)}.") from None

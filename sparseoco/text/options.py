@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sparseoco.commit import digest_value
 from sparseoco.errors import InputError
+from sparseoco.invalid import words
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
 SHARD_BYTES = 8 << 20  # of text a shard: its tables then fit a processor's caches
@@ -69,7 +70,7 @@ class TextOptions(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             key = ".".join(str(part) for part in first["loc"])
-            message = first["msg"].removeprefix("Value error, ")
+            message = words(first)
             raise InputError(f"Option {key}: {message}." if key else f"Option {message}.") from error
 
     @property

@@ -1,0 +1,48 @@
+"""What a value may be, in words: for options that pydantic checks, whose own words are about programs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_BOUNDS = {
+    "greater_than": ("gt", "must be above {}"),
+    "greater_than_equal": ("ge", "must be at least {}"),
+    "less_than": ("lt", "must be below {}"),
+    "less_than_equal": ("le", "must be at most {}"),
+    "literal_error": ("expected", "must be {}"),
+    "enum": ("expected", "must be {}"),
+}
+_KINDS = {
+    "bool": "must be true or false",
+    "dict": "must be a table",
+    "finite_number": "must be finite",
+    "float": "must be a number",
+    "int": "must be a whole number",
+    "list": "must be a list",
+    "model": "must be a table",
+    "path": "must be a path",
+    "set": "must be a list",
+    "string": "must be text",
+    "tuple": "must be a list",
+}
+
+
+def words(problem: Mapping[str, Any]) -> str:
+    """What is wrong with a value, one of `ValidationError.errors`, without the value itself.
+
+    >>> words({"type": "greater_than_equal", "ctx": {"ge": 1}, "msg": "Input should be greater than or equal to 1"})
+    'must be at least 1'
+    """
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "extra_forbidden":
+        return "there is no such key"
+    if kind == "missing":
+        return "this key is required"
+    if kind in _BOUNDS:
+        name, sentence = _BOUNDS[kind]
+        return sentence.format(context[name])
+    if kind.endswith("too_short"):
+        return "must not be empty" if context["min_length"] == 1 else f"must have {context['min_length']} entries"
+    for beginning, sentence in _KINDS.items():
+        if kind == beginning or kind.startswith(f"{beginning}_"):
+            return sentence
+    return str(problem["msg"]).removeprefix("Value error, ")
