@@ -43,7 +43,7 @@ def arrive(folder: Path, night: int, *, rows: int = ROWS, classes: int = 3) -> P
 
 def prepare(folder: Path, nights: int = 0, **changes: str) -> RunFile:
     """A run file in a folder, and the files of so many nights; `changes` replace text in it."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     text = RUN_FILE
     for old, new in changes.items():
         text = text.replace(old, new)
