@@ -11,11 +11,8 @@ import os
 import posixpath
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from urllib.parse import urlsplit
-
-from fsspec.core import split_protocol, url_to_fs
-from upath import UPath
 
 from sparseoco.errors import InputError
 
@@ -93,10 +90,10 @@ def location(place: "str | os.PathLike[str] | Location") -> Location:
 
     Raises `InputError` for an address of a kind that is not known or not installed, or that holds credentials.
     """
-    if isinstance(place, Path | UPath):
+    if not isinstance(place, str | os.PathLike) or isinstance(place, Path):
         return place
-    text = os.fspath(place) if isinstance(place, os.PathLike) else str(place)
-    protocol, rest = split_protocol(text)
+    text = os.fspath(place)
+    protocol, rest = _split(text)
     if protocol is None:
         return Path(text)
     if protocol in ("file", "local"):
@@ -104,6 +101,8 @@ def location(place: "str | os.PathLike[str] | Location") -> Location:
     _check_no_credentials(protocol, text)
     if protocol in BUCKETS:
         return _bucket_path(text)
+    from upath import UPath
+
     try:
         # A listing that is remembered would hide what another process has written since.
         found = UPath(text, use_listings_cache=False)
@@ -117,11 +116,13 @@ def location(place: "str | os.PathLike[str] | Location") -> Location:
 
 def file_system(address: str) -> tuple[Any, str]:
     """The fsspec file system of a file at an address, and the file's name there. Raises as `location`."""
-    protocol, _ = split_protocol(address)
+    protocol, _ = _split(address)
     if protocol in BUCKETS:
-        found = cast(UPath, location(address))
+        found: Any = location(address)
         return found.fs, found.path
     _check_no_credentials(protocol, address)
+    from fsspec.core import url_to_fs
+
     try:
         return url_to_fs(address)  # type: ignore[no-any-return]
     except ImportError as error:
@@ -163,12 +164,21 @@ def workplace(folder: Location) -> Path:
 
 def is_address(text: str) -> bool:
     """Whether text names a place at an address rather than on this machine."""
-    return split_protocol(text)[0] not in (None, "file", "local")
+    return _split(text)[0] not in (None, "file", "local")
 
 
 def is_local(place: Location) -> bool:
     """Whether a place is on this machine, where files can be mapped, linked and locked."""
     return isinstance(place, Path)
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """(protocol, rest) of an address, (None, text) of a path. What reads addresses is loaded where there are any."""
+    if "://" not in text:
+        return None, text
+    from fsspec.core import split_protocol
+
+    return split_protocol(text)  # type: ignore[no-any-return]
 
 
 def _check_no_credentials(protocol: str | None, address: str) -> None:

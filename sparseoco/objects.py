@@ -7,9 +7,7 @@ two writers at the same moment can get past.
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
-
-from upath import UPath
+from typing import Any
 
 from sparseoco.locations import Location
 
@@ -75,7 +73,7 @@ def read_all(sources: list[Location]) -> list[bytes]:
 
 
 def _at(place: Location) -> tuple[Any, str]:
-    found = cast(UPath, place)
+    found: Any = place
     return found.fs, found.path
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sparseoco.locations import Location
 
-TIMED = {"timings.parquet", "report.html", "leaderboard.parquet"}  # seconds, which the page shows too
+TIMED = {"timings.parquet", "report.html", "mixture.html", "leaderboard.parquet"}  # seconds, which the page shows too
 HOLD = ".lock"
 
 
