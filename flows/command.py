@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from dask.utils import parse_timedelta
 from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy
@@ -19,6 +18,7 @@ from typer.core import TyperGroup
 from flows.serving import serve as serve_flow
 from sparseoco.config import load_run_file
 from sparseoco.console import sentences
+from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError
 
 File = Annotated[Path, typer.Argument(metavar="RUN_FILE", help="A run file (.toml or .yaml).")]
@@ -69,7 +69,7 @@ def main(name: str) -> None:
     def serve(
         file: File,
         cron: Annotated[str | None, typer.Option(metavar='"M H D M W"', help="When, as in a crontab.")] = None,
-        interval: Annotated[str | None, typer.Option(metavar="TIME", help="How often: 90, 30min, 2h, 1d.")] = None,
+        interval: Annotated[str | None, typer.Option(metavar="TIME", help="How often: 90s, 30min, 24h.")] = None,
         timezone: Annotated[str, typer.Option(metavar="ZONE", help="Of --cron, such as Europe/Berlin.")] = "UTC",
         if_running: Annotated[
             IfRunning, typer.Option(help="A run that is due while the last one has not ended waits, or ends.")
@@ -113,9 +113,9 @@ def _schedules(cron: str | None, interval: str | None, timezone: str) -> list[Cr
 
 def _time(text: str) -> datetime.timedelta:
     try:
-        time = datetime.timedelta(seconds=parse_timedelta(text))
-    except (ValueError, KeyError, OverflowError) as error:
-        raise InputError(f"--interval {text}: write a time as seconds, or as 30min, 2h, 1d.") from error
+        time = datetime.timedelta(seconds=in_seconds(text))
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"--interval {text}: {error}.") from error
     if time < datetime.timedelta(seconds=1):
         raise InputError(f"--interval {text} must be at least a second.")
     return time

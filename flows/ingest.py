@@ -8,14 +8,13 @@ python -m flows.ingest serve --cron "0 2 * * *" RUN_FILE
 from prefect import flow
 
 from flows.command import main
-from flows.steps import ingest_step, run_name
-from sparseoco.config import load_run_file
+from flows.steps import ingest_step, read_run, run_name
 
 
 @flow(name="sparseoco-ingest", flow_run_name=run_name)
 def ingest(run_file: str) -> None:
     """Raw text to shards."""
-    ingest_step(load_run_file(run_file))
+    ingest_step(read_run(run_file))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from prefect.cache_policies import NO_CACHE
 
 from flows.command import main
-from flows.steps import key_of, run_name, step_of
-from sparseoco.config import RunFile, load_run_file
+from flows.steps import key_of, read_run, run_name, step_of
+from sparseoco.config import RunFile
 from sparseoco.locations import Location
 from sparseoco.nightly import night_line, nights_markdown, nights_table, run_nightly
 
@@ -44,7 +44,7 @@ def publish_nights(run: RunFile) -> None:
 @flow(name="sparseoco-nightly", flow_run_name=run_name)
 def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None) -> str | None:
     """New files to a promoted model; gives the path of the page, or None where another run was under way."""
-    run = load_run_file(run_file)
+    run = read_run(run_file)
     if if_running is not None:
         run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"if_running": if_running})})
     page = nightly_step(run)

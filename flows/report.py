@@ -8,14 +8,13 @@ python -m flows.report serve --cron "0 2 * * *" RUN_FILE
 from prefect import flow
 
 from flows.command import main
-from flows.steps import publish, report_step, run_name
-from sparseoco.config import load_run_file
+from flows.steps import publish, read_run, report_step, run_name
 
 
 @flow(name="sparseoco-report", flow_run_name=run_name)
 def report(run_file: str) -> None:
     """Tables to a page and Prefect artifacts."""
-    described = load_run_file(run_file)
+    described = read_run(run_file)
     report_step(described)
     publish(described)
 

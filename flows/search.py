@@ -8,14 +8,13 @@ python -m flows.search serve --cron "0 2 * * *" RUN_FILE
 from prefect import flow
 
 from flows.command import main
-from flows.steps import run_name, search_step
-from sparseoco.config import load_run_file
+from flows.steps import read_run, run_name, search_step
 
 
 @flow(name="sparseoco-search", flow_run_name=run_name)
 def search(run_file: str) -> None:
     """Every configuration over every fold of the shards."""
-    search_step(load_run_file(run_file))
+    search_step(read_run(run_file))
 
 
 if __name__ == "__main__":

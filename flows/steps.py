@@ -37,11 +37,16 @@ RESULTS = {
 }
 
 
+def read_run(run_file: str) -> RunFile:
+    """What a run file says, its paths whole: workers of a cluster may be at work in other folders."""
+    return load_run_file(Path(run_file).absolute())
+
+
 def run_name() -> str:
     """What a flow run is called: the name in its run file, and the time it was due."""
     file = flow_run.parameters["run_file"]
     try:
-        name = load_run_file(file).name
+        name = read_run(file).name
     except SparseocoError:  # which the run itself will say
         name = Path(file).stem
     return f"{name} {flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S} UTC"

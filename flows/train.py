@@ -8,14 +8,13 @@ python -m flows.train serve --cron "0 2 * * *" RUN_FILE
 from prefect import flow
 
 from flows.command import main
-from flows.steps import run_name, train_step
-from sparseoco.config import load_run_file
+from flows.steps import read_run, run_name, train_step
 
 
 @flow(name="sparseoco-train", flow_run_name=run_name)
 def train(run_file: str) -> None:
     """The best configuration of the search on all the data."""
-    train_step(load_run_file(run_file))
+    train_step(read_run(run_file))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def cluster_by_hand(folder: Path, *, workers: int = 2, tls: dict[str, Any] | Non
     """A scheduler and workers of one thread each; `tls` is a Dask setting as `certificates` gives it."""
     file = folder / "scheduler.json"
     dask = [sys.executable, "-m", "dask"]
-    environment = {**os.environ, **({} if tls is None else _as_environment(tls))}
+    environment = {**os.environ, **({} if tls is None else as_environment(tls))}
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
     protocol = [] if tls is None else ["--protocol", "tls"]
     started = [
@@ -71,7 +71,8 @@ def certificates(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _as_environment(settings: dict[str, Any]) -> dict[str, str]:
+def as_environment(settings: dict[str, Any]) -> dict[str, str]:
+    """The settings as variables of the environment, which Dask reads as well."""
     return {"DASK_" + key.upper().replace(".", "__").replace("-", "_"): str(value) for key, value in settings.items()}
 
 

@@ -21,6 +21,7 @@ from tests.prefects import ROOT, artifacts, ask, environment, flow_runs, prefect
 from tests.texts import write_run_file
 
 EXAMPLE = ROOT / "deploy" / "prefect.yaml"
+AUTOMATIONS = ROOT / "deploy" / "prefect-automations.yaml"
 PREFECT = [sys.executable, "-m", "prefect"]
 
 
@@ -169,23 +170,41 @@ def group_of(leader: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_runs_of_a_worker_are_over_soon_after_they_are_cancelled_or_it_is_stopped(tmp_path: Path, server: str) -> None:
+def test_a_run_of_a_worker_is_over_soon_after_it_is_cancelled(tmp_path: Path, server: str) -> None:
+    copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron="0 0 1 1 *")
+    with deployed(tmp_path, server):
+        run = start_run(server, tmp_path)
+        begun = time.monotonic()
+        ask(server, f"flow_runs/{run}/set_state", state={"type": "CANCELLING"})
+        wait_for(lambda: flow_runs(server, "CANCELLED"), "the run to be cancelled")
+        assert time.monotonic() - begun < 25  # of which Prefect takes ten to look
+    assert not flow_runs(server, "RUNNING", "CANCELLING")
+
+
+@pytest.mark.slow
+def test_runs_that_fell_silent_with_their_worker_are_written_down_as_crashed(tmp_path: Path, server: str) -> None:
     copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron="0 0 1 1 *")
     with deployed(tmp_path, server) as worker:
-        (pipeline,) = ask(server, "deployments/filter", deployments={"name": {"any_": ["pipeline"]}})
-        run = ask(server, f"deployments/{pipeline['id']}/create_flow_run")
-        wait_for(lambda: search_begun(tmp_path), "the search to begin", seconds=300)
-        begun = time.monotonic()
-        ask(server, f"flow_runs/{run['id']}/set_state", state={"type": "CANCELLING"})
-        wait_for(lambda: flow_runs(server, "CANCELLED"), "the run to be cancelled")
-        print("cancelled", time.monotonic() - begun)
-        (tmp_path / "run" / "run.json").unlink()
-        ask(server, f"deployments/{pipeline['id']}/create_flow_run")
-        wait_for(lambda: search_begun(tmp_path), "the search to begin again", seconds=300)
-        begun = time.monotonic()
-        worker.terminate()
-        worker.wait(60)
-        print("worker ended", time.monotonic() - begun)
-        print([(r["name"], r["state"]["name"], r["state"]["message"]) for r in flow_runs(server)])
-        print((tmp_path / "worker.log").read_text())
-        print(subprocess.run(["ps", "-eo", "pgid,pid,stat,args"], capture_output=True, text=True, check=True).stdout)
+        env = environment(tmp_path / "home", PREFECT_API_URL=server)
+        prefect("automation", "create", "--from-file", str(AUTOMATIONS), env=env, folder=tmp_path)
+        start_run(server, tmp_path)
+        time.sleep(35)  # the first heartbeat
+        worker.kill()
+        for row in sessions_below(tmp_path):
+            os.killpg(row, signal.SIGKILL)
+        (run,) = wait_for(lambda: flow_runs(server, "CRASHED"), "the run to be given up", seconds=240)
+    assert run["state"]["message"] == "Nothing was heard of this run for two minutes."
+
+
+def start_run(server: str, folder: Path) -> str:
+    """A run of the pipeline whose search has begun; gives its id."""
+    (pipeline,) = ask(server, "deployments/filter", deployments={"name": {"any_": ["pipeline"]}})
+    run: str = ask(server, f"deployments/{pipeline['id']}/create_flow_run")["id"]
+    wait_for(lambda: search_begun(folder), "the search to begin", seconds=300)
+    return run
+
+
+def sessions_below(folder: Path) -> list[int]:
+    """Groups of processes that work in the folder: the runs of a worker."""
+    working = (path for path in Path("/proc").glob("[0-9]*/cwd"))
+    return sorted({os.getpgid(int(path.parent.name)) for path in working if path.exists() and path.resolve() == folder})
