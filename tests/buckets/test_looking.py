@@ -1,0 +1,35 @@
+"""Status and doctor where a run is in a bucket."""
+
+from pathlib import Path
+
+from sparseoco import steps
+from sparseoco.commit import owned
+from sparseoco.config import load_run_file
+from sparseoco.doctor.places import look_at_folder
+from sparseoco.locations import Location
+from sparseoco.status import read_status
+from tests.texts import write_run_file
+
+
+def test_a_run_in_a_bucket_is_told_as_one_in_a_folder(tmp_path: Path, bucket: Location) -> None:
+    run = load_run_file(write_run_file(tmp_path)).model_copy(update={"out": bucket / "run"})
+    steps.run_ingest(run)
+    steps.run_search(run)
+    found = read_status(run.out)
+    assert {step.name: step.state for step in found.steps} == {
+        "ingest": "done",
+        "search": "done",
+        "train": "not begun",
+        "evaluate": "not begun",
+        "report": "not begun",
+    }
+    assert found.steps[1].figures["ended"] == 12
+    assert found.seconds is not None
+    assert not found.holds
+    with owned(run.out):
+        (hold,) = read_status(run.out).holds
+        assert hold.sure
+        assert hold.by.startswith("process ")
+        assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
+    assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine"]
+    assert not [place for place in run.out.iterdir() if "doctor" in place.name]
