@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sparseoco.arguments import Cluster
 from sparseoco.cli.app import HELP, app
 from sparseoco.doctor import examine
 
@@ -13,13 +14,14 @@ from sparseoco.doctor import examine
 @app.command(rich_help_panel=HELP)
 def doctor(
     file: Annotated[Path | None, typer.Argument(metavar="[RUN_FILE]", help="A run file (.toml or .yaml).")] = None,
+    cluster_file: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Whether a run would go through here, how much memory it would take and how long it would last.
 
     What is wrong comes first, a sentence each; the exit code is 1 if anything is.
     """
-    findings = examine(file)
+    findings = examine(file, cluster_file)
     if as_json:
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:

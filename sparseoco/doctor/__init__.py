@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from sparseoco.config import load_run_file
+from sparseoco.config import load_cluster_file, load_run_file
 from sparseoco.doctor.findings import Finding, checked, wrong
 from sparseoco.doctor.machine import look_at_machine, prefect
 from sparseoco.doctor.run import look_at_run
@@ -14,18 +14,23 @@ __all__ = ["Finding", "examine"]
 ORDER = {"wrong": 0, "doubtful": 1, "fine": 2}
 
 
-def examine(run_file: Path | None) -> list[Finding]:
-    """What is found of this machine and, given one, of a run file; what is wrong comes first."""
-    return sorted(_all(run_file), key=lambda finding: ORDER[finding.state])
+def examine(run_file: Path | None, cluster_file: Path | None = None) -> list[Finding]:
+    """What is found of this machine and, given one, of a run file, on the cluster of a file of its own if there is one.
+
+    What is wrong comes first.
+    """
+    return sorted(_all(run_file, cluster_file), key=lambda finding: ORDER[finding.state])
 
 
-def _all(run_file: Path | None) -> Iterator[Finding]:
+def _all(run_file: Path | None, cluster_file: Path | None) -> Iterator[Finding]:
     yield from checked("this machine", look_at_machine)
     yield from checked("Prefect", prefect)
     if run_file is None:
         return
     try:
         run = load_run_file(run_file)
+        if cluster_file is not None:
+            run = run.model_copy(update={"cluster": load_cluster_file(cluster_file)})
     except InputError as error:
         yield wrong("run file", str(error))
         return
