@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sparseoco.errors import InputError, SparseocoError
 
+logging.getLogger("sparseoco").addHandler(logging.NullHandler())  # else warnings would go to standard error
 ENVIRONMENT = "SPARSEOCO_LOG"  # of commands, where --log says nothing
 _context: ContextVar[Mapping[str, Any] | None] = ContextVar("sparseoco_log", default=None)
 
