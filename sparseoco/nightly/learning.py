@@ -38,8 +38,8 @@ class Nights:
         held = self._held()
         self._begins = {name: self._first_to_learn(name, held) for name in self._configurations}
 
-    def learn(self, client: Client, version: int, deadline: float | None, progress: Progress) -> None:
-        """Learn a night, those before it being learned.
+    def learn(self, client: Client, version: int, deadline: float | None, progress: Progress) -> bool:
+        """Learn a night, those before it being learned; gives whether there was anything left of it to learn.
 
         Raises `InputError` if not even one configuration fits in memory, `SparseocoError` where the time was over
         before the end and for what would stop every block (a damaged shard, a full disk).
@@ -48,7 +48,7 @@ class Nights:
         names = [name for name, begins in self._begins.items() if begins <= version]
         names = [name for name in names if (NO_FOLD, name) not in self._failures]
         if not names:
-            return
+            return False
         for folder in (self.folders.cells, self.folders.states):
             make_folder(folder)
         remove_file(self.folders.stop)
@@ -72,6 +72,7 @@ class Nights:
                 f"The time limit of {self._options.time_limit:g} s left {len(left_over):,} configurations of night "
                 f"{version} unfinished: run again to go on."
             )
+        return True
 
     def clear(self, version: int) -> None:
         """Remove the states that nobody goes on from, the nights up to `version` being learned."""

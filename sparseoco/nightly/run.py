@@ -91,11 +91,12 @@ def _go_on(run: RunFile, progress: Progress) -> Outcome:
         nights = Nights(run.search, run.store, last, run.out / "nightly")
         for version in range(1, last + 1):
             started = time.monotonic()
-            nights.learn(client, version, deadline, progress)
+            learned = nights.learn(client, version, deadline, progress)
             if version > known:
                 history = [*history, _decide(run, client, nights, version, history, started)]
                 _tell(run, history)
-            nights.clear(version)
+            if learned:
+                nights.clear(version)
     return Outcome(history[known:], _tell(run, history), "")
 
 
