@@ -55,11 +55,11 @@ class Lease:
             if seen and not wait:
                 raise FolderInUseError.by(content.get("holder"), self._place.parent)
             if _is_dead(content.get("process")) or time.monotonic() - since >= STALE:
+                self._renewed = time.monotonic()
                 with suppress(FileExistsError):
                     self._tag = put_again(self._place, self._bytes(), found)
                     break
             time.sleep(LOOK)
-        self._renewed = time.monotonic()
         self._thread.start()
         _held.append(self)
 
@@ -82,6 +82,7 @@ class Lease:
         return str(place).startswith(f"{self._place.parent}/")
 
     def _take_new(self) -> bool:
+        self._renewed = time.monotonic()
         try:
             self._tag = put_new(self._place, self._bytes())
         except FileExistsError:
