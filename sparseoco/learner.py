@@ -21,7 +21,7 @@ from sparseoco.penalties import find_penalty
 from sparseoco.portfolios import check_portfolio, check_relatives
 from sparseoco.sizes import check_size, column_dtype
 
-FORMAT = 4
+FORMAT = 5
 BY_FEATURE = ("state", "stamp")
 """The arrays of a sparse block that have an entry a feature."""
 _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
