@@ -122,7 +122,8 @@ def test_a_grid_that_changes(tmp_path: Path) -> None:
     assert later == always
 
 
-@pytest.mark.parametrize("damage", ["remove", pytest.param("flip", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["remove", "flip"])
 def test_a_state_that_is_lost(tmp_path: Path, damage: str) -> None:
     """What a night left is gone or damaged: the nights that lead there are learned anew, to the same bits."""
     folder = tmp_path / "lost"

@@ -60,7 +60,7 @@ def stream(store: Store, seed: int, shuffle: bool) -> tuple[sp.csr_matrix, np.nd
     return matrix[places], store.labels()[places]
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("shuffle", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_bits_of_one_long_run(four_nights: Path, tmp_path: Path, shuffle: bool) -> None:
     """The model of the last night, its state included, is that of one learner with the last vocabulary."""
     folder = four_nights
