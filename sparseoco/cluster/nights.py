@@ -21,6 +21,10 @@ from sparseoco.shards import Store
 from sparseoco.warm import Origin
 
 
+class StateLostError(StorageError):
+    """What a night left is gone or damaged; what is left of it was removed, so that it is learned anew."""
+
+
 class Planned(NamedTuple):
     """A night to learn: its setting, and its documents."""
 
@@ -89,8 +93,8 @@ def night_seed(seed: int, version: int) -> int:
 def begin(folder: Location, block: Block, store: Store) -> Course:
     """A block before its first row: new or, on a night after the first, as the night before left it in `folder`.
 
-    Features that came since are as if they had always been there. Raises `StorageError` where what was left is gone or
-    damaged; it is set aside then, and a rerun learns the nights that lead there anew.
+    Features that came since are as if they had always been there. Raises `StateLostError` where what was left is gone
+    or damaged.
     """
     night = block.setting.night
     if night is None or night.before is None:
@@ -107,9 +111,8 @@ def begin(folder: Location, block: Block, store: Store) -> Course:
         if block.identities != state.block.identities:
             learner = learner.select([state.block.identities.index(name) for name in block.identities])
         return Course.of(block, learner)
-    raise StorageError(
-        f"What night {night.version - 1} left in {folder} is gone or damaged: run again, and the nights up to it are "
-        "learned anew."
+    raise StateLostError(
+        f"What night {night.version - 1} left in {folder} is gone or damaged: it has to be learned anew."
     )
 
 

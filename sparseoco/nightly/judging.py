@@ -11,13 +11,12 @@ from distributed import Client, get_worker
 
 from sparseoco.cluster.block import Block, Place
 from sparseoco.cluster.corpus import open_corpus
-from sparseoco.cluster.nights import night_store
+from sparseoco.cluster.nights import StateLostError, night_store, states_of
 from sparseoco.cluster.states import take_up
 from sparseoco.cluster.training import describe_block
 from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import end_with_worker
 from sparseoco.commit import commit_json, digest_value, read_json
-from sparseoco.errors import StorageError
 from sparseoco.learner import Learner
 from sparseoco.locations import Location, location
 from sparseoco.manifest import read_manifest
@@ -109,7 +108,12 @@ def _model_on_worker(
     end = Place(1, night_store(location(store), night.version).n_rows)
     course = take_up(location(states), block, end)
     if course is None or course.place != end:
-        raise StorageError(f"What night {night.version} left in {states} is gone: run again.")
+        for state in states_of(location(states), {block.setting.digest: end}):
+            if set(block.identities) <= set(state.block.identities):
+                state.remove()
+        raise StateLostError(
+            f"What night {night.version} left in {states} is gone or damaged: it has to be learned anew."
+        )
     whole = Store(location(store), read_manifest(location(store), night.version))
     described = describe_block(block) | {"seed": seed, "night": night.version}
     write_model(location(model), course.learner.weights_of(0), whole, described, curve, course.learner)

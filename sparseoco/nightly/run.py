@@ -5,19 +5,21 @@ was killed at any moment is run again, goes on from there and ends with the same
 """
 
 import time
+from logging import WARNING
 from typing import Any, NamedTuple
 
 from distributed import Client
 
 from sparseoco.cluster.block import Block
 from sparseoco.cluster.connect import connect
+from sparseoco.cluster.nights import StateLostError
 from sparseoco.commit import owned
 from sparseoco.config import RunFile
 from sparseoco.errors import FolderInUseError, InputError, SparseocoError
 from sparseoco.ingest import ingest, new_sources
 from sparseoco.learners import find_algorithm
 from sparseoco.locations import Location, workplace
-from sparseoco.logs import as_step
+from sparseoco.logs import as_step, tell
 from sparseoco.manifest import Manifest, latest_manifest, read_manifest
 from sparseoco.nightly.deciding import Choice, Decision, candidate, decide
 from sparseoco.nightly.judging import Look, leave_model, look
@@ -31,6 +33,8 @@ from sparseoco.text.formats import find_sources
 from sparseoco.warm import Origin, check_origin
 
 Row = dict[str, Any]
+
+MOST_LOST = 20  # states set aside in one run: more is no accident
 
 
 class Outcome(NamedTuple):
@@ -88,16 +92,36 @@ def _go_on(run: RunFile, progress: Progress) -> Outcome:
             _take_in(run, client, progress)
         last = _check_store(run)
         deadline = None if run.search.time_limit is None else time.monotonic() + run.search.time_limit
-        nights = Nights(run.search, run.store, last, run.out / "nightly")
-        for version in range(1, last + 1):
-            started = time.monotonic()
-            learned = nights.learn(client, version, deadline, progress)
-            if version > known:
-                history = [*history, _decide(run, client, nights, version, history, started)]
-                _tell(run, history)
-            if learned:
-                nights.clear(version)
+        history = _learn_again(run, client, last, deadline, progress)
     return Outcome(history[known:], _tell(run, history), "")
+
+
+def _learn_again(run: RunFile, client: Client, last: int, deadline: float | None, progress: Progress) -> list[Row]:
+    """As `_learn`; where a state is gone or damaged, the nights that lead there are learned anew."""
+    lost = 0
+    while True:
+        try:
+            return _learn(run, client, last, deadline, progress)
+        except StateLostError as error:
+            lost += 1
+            if lost > MOST_LOST:
+                raise
+            tell("nightly", "state lost", level=WARNING, reason=str(error))
+
+
+def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: Progress) -> list[Row]:
+    """Learn what is left of all nights and decide those that are not decided yet; gives the history."""
+    history = read_rows(run.out, "history")
+    nights = Nights(run.search, run.store, last, run.out / "nightly")
+    for version in range(1, last + 1):
+        started = time.monotonic()
+        learned = nights.learn(client, version, deadline, progress)
+        if version > len(history):
+            history = [*history, _decide(run, client, nights, version, history, started)]
+            _tell(run, history)
+        if learned:
+            nights.clear(version)
+    return history
 
 
 def _check_history(run: RunFile, manifest: Manifest | None, history: list[Row]) -> None:
