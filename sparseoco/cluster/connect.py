@@ -116,7 +116,7 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         case "slurm" | "pbs":
             cluster = _once_begun(job_cluster(asked, scratch, *shape), options)
         case "kubernetes":
-            cluster = _once_begun(kubernetes_cluster(asked, *shape), options)
+            cluster = _once_begun(kubernetes_cluster(asked, options.wait, *shape), options)
     with cluster as client:
         yield client
 

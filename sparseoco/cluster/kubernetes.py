@@ -3,7 +3,7 @@
 import logging
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import dask
@@ -11,11 +11,13 @@ from dask.utils import parse_bytes
 from distributed import Client
 from pydantic import BaseModel, ConfigDict, Field
 
+from sparseoco.cluster.interrupts import deaf_loop
 from sparseoco.cluster.settings import ACROSS_HOSTS, worker_environment
 from sparseoco.errors import InputError, SparseocoError
 
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 IDLE_SECONDS = 600  # the operator takes away a cluster that nobody has used for so long: its run was killed
+CLOSE_SECONDS = 5
 SCHEDULER_MEMORY = "2Gi"
 
 
@@ -34,10 +36,13 @@ class KubernetesOptions(BaseModel):
 
 
 @contextmanager
-def kubernetes_cluster(options: KubernetesOptions, workers: int, threads: int, memory: str) -> Iterator[Client]:
+def kubernetes_cluster(
+    options: KubernetesOptions, wait: float, workers: int, threads: int, memory: str
+) -> Iterator[Client]:
     """A client of a cluster of `workers` pods, which the operator replaces where they end.
 
-    Raises `InputError` where dask-kubernetes is not there, `SparseocoError` where the cluster is not to be had.
+    Raises `InputError` where dask-kubernetes is not there, `SparseocoError` where the cluster is not to be had within
+    `wait` seconds.
     """
     try:
         from dask_kubernetes.operator import KubeCluster
@@ -45,14 +50,30 @@ def kubernetes_cluster(options: KubernetesOptions, workers: int, threads: int, m
         raise InputError("Pods need dask-kubernetes: pip install 'sparseoco[kubernetes]'.") from error
     logging.getLogger("distributed").setLevel(logging.WARNING)
     spec = cluster_spec(f"sparseoco-{secrets.token_hex(4)}", options, workers, threads, memory)
-    with dask.config.set(ACROSS_HOSTS):
+    with dask.config.set(ACROSS_HOSTS), deaf_loop() as loop:
+        # Asynchronous, it does not begin by itself, which has no end where the scheduler's pod never comes.
+        cluster = KubeCluster(
+            namespace=options.namespace, custom_cluster_spec=spec, quiet=True, asynchronous=True, loop=loop
+        )
         try:
-            cluster = KubeCluster(namespace=options.namespace, custom_cluster_spec=spec, quiet=True)
-        except Exception as error:  # of four libraries
-            KubeCluster._instances.clear()  # what was not made cannot be taken away at exit; the operator does
-            raise SparseocoError(f"Kubernetes gives no Dask cluster: {str(error).rstrip('.')}.") from error
-        with cluster, Client(cluster, set_as_default=False) as client:
-            yield client
+            _begin(cluster, wait)
+            with Client(cluster, set_as_default=False) as client:
+                yield client
+        finally:
+            with suppress(Exception):  # it was asked to go; the operator sees to the rest
+                cluster.close(timeout=CLOSE_SECONDS)
+            KubeCluster._instances.discard(cluster)
+
+
+def _begin(cluster: Any, wait: float) -> None:
+    try:
+        cluster.sync(cluster._start, callback_timeout=wait)
+    except TimeoutError as error:
+        raise SparseocoError(
+            f"Kubernetes gives no Dask cluster within {wait:g} s: is the Dask operator there, and the image to be had?"
+        ) from error
+    except Exception as error:  # of four libraries
+        raise SparseocoError(f"Kubernetes gives no Dask cluster: {str(error).rstrip('.')}.") from error
 
 
 def cluster_spec(name: str, options: KubernetesOptions, workers: int, threads: int, memory: str) -> dict[str, Any]:
