@@ -79,7 +79,7 @@ class Lease:
 
     def covers(self, place: Location) -> bool:
         """Whether a file lies in the folder that is held."""
-        return str(place).startswith(f"{self._place.parent}/")
+        return str(place).startswith(f"{str(self._place.parent).rstrip('/')}/")
 
     def _take_new(self) -> bool:
         self._renewed = time.monotonic()

@@ -1,6 +1,7 @@
 """What a place is, and how places are named from one another."""
 
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,12 @@ def test_who_waits_for_a_folder_gets_it(tmp_path: Path) -> None:
         pass
     with owned(tmp_path, wait=True):
         pass
+
+
+def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sparseoco.buckets", None)
+    with pytest.raises(InputError, match=r"pip install 'sparseoco\[s3\]'"):
+        location("s3://bucket/run")
 
 
 def test_what_is_no_place_is_said() -> None:

@@ -150,6 +150,12 @@ def test_who_lost_a_folder_writes_nothing_more(bucket: Location, monkeypatch: py
     assert not (bucket / "run" / "after").exists()
 
 
+def test_a_hold_is_of_all_that_is_in_the_folder(bucket: Location) -> None:
+    assert Lease(bucket / ".lock").covers(bucket / "run" / "file")
+    assert Lease(bucket / "run" / ".lock").covers(bucket / "run" / "deep" / "file")
+    assert not Lease(bucket / "run" / ".lock").covers(bucket / "running" / "file")
+
+
 def test_who_was_stopped_for_long_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "BEAT", 60.0)
     with owned(bucket / "run"):

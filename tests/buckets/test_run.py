@@ -26,6 +26,7 @@ def test_a_run_in_a_bucket_gives_the_files_of_one_in_a_folder(tmp_path: Path, bu
     steps.run_all(here)
     steps.run_all(there)
     assert contents(there.out) == contents(here.out)
+    assert all(SECRET.encode() not in data for data in contents(there.out, timed=True).values() if data is not None)
 
 
 COMMANDS = """
