@@ -102,6 +102,7 @@ def run_jobs(
             elif error is None:
                 raise SparseocoError("The Dask cluster was lost while it worked; run again to go on.")
             elif not stopped:
+                future.release()  # what failed is tried anew if it is asked for again
                 reason = reason_of(error)
                 halves = halved(job.block, store)
                 if len(halves) == 2:
