@@ -5,6 +5,7 @@ All links are TLS, under an authority made for the run: the scheduler listens on
 
 import logging
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -107,12 +108,7 @@ def job_cluster(options: JobOptions, shared: Path, workers: int, threads: int, m
 @contextmanager
 def started(options: JobOptions, shared: Path, workers: int, threads: int, memory: str) -> Iterator[Any]:
     """The cluster behind `job_cluster`."""
-    try:
-        kind = options.load()
-    except ImportError as error:
-        raise InputError(
-            f"Jobs of {options.extra} need dask-jobqueue: pip install 'sparseoco[{options.extra}]'."
-        ) from error
+    kind = loaded(options)
     if shutil.which(options.submit) is None:
         raise InputError(f"{options.submit} is not found: run this on a machine that submits jobs.")
     # A job that comes or goes is no news.
@@ -124,6 +120,21 @@ def started(options: JobOptions, shared: Path, workers: int, threads: int, memor
         _ask_for(cluster, workers, options)
         cluster.adapt(minimum=workers, maximum=workers, interval=f"{LOOK_SECONDS} s")
         yield cluster
+
+
+def loaded(options: JobOptions) -> Any:
+    """dask-jobqueue's class of the batch system. Raises `InputError` where dask-jobqueue is not installed."""
+    keep = signal.signal
+    # dask-jobqueue, imported, would end this process at SIGINT in its own way, and is refused that in other threads.
+    signal.signal = lambda *_: None
+    try:
+        return options.load()
+    except ImportError as error:
+        raise InputError(
+            f"Jobs of {options.extra} need dask-jobqueue: pip install 'sparseoco[{options.extra}]'."
+        ) from error
+    finally:
+        signal.signal = keep
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -163,6 +164,25 @@ def test_a_queue_that_refuses_or_is_not_there_is_said(
     with pytest.raises(InputError, match=r"pip install 'sparseoco\[pbs\]'"):
         open_and_close(options("pbs"), tmp_path / "scratch")
     assert not (tmp_path / "scratch").exists()
+
+
+LOAD = """
+import signal
+from threading import Thread
+
+from sparseoco.cluster.queues import SlurmOptions, loaded
+
+before, found = signal.getsignal(signal.SIGINT), []
+thread = Thread(target=lambda: found.append(loaded(SlurmOptions(walltime="00:10:00"))))
+thread.start()
+thread.join()
+assert found
+assert signal.getsignal(signal.SIGINT) is before
+"""
+
+
+def test_a_batch_system_is_loaded_in_any_thread_and_leaves_ctrl_c_alone() -> None:
+    subprocess.run([sys.executable, "-c", LOAD], check=True)
 
 
 def open_and_close(asked: ClusterOptions, scratch: Path) -> None:
