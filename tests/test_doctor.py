@@ -10,6 +10,9 @@ from distributed import LocalCluster
 
 from sparseoco.commit import owned
 from sparseoco.doctor import Finding, examine, machine
+from sparseoco.doctor.sampling import guess
+from sparseoco.text.formats import find_sources
+from sparseoco.text.options import TextOptions
 from tests.commands import call
 from tests.texts import write_run_file
 
@@ -120,3 +123,24 @@ def test_a_scheduler_is_asked_for_its_workers_versions_and_files(file: Path) -> 
     assert any("have the versions that are installed here" in sentence for sentence in fine)
     assert any("All workers see what is written to" in sentence for sentence in fine)
     assert not list((file.parent / "run").iterdir())
+
+
+@pytest.mark.parametrize("form", ["csv", "folder"])
+def test_the_size_of_a_store_is_told_by_a_part_of_the_text(tmp_path: Path, form: str) -> None:
+    rows = 12_000
+    texts = [f'word{i % 977}, "quoted\nover{i % 7} lines"' for i in range(rows)]
+    if form == "csv":
+        quoted = ('"' + text.replace('"', '""') + '"' for text in texts)
+        lines = (f"{text},{'ab'[2 * i // rows]}" for i, text in enumerate(quoted))
+        (tmp_path / "texts").write_text("text,label\n" + "\n".join([*lines, ""]))
+    else:
+        rows = 600
+        for i, text in enumerate(texts[:rows]):
+            path = tmp_path / "texts" / "ab"[i % 2] / f"{i}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    options = TextOptions(format=form)
+    found = guess(find_sources([str(tmp_path / "texts")], options), options, tmp_path / "sample", 1 << 20)
+    assert found.whole.n_rows == pytest.approx(rows, rel=0.02)
+    assert len(found.whole.classes) == 2
+    assert found.whole.manifest.nonzeros == pytest.approx(4 * rows, rel=0.02)

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+import numpy as np
+
 from sparseoco.ingest import ingest
 from sparseoco.manifest import Manifest
 from sparseoco.shards import Store
 from sparseoco.text.formats import COMPRESSIONS, SUFFIXES, Source, files_below
 from sparseoco.text.options import TextOptions
+from sparseoco.text.splits import QUOTED
 from sparseoco.text.streams import Stream
 
 SLICE = 1 << 18
@@ -72,13 +75,19 @@ def _take(source: Source, seconds: float) -> _Taken:
         return _take_files(source)
     stream = Stream(source.path, source.compression)
     slices: list[tuple[str, bytes]] = []
+    quoted = source.format in QUOTED
     position, gap, until = 0, 1, time.monotonic() + seconds
+    quotes = 0  # before the part: where there is an odd number of them, a newline is no end of a record
     for number, part in enumerate(stream):
         if number % gap == 0:
-            slices.append(("", _whole_lines(bytes(part[:SLICE]), first=position == 0, last=len(part) <= SLICE)))
+            whole = _whole_records(
+                bytes(part[:SLICE]), quotes, quoted=quoted, first=position == 0, last=len(part) <= SLICE
+            )
+            slices.append(("", whole))
         if len(slices) > SLICES:
             slices, gap = slices[::2], 2 * gap
         position += len(part)
+        quotes += part.count(b'"') if quoted else 0
         if time.monotonic() > until:
             break
     return _Taken(source, slices, source.bytes * position / max(stream.bytes, 1))
@@ -92,11 +101,14 @@ def _take_files(source: Source) -> _Taken:
     return _Taken(source, slices, size * len(files) / max(len(chosen), 1))
 
 
-def _whole_lines(part: bytes, *, first: bool, last: bool) -> bytes:
-    """A piece of a file without the lines that it holds a part of."""
-    begin = 0 if first else part.find(b"\n") + 1
-    end = len(part) if last else part.rfind(b"\n") + 1
-    return part[begin : max(begin, end)]
+def _whole_records(part: bytes, quotes: int, *, quoted: bool, first: bool, last: bool) -> bytes:
+    """A piece of a file, so many quotes into it, without the records that it holds a part of."""
+    data = np.frombuffer(part, np.uint8)
+    inside = (quotes + np.cumsum(data == ord('"'))) % 2 if quoted else 0
+    ends = np.flatnonzero((data == ord("\n")) & (inside == 0)) + 1
+    if not ends.size:
+        return part if first and last else b""
+    return part[0 if first else int(ends[0]) : len(part) if last else int(ends[-1])]
 
 
 def _written(taken: _Taken, folder: Path, number: int, step: int) -> tuple[str, int]:
