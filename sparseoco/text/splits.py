@@ -19,7 +19,7 @@ from sparseoco.text.parsers.chunk import SLACK, UnreadableError, too_long, utf8
 from sparseoco.text.parsers.delimited import header_of
 from sparseoco.text.parsers.records import RecordScan, line_starts
 from sparseoco.text.staging import staged
-from sparseoco.text.streams import Stream, open_binary
+from sparseoco.text.streams import Stream, open_binary, with_contents
 
 QUOTED = {"csv": ",", "tsv": "\t"}
 # Staged bytes that steps of this same process take from here rather than from a file.
@@ -164,11 +164,11 @@ class Cutter:
         rows: list[Row] = []
         bad: list[BadRow] = []
         size = number = 0
-        for name, path in files_below(self.source.path):
+        for name, path, content in with_contents(files_below(self.source.path)):
             if "/" not in name:
                 raise InputError(f"{path} lies beside the folders of the classes; every file must be in one of them.")
             suffix = PurePosixPath(name).suffix.lower()
-            stream = Stream(path, COMPRESSIONS.get(suffix), self.options.max_inflation)
+            stream = Stream(path, COMPRESSIONS.get(suffix), self.options.max_inflation, content)
             data = b"".join(stream)
             if len(data) > self.options.max_line_bytes:
                 raise InputError(f"{path}: longer than {self.options.max_line_bytes} bytes; raise max_line_bytes.")

@@ -1,7 +1,9 @@
 """Raw bytes of a source: read once, digested on the way, decompressed in bounded memory."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -10,9 +12,10 @@ from isal import isal_zlib
 
 from sparseoco.commit import storage_error
 from sparseoco.errors import InputError, StorageError
-from sparseoco.locations import file_system
+from sparseoco.locations import file_system, is_address
 
 BLOCK = 1 << 20
+SMALL, AT_ONCE = 1 << 18, 64  # bytes of a file that is asked for with others, and how many of them
 INFLATED = 4 << 20
 _DAMAGED: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), zstandard.ZstdError)
 # A block of zstd may inflate 40,000-fold at once, so it is fed in spoonfuls.
@@ -25,11 +28,15 @@ FREE_BYTES = 64 << 20
 class Stream:
     """Iterates over the uncompressed bytes of a file, in pieces; `sha256` and `bytes` are of the file as it is stored.
 
-    Raises `InputError` for a file that is truncated, damaged, or inflates more than `max_inflation`-fold.
+    `content` is that of the file, where it was read before. Raises `InputError` for a file that is truncated, damaged,
+    or inflates more than `max_inflation`-fold.
     """
 
-    def __init__(self, path: str, compression: str | None, max_inflation: int = 1000) -> None:
+    def __init__(
+        self, path: str, compression: str | None, max_inflation: int = 1000, content: bytes | None = None
+    ) -> None:
         self.path = path
+        self._content = content
         self.compression = compression
         self.max_inflation = max_inflation
         self.bytes = 0
@@ -59,7 +66,7 @@ class Stream:
 
     def _stored(self) -> Iterator[bytes]:
         try:
-            with open_binary(self.path) as file:
+            with open_binary(self.path) if self._content is None else BytesIO(self._content) as file:
                 while block := file.read(BLOCK):
                     self._hash.update(block)
                     self.bytes += len(block)
@@ -110,6 +117,24 @@ class Stream:
                         inflater = None
         if inflater is not None or self.bytes == 0:
             raise InputError(f"{self.path} is truncated: its zstd stream has no end.")
+
+
+def with_contents(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, bytes | None]]:
+    """Files (name, path) with the contents of small ones at an address, which are asked for many at once."""
+    left = iter(files)
+    while batch := list(islice(left, AT_ONCE)):
+        contents = _small_contents([path for _, path in batch])
+        yield from ((*file, content) for file, content in zip(batch, contents, strict=True))
+
+
+def _small_contents(paths: list[str]) -> list[bytes | None]:
+    if not is_address(paths[0]):
+        return [None] * len(paths)
+    files, _ = file_system(paths[0])
+    names = [file_system(path)[1] for path in paths]
+    # What fails, or is longer, is read again by itself: then it is said why.
+    found = files.cat_ranges(names, 0, SMALL + 1, on_error="return")
+    return [content if isinstance(content, bytes) and len(content) <= SMALL else None for content in found]
 
 
 def open_binary(path: str) -> IO[bytes]:

@@ -16,10 +16,11 @@ from sparseoco import steps
 from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.commit import commit_bytes
 from sparseoco.config import load_run_file
-from sparseoco.errors import InputError
+from sparseoco.errors import InputError, StorageError
 from sparseoco.ingest import ingest
 from sparseoco.locations import Location, beside
-from sparseoco.manifest import Manifest, latest_manifest
+from sparseoco.manifest import Manifest, commit_manifest, latest_manifest
+from sparseoco.text import streams
 from sparseoco.text.options import TextOptions
 from sparseoco.text.streams import Stream
 from tests.buckets.contents import contents, names
@@ -78,6 +79,25 @@ def test_text_under_a_prefix_is_that_of_a_folder(tmp_path: Path, bucket: Locatio
     assert [name for name in names(bucket / "store") if "manifest" not in name] == [
         name for name in names(tmp_path / "store") if "manifest" not in name
     ]
+
+
+def test_small_files_are_asked_for_together(bucket: Location) -> None:
+    sizes = {"a": 3, "b": 0, "c": streams.SMALL, "d": streams.SMALL + 1}
+    for name, size in sizes.items():
+        commit_bytes(bucket / "x" / name, b"x" * size)
+    found = list(streams.with_contents((name, f"{bucket}x/{name}") for name in sizes))
+    assert [content if content is None else len(content) for _, _, content in found] == [3, None, streams.SMALL, None]
+    for name, path, content in found:
+        stream = Stream(path, None, content=content)
+        assert sum(map(len, stream)) == stream.bytes == sizes[name]
+
+
+def test_of_two_manifests_of_one_number_the_first_counts(tmp_path: Path, bucket: Location) -> None:
+    first = ingest([str(write_reviews(tmp_path / "a.jsonl"))], bucket / "store", OPTIONS)
+    commit_manifest(bucket / "store", first)  # the very same
+    with pytest.raises(StorageError, match="another run committed version 1 first"):
+        commit_manifest(bucket / "store", first.model_copy(update={"rows": 0}))
+    assert latest_manifest(bucket / "store") == first
 
 
 def test_a_store_grows_and_what_it_has_is_not_read_again(
