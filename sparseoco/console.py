@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from sparseoco.commit import storage_error
 from sparseoco.errors import SparseocoError
-from sparseoco.stopping import SENTENCE, SIGNALS, Stopped, raise_stopped, told
+from sparseoco.stopping import SIGNALS, Stopped, raise_stopped, tell
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 output = Console(highlight=False, soft_wrap=True)
@@ -47,8 +47,8 @@ def sentences() -> Iterator[None]:
     except SparseocoError as error:
         _end(str(error), error.exit_code)
     except Stopped as stopped:
-        told()
-        _end(SENTENCE, 128 + stopped.args[0])
+        tell()
+        raise SystemExit(128 + stopped.args[0]) from None
     except BrokenPipeError:
         # The reader of our output has gone; the interpreter must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

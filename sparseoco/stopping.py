@@ -18,7 +18,7 @@ SENTENCE = "Stopped. What is committed is kept: run the same command again to go
 GRACE_SECONDS = 5.0  # to end in good order
 AGAIN_SECONDS = 0.05
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_told = threading.Event()
+_telling = threading.Lock()  # held for good by who has said the sentence
 
 
 class Stopped(BaseException):
@@ -65,9 +65,10 @@ def _raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(unraisable)
 
 
-def told() -> None:
-    """Say that the sentence stands on standard error."""
-    _told.set()
+def tell() -> None:
+    """Say the sentence on standard error, unless it stands there."""
+    if _telling.acquire(blocking=False):
+        os.write(2, f"sparseoco: {SENTENCE}\n".encode())
 
 
 def _end_in_time(reader: int, seconds: float) -> None:
@@ -78,8 +79,7 @@ def _end_in_time(reader: int, seconds: float) -> None:
 
 
 def _end_now(number: int) -> NoReturn:
-    if not _told.is_set():
-        os.write(2, f"sparseoco: {SENTENCE}\n".encode())
+    tell()
     _end_children()
     os._exit(128 + number)
 

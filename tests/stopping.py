@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -24,7 +23,7 @@ class End(NamedTuple):
 
 
 def stop(arguments: list[str], number: signal.Signals, wait: Callable[[], bool], *, group: bool = False) -> End | None:
-    """Run a command and stop it once `wait` says so; None if it came to its end before.
+    """Run a command and stop it once `wait` says so; None if it came to its end before, or while it was told to.
 
     A `group` is stopped as a terminal does at Ctrl-C: all of its processes get the signal.
     """
@@ -40,6 +39,8 @@ def stop(arguments: list[str], number: signal.Signals, wait: Callable[[], bool],
         started = time.monotonic()
         _, said = process.communicate(timeout=60)
         seconds = time.monotonic() - started
+    if process.returncode == 0:
+        return None
     _, alive = psutil.wait_procs(children, timeout=5)
     return End(process.returncode, seconds, said, alive)
 
@@ -48,12 +49,3 @@ def after(seconds: float) -> Callable[[], bool]:
     """Whether so many seconds have gone by."""
     at = time.monotonic() + seconds
     return lambda: time.monotonic() > at
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """What a run leaves, timings and locks apart."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in (".lock", "timings.parquet")
-    }
