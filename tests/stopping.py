@@ -32,6 +32,7 @@ def stop(arguments: list[str], number: signal.Signals, wait: Callable[[], bool],
     ) as process:
         while not wait():
             if process.poll() is not None:
+                assert process.returncode == 0, process.communicate()[1]
                 return None
             time.sleep(0.005)
         children = psutil.Process(process.pid).children(recursive=True)
