@@ -113,17 +113,21 @@ def test_a_job_asks_for_what_the_options_say(
     assert not (tmp_path / "scratch").exists()
 
 
-@pytest.mark.parametrize("kind", ["slurm", pytest.param("pbs", marks=pytest.mark.slow)])
-def test_a_run_by_jobs_gives_the_same_bytes_asks_once_and_leaves_no_job(jobs: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "workers"), [("slurm", 1), *(pytest.param(kind, 2, marks=pytest.mark.slow) for kind in SYSTEMS)]
+)
+def test_a_run_by_jobs_gives_the_same_bytes_asks_once_and_leaves_no_job(
+    jobs: Path, tmp_path: Path, kind: str, workers: int
+) -> None:
     run = load_run_file(write_run_file(tmp_path))
     left = tmp_path / "there" / ".scratch" / "jobs-of-a-killed-run"
     left.mkdir(parents=True)
-    for out, cluster in (("here", ClusterOptions(threads=1)), ("there", options(kind, workers=2))):
+    for out, cluster in (("here", ClusterOptions(threads=1)), ("there", options(kind, workers))):
         steps.run_all(run.model_copy(update={"out": tmp_path / out, "cluster": cluster}))
     for file in ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet"):
         assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
     pids = [int(path.read_text()) for path in jobs.glob("*.pid")]
-    assert len(pids) == 2
+    assert len(pids) == workers
     while any(alive(pid) for pid in pids):  # they were told to end
         time.sleep(0.1)
     assert not (tmp_path / "there" / ".scratch").exists()

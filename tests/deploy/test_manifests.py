@@ -84,6 +84,7 @@ def test_resources_are_of_their_schemas(resource: dict[str, Any]) -> None:
     kubernetes_validate.validate(service | {"spec": resource["spec"]["scheduler"]["service"]}, KUBERNETES, strict=True)
 
 
+@pytest.mark.slow
 def test_dask_clusters_are_of_the_operator_s_schema() -> None:
     pytest.importorskip("dask_kubernetes", reason="the operator's schema comes with sparseoco[kubernetes]")
     charts = files("dask_kubernetes") / "operator" / "deployment" / "helm"
