@@ -8,6 +8,7 @@ from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.commit import owned
 from sparseoco.config import SearchOptions
 from sparseoco.errors import InputError
+from sparseoco.nightly.records import TABLES, add_night
 from sparseoco.status import Status, read_status
 from sparseoco.steps import search, train_best
 from tests.commands import call
@@ -91,6 +92,19 @@ def test_looking_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, caps
 def test_shards_and_models_alone_are_told_too(run: Path) -> None:
     assert states(read_status(run.parent / "shards")) == {"ingest": "done"}
     assert states(read_status(run / "model")) == {"train": "done"}
+
+
+def test_nights_are_told_with_the_model_that_serves(tmp_path: Path) -> None:
+    first = {"documents": 50, "error": 0.25, "promoted": True}
+    second = {"documents": 40, "error": 0.3, "champion_error": 0.2, "promoted": False}
+    for night, row in enumerate((first, second), start=1):
+        add_night(tmp_path, night, {name: [row] if name == "history" else [] for name in TABLES})
+    found = read_status(tmp_path)
+    assert found.nights is not None
+    assert (found.nights.nights, found.nights.last["night"]) == (2, 2)
+    assert "the last took in 40 documents" in found.nights.sentence
+    assert "not promoted; the model of night 1 serves" in found.nights.sentence
+    assert "files that have come since" in found.rerun
 
 
 def test_a_folder_of_nothing_is_refused(tmp_path: Path) -> None:
