@@ -20,8 +20,12 @@ from sparseoco.config import load_run_file
 from sparseoco.console import sentences
 from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError
+from sparseoco.stopping import end_in_time
 
 File = Annotated[Path, typer.Argument(metavar="RUN_FILE", help="A run file (.toml or .yaml).")]
+
+
+GRACE_SECONDS = 8.5  # for a run that is stopped to let go of its workers and tell the server
 
 
 class IfRunning(StrEnum):
@@ -63,6 +67,7 @@ def main(name: str) -> None:
         """Run the flow now; `run` may be left out."""
         load_run_file(file)  # what is wrong with it is said before Prefect starts
         _check_server()
+        end_in_time(GRACE_SECONDS)
         flow(str(file))
 
     @app.command()

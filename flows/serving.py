@@ -2,9 +2,11 @@
 
 import asyncio
 import signal
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 from prefect import Flow
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.runner import Runner
@@ -24,8 +26,8 @@ def serve(
     collision: ConcurrencyLimitStrategy,
 ) -> None:
     """Serve the flow as a deployment of that name, one run at a time. Raises `Stopped` at a signal, all runs ended."""
-    runner = Runner(name=name)
-    runner.add_flow(
+    runner = Runner(name=name, pause_on_shutdown=False)
+    deployment = runner.add_flow(
         flow,
         name=name,
         schedules=schedules,
@@ -34,10 +36,10 @@ def serve(
         concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=collision),
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    asyncio.run(_serve_until_stopped(runner))
+    asyncio.run(_serve_until_stopped(runner, cast(UUID, deployment)))
 
 
-async def _serve_until_stopped(runner: Runner) -> None:
+async def _serve_until_stopped(runner: Runner, deployment: UUID) -> None:
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
 
@@ -56,6 +58,8 @@ async def _serve_until_stopped(runner: Runner) -> None:
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not stopped.done():
         return await serving
+    async with get_client() as client:  # first of all: no run is due until the flow is served again
+        await client.pause_deployment(deployment)
     if runner.started:
         await runner.astop()
     else:

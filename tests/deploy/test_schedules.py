@@ -156,10 +156,11 @@ def test_a_served_flow_that_is_stopped_ends_within_ten_seconds(
         assert process.wait(60) == 128 + number
         assert time.monotonic() - begun < 10
         assert not group_of(process.pid)
-    (stopped,) = [run for run in flow_runs(server, "CANCELLED", "CRASHED") if run["start_time"]]
-    assert stopped["name"].startswith("places 2")
+    named = [run["name"] for run in flow_runs(server, "CANCELLED", "CRASHED")]
+    assert sum(name.startswith("places 2") for name in named) == 1
     assert not flow_runs(server, "RUNNING", "PENDING", "CANCELLING")
     assert (tmp_path / "run/shards/manifest-00000001.json").exists()
+    assert [deployment["paused"] for deployment in ask(server, "deployments/filter")] == [True]
 
 
 def group_of(leader: int) -> list[str]:
