@@ -32,10 +32,12 @@ def status(
 
 
 def _plain(found: Status) -> dict[str, object]:
-    lists = {"holds": found.holds, "steps": found.steps}
-    plain = {name: [entry._asdict() for entry in entries] for name, entries in lists.items()}  # type: ignore[attr-defined]
-    nights = None if found.nights is None else found.nights._asdict()
-    return found._asdict() | plain | {"nights": nights, "under_way": found.under_way}
+    return found._asdict() | {
+        "holds": [hold._asdict() for hold in found.holds],
+        "steps": [step._asdict() for step in found.steps],
+        "nights": None if found.nights is None else found.nights._asdict(),
+        "under_way": found.under_way,
+    }
 
 
 def _tell(found: Status) -> None:
