@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+# Not where it is needed: two threads that load fsspec at once may each find the half of it that the other has made.
+from fsspec.core import split_protocol, url_to_fs
+
 from sparseoco.errors import InputError
 
 BUCKETS = ("s3", "s3a")
@@ -93,7 +96,7 @@ def location(place: "str | os.PathLike[str] | Location") -> Location:
     if not isinstance(place, str | os.PathLike) or isinstance(place, Path):
         return place
     text = os.fspath(place)
-    protocol, rest = _split(text)
+    protocol, rest = split_protocol(text)
     if protocol is None:
         return Path(text)
     if protocol in ("file", "local"):
@@ -116,13 +119,11 @@ def location(place: "str | os.PathLike[str] | Location") -> Location:
 
 def file_system(address: str) -> tuple[Any, str]:
     """The fsspec file system of a file at an address, and the file's name there. Raises as `location`."""
-    protocol, _ = _split(address)
+    protocol, _ = split_protocol(address)
     if protocol in BUCKETS:
         found: Any = location(address)
         return found.fs, found.path
     _check_no_credentials(protocol, address)
-    from fsspec.core import url_to_fs
-
     try:
         return url_to_fs(address)  # type: ignore[no-any-return]
     except ImportError as error:
@@ -164,21 +165,12 @@ def workplace(folder: Location) -> Path:
 
 def is_address(text: str) -> bool:
     """Whether text names a place at an address rather than on this machine."""
-    return _split(text)[0] not in (None, "file", "local")
+    return split_protocol(text)[0] not in (None, "file", "local")
 
 
 def is_local(place: Location) -> bool:
     """Whether a place is on this machine, where files can be mapped, linked and locked."""
     return isinstance(place, Path)
-
-
-def _split(text: str) -> tuple[str | None, str]:
-    """(protocol, rest) of an address, (None, text) of a path. What reads addresses is loaded where there are any."""
-    if "://" not in text:
-        return None, text
-    from fsspec.core import split_protocol
-
-    return split_protocol(text)  # type: ignore[no-any-return]
 
 
 def _check_no_credentials(protocol: str | None, address: str) -> None:
