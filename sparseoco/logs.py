@@ -62,14 +62,15 @@ def as_step(name: str, folder: str) -> Callable[[Callable[P, T]], Callable[P, T]
 def log_to(place: str | None) -> Iterator[None]:
     """Write the records as JSON lines to the end of a file, to standard error for "-", or nowhere for None.
 
-    Raises `InputError` for a file that cannot be written.
+    A place that they go to already gets them once. Raises `InputError` for a file that cannot be written.
     """
-    if place is None:
+    logger = logging.getLogger("sparseoco")
+    if place is None or _name(place) in {handler.get_name() for handler in logger.handlers}:
         yield
         return
-    logger = logging.getLogger("sparseoco")
     before = logger.level, logger.propagate
     handler = _handler(place)
+    handler.set_name(_name(place))
     handler.setFormatter(_JsonLine())
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -104,6 +105,11 @@ def _told_step(name: str, run: str) -> Iterator[None]:
         tell("steps", "step ended", seconds=round(time.monotonic() - started, 3))
     finally:
         _context.reset(token)
+
+
+def _name(place: str) -> str:
+    """What handlers that write there are told by, however it is written."""
+    return place if place == "-" else str(Path(place).resolve())
 
 
 def _handler(place: str) -> logging.Handler:

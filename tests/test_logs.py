@@ -55,6 +55,15 @@ def test_what_breaks_off_is_told_with_its_sentence_or_its_name(tmp_path: Path) -
     ]
 
 
+def test_a_log_that_is_named_twice_has_each_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with log_to(str(tmp_path / "log")), log_to("log"), log_to(None):
+        tell("search", "begun")
+    with log_to("log"):
+        tell("search", "begun again")
+    assert [line["event"] for line in lines(tmp_path / "log")] == ["begun", "begun again"]
+
+
 def test_without_a_log_loggers_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     with log_to(None), caplog.at_level(logging.INFO, logger="sparseoco"):
         tell("search", "begun", rows=3)
