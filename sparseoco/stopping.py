@@ -6,6 +6,7 @@ of its own counts the seconds from the signal on, and ends the process and its c
 file suffers: what is committed is whole, and what is not is not there.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -33,6 +34,7 @@ def watch() -> None:
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: _end_now(number))
     sys.unraisablehook = _raise_again
+    atexit.register(_ignore)  # the first to be registered is the last to be called
     end_in_time()
 
 
@@ -82,6 +84,12 @@ def _end_now(number: int) -> NoReturn:
     tell()
     _end_children()
     os._exit(128 + number)
+
+
+def _ignore() -> None:
+    """All is done and said: a signal that comes while the interpreter is taken down stops nothing."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _end_children() -> None:
