@@ -243,15 +243,16 @@ def encode_pieces(
     started = []
     sent = features._replace(written=None) if features is not None else None
     for index, piece in enumerate(pieces):
+        source = first_source + piece.split.source
         parts = [
             location(piece.path).name,
+            source,  # another one where files have come since that go before it
             features.key if features is not None else "hashed",
             plan.options.digest,
             counts,
             labels.classes,
         ]
         memo = plan.staging / f"{digest_value(parts)[:32]}.shard.json"
-        source = first_source + piece.split.source
         started.append(
             plan.tasks(
                 encode_piece,

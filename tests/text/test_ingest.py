@@ -354,6 +354,26 @@ def test_staged_pieces_are_used_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert files(tmp_path / "out") == files(tmp_path / "plain")
 
 
+@pytest.mark.parametrize("options", [{}, {"hash_bits": 10}], ids=["frozen", "hashed"])
+def test_a_file_that_comes_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """Shards that were written already say which source is theirs now that there is one before it."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run(tmp_path, "0.jsonl", jsonl(texts(12)), **options)
+    for name in "ba":
+        (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(12, seed=1)).replace(b'"d', f'"{name}'.encode()))
+    inputs = [str(tmp_path / f"{name}.jsonl") for name in "0ab"]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(sparseoco.ingest, "commit_manifest", stop)
+        ingest([inputs[0], inputs[2]], tmp_path / "out", TextOptions(**options), shard_bytes=4096)
+    manifest = ingest(inputs, tmp_path / "out", TextOptions(**options), shard_bytes=4096)
+    assert [shard.source for shard in manifest.shards] == [0, 1, 2]
+
+
 # Adding
 
 
