@@ -66,7 +66,7 @@ def train_block(block: Block, store: Store, model: Location, scratch: Path, repo
     Raises `StorageError` for a shard that cannot be trusted or a disk that is full, `SparseocoError` if the
     configuration diverges.
     """
-    if _is_there(model, block):
+    if is_there(model, block):
         return
     setting = block.setting
     corpus = open_corpus(store, scratch)
@@ -98,7 +98,7 @@ def train_epoch_block(
     The folder `work` is this block's alone, and removed in the end. Raises as `run_epoch_block`, and `SparseocoError`
     if the configuration diverges.
     """
-    if _is_there(model, block):
+    if is_there(model, block):
         return
     folder = work / block.digest
     cells = folder / "cells"
@@ -118,7 +118,7 @@ def train_epoch_block(
     remove_folder(work)
 
 
-def _is_there(model: Location, block: Block) -> bool:
+def is_there(model: Location, block: Block) -> bool:
     """Whether the folder `model` has what this block would leave there."""
     if not (model / "model.json").exists():
         return False

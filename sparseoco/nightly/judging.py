@@ -13,7 +13,7 @@ from sparseoco.cluster.block import Block, Place
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.nights import StateLostError, night_store, states_of
 from sparseoco.cluster.states import take_up
-from sparseoco.cluster.training import describe_block
+from sparseoco.cluster.training import describe_block, is_there
 from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import end_with_worker
 from sparseoco.commit import commit_json, digest_value, read_json
@@ -64,7 +64,7 @@ def leave_model(
 
     Raises `SparseocoError` if it cannot be done.
     """
-    if (model / "model.json").exists():
+    if is_there(model, block):
         return
     places = [str(place.resolve()) for place in (store, states, model)]
     key = f"model-{block.digest}-{digest_value(places)[:16]}"

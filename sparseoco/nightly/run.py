@@ -5,6 +5,7 @@ was killed at any moment is run again, goes on from there and ends with the same
 """
 
 import time
+from contextlib import ExitStack
 from logging import WARNING
 from typing import Any, NamedTuple
 
@@ -56,7 +57,9 @@ def run_nightly(run: RunFile, *, if_running: str | None = None, progress: Progre
     _check(run)
     wait = (if_running or run.nightly.if_running) == "wait"
     try:
-        with owned(run.out, wait=wait), owned(run.store, wait=wait):
+        with ExitStack() as held:
+            for folder in dict.fromkeys((run.out.resolve(), run.store.resolve())):  # they may be one
+                held.enter_context(owned(folder, wait=wait))
             return _go_on(run, progress)
     except FolderInUseError as error:
         return Outcome([], None, f"Nothing was done: {error}")

@@ -1,11 +1,13 @@
 """Who is chosen and who is promoted, from made-up figures; and from nights that are unlike the others."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sparseoco.commit import read_json
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.nightly import night_line, run_nightly
 from sparseoco.nightly.deciding import candidate, decide
@@ -119,6 +121,21 @@ def test_a_grid_that_changes(tmp_path: Path) -> None:
         for name in ("always", "later")
     )
     assert later == always
+
+
+def test_a_grid_that_changes_before_the_night_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model that serves is the candidate that the history names, not one that a killed run had left."""
+
+    def stop(*_: object) -> None:
+        raise SparseocoError("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(SparseocoError, match="killed"):
+        patch.setattr("sparseoco.nightly.run.add_night", stop)
+        run_nightly(prepare(tmp_path, 1))
+    run_nightly(prepare(tmp_path, 1, **{"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-3], eta0 = [0.01]"}))
+    (row,) = rows_of(tmp_path / "run", "history")
+    described = read_json(tmp_path / "run" / "models" / "00000001" / "model.json")
+    assert (described["algorithm"], described["parameters"]) == (row["algorithm"], json.loads(row["parameters"]))
 
 
 @pytest.mark.slow

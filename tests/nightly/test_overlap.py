@@ -38,6 +38,13 @@ def test_a_run_that_overlaps_waits(tmp_path: Path) -> None:
     assert [row["night"] for row in outcomes[0].nights] == [1]
 
 
+def test_shards_in_the_folder_of_the_run(tmp_path: Path) -> None:
+    """A run does not meet itself."""
+    run = prepare(tmp_path, 1, **{'inputs = ["incoming"]': 'inputs = ["incoming"]\nstore = "run"'})
+    outcome = run_nightly(run, if_running="end")
+    assert [row["night"] for row in outcome.nights] == [1], outcome.sentence
+
+
 @pytest.mark.slow
 def test_many_runs_at_once(tmp_path: Path) -> None:
     """Some wait and some end; what they leave is that of runs one by one."""
