@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from distributed import LocalCluster
 
+from sparseoco.cluster import connect
 from sparseoco.commit import owned
 from sparseoco.doctor import Finding, examine, machine
 from sparseoco.doctor.sampling import guess
@@ -111,18 +112,24 @@ def test_the_prefect_server_is_asked_for_its_health(monkeypatch: pytest.MonkeyPa
     assert "says 401" in refused.sentence
 
 
-def test_a_scheduler_is_asked_for_its_workers_versions_and_files(file: Path) -> None:
+def test_a_scheduler_is_asked_for_its_workers_versions_and_files(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (file.parent / "run").mkdir()
-    with LocalCluster(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster:
+    shape = {"n_workers": 1, "threads_per_worker": 3, "memory_limit": "3GB"}
+    with LocalCluster(processes=False, dashboard_address=None, **shape) as cluster:
         # In this process; from another one an address looks no different.
         text = file.read_text().replace("threads = 2", f'scheduler = "{cluster.scheduler_address}"')
         file.write_text(text)
         findings = examine(file)
     fine = said(findings, "fine")
-    assert any("1 worker on 1 host, 2 tasks at once" in sentence for sentence in fine)
+    assert any("1 worker on 1 host, 3 tasks at once" in sentence for sentence in fine)
     assert any("have the versions that are installed here" in sentence for sentence in fine)
     assert any("All workers see what is written to" in sentence for sentence in fine)
+    assert any("A process with 3 tasks at once" in sentence and "it has 2.79 GiB" in sentence for sentence in fine)
     assert not list((file.parent / "run").iterdir())
+    monkeypatch.setattr(connect, "CONNECT_SECONDS", 0.2)
+    findings = examine(file)
+    assert [sentence.partition(" at ")[0] for sentence in said(findings, "wrong")] == ["No Dask scheduler answers"]
+    assert said(findings, "doubtful") == ["That is told of a cluster with which nothing is wrong."]
 
 
 @pytest.mark.parametrize("form", ["csv", "folder"])

@@ -28,8 +28,16 @@ class Shape(NamedTuple):
     threads: int
 
 
-def asked_for(options: ClusterOptions) -> Shape:
-    """What a cluster that is not there yet is to have."""
+def shape_of(options: ClusterOptions) -> Shape:
+    """What a cluster has, or, where it is not there yet, what it is to have. Raises what `connect` does."""
+    if options.where != "address":
+        return _asked_for(options)
+    with connect(options, Path()) as client:
+        tasks, memory = worker_shape(client)
+        return Shape(tasks, memory, max(worker["nthreads"] for worker in workers_of(client).values()))
+
+
+def _asked_for(options: ClusterOptions) -> Shape:
     processors = len(os.sched_getaffinity(0))
     if options.workers is None:
         threads = options.threads or processors
@@ -47,7 +55,7 @@ def look_at_cluster(options: ClusterOptions, shared: Location | None) -> Iterato
     """
     extra = EXTRAS.get(options.where)
     if extra is not None:
-        shape = asked_for(options)
+        shape = _asked_for(options)
         if find_spec(extra) is None:
             yield wrong("Dask", f"{options.where} needs another package: pip install 'sparseoco[{options.where}]'.")
         else:
@@ -55,7 +63,7 @@ def look_at_cluster(options: ClusterOptions, shared: Location | None) -> Iterato
             yield fine("Dask", f"{options.where} will be asked for {asked}; whether it has them is not tried.")
         return
     if options.where == "local":
-        shape = asked_for(options)
+        shape = _asked_for(options)
         where = "this process" if options.workers is None else plural(options.workers, "worker process", "processes")
         yield fine("Dask", f"{plural(shape.tasks, 'task')} at once in {where}, {format_bytes(shape.memory)} each.")
         return

@@ -8,7 +8,7 @@ import psutil
 from dask.utils import format_bytes
 
 from sparseoco.config import RunFile
-from sparseoco.doctor.cluster import Shape, asked_for, look_at_cluster
+from sparseoco.doctor.cluster import Shape, look_at_cluster, shape_of
 from sparseoco.doctor.estimate import Cost, cost_of
 from sparseoco.doctor.findings import Finding, checked, doubtful, fine, wrong
 from sparseoco.doctor.places import free_bytes, look_at_folder, look_at_inputs, sources_of
@@ -32,28 +32,30 @@ def look_at_run(run: RunFile) -> Iterator[Finding]:
     if run.ingest.store is not None:
         yield from checked("store", lambda: look_at_folder("store", run.store))
     shared = run.out if run.out.exists() or not is_local(run.out) else None
-    yield from checked("Dask", lambda: look_at_cluster(run.cluster, shared))
-    yield from checked("what it takes", lambda: _cost(run))
+    dask = list(checked("Dask", lambda: look_at_cluster(run.cluster, shared)))
+    yield from dask
+    if run.cluster.where == "address" and any(finding.state == "wrong" for finding in dask):
+        yield doubtful("what it takes", "That is told of a cluster with which nothing is wrong.")
+    else:
+        yield from checked("what it takes", lambda: _cost(run, shape_of(run.cluster)))
 
 
-def _cost(run: RunFile) -> Iterator[Finding]:
+def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
     manifest = latest_manifest(run.store)
     if manifest is not None:
         store = Store(run.store, manifest)
-        yield from _told(
-            run, cost_of(run.search, store, store, asked_for(run.cluster)), store, 0.0, told_by="its shards"
-        )
+        yield from _told(run, shape, cost_of(run.search, store, store, shape), store, 0.0, told_by="its shards")
         return
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
         found = guess(sources_of(run), run.ingest.text, Path(folder), run.ingest.shard_bytes)
-        shape = asked_for(run.cluster)
         cost = cost_of(run.search, found.whole, found.sample, shape)
-        seconds = found.seconds / shape.tasks
-        yield from _told(run, cost, found.whole, seconds, told_by=f"a sample of {percent(found.share)} of the text")
+        told_by = f"a sample of {percent(found.share)} of the text"
+        yield from _told(run, shape, cost, found.whole, found.seconds / shape.tasks, told_by=told_by)
 
 
-def _told(run: RunFile, cost: Cost, store: Store, ingest_seconds: float, *, told_by: str) -> Iterator[Finding]:
-    shape = asked_for(run.cluster)
+def _told(
+    run: RunFile, shape: Shape, cost: Cost, store: Store, ingest_seconds: float, *, told_by: str
+) -> Iterator[Finding]:
     size = (
         f"{plural(store.n_rows, 'document')}, {plural(store.n_features, 'feature')}, "
         f"{integer(store.manifest.nonzeros)} nonzeros"
