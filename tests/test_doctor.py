@@ -115,7 +115,8 @@ def test_the_prefect_server_is_asked_for_its_health(monkeypatch: pytest.MonkeyPa
 def test_a_scheduler_is_asked_for_its_workers_versions_and_files(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (file.parent / "run").mkdir()
     shape = {"n_workers": 1, "threads_per_worker": 3, "memory_limit": "3GB"}
-    with LocalCluster(processes=False, dashboard_address=None, **shape) as cluster:
+    pages = {"dashboard_address": connect.LOOPBACK, "worker_dashboard_address": connect.LOOPBACK}
+    with LocalCluster(processes=False, **shape, **pages) as cluster:
         # In this process; from another one an address looks no different.
         text = file.read_text().replace("threads = 2", f'scheduler = "{cluster.scheduler_address}"')
         file.write_text(text)

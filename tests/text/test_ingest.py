@@ -17,6 +17,7 @@ import zstandard
 
 import sparseoco.commit
 import sparseoco.ingest
+from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.ingest import ingest
 from sparseoco.manifest import Manifest
@@ -286,14 +287,9 @@ def test_any_shard_size(tmp_path: Path) -> None:
 
 
 def test_workers_of_a_cluster(tmp_path: Path) -> None:
-    from distributed import Client, LocalCluster
-
     data = jsonl(texts(200))
     run(tmp_path, "a.jsonl", data, ngram_range=(1, 2))
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+    with connect(ClusterOptions(threads=2), tmp_path / ".scratch") as client:
         options = TextOptions(ngram_range=(1, 2))
         ingest([str(tmp_path / "a.jsonl")], tmp_path / "dask", options, client=client, shard_bytes=4096)
         with pytest.raises(InputError, match="line 1"):
