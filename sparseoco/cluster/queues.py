@@ -1,6 +1,6 @@
 """Workers as jobs of a batch system, SLURM or PBS, through dask-jobqueue; the scheduler is in this process.
 
-All links are TLS, under an authority made for the run: the scheduler listens on the address that jobs reach it by.
+All links are TLS, under an authority made for the run, whose key nobody else has.
 """
 
 import logging
@@ -25,7 +25,7 @@ WORD = r"^\S+$"
 LINE = r"^[^\r\n]+$"
 LOOK_SECONDS = 10  # between two looks at whether jobs have ended and others must be asked for
 DEATH_SECONDS = 120  # a worker that finds no scheduler for so long ends, and its job with it
-LOCAL_DASHBOARD = "127.0.0.1:0"
+LOCAL_DASHBOARD = "127.0.0.1:0"  # pages are served without a dashboard, too, and by default to whoever asks
 
 
 class JobOptions(BaseModel):
@@ -172,7 +172,7 @@ def arguments(options: JobOptions, place: Path, threads: int, memory: str) -> di
         "local_directory": options.scratch or str(place),
         "log_directory": options.logs,
         "death_timeout": DEATH_SECONDS,
-        "worker_extra_args": ["--no-dashboard"],
+        "worker_extra_args": ["--no-dashboard", "--dashboard-address", LOCAL_DASHBOARD],
         "security": _security(place),
         "scheduler_options": {"dashboard_address": LOCAL_DASHBOARD},
         **options.own(),

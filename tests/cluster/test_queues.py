@@ -105,8 +105,9 @@ def test_a_job_asks_for_what_the_options_say(
         *before, command = script[script.index("export OMP_NUM_THREADS=1") :]
     assert before[-1] == "module load python"
     assert "export DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP=120s" in before
-    for words in ("--nthreads 4", "--memory-limit 16.00GiB", "--interface lo", "--protocol tls://", "--no-dashboard"):
+    for words in ("--nthreads 4", "--memory-limit 16.00GiB", "--interface lo", "--protocol tls://"):
         assert words in command
+    assert "--no-dashboard --dashboard-address 127.0.0.1:0" in command
     assert command.startswith(f"{asked.python or sys.executable} -m distributed.cli.dask_worker tls://127.0.0.1:")
     assert f"--local-directory {asked.scratch or tmp_path / 'scratch' / 'jobs-'}" in command
     assert "BEGIN" not in "\n".join(script)  # keys are in files

@@ -78,10 +78,10 @@ def made() -> Iterator[Hosts]:
 
 @contextmanager
 def cluster(hosts: Hosts, address: str, folder: Path, tls: dict[str, str]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A scheduler on host 0 and a worker on each, as `deploy/README.md` tells to start them."""
+    """A scheduler on host 0 and a worker on each, as `deploy/address.md` tells to start them."""
     environment = {"DASK_CONFIG": str(SETTINGS), **tls}
     dask_command = [sys.executable, "-m", "dask"]
-    scheduler = ["scheduler", "--host", address, "--no-dashboard"]
+    scheduler = ["scheduler", "--host", address, "--no-dashboard", "--dashboard-address", "127.0.0.1:8787"]
     with ExitStack() as stack:
 
         def start(host: int, name: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -91,7 +91,16 @@ def cluster(hosts: Hosts, address: str, folder: Path, tls: dict[str, str]) -> It
         processes = [start(0, "scheduler", *scheduler)]
         for host in (0, 1):
             place = ["--host", ADDRESSES[host], "--local-directory", str(folder / f"scratch-{host}")]
-            worker = ["worker", address, *place, "--nthreads", "1", "--no-dashboard"]
+            worker = [
+                "worker",
+                address,
+                *place,
+                "--nthreads",
+                "1",
+                "--no-dashboard",
+                "--dashboard-address",
+                "127.0.0.1:0",
+            ]
             processes.append(start(host, f"worker-{host}", *worker))
         for host in (0, 1):
             log = folder / f"worker-{host}.log"
