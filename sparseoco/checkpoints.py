@@ -5,6 +5,7 @@ the CRC-32 of its member, so that a torn or flipped byte is noticed. Arrays go s
 pieces: beside them nothing of their size is held.
 """
 
+import errno
 import json
 import math
 import re
@@ -16,8 +17,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from sparseoco.commit import committed, on_disk
-from sparseoco.errors import InputError, StorageError
+from sparseoco.commit import committed, on_disk, storage_error
+from sparseoco.errors import DamagedError, InputError, StorageError
 from sparseoco.locations import Location
 
 PIECE_BYTES = 1 << 20
@@ -50,8 +51,8 @@ def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[.
     """(description, read) of a file: ``read(name)`` gives an array, ``read(name, into)`` fills one of the same shape
     and dtype, of any strides.
 
-    Whatever goes wrong in the block, reading or with what was read, is a `StorageError` saying that the file cannot be
-    trusted.
+    Whatever goes wrong in the block, reading or with what was read, is a `DamagedError` saying that the file cannot be
+    trusted, or a `StorageError` where it is there and cannot be read now.
     """
     try:
         with on_disk(path) as local, zipfile.ZipFile(local) as archive:
@@ -63,9 +64,14 @@ def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[.
 
             yield json.loads(archive.read(DESCRIPTION)), read
     except FileNotFoundError:
-        raise StorageError(f"{path} does not exist.") from None
+        raise DamagedError(f"{path} does not exist.") from None
+    except StorageError:
+        raise
     except DAMAGE as error:
-        raise StorageError(f"{path} cannot be trusted: {error}.") from error
+        # A place in the file that cannot be gone to is one that the file itself named.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise storage_error(error, path) from error
+        raise DamagedError(f"{path} cannot be trusted: {error}.") from error
 
 
 def is_whole(path: Location) -> bool:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sparseoco.errors import FolderInUseError, StorageError
+from sparseoco.errors import DamagedError, FolderInUseError, StorageError
 from sparseoco.leases import check_lease, holder, leased
 from sparseoco.locations import Location
 from sparseoco.objects import fetch, put_file, read_all, remove, remove_below
@@ -101,7 +101,7 @@ def commit_json(path: Location, value: Any, *, replace: bool = True) -> None:
 
 
 def read_json(path: Location) -> Any:
-    """A JSON file's value. Raises `StorageError` if it is missing or damaged."""
+    """A JSON file's value. Raises `DamagedError` if it is missing or damaged, `StorageError` if it cannot be read."""
     return _parsed(path, read_bytes(path))
 
 
@@ -120,11 +120,11 @@ def _parsed(path: Location, data: bytes) -> Any:
     try:
         return json.loads(data)
     except ValueError as error:
-        raise StorageError(f"{path} is damaged: it is not JSON.") from error
+        raise DamagedError(f"{path} is damaged: it is not JSON.") from error
 
 
 def read_bytes(path: Location) -> bytes:
-    """A file's content. Raises `StorageError` if it is missing or cannot be read."""
+    """A file's content. Raises `DamagedError` if it is missing, `StorageError` if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -241,8 +241,8 @@ def storage_error(error: OSError, path: Location) -> StorageError:
         return StorageError(
             f"The disk is full: {path} could not be written ({free / 1e6:.0f} MB free). Free some space and run again."
         )
-    if isinstance(error, FileNotFoundError) and not isinstance(path, Path):
-        return StorageError(f"{path} is not there.")
+    if isinstance(error, FileNotFoundError):
+        return DamagedError(f"{path} is not there.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(f"{path} cannot be written or read: permission denied.")
     return StorageError(f"{path}: {error.strerror or error}.")

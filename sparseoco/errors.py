@@ -22,6 +22,10 @@ class StorageError(SparseocoError):
     exit_code = 3
 
 
+class DamagedError(StorageError):
+    """A file that is gone, damaged or of another version: reading it again will not help, making it anew does."""
+
+
 class FolderInUseError(StorageError):
     """A folder that another process is writing."""
 

@@ -9,7 +9,7 @@ from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.drivers.columns import Columns
 from sparseoco.drivers.dense import DenseColumns
 from sparseoco.drivers.sweeping import Rows
-from sparseoco.errors import InputError, StorageError
+from sparseoco.errors import DamagedError, InputError
 from sparseoco.examples import checked_labels, checked_rows, checked_weights, outputs_of
 from sparseoco.grid import Grid, expand
 from sparseoco.history import History
@@ -356,8 +356,8 @@ class Learner:
         With more features than it had, it goes on as one that had so many from the first row on and has not met the
         ones after its own yet, bit for bit too.
 
-        Raises `StorageError` for a file that is not one, `InputError` for fewer features, and for more where a learner
-        touches all features in every round, for it has met them all.
+        Raises `DamagedError` for a file that is not one, `StorageError` for one that cannot be read now, `InputError`
+        for fewer features, and for more where a learner touches all features in every round, for it has met them all.
         """
         had = _saved_features(location(path), n_features)
         with read_checkpoint(location(path)) as (description, read):
@@ -421,7 +421,7 @@ def _saved_features(path: Location, wanted: int | None) -> int:
     """Features a saved learner has. Raises as `Learner.load`."""
     with read_checkpoint(path) as (description, _):
         if description["format"] != FORMAT:
-            raise StorageError(f"{path} was saved by another version of sparseoco; train it again.")
+            raise DamagedError(f"{path} was saved by another version of sparseoco; train it again.")
         had, algorithm = int(description["learner"]["n_features"]), str(description["learner"]["algorithm"])
     if wanted is not None and wanted < had:
         raise InputError(f"{path} has {had:,} features: it cannot go on with {wanted:,}.")

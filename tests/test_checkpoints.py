@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparseoco.checkpoints import PIECE_BYTES, read_checkpoint, write_checkpoint
-from sparseoco.errors import StorageError
+from sparseoco.errors import DamagedError, StorageError
 
 SMALL = {
     "a": np.arange(24.0).reshape(4, 3, 2),
@@ -56,7 +56,7 @@ def test_a_changed_bit_is_noticed_or_changes_nothing(tmp_path: Path, bit: int) -
         path.write_bytes(changed)
         try:
             found = read_all(path)
-        except StorageError:
+        except DamagedError:
             noticed += 1
             continue
         for name, array in found.items():
@@ -70,7 +70,7 @@ def test_a_file_cut_anywhere_is_noticed(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
-        with pytest.raises(StorageError, match="cannot be trusted"):
+        with pytest.raises(DamagedError, match="cannot be trusted"):
             read_all(path)
 
 

@@ -53,7 +53,7 @@ def test_damaged_json_is_said(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("{")
     with pytest.raises(StorageError, match="not JSON"):
         read_json(tmp_path / "a")
-    with pytest.raises(StorageError, match="No such file"):
+    with pytest.raises(StorageError, match="is not there"):
         read_json(tmp_path / "b")
 
 

@@ -5,7 +5,7 @@ then. Its setting names the setting of the night before, so that what a night le
 it: the same documents, cut into the same nights, give the same names and the same states.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from sparseoco.cluster.block import NO_FOLD, Block, Night, Place, Setting
 from sparseoco.cluster.course import Course
 from sparseoco.commit import digest_value, read_json, remove_file
 from sparseoco.config import SearchOptions
-from sparseoco.errors import StorageError
+from sparseoco.errors import DamagedError, StorageError
 from sparseoco.learner import Learner
 from sparseoco.locations import Location
 from sparseoco.manifest import Manifest, read_manifest
@@ -99,21 +99,26 @@ def begin(folder: Location, block: Block, store: Store) -> Course:
     night = block.setting.night
     if night is None or night.before is None:
         return Course.begin(block, store)
-    ended = Place(1, night_store(store.folder, night.version - 1).n_rows)
-    for state in states_of(folder, {night.before: ended}):
-        if not set(block.identities) <= set(state.block.identities):
+    return Course.of(block, learner_after(folder, night.before, night.version - 1, block.identities, store))
+
+
+def learner_after(folder: Location, setting: str, version: int, names: Sequence[str], store: Store) -> Learner:
+    """What configurations, by name, had come to at the end of a night, over the features of `store`.
+
+    `setting` is the digest of the night's. Raises `StateLostError` where what was left in `folder` is gone or damaged,
+    `StorageError` where it cannot be read now: then it stays.
+    """
+    for state in states_of(folder, {setting: Place(1, night_store(store.folder, version).n_rows)}):
+        own = state.block.identities
+        if not set(names) <= set(own):
             continue
         try:
             learner = Learner.load(state.learner, n_features=store.n_features)
-        except StorageError:
+        except DamagedError:
             state.remove()
             continue
-        if block.identities != state.block.identities:
-            learner = learner.select([state.block.identities.index(name) for name in block.identities])
-        return Course.of(block, learner)
-    raise StateLostError(
-        f"What night {night.version - 1} left in {folder} is gone or damaged: it has to be learned anew."
-    )
+        return learner if list(names) == own else learner.select([own.index(name) for name in names])
+    raise StateLostError(f"What night {version} left in {folder} is gone or damaged: it has to be learned anew.")
 
 
 def states_of(folder: Location, ends: Mapping[str, Place]) -> Iterator[NightState]:
@@ -122,7 +127,7 @@ def states_of(folder: Location, ends: Mapping[str, Place]) -> Iterator[NightStat
         end = ends.get(path.name.partition("-")[0])
         if end is None:
             continue
-        with suppress(StorageError, KeyError, TypeError, ValueError):  # removed a moment ago, or damaged
+        with suppress(DamagedError, KeyError, TypeError, ValueError):  # removed a moment ago, or damaged
             state = read_json(path)
             learner = folder / str(state["learner"])
             if Place(*state["place"]) == end and learner.exists():

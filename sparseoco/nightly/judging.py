@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Client, get_worker
 
-from sparseoco.cluster.block import Block, Place
+from sparseoco.cluster.block import Block
 from sparseoco.cluster.corpus import open_corpus
-from sparseoco.cluster.nights import StateLostError, night_store, states_of
-from sparseoco.cluster.states import take_up
+from sparseoco.cluster.nights import learner_after, night_store
 from sparseoco.cluster.training import describe_block, is_there
 from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import end_with_worker
@@ -105,15 +104,7 @@ def _model_on_worker(
     block = Block.model_validate(description)
     night = block.setting.night
     assert night is not None
-    end = Place(1, night_store(location(store), night.version).n_rows)
-    course = take_up(location(states), block, end)
-    if course is None or course.place != end:
-        for state in states_of(location(states), {block.setting.digest: end}):
-            if set(block.identities) <= set(state.block.identities):
-                state.remove()
-        raise StateLostError(
-            f"What night {night.version} left in {states} is gone or damaged: it has to be learned anew."
-        )
     whole = Store(location(store), read_manifest(location(store), night.version))
+    learner = learner_after(location(states), block.setting.digest, night.version, block.identities, whole)
     described = describe_block(block) | {"seed": seed, "night": night.version}
-    write_model(location(model), course.learner.weights_of(0), whole, described, curve, course.learner)
+    write_model(location(model), learner.weights_of(0), whole, described, curve, learner)

@@ -82,10 +82,10 @@ def read_rows(run: Location, name: str) -> list[Row]:
     Raises `StorageError` for a file that cannot be read.
     """
     path = run / f"{name}.parquet"
-    if not path.exists():
-        return []
     try:
         rows: list[Row] = read_table(path).to_pylist()
+    except FileNotFoundError:  # the one answer by which there are none: what cannot be read would be written anew
+        return []
     except OSError as error:
         raise storage_error(error, path) from error
     except pa.ArrowException as error:

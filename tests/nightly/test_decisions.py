@@ -1,6 +1,8 @@
 """Who is chosen and who is promoted, from made-up figures; and from nights that are unlike the others."""
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparseoco.commit import read_json
-from sparseoco.errors import InputError, SparseocoError
+from sparseoco.errors import InputError, SparseocoError, StorageError
 from sparseoco.nightly import night_line, run_nightly
 from sparseoco.nightly.deciding import candidate, decide
 from sparseoco.nightly.page import Mix
@@ -136,6 +138,26 @@ def test_a_grid_that_changes_before_the_night_is_over(tmp_path: Path, monkeypatc
     (row,) = rows_of(tmp_path / "run", "history")
     described = read_json(tmp_path / "run" / "models" / "00000001" / "model.json")
     assert (described["algorithm"], described["parameters"]) == (row["algorithm"], json.loads(row["parameters"]))
+
+
+def test_a_state_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine out of descriptors, or a store that does not answer: the run ends, and the same run goes on later."""
+    run = prepare(tmp_path, 1)
+    run_nightly(run)
+    arrive(tmp_path, 2)
+    states = run.out / "nightly" / "checkpoints"
+    before = sorted(path.name for path in states.iterdir())
+
+    def fail(path: Path) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="Too many open files"):
+        patch.setattr("sparseoco.checkpoints.on_disk", fail)
+        run_nightly(run)
+    assert sorted(path.name for path in states.iterdir()) == before
+    with monkeypatch.context() as patch:
+        patch.setattr("sparseoco.cluster.nights.StateLostError", None)
+        assert [row["night"] for row in run_nightly(run).nights] == [2]
 
 
 @pytest.mark.slow
