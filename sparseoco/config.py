@@ -430,7 +430,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def _beside(folder: Path, item: str) -> str:
-    return str(beside(folder, item))
+    return item if is_address(item) else str(beside(folder, item))
 
 
 def _draw(grid: dict[str, Values], samples: int, seed: int) -> list[dict[str, Any]]:

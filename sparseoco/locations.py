@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 # Not where it is needed: two threads that load fsspec at once may each find the half of it that the other has made.
 from fsspec.core import split_protocol, url_to_fs
@@ -20,6 +20,9 @@ from fsspec.core import split_protocol, url_to_fs
 from sparseoco.errors import InputError
 
 BUCKETS = ("s3", "s3a")
+PATTERNS = "*?["  # what has one of these is a pattern where fsspec lists and removes
+SIGNED = {"x-amz-signature", "x-goog-signature", "signature", "sig", "token", "access_token"}
+"""What addresses that open a file to whoever has them, for a while, hold after their ``?``."""
 SCRATCH = "SPARSEOCO_SCRATCH"  # in the environment: a folder of this machine with room for the raw text
 
 
@@ -91,7 +94,8 @@ class Location(Protocol):
 def location(place: "str | os.PathLike[str] | Location") -> Location:
     """The place that a path or an address names; a location is given back as it is.
 
-    Raises `InputError` for an address of a kind that is not known or not installed, or that holds credentials.
+    Raises `InputError` for an address of a kind that is not known or not installed, that holds credentials, or that
+    would be taken for a pattern.
     """
     if not isinstance(place, str | os.PathLike) or isinstance(place, Path):
         return place
@@ -102,6 +106,10 @@ def location(place: "str | os.PathLike[str] | Location") -> Location:
     if protocol in ("file", "local"):
         return Path(rest)
     _check_no_credentials(protocol, text)
+    if any(character in text for character in PATTERNS):
+        raise InputError(
+            f"{text} has one of {' '.join(PATTERNS)} in it, and would stand for other folders too: choose another name."
+        )
     if protocol in BUCKETS:
         return _bucket_path(text)
     from upath import UPath
@@ -118,12 +126,15 @@ def location(place: "str | os.PathLike[str] | Location") -> Location:
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """The fsspec file system of a file at an address, and the file's name there. Raises as `location`."""
+    """The fsspec file system of a file at an address, and the file's name there, which may look like a pattern.
+
+    Raises as `location`.
+    """
     protocol, _ = split_protocol(address)
-    if protocol in BUCKETS:
-        found: Any = location(address)
-        return found.fs, found.path
     _check_no_credentials(protocol, address)
+    if protocol in BUCKETS:
+        found: Any = _bucket_path(address)
+        return found.fs, found.path
     try:
         return url_to_fs(address)  # type: ignore[no-any-return]
     except ImportError as error:
@@ -174,8 +185,10 @@ def is_local(place: Location) -> bool:
 
 
 def _check_no_credentials(protocol: str | None, address: str) -> None:
-    if "@" in urlsplit(address).netloc:
-        raise InputError(f"An address of {protocol}:// holds credentials: they belong in the environment.")
+    for part in map(urlsplit, address.split("::")):
+        named = {name.lower() for name, _ in parse_qsl(part.query)}
+        if "@" in part.netloc or named & SIGNED:
+            raise InputError(f"An address of {protocol}:// holds credentials: they belong in the environment.")
 
 
 def _bucket_path(address: str) -> Location:

@@ -8,7 +8,7 @@ import pytest
 
 from sparseoco.commit import commit_bytes, on_disk, owned, read_json, remove_file, remove_folder
 from sparseoco.errors import FolderInUseError, InputError, StorageError
-from sparseoco.locations import beside, is_address, is_local, location, relative, workplace
+from sparseoco.locations import beside, file_system, is_address, is_local, location, relative, workplace
 
 
 def test_a_path_is_a_path(tmp_path: Path) -> None:
@@ -96,3 +96,29 @@ def test_what_is_no_place_is_said() -> None:
     for address in ("nothing://x/y", "s3:///x", "s3://somebody:word@x/y"):
         with pytest.raises(InputError):
             location(address)
+
+
+@pytest.mark.parametrize("name", ["run[1]", "run*", "run?"])
+def test_a_folder_that_would_stand_for_others_is_refused(name: str) -> None:
+    """fsspec would list, and remove, what is in folders that match."""
+    for kind in ("s3", "memory"):
+        with pytest.raises(InputError, match="would stand for other folders too"):
+            location(f"{kind}://bucket/{name}/shards")
+    assert file_system(f"s3://bucket/{name}.txt")[1] == f"bucket/{name}.txt"
+    assert location(f"/runs/{name}") == Path(f"/runs/{name}")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://host/x.jsonl?X-Amz-Date=1&X-Amz-Signature=secret",
+        "https://host/x.jsonl?sv=1&sig=secret",
+        "simplecache::s3://somebody:secret@bucket/x",
+    ],
+)
+def test_an_address_that_opens_a_file_by_itself_is_refused(address: str) -> None:
+    """It would stand in manifests."""
+    for open_ in (location, file_system):
+        with pytest.raises(InputError, match="holds credentials") as error:
+            open_(address)
+        assert "secret" not in str(error.value)
