@@ -13,6 +13,7 @@ from sparseoco.status import Status, read_status
 from sparseoco.steps import search, train_best
 from tests.commands import call
 from tests.stores import make_store
+from tests.texts import write_run_file
 
 OPTIONS = SearchOptions(
     algorithms={"rda": {"gamma": [1.0, 3.0], "lam": [1e-3]}, "fobos": {"eta0": [0.5, 1e12], "lam": [1e-4]}},
@@ -53,6 +54,19 @@ def test_a_run_is_told_step_by_step(run: Path) -> None:
     )
     assert "step report" in found.rerun
     assert (found.holds, found.under_way, found.ended) == ([], False, False)
+
+
+def test_a_run_that_has_ended_is_told_what_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_run_file(tmp_path)
+    assert call(monkeypatch, "run", file) == 0
+    assert read_status(tmp_path / "run").ended
+    begun = (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns
+    assert call(monkeypatch, "run", file) == 0
+    assert call(monkeypatch, "status", tmp_path / "run", "--watch", "1") == 0
+    assert "only evaluates and writes the report again" in capsys.readouterr().out
+    assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == begun
 
 
 def test_a_search_under_way_is_told_from_its_cells(run: Path, tmp_path: Path) -> None:

@@ -177,7 +177,9 @@ def _rerun(steps: list[Step], searched: Searched | None, nights: Nights | None, 
         return "The same command takes in the files that have come since, or says that there are none."
     first = next((step for step in steps if step.state != DONE and step.name != "evaluate"), None)
     if first is None:
-        return "All is there: the same command finds it and only writes the report again."
+        evaluated = any(step.name == "evaluate" and step.state == DONE for step in steps)
+        again = "evaluates and writes" if evaluated else "writes"
+        return f"All is there: the same command finds it and only {again} the report again."
     if first.name == "search" and searched is not None:
         left = plural(searched.wanted - searched.ended, "cell")
         return (
