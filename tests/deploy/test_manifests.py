@@ -104,6 +104,14 @@ def test_kustomization_names_what_is_there() -> None:
     assert [f"{image['name']}:{image['newTag']}" for image in listed["images"]] == [OWN]
 
 
+def test_the_page_names_files_that_are_there_and_the_operator_of_the_pins() -> None:
+    page = (DEPLOY / "kubernetes.md").read_text()
+    pinned = re.findall(r"^dask-kubernetes==(\S+)", (DEPLOY / "constraints.txt").read_text(), re.MULTILINE)
+    assert re.findall(r"dask-kubernetes-operator --version (\S+)", page) == pinned
+    for name in re.findall(r"--filename (?:deploy/kubernetes/)?(\S+\.yaml)", page):
+        assert (DEPLOY / "kubernetes" / name).exists()
+
+
 def test_images_are_pinned_and_ours_is_this_version() -> None:
     dockerfile = re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     images = [container["image"] for container in CONTAINERS]
