@@ -30,6 +30,10 @@ SUFFIXES = {
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
 
 
+Facts = dict[str, Any]
+"""What a file system tells of a file at an address: name, type, size and what changes with it; none of local ones."""
+
+
 class Source(NamedTuple):
     """An input file, or a folder of a file a document.
 
@@ -67,10 +71,10 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
     for item in inputs:
         check_name(item)
         try:
-            files = _expand(item, options)
-            if not files and not may_be_empty:
+            found = _expand(item, options)
+            if not found and not may_be_empty:
                 raise InputError(f"{item} is an empty folder.")
-            sources += [_source(path, options) for path in files]
+            sources += [_source(path, facts, options) for path, facts in found]
         except OSError as error:
             raise storage_error(error, Path(item)) from error
     if not sources and not may_be_empty:
@@ -104,43 +108,47 @@ def check_name(path: str) -> None:
         raise InputError(f"{shown}: the name of the file is not UTF-8; rename it.") from None
 
 
-def _expand(item: str, options: TextOptions) -> list[str]:
+def _expand(item: str, options: TextOptions) -> list[tuple[str, Facts]]:
+    """The files an input stands for, or folders of a file a document, with what was told of them at an address."""
     if is_address(item):
         return _expand_address(item, options)
     path = Path(item.removeprefix("file://"))
     if not path.exists():
         raise InputError(f"{item} does not exist.")
     if path.is_file():
-        return [str(path)]
+        return [(str(path), {})]
     if not path.is_dir():
         raise InputError(f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.")
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     if options.format == "folder" or (options.format == "auto" and any(entry.is_dir() for entry in entries)):
-        return [str(path)]
+        return [(str(path), {})]
     files = [str(entry) for entry in entries if entry.is_file()]
     for file in files:
         check_name(file)
-    return files
+    return [(file, {}) for file in files]
 
 
-def _expand_address(item: str, options: TextOptions) -> list[str]:
+def _expand_address(item: str, options: TextOptions) -> list[tuple[str, Facts]]:
     """The file, or what is right inside a folder; the folder itself where it holds folders of classes."""
     with _told(item):
         files, name = file_system(item)
         try:
-            folder = files.info(name)["type"] == "directory"
+            facts: Facts = files.info(name)
         except FileNotFoundError:
             if item.endswith("/"):  # there are no folders in a bucket, only names that begin alike: it may come yet
                 return []
             raise
-        if not folder:
-            return [item]
-        entries = files.ls(name, detail=True)
-    shown = {PurePosixPath(entry["name"]).name: entry["type"] for entry in entries if entry["name"] != name}
-    shown = {entry: kind for entry, kind in sorted(shown.items()) if not entry.startswith(".")}
-    if options.format == "folder" or (options.format == "auto" and "directory" in shown.values()):
-        return [item]
-    return [f"{item.rstrip('/')}/{entry}" for entry, kind in shown.items() if kind == "file"]
+        if facts["type"] != "directory":
+            return [(item, facts)]
+        entries = [entry for entry in files.ls(name, detail=True) if entry["name"] != name]
+    named = {PurePosixPath(entry["name"]).name: entry for entry in entries}
+    shown = {entry: of for entry, of in sorted(named.items()) if not entry.startswith(".")}
+    if options.format == "folder" or (
+        options.format == "auto" and any(of["type"] == "directory" for of in shown.values())
+    ):
+        return [(item, facts)]
+    # What the listing told is enough: to ask of each file by itself would take longer every night.
+    return [(f"{item.rstrip('/')}/{entry}", of) for entry, of in shown.items() if of["type"] == "file"]
 
 
 def files_below(folder: str) -> Iterator[tuple[str, str]]:
@@ -165,9 +173,9 @@ def files_below(folder: str) -> Iterator[tuple[str, str]]:
         yield name, path
 
 
-def _source(path: str, options: TextOptions) -> Source:
+def _source(path: str, facts: Facts, options: TextOptions) -> Source:
     if "://" in path:
-        size, modified, key, folder = _remote_state(path)
+        size, modified, key, folder = _remote_state(path, facts)
     else:
         status = Path(path).stat()
         folder = Path(path).is_dir()
@@ -187,18 +195,18 @@ def _folder_state(path: Path) -> tuple[int, int]:
     return sum(state.st_size for state in states), max((state.st_mtime_ns for state in states), default=0)
 
 
-def _remote_state(path: str) -> tuple[int, int | None, str, bool]:
+def _remote_state(path: str, facts: Facts) -> tuple[int, int | None, str, bool]:
     """(bytes, time of change in ns, a name for this state, whether it is a folder) of what is at an address."""
+    if facts["type"] != "directory":
+        told = sorted((name, str(value)) for name, value in facts.items())
+        return int(facts.get("size") or 0), _changed(facts), digest_value([path, told]), False
     with _told(path):
         system, inner = file_system(path)
-        facts: dict[str, Any] = system.info(inner)
-        if facts["type"] == "directory":
-            below = system.find(inner, detail=True)
-            states = sorted([name, str(_tag(of)), of.get("size") or 0] for name, of in below.items())
-            times = [_changed(of) for of in below.values()]
-            latest = None if None in times else max((time for time in times if time is not None), default=None)
-            return sum(size for _, _, size in states), latest, digest_value([path, states]), True
-        return int(facts.get("size") or 0), _changed(facts), digest_value([path, str(system.ukey(inner))]), False
+        below = system.find(inner, detail=True)
+    states = sorted([name, str(_tag(of)), of.get("size") or 0] for name, of in below.items())
+    times = [_changed(of) for of in below.values()]
+    latest = None if None in times else max((time for time in times if time is not None), default=None)
+    return sum(size for _, _, size in states), latest, digest_value([path, states]), True
 
 
 @contextmanager
@@ -214,7 +222,7 @@ def _told(path: str) -> Iterator[None]:
         raise InputError(f"{path} cannot be opened: {error or type(error).__name__}.") from None
 
 
-def _changed(facts: dict[str, Any]) -> int | None:
+def _changed(facts: Facts) -> int | None:
     """When a file at an address was written, in ns, if its file system tells."""
     moment = facts.get("LastModified") or facts.get("mtime")
     if isinstance(moment, datetime):
@@ -222,7 +230,7 @@ def _changed(facts: dict[str, Any]) -> int | None:
     return int(moment * 10**9) if isinstance(moment, int | float) else None
 
 
-def _tag(facts: dict[str, Any]) -> Any:
+def _tag(facts: Facts) -> Any:
     return facts.get("ETag") or facts.get("mtime")
 
 

@@ -13,6 +13,7 @@ import pytest
 from distributed import Client
 
 from sparseoco import steps
+from sparseoco.buckets import BucketFileSystem
 from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.commit import commit_bytes
 from sparseoco.config import load_run_file
@@ -21,6 +22,7 @@ from sparseoco.ingest import ingest
 from sparseoco.locations import Location, beside
 from sparseoco.manifest import Manifest, commit_manifest, latest_manifest
 from sparseoco.text import streams
+from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.text.streams import Stream
 from tests.buckets.contents import contents, names
@@ -90,6 +92,26 @@ def test_small_files_are_asked_for_together(bucket: Location) -> None:
     for name, path, content in found:
         stream = Stream(path, None, content=content)
         assert sum(map(len, stream)) == stream.bytes == sizes[name]
+
+
+def test_a_listing_tells_enough_of_its_files(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for what is new takes no request a file, and says of each what it says when it is named alone."""
+    asked: list[str] = []
+    call = BucketFileSystem._call_s3
+
+    async def counted(self: BucketFileSystem, method: str, *arguments: Any, **options: Any) -> Any:
+        asked.append(method)
+        return await call(self, method, *arguments, **options)
+
+    for number in range(9):
+        commit_bytes(bucket / "raw" / f"{number}.jsonl", f'{{"text": "{number}"}}\n'.encode())
+    monkeypatch.setattr(BucketFileSystem, "_call_s3", counted)
+    sources = find_sources([f"{bucket / 'raw'}/"], TextOptions())
+    assert len(sources) == 9
+    assert len(asked) < 5
+    for source in sources:
+        (alone,) = find_sources([source.path], TextOptions())
+        assert alone._replace(key=source.key) == source
 
 
 def test_of_two_manifests_of_one_number_the_first_counts(tmp_path: Path, bucket: Location) -> None:
