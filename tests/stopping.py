@@ -1,11 +1,13 @@
 """Commands that are stopped by a signal, as processes of their own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -23,14 +25,16 @@ class End(NamedTuple):
 
 
 def stop(arguments: list[str], number: signal.Signals, wait: Callable[[], bool], *, group: bool = False) -> End | None:
-    """Run a command and stop it once `wait` says so; None if it came to its end before, or while it was told to.
+    """Run a command and stop it once `wait`, asked from when it heeds stops on, says so.
+
+    None if it came to its end before, or while it was told to.
 
     A `group` is stopped as a terminal does at Ctrl-C: all of its processes get the signal.
     """
     with subprocess.Popen(
         [*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        while not wait():
+        while not (heeds_stops(process.pid) and wait()):
             if process.poll() is not None:
                 assert process.returncode == 0, process.communicate()[1]
                 return None
@@ -46,7 +50,18 @@ def stop(arguments: list[str], number: signal.Signals, wait: Callable[[], bool],
     return End(process.returncode, seconds, said, alive)
 
 
+def heeds_stops(process: int) -> bool:
+    """Whether a process has a handler for SIGTERM: it has begun, however busy the machine is."""
+    caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def after(seconds: float) -> Callable[[], bool]:
-    """Whether so many seconds have gone by."""
-    at = time.monotonic() + seconds
-    return lambda: time.monotonic() > at
+    """Whether so many seconds have gone by since it was first asked."""
+    first: list[float] = []
+
+    def whether() -> bool:
+        first.append(time.monotonic())
+        return first[-1] >= first[0] + seconds
+
+    return whether
