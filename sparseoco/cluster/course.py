@@ -84,17 +84,24 @@ class Course:
     def tables(self, corpus: Corpus, store: Store) -> list[Tables]:
         """Each configuration's rows of this epoch, as things stand; at its end, with what was held out judged."""
         started = time.monotonic()
-        ended = self.place.position == corpus.n_rows
-        held_out = _evaluate(self.learner, corpus, self.block.setting, corpus.n_rows if ended else 0)
         bins, features = frequency_bins(store)
         kept = self.learner.nonzeros(bins=bins)
-        metrics = _metric_rows(self.learner, self.place.epoch, self.before, kept.sum(axis=0), *held_out)
+        metrics = self._metrics(corpus, kept.sum(axis=0))
         self.seconds += time.monotonic() - started
         timing = {"epoch": self.place.epoch, "seconds": self.seconds / len(metrics)}
         return [
             {"metrics": [row], "curves": list(curve), "kept": kept_rows(own, features), "timings": [timing]}
             for row, curve, own in zip(metrics, self.curves, kept.T, strict=True)
         ]
+
+    def night_tables(self, corpus: Corpus) -> list[Tables]:
+        """Each configuration's row of this night: all that is asked of it, for which no vocabulary need be read."""
+        return [{"metrics": [row]} for row in self._metrics(corpus, self.learner.nonzeros())]
+
+    def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> Rows:
+        ended = self.place.position == corpus.n_rows
+        held_out = _evaluate(self.learner, corpus, self.block.setting, corpus.n_rows if ended else 0)
+        return _metric_rows(self.learner, self.place.epoch, self.before, nonzeros, *held_out)
 
 
 def new_learner(block: Block, store: Store) -> Learner:

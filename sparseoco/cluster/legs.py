@@ -79,10 +79,9 @@ def run_block(
                 kept = time.monotonic()
             if stop:
                 return False
-        tables = course.tables(corpus, store)
         if night:
             keep_state(folders.states, course)
-            tables = [{"metrics": own["metrics"]} for own in tables]  # all that is asked of a night, years of them
+        tables = course.night_tables(corpus) if night else course.tables(corpus, store)
         write_cell(cell_path(folders.cells, block, leg), block, leg, tables)
     if goes_on and not night and _pays(time.monotonic() - kept, cost, asked_for=True):
         _keep(folders, course)

@@ -15,7 +15,7 @@ import numpy as np
 from sparseoco.cluster.block import Block, Key, Place, Setting
 from sparseoco.cluster.course import Course
 from sparseoco.commit import commit_json, read_json, remove_file
-from sparseoco.errors import StorageError
+from sparseoco.errors import DamagedError, StorageError
 from sparseoco.learner import Learner, Progress
 from sparseoco.locations import Location
 
@@ -69,9 +69,13 @@ def take_up(folder: Location, block: Block, place: Place) -> Course | None:
 
 
 def is_held(folder: Location, block: Block, place: Place) -> bool:
-    """Whether a state of this very block is at a place, or was a moment ago."""
+    """Whether a state of this very block is at a place. Raises `StorageError` where that cannot be read now."""
     stem = f"{block.setting.digest}-{block.digest}"
-    return (folder / f"{stem}.json").exists() and (folder / _learner_name(stem, place)).exists()
+    with suppress(DamagedError):
+        return Place(*read_json(folder / f"{stem}.json")["place"]) == place and (
+            (folder / _learner_name(stem, place)).exists()
+        )
+    return False
 
 
 def held_together(folder: Location, settings: Sequence[Setting]) -> dict[Key, str]:

@@ -44,11 +44,11 @@ class Nights:
         Raises `InputError` if not even one configuration fits in memory, `SparseocoError` where the time was over
         before the end and for what would stop every block (a damaged shard, a full disk).
         """
-        night, store = self.planned[version - 1], night_store(self._store, version)
         names = [name for name, begins in self._begins.items() if begins <= version]
         names = [name for name in names if (NO_FOLD, name) not in self._failures]
         if not names:
             return False
+        night, store = self.planned[version - 1], night_store(self._store, version)
         for folder in (self.folders.cells, self.folders.states):
             make_folder(folder)
         remove_file(self.folders.stop)

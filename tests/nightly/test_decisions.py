@@ -140,6 +140,16 @@ def test_a_grid_that_changes_before_the_night_is_over(tmp_path: Path, monkeypatc
     assert (described["algorithm"], described["parameters"]) == (row["algorithm"], json.loads(row["parameters"]))
 
 
+def test_a_state_that_says_an_earlier_place_than_its_files(tmp_path: Path) -> None:
+    """A run that was killed between the two, after another had left the night's results: it is learned anew."""
+    run = prepare(tmp_path, 1)
+    run_nightly(run)
+    for path in (tmp_path / "run" / "nightly" / "checkpoints").glob("*.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"place": [1, 31]}))
+    arrive(tmp_path, 2)
+    assert [row["night"] for row in run_nightly(run).nights] == [2]
+
+
 def test_a_state_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine out of descriptors, or a store that does not answer: the run ends, and the same run goes on later."""
     run = prepare(tmp_path, 1)
