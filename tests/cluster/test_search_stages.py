@@ -236,7 +236,7 @@ def test_options_are_refused_in_sentences() -> None:
         return str(caught.value)
 
     assert "shares of the first pass" in refused(halving={"rungs": [0.5, 2]})
-    assert "greater than 1" in refused(halving=1)
+    assert "must be above 1" in refused(halving=1)
     assert "set patience too" in refused(min_improvement=0.1)
     assert "write a time as" in refused(time_limit="soon")
     assert "write a size as" in refused(max_memory="plenty")
