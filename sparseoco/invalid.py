@@ -1,7 +1,10 @@
 """What a value may be, in words: for options that pydantic checks, whose own words are about programs."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+from pydantic import AfterValidator
 
 _BOUNDS = {
     "greater_than": ("gt", "must be above {}"),
@@ -24,6 +27,17 @@ _KINDS = {
     "string": "must be text",
     "tuple": "must be a list",
 }
+
+
+def matching(pattern: str, form: str) -> AfterValidator:
+    """What checks, in a field's type, that all of a text is of a pattern; `form` says in words what it must be."""
+
+    def check(value: str) -> str:
+        if re.fullmatch(pattern, value) is None:
+            raise ValueError(f"must be {form}")
+        return value
+
+    return AfterValidator(check)
 
 
 def words(problem: Mapping[str, Any]) -> str:

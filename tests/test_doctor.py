@@ -133,6 +133,18 @@ def test_a_scheduler_is_asked_for_its_workers_versions_and_files(file: Path, mon
     assert said(findings, "doubtful") == ["That is told of a cluster with which nothing is wrong."]
 
 
+def test_a_queue_is_told_by_what_it_will_be_asked_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, table = file.read_text(), '\nkind = "slurm"\nworkers = 8\nmemory = "16GB"\nslurm.walltime = "08:00:00"'
+    file.write_text(text.replace("[cluster]", f"[cluster]{table}"))
+    monkeypatch.setenv("PATH", str(file.parent))
+    assert said(examine(file), "wrong") == ["sbatch is not found: run this on a machine that submits jobs."]
+    (file.parent / "sbatch").touch(mode=0o755)
+    findings = examine(file)
+    assert not said(findings, "wrong")
+    assert any(sentence.startswith("slurm will be asked for 8 workers") for sentence in said(findings, "fine"))
+    assert any("A process with 2 tasks at once" in sentence for sentence in said(findings, "fine"))
+
+
 @pytest.mark.parametrize("form", ["csv", "folder"])
 def test_the_size_of_a_store_is_told_by_a_part_of_the_text(tmp_path: Path, form: str) -> None:
     rows = 12_000

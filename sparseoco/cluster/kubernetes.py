@@ -4,7 +4,7 @@ import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Annotated, Any
 
 import dask
 from dask.utils import parse_bytes
@@ -14,8 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from sparseoco.cluster.interrupts import deaf_loop
 from sparseoco.cluster.settings import ACROSS_HOSTS, worker_environment
 from sparseoco.errors import InputError, SparseocoError
+from sparseoco.invalid import matching
 
-NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+Word = Annotated[str, matching(r"\S+", "one word")]
+Name = Annotated[str, matching(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a name of small letters, digits and hyphens")]
+WholePath = Annotated[str, matching(r"/\S+", "a path from the root on")]
 IDLE_SECONDS = 600  # the operator takes away a cluster that nobody has used for so long: its run was killed
 CLOSE_SECONDS = 5
 SCHEDULER_MEMORY = "2Gi"
@@ -26,10 +29,10 @@ class KubernetesOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    image: str = Field(pattern=r"^\S+$", description="Image with sparseoco, the same version as here.")
-    namespace: str | None = Field(None, pattern=NAME, description="By default that of the context, or of this pod.")
-    claim: str | None = Field(None, pattern=NAME, description="Volume claim with the data and the runs.")
-    mount: str = Field("/srv/sparseoco", pattern=r"^/\S+$", description="Where it is mounted: the same path as here.")
+    image: Word = Field(description="Image with sparseoco, the same version as here.")
+    namespace: Name | None = Field(None, description="By default that of the context, or of this pod.")
+    claim: Name | None = Field(None, description="Volume claim with the data and the runs.")
+    mount: WholePath = Field("/srv/sparseoco", description="Where it is mounted: the same path as here.")
     secrets: tuple[str, ...] = Field((), description="Secrets that become environment variables: AWS_ACCESS_KEY_ID …")
     environment: dict[str, str] = Field({}, description="More environment variables; nothing secret.")
     node_selector: dict[str, str] = Field({}, description="Labels of the nodes to run on.")

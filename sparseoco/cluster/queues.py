@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import dask
 from distributed import Client, Security
@@ -20,9 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from sparseoco.cluster.settings import ACROSS_HOSTS, worker_environment
 from sparseoco.commit import owned
 from sparseoco.errors import FolderInUseError, InputError, SparseocoError
+from sparseoco.invalid import matching
 
-WORD = r"^\S+$"
-LINE = r"^[^\r\n]+$"
+Word = Annotated[str, matching(r"\S+", "one word")]
+Line = Annotated[str, matching(r"[^\r\n]+", "one line")]
+Time = Annotated[str, matching(r"(\d+-)?\d+:\d\d(:\d\d)?", "a time such as 08:00:00")]
 LOOK_SECONDS = 10  # between two looks at whether jobs have ended and others must be asked for
 DEATH_SECONDS = 120  # a worker that finds no scheduler for so long ends, and its job with it
 LOCAL_DASHBOARD = "127.0.0.1:0"  # pages are served without a dashboard, too, and by default to whoever asks
@@ -35,17 +37,17 @@ class JobOptions(BaseModel):
     submit: ClassVar[str]
     extra: ClassVar[str]
 
-    walltime: str = Field(pattern=r"^(\d+-)?\d+:\d\d(:\d\d)?$", description="Time a job may take: HH:MM:SS.")
-    queue: str | None = Field(None, pattern=WORD, description="Queue (SLURM: partition) of the jobs.")
-    account: str | None = Field(None, pattern=WORD, description="Account that pays for them.")
+    walltime: Time = Field(description="Time a job may take: HH:MM:SS.")
+    queue: Word | None = Field(None, description="Queue (SLURM: partition) of the jobs.")
+    account: Word | None = Field(None, description="Account that pays for them.")
     directives: tuple[str, ...] = Field((), description="More lines of #SBATCH or #PBS, such as --constraint=ib.")
     prologue: tuple[str, ...] = Field((), description="Shell lines before the worker begins: module load …")
-    python: str | None = Field(None, pattern=LINE, description="Python on the nodes; by default the path of this one.")
-    interface: str | None = Field(None, pattern=WORD, description="Network interface, here and there, such as ib0.")
-    scratch: str | None = Field(
-        None, pattern=LINE, description="Fast local disk of a node, such as $TMPDIR; by default in the run's folder."
+    python: Line | None = Field(None, description="Python on the nodes; by default the path of this one.")
+    interface: Word | None = Field(None, description="Network interface, here and there, such as ib0.")
+    scratch: Line | None = Field(
+        None, description="Fast local disk of a node, such as $TMPDIR; by default in the run's folder."
     )
-    logs: str | None = Field(None, pattern=LINE, description="Folder of what jobs print; by default the queue's way.")
+    logs: Line | None = Field(None, description="Folder of what jobs print; by default the queue's way.")
 
     def own(self) -> dict[str, Any]:
         """What dask-jobqueue's class of this batch system takes beside what all of them take."""
@@ -75,8 +77,8 @@ class PbsOptions(JobOptions):
     submit = "qsub"
     extra = "pbs"
 
-    resources: str | None = Field(
-        None, pattern=WORD, description="What to select, such as select=1:ncpus=4:mem=16gb; by default just that."
+    resources: Word | None = Field(
+        None, description="What to select, such as select=1:ncpus=4:mem=16gb; by default just that."
     )
 
     def own(self) -> dict[str, Any]:
@@ -109,8 +111,7 @@ def job_cluster(options: JobOptions, shared: Path, workers: int, threads: int, m
 def started(options: JobOptions, shared: Path, workers: int, threads: int, memory: str) -> Iterator[Any]:
     """The cluster behind `job_cluster`."""
     kind = loaded(options)
-    if shutil.which(options.submit) is None:
-        raise InputError(f"{options.submit} is not found: run this on a machine that submits jobs.")
+    check_commands(options)
     # A job that comes or goes is no news.
     logging.getLogger("distributed").setLevel(logging.WARNING)
     with (
@@ -120,6 +121,12 @@ def started(options: JobOptions, shared: Path, workers: int, threads: int, memor
         _ask_for(cluster, workers, options)
         cluster.adapt(minimum=workers, maximum=workers, interval=f"{LOOK_SECONDS} s")
         yield cluster
+
+
+def check_commands(options: JobOptions) -> None:
+    """Raise `InputError` where the commands of the batch system are not."""
+    if shutil.which(options.submit) is None:
+        raise InputError(f"{options.submit} is not found: run this on a machine that submits jobs.")
 
 
 def loaded(options: JobOptions) -> Any:

@@ -11,6 +11,7 @@ from distributed import Client
 from distributed.system import MEMORY_LIMIT
 
 from sparseoco.cluster.connect import ClusterOptions, connect, worker_shape, workers_of
+from sparseoco.cluster.queues import JobOptions, check_commands
 from sparseoco.commit import commit_bytes, remove_file
 from sparseoco.doctor.findings import Finding, doubtful, fine, wrong
 from sparseoco.locations import Location, location
@@ -56,6 +57,9 @@ def look_at_cluster(options: ClusterOptions, shared: Location | None) -> Iterato
     extra = EXTRAS.get(options.where)
     if extra is not None:
         shape = _asked_for(options)
+        queue = getattr(options, options.where)
+        if isinstance(queue, JobOptions):
+            check_commands(queue)
         if find_spec(extra) is None:
             yield wrong("Dask", f"{options.where} needs another package: pip install 'sparseoco[{options.where}]'.")
         else:

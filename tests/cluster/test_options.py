@@ -62,10 +62,16 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
         ('"16GB"', '"16GB"\nwait = "soon"', "wait: write a time"),
         ('"16GB"', '"16GB"\nscheduler = "tcp://127.0.0.1:8786"', 'scheduler and kind = "address" go together'),
         ('"slurm"', '"address"', 'scheduler and kind = "address" go together'),
-        ('"08:00:00"', '"8 hours"', "slurm.walltime: "),
+        ('"08:00:00"', '"8 hours"', "slurm.walltime: must be a time such as 08:00:00"),
         ('walltime = "08:00:00"', "", "slurm.walltime: this key is required"),
         ('queue = "long"', 'partition = "long"', "slurm.partition: there is no such key"),
-        ('queue = "long"', 'queue = "long\\nrm"', "slurm.queue: "),
+        ('queue = "long"', 'queue = "long\\nrm"', "slurm.queue: must be one word"),
+        ('queue = "long"', "queue = 3", "slurm.queue: must be text"),
+        (
+            'sparseoco:0.1.0"',
+            'sparseoco:0.1.0"\nclaim = "My_Data"',
+            "kubernetes.claim: must be a name of small letters",
+        ),
         ("image =", "picture =", "kubernetes.image: this key is required"),
     ],
 )
