@@ -46,7 +46,7 @@ def _tell(found: Status) -> None:
     print(f"{name}{found.run}{written}")
     for hold in found.holds:
         if hold.sure:
-            print(f"{hold.folder} is held by {hold.by} since {duration(hold.seconds)}")
+            print(f"{hold.folder} is held by {hold.by} for {duration(hold.seconds)}")
         else:
             print(f"{hold.folder} was held by {hold.by}; whether it still is cannot be seen from here")
     for step in found.steps:

@@ -46,7 +46,7 @@ def look_at_folder(subject: str, folder: Location) -> Iterator[Finding]:
     hold = hold_on(folder)
     if hold is not None and hold.sure:
         yield wrong(
-            subject, f"{folder} is held by {hold.by} since {duration(hold.seconds)}: two never work in one folder."
+            subject, f"{folder} is held by {hold.by} for {duration(hold.seconds)}: two never work in one folder."
         )
     elif hold is not None:
         yield doubtful(subject, f"{folder} was held by {hold.by}; whether it still is cannot be seen from here.")
