@@ -6,7 +6,8 @@ Credentials, region and endpoint are those of the environment (``AWS_ACCESS_KEY_
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -53,10 +54,12 @@ class BucketFileSystem(S3FileSystem):  # type: ignore[misc]
         raise AssertionError
 
     async def _cat_file(self, path: str, *arguments: Any, **options: Any) -> Any:
-        try:
+        with _told_of(path):
             return await super()._cat_file(path, *arguments, **options)
-        except (BotoCoreError, ReadError, TimeoutError) as error:
-            raise _told(error, path.split("/")[0]) from error
+
+    async def _get_file(self, path: str, *arguments: Any, **options: Any) -> Any:
+        with _told_of(path):
+            return await super()._get_file(path, *arguments, **options)
 
 
 class BucketPath(S3Path):
@@ -84,6 +87,15 @@ class BucketPath(S3Path):
 
 for protocol in ("s3", "s3a"):  # so that what is made of such a path, or unpickled, is one again
     register_implementation(protocol, BucketPath, clobber=True)
+
+
+@contextmanager
+def _told_of(path: str) -> Iterator[None]:
+    """What breaks off while an answer is read, as the error that says so."""
+    try:
+        yield
+    except (BotoCoreError, ReadError, TimeoutError) as error:
+        raise _told(error, path.removeprefix("s3://").split("/")[0]) from error
 
 
 def _told(error: Exception, bucket: str | None) -> Exception:

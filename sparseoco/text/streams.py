@@ -11,7 +11,7 @@ import zstandard
 from isal import isal_zlib
 
 from sparseoco.commit import storage_error
-from sparseoco.errors import InputError, StorageError
+from sparseoco.errors import InputError, SparseocoError
 from sparseoco.locations import file_system, is_address
 
 BLOCK = 1 << 20
@@ -71,12 +71,14 @@ class Stream:
                     self._hash.update(block)
                     self.bytes += len(block)
                     yield block
-        except OSError as error:
-            if isinstance(error, StorageError):
-                raise
+        except SparseocoError:
+            raise
+        except Exception as error:  # every kind of address has errors of its own, where a connection is cut above all
             if "://" in self.path:
-                raise InputError(f"{self.path} cannot be read: {error}.") from error
-            raise storage_error(error, Path(self.path)) from error
+                raise InputError(f"{self.path} cannot be read: {error or type(error).__name__}.") from error
+            if isinstance(error, OSError):
+                raise storage_error(error, Path(self.path)) from error
+            raise
 
     def _gzip(self) -> Iterator[bytes]:
         inflater: Any = None

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from sparseoco.buckets import BucketFileSystem
-from sparseoco.commit import commit_bytes, owned, read_json
+from sparseoco.commit import commit_bytes, on_disk, owned, read_bytes, read_json
 from sparseoco.errors import InputError, StorageError
 from sparseoco.ingest import ingest
 from sparseoco.locations import Location, location
 from sparseoco.manifest import latest_manifest
 from sparseoco.shards import Store
 from sparseoco.text.options import TextOptions
+from sparseoco.text.streams import Stream
 from tests.buckets.conftest import SECRET
 
 
@@ -61,7 +62,14 @@ def answering(code: int, body: bytes) -> Iterator[str]:
         def log_message(self, format: str, *arguments: object) -> None:
             """Nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with serving(Handler) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address at which a handler answers."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -91,6 +99,44 @@ def test_what_the_store_answers(
     with answering(status, answer(code)) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         check_refused(location("s3://other/run"), said)
+
+
+@contextmanager
+def breaking_off() -> Iterator[str]:
+    """A server that begins an answer and ends the connection."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.send_response(206 if "Range" in self.headers else 200)
+            self.send_header("Content-Length", "1000")
+            self.send_header("ETag", '"tag"')
+            self.send_header("Last-Modified", "Sun, 22 Nov 2026 01:00:00 GMT")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(b"begun")
+                self.close_connection = True
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing."""
+
+    with serving(Handler) as endpoint:
+        yield endpoint
+
+
+def test_an_answer_that_breaks_off(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file read whole, fetched or streamed."""
+    with breaking_off() as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        place = location("s3://other/file")
+        for attempt in (lambda: read_bytes(place), lambda: on_disk(place).__enter__()):
+            with pytest.raises(StorageError, match="s3://other does not answer"):
+                attempt()
+        with pytest.raises(InputError, match="s3://other/file cannot be read"):
+            list(Stream(str(place), None))
 
 
 def test_an_endpoint_that_does_not_answer(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
