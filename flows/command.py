@@ -20,10 +20,10 @@ from sparseoco.config import load_run_file
 from sparseoco.console import sentences
 from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError
+from sparseoco.locations import without_password
 from sparseoco.stopping import end_in_time
 
 File = Annotated[Path, typer.Argument(metavar="RUN_FILE", help="A run file (.toml or .yaml).")]
-
 
 GRACE_SECONDS = 8.5  # for a run that is stopped to let go of its workers and tell the server
 
@@ -135,5 +135,6 @@ def _check_server() -> None:
         error = client.api_healthcheck()
     if error is not None:
         raise InputError(
-            f"No Prefect server answers at {address} ({type(error).__name__}): start it, or unset PREFECT_API_URL."
+            f"No Prefect server answers at {without_password(address)} ({type(error).__name__}): start it, or unset "
+            "PREFECT_API_URL."
         )

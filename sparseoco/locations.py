@@ -9,6 +9,7 @@ never from an address.
 import hashlib
 import os
 import posixpath
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -177,6 +178,15 @@ def workplace(folder: Location) -> Path:
 def is_address(text: str) -> bool:
     """Whether text names a place at an address rather than on this machine."""
     return split_protocol(text)[0] not in (None, "file", "local")
+
+
+def without_password(address: str) -> str:
+    """An address without what may stand before its host: a name and a password.
+
+    >>> without_password("http://me:secret@127.0.0.1:4200/api")
+    'http://127.0.0.1:4200/api'
+    """
+    return re.sub(r"//[^/]*@", "//", address)
 
 
 def is_local(place: Location) -> bool:

@@ -93,8 +93,10 @@ def test_what_cannot_be_scheduled_is_said_in_a_sentence(
     said: str,
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["pipeline", *arguments, str(write_run_file(tmp_path))])
-    named = None if address is None else f"http://127.0.0.1:{free_port()}/api"
+    named = None if address is None else f"http://me:secret@127.0.0.1:{free_port()}/api"
     with temporary_settings({PREFECT_API_URL: named}), pytest.raises(SystemExit) as ended:
         main("pipeline")
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err.splitlines()[-1]
+    told = capsys.readouterr().err
+    assert said in told.splitlines()[-1]
+    assert "secret" not in told

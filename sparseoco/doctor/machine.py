@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from sparseoco import __version__
 from sparseoco.doctor.findings import Finding, doubtful, fine, wrong
 from sparseoco.drivers.columns import padded
+from sparseoco.locations import without_password
 from sparseoco.report.wording import plural
 
 LEAST_MEMORY = 2 << 30
@@ -87,27 +88,24 @@ def prefect() -> Iterator[Finding]:
     """Whether the server that flows would tell answers."""
     address = os.environ.get("PREFECT_API_URL")
     if not address:
-        yield fine("Prefect", "PREFECT_API_URL is not set: a flow starts a server of its own for as long as it runs.")
+        yield fine("Prefect", "PREFECT_API_URL is not set: unless a profile of Prefect names a server, a flow starts one "
+                   "of its own for as long as it runs.")  # fmt: skip
         return
+    plain = without_password(address)
     try:
         answer = httpx.get(f"{address.rstrip('/')}/health", timeout=SECONDS)
     except httpx.HTTPError as error:
-        yield wrong("Prefect", f"No server answers at {_plain(address)} ({type(error).__name__}): start one, or unset "
+        yield wrong("Prefect", f"No server answers at {plain} ({type(error).__name__}): start one, or unset "
                     "PREFECT_API_URL.")  # fmt: skip
         return
     except (httpx.InvalidURL, ValueError):
         yield wrong("Prefect", "PREFECT_API_URL is not an address such as http://127.0.0.1:4200/api.")
         return
     if answer.status_code != 200:
-        yield wrong("Prefect", f"What answers at {_plain(address)} says {answer.status_code} when asked for its "
+        yield wrong("Prefect", f"What answers at {plain} says {answer.status_code} when asked for its "
                     "health: the address ends in /api, and a key may be wanted.")  # fmt: skip
         return
-    yield fine("Prefect", f"The server at {_plain(address)} is well.")
-
-
-def _plain(address: str) -> str:
-    """An address without what may stand before its host: a name and a password."""
-    return str(httpx.URL(address).copy_with(userinfo=b""))
+    yield fine("Prefect", f"The server at {plain} is well.")
 
 
 def _there(folder: Path) -> Path:
