@@ -88,8 +88,8 @@ def prefect() -> Iterator[Finding]:
     """Whether the server that flows would tell answers."""
     address = os.environ.get("PREFECT_API_URL")
     if not address:
-        yield fine("Prefect", "PREFECT_API_URL is not set: unless a profile of Prefect names a server, a flow starts one "
-                   "of its own for as long as it runs.")  # fmt: skip
+        yield fine("Prefect", "PREFECT_API_URL is not set: unless a profile of Prefect names a server, a flow starts "
+                   "its own for as long as it runs.")  # fmt: skip
         return
     plain = without_password(address)
     try:
