@@ -28,6 +28,11 @@ LOOK = 1.0  # seconds between two looks at somebody else's
 _held: list["Lease"] = []
 
 
+def _now() -> float:
+    """Seconds on a clock that goes on while the machine sleeps: for all others they pass."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Lease:
     """The hold of this process on a folder, renewed by a thread until `give_back`."""
 
@@ -36,7 +41,7 @@ class Lease:
         self._content = {"holder": holder(), "process": _process(), "run": uuid.uuid4().hex}
         self._beat = 0
         self._tag: str | None = None
-        self._renewed = time.monotonic()
+        self._renewed = _now()
         self._lost = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -51,11 +56,11 @@ class Lease:
                 continue
             if found != first:
                 seen = seen or first is not None
-                first, since = found, time.monotonic()
+                first, since = found, _now()
             if seen and not wait:
                 raise FolderInUseError.by(content.get("holder"), self._place.parent)
-            if _is_dead(content.get("process")) or time.monotonic() - since >= STALE:
-                self._renewed = time.monotonic()
+            if _is_dead(content.get("process")) or _now() - since >= STALE:
+                self._renewed = _now()
                 with suppress(FileExistsError):
                     self._tag = put_again(self._place, self._bytes(), found)
                     break
@@ -75,14 +80,14 @@ class Lease:
     @property
     def lost(self) -> bool:
         """Whether somebody else has, or may have, taken over."""
-        return self._lost or time.monotonic() - self._renewed >= STALE
+        return self._lost or _now() - self._renewed >= STALE
 
     def covers(self, place: Location) -> bool:
         """Whether a file lies in the folder that is held."""
         return str(place).startswith(f"{str(self._place.parent).rstrip('/')}/")
 
     def _take_new(self) -> bool:
-        self._renewed = time.monotonic()
+        self._renewed = _now()
         try:
             self._tag = put_new(self._place, self._bytes())
         except FileExistsError:
@@ -92,7 +97,7 @@ class Lease:
     def _renew(self) -> None:
         while not self._ended.wait(BEAT) and not self.lost:
             self._beat += 1
-            asked = time.monotonic()
+            asked = _now()
             try:
                 self._tag = put_again(self._place, self._bytes(), self._tag)
             except (FileExistsError, FileNotFoundError):

@@ -80,7 +80,14 @@ def run_jobs(
         sent[key] = time.monotonic()
         future.add_done_callback(lambda future: ended.put(future.key))
 
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        commit_bytes(folders.stop, b"")
+
     with told_rows(client, meter, {job.block.digest: job.block for job in jobs}) as blocks:
+        if deadline is not None and time.monotonic() >= deadline:
+            stop()  # before a block could be quicker than the first look at the clock
         for job in jobs:
             send(job)
         while running:
@@ -89,8 +96,7 @@ def run_jobs(
                 future, job, alone = running.pop(ended.get(timeout=min(left, WATCH_SECONDS)))
             except Empty:
                 if left <= WATCH_SECONDS:
-                    stopped = True
-                    commit_bytes(folders.stop, b"")
+                    stop()
                 workers.look()
                 continue
             error = future.exception() if future.status == "error" else None
