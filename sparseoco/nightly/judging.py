@@ -16,11 +16,13 @@ from sparseoco.cluster.training import describe_block, is_there
 from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import end_with_worker
 from sparseoco.commit import commit_json, digest_value, read_json
+from sparseoco.errors import DamagedError
 from sparseoco.learner import Learner
 from sparseoco.locations import Location, location
 from sparseoco.manifest import read_manifest
 from sparseoco.model import STATE, Model, write_model
 from sparseoco.shards import Store
+from sparseoco.warm import Origin, take_weights
 
 CHUNK_ROWS = 4096
 
@@ -84,7 +86,7 @@ def _look_on_worker(version: int, champion: str | None, store: str, target: str)
     corpus = open_corpus(night, Path(get_worker().local_directory))
     learner = None
     if champion is not None:
-        learner = Learner.load(location(champion) / STATE, n_features=night.n_features)
+        learner = _served(location(champion), night)
     words = 0.0
     losses, errors = np.zeros(1), np.zeros(1, np.int64)
     for start in range(0, night.n_rows, CHUNK_ROWS):
@@ -96,6 +98,25 @@ def _look_on_worker(version: int, champion: str | None, store: str, target: str)
     rows = max(night.n_rows, 1)
     judged = {} if learner is None else {"error": int(errors[0]) / rows, "loss": float(losses[0]) / rows}
     commit_json(location(target), {"words": words, "error": None, "loss": None} | judged)
+
+
+def _served(champion: Location, night: Store) -> Learner:
+    """The learner of the model that serves; from its weights, where its state is damaged or of another version."""
+    try:
+        return Learner.load(champion / STATE, n_features=night.n_features)
+    except DamagedError:
+        described = Model(champion).description
+        learner = Learner(
+            described["algorithm"],
+            loss=described["loss"],
+            penalty=described["penalty"],
+            grid=[described["parameters"]],
+            n_features=night.n_features,
+            n_classes=max(2, len(night.classes)),
+            dtype=described["dtype"],
+        )
+        take_weights(Origin.of(champion), learner, night)
+        return learner
 
 
 def _model_on_worker(

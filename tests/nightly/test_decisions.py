@@ -140,6 +140,14 @@ def test_a_grid_that_changes_before_the_night_is_over(tmp_path: Path, monkeypatc
     assert (described["algorithm"], described["parameters"]) == (row["algorithm"], json.loads(row["parameters"]))
 
 
+def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is learned anew, and the model that serves is judged by its weights: as it was."""
+    whole = three_nights(tmp_path / "whole")
+    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.learner.FORMAT", 99))
+    assert later[2]["champion_error"] == whole[2]["champion_error"]
+    assert later[2]["error"] == whole[2]["error"]
+
+
 def test_a_state_that_says_an_earlier_place_than_its_files(tmp_path: Path) -> None:
     """A run that was killed between the two, after another had left the night's results: it is learned anew."""
     run = prepare(tmp_path, 1)
