@@ -89,8 +89,9 @@ def ingest(
         return previous
     store = Store(out, previous) if previous is not None else None
     with open_tasks(client) as tasks:
-        staging = staging_folder(out, here=tasks.on_machine)
-        plan = Plan(out, staging, options, shard_bytes, progress or _silent, tasks)
+        whole = out.absolute()  # workers may work in other folders
+        staging = staging_folder(whole, here=tasks.on_machine)
+        plan = Plan(whole, staging, options, shard_bytes, progress or _silent, tasks)
         try:
             counted, states = count_sources(plan, sources)
         finally:

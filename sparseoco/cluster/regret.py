@@ -62,7 +62,8 @@ def run_regret(
     Raises `InputError` where no configuration has anything to be compared with, `SparseocoError` for what would stop
     every task or pass.
     """
-    regret = _Regret(client, options, store, folder, marks, tol, progress)
+    whole = folder.absolute()  # workers may work in other folders
+    regret = _Regret(client, options, store, whole, marks, tol, progress)
     comparators, reasons = {}, {}
     for c in configurations:
         try:

@@ -29,7 +29,7 @@ _handed: dict[str, NDArray[np.uint8]] = {}
 class Split(NamedTuple):
     """A run of a source's documents: the unit of counting, of what a kill can cost, and of a shard.
 
-    path    where its bytes are: the source itself, or a staged copy that is deleted once they are counted
+    path    where its bytes are, from the root: the source itself, or a staged copy, deleted once they are counted
     line    number of its first line in the source; offset of its first byte there, uncompressed
     """
 
@@ -146,7 +146,7 @@ class Cutter:
         state = [source.key, source.short, source.format, self.shard_bytes, number, self.options.counting_digest]
         key = digest_value(state)[:32]
         return Split(
-            self.index, number, source.path, source.short, source.format, source.path, offset, offset + size, False,
+            self.index, number, source.path, source.short, source.format, source.place, offset, offset + size, False,
             line, offset, header, key,
         )  # fmt: skip
 

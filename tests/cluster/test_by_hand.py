@@ -1,4 +1,7 @@
-"""The same bytes on `dask scheduler` and `dask worker` processes started by hand, in the open and under TLS."""
+"""The same bytes on `dask scheduler` and `dask worker` processes started by hand, in the open and under TLS.
+
+The workers work in another folder than the command, whose paths are relative to its own.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -20,14 +23,19 @@ FILES = ("search/metrics.parquet", "search/curves.parquet", "search/best.json", 
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_a_cluster_started_by_hand_gives_the_same_bytes(tmp_path: Path, secured: bool) -> None:
+def test_a_cluster_started_by_hand_gives_the_same_bytes(
+    tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tls: dict[str, Any] = certificates(tmp_path / "certificates") if secured else {}
     run = load_run_file(write_run_file(tmp_path))
     here = run.model_copy(update={"out": tmp_path / "here"})
     steps.run_all(here)
     with cluster_by_hand(tmp_path, tls=tls or None) as cluster, dask.config.set(tls):
         assert cluster.address.startswith("tls://" if secured else "tcp://")
-        there = run.model_copy(update={"out": tmp_path / "there", "cluster": ClusterOptions(scheduler=cluster.address)})
+        monkeypatch.chdir(tmp_path)
+        there = load_run_file(Path("places.toml"))
+        cluster_options = ClusterOptions(scheduler=cluster.address)
+        there = there.model_copy(update={"out": Path("there"), "cluster": cluster_options})
         steps.run_all(there)
     for file in FILES:
         assert (here.out / file).read_bytes() == (there.out / file).read_bytes(), file
@@ -56,12 +64,15 @@ def by_passes(store: Path, out: Path, cluster: ClusterOptions) -> dict[str, byte
 
 
 @pytest.mark.parametrize("secured", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_what_takes_full_passes_gives_the_same_bytes(tmp_path: Path, secured: bool) -> None:
+def test_what_takes_full_passes_gives_the_same_bytes(
+    tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = make_store(tmp_path / "store", rows=120, features=40, shard_rows=50)
     expected = by_passes(store, tmp_path / "here", ClusterOptions(threads=2))
     tls: dict[str, Any] = certificates(tmp_path / "certificates") if secured else {}
     with cluster_by_hand(tmp_path, tls=tls or None) as cluster, dask.config.set(tls):
-        found = by_passes(store, tmp_path / "there", ClusterOptions(scheduler=cluster.address))
+        monkeypatch.chdir(tmp_path)
+        found = by_passes(Path("store"), Path("there"), ClusterOptions(scheduler=cluster.address))
     for name in ("caos-erm-1/weights.parquet", "optimum/optimum.parquet", "run/regret/regret.parquet"):
         assert name in expected
     assert found == expected
