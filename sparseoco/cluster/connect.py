@@ -28,6 +28,7 @@ from sparseoco.errors import InputError, SparseocoError
 
 LEAST_MEMORY = 512 << 20  # below it a worker is killed before it has begun
 CONNECT_SECONDS = 15
+OWN_TRIES = 4  # Dask takes so many seconds to see that a keeper of a worker has given up
 PATIENCE = "sparseoco.patience"  # in Dask's configuration: seconds for which there may be no worker at all
 LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
 LOOK_SECONDS = 0.2  # between two looks at whether workers have begun
@@ -272,17 +273,30 @@ def workers_of(client: Client) -> dict[str, Any]:
     return found
 
 
+def start_again(client: Client) -> int:
+    """Start workers of our own again whose keepers gave up; gives how many workers there were."""
+    there, cluster = len(workers_of(client)), client.cluster
+    if isinstance(cluster, LocalCluster) and there < len(cluster.worker_spec):
+        cluster.scale(len(cluster.worker_spec))
+    return there
+
+
 def worker_shape(client: Client) -> tuple[int, int]:
     """(tasks that run at once on the whole cluster, bytes of memory for each of them).
 
     A worker without a limit has its share of the machine's memory. Raises `SparseocoError` if the cluster has no worker
-    within `CONNECT_SECONDS`.
+    within `CONNECT_SECONDS`, workers of our own being started again meanwhile.
     """
     workers: dict[str, Any] = {}
+    tries = OWN_TRIES if isinstance(client.cluster, LocalCluster) else 1
     while not workers:
+        start_again(client)
         try:
             client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except TimeoutError as error:
+            tries -= 1
+            if tries:
+                continue
             raise SparseocoError(
                 f"The Dask cluster has no worker after {CONNECT_SECONDS} s: start some and run again."
             ) from error

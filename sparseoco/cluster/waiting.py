@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import dask
-from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed import Client, Future, KilledWorker
 
-from sparseoco.cluster.connect import PATIENCE, workers_of
+from sparseoco.cluster.connect import PATIENCE, start_again
 from sparseoco.errors import SparseocoError
 from sparseoco.logs import tell
 
 WATCH_SECONDS = 5.0  # between two looks at whether there are workers, where nothing comes
 LOST_SECONDS = 120.0
+_looked: WeakKeyDictionary[Client, float] = WeakKeyDictionary()  # when each client's workers were looked after last
 TRIES = 5  # of what workers died of more often than Dask allows: some die of other things
 LOST = "The Dask cluster was lost while it worked; run again to go on."
 
@@ -45,15 +47,12 @@ class Workers:
         Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`, or as long as one may stand in a queue:
         nothing would ever come.
         """
-        there = len(workers_of(self._client))
+        there = start_again(self._client)
         if there != self._last:
             lost = self._last is not None and there < self._last
             level = logging.WARNING if lost else logging.INFO
             tell("cluster", "workers lost" if lost else "workers there", level=level, workers=there)
             self._last = there
-        cluster = self._client.cluster
-        if isinstance(cluster, LocalCluster) and there < len(cluster.worker_spec):
-            cluster.scale(len(cluster.worker_spec))
         if there:
             self._seen = time.monotonic()
         elif time.monotonic() - self._seen > dask.config.get(PATIENCE, LOST_SECONDS):
@@ -69,12 +68,15 @@ class Awaited(NamedTuple):
     def result(self) -> Any:
         """What the task gives. Raises what it raised, `SparseocoError` if the cluster is lost."""
         workers = Workers(self.client)
+        if time.monotonic() - _looked.setdefault(self.client, time.monotonic()) > WATCH_SECONDS:
+            _looked[self.client] = time.monotonic()
+            start_again(self.client)  # where every result comes soon, nobody would miss a worker that is gone
         while True:
             try:
                 return self.future.result(timeout=WATCH_SECONDS)  # a dead worker's is made again
             except TimeoutError:
-                if self.future.status == "error":  # the task's own
-                    raise
+                if self.future.status == "error":  # the task's own, or it failed this very moment
+                    return self.future.result()
                 workers.look()
             except CancelledError as error:
                 raise SparseocoError(LOST) from error
