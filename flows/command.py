@@ -20,8 +20,8 @@ from sparseoco.config import load_run_file
 from sparseoco.console import sentences
 from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError
-from sparseoco.locations import without_password
 from sparseoco.stopping import end_in_time
+from sparseoco.storage.locations import without_password
 
 File = Annotated[Path, typer.Argument(metavar="RUN_FILE", help="A run file (.toml or .yaml).")]
 

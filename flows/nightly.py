@@ -16,8 +16,8 @@ from prefect.cache_policies import NO_CACHE
 from flows.command import main
 from flows.steps import key_of, read_run, run_name, step_of
 from sparseoco.config import RunFile
-from sparseoco.locations import Location
 from sparseoco.nightly import night_line, nights_markdown, nights_table, run_nightly
+from sparseoco.storage.locations import Location
 
 
 def _take(run: RunFile) -> Location | None:

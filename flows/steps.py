@@ -16,9 +16,9 @@ from flows import BY_HAND
 from sparseoco import steps
 from sparseoco.config import RunFile, load_run_file
 from sparseoco.errors import InputError, SparseocoError
-from sparseoco.locations import Location
 from sparseoco.report import leaderboard_table, summary_markdown
 from sparseoco.stopping import end_in_time
+from sparseoco.storage.locations import Location
 
 Take = Callable[[RunFile], Location | None]
 

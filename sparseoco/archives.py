@@ -17,8 +17,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, Literal, cast
 
-from sparseoco.commit import storage_error
 from sparseoco.errors import InputError
+from sparseoco.storage.commit import storage_error
 
 Packing = Literal["none", "tar", "zip", "gz", "bz2"]
 MAX_BYTES: Final = 16 << 30

@@ -9,14 +9,14 @@ import typer
 from dask.utils import parse_bytes
 from pydantic import BaseModel, ValidationError
 
-from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.config import describe_invalid, load_cluster_file
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location, location
 from sparseoco.losses import LOSSES
 from sparseoco.mixture import default_grid
 from sparseoco.penalties import PENALTIES, find_penalty
+from sparseoco.storage.locations import Location, location
+from sparseoco.workers.connect import ClusterOptions
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -17,9 +17,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from sparseoco.commit import committed, on_disk, storage_error
 from sparseoco.errors import DamagedError, InputError, StorageError
-from sparseoco.locations import Location
+from sparseoco.storage.commit import committed, on_disk, storage_error
+from sparseoco.storage.locations import Location
 
 PIECE_BYTES = 1 << 20
 DESCRIPTION = "description.json"

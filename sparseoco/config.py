@@ -5,12 +5,10 @@ Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate
 
 import json
 import math
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import yaml
 from dask.utils import parse_bytes
 from pydantic import (
     BaseModel,
@@ -23,20 +21,18 @@ from pydantic import (
     model_validator,
 )
 
-from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.grid import Grid, expand
 from sparseoco.ingest import Policy
 from sparseoco.invalid import words
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location, beside, is_address, location
 from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
+from sparseoco.plain import read_values
+from sparseoco.storage.locations import Location, beside, is_address, location
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-
-MAX_RUN_FILE_BYTES = 1 << 20
-
+from sparseoco.workers.connect import ClusterOptions
 
 Folder = Annotated[Location, PlainValidator(location), PlainSerializer(str, return_type=str)]
 
@@ -379,54 +375,6 @@ def describe_invalid(error: ValidationError, under: tuple[str, ...] = ()) -> str
         if sentence not in sentences:
             sentences.append(sentence)
     return "; ".join(sentences)
-
-
-def read_values(file: Path) -> Any:
-    """What stands in a file of the form of a run file, unchecked.
-
-    Raises `InputError` for one that cannot be read, is too large or is neither TOML nor YAML.
-    """
-    try:
-        if file.stat().st_size > MAX_RUN_FILE_BYTES:
-            raise InputError(f"{file} is larger than a run file can be (1 MB).")
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8 text.") from error
-    try:
-        if file.suffix.lower() == ".toml":
-            return tomllib.loads(text)
-        if file.suffix.lower() in (".yaml", ".yml"):
-            return _StrictLoader(text).get_single_data()
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{file} is not TOML: {error}.") from error
-    except RecursionError as error:
-        raise InputError(f"{file} is nested too deeply for a run file.") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise InputError(f"{file}{where} is not YAML: {getattr(error, 'problem', None) or error}.") from error
-    except ValueError as error:  # a date that does not exist, say
-        raise InputError(f"{file} holds a value that cannot be read: {error}.") from error
-    raise InputError(f"{file}: a run file ends in .toml, .yaml or .yml.")
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Plain values only: no aliases (they can explode), no key twice (one would be lost silently)."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for i, (key, _) in enumerate(node.value):
-            if keys[i] in keys[:i]:
-                raise yaml.MarkedYAMLError(problem=f"the key {keys[i]!r} stands twice", problem_mark=key.start_mark)
-        return super().construct_mapping(node, deep)
 
 
 def _beside(folder: Path, item: str) -> str:

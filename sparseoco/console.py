@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sparseoco.commit import storage_error
 from sparseoco.errors import SparseocoError
 from sparseoco.stopping import SIGNALS, Stopped, raise_stopped, tell
+from sparseoco.storage.commit import storage_error
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 output = Console(highlight=False, soft_wrap=True)

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import orjson
 
-from sparseoco.commit import committed
 from sparseoco.errors import InputError
+from sparseoco.storage.commit import committed
 
 _REUTERS: Final = re.compile(rb"<REUTERS (?P<head>[^>]*)>(?P<rest>.*?)</REUTERS>", re.DOTALL)
 _ATTRIBUTE: Final = re.compile(r'(\w+)="([^"]*)"')

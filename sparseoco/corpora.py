@@ -22,9 +22,9 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sparseoco.archives import MAX_BYTES, Packing, unpack
-from sparseoco.commit import commit_json, digest_value, read_json, storage_error
 from sparseoco.conversions import convert
 from sparseoco.errors import InputError, StorageError
+from sparseoco.storage.commit import commit_json, digest_value, read_json, storage_error
 
 Progress = Callable[[str, int, int], None]
 RUN_FILES: Final = frozenset({"demo"})

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
-from sparseoco.commit import commit_bytes
 from sparseoco.corpora import data_folder
 from sparseoco.errors import InputError
+from sparseoco.storage.commit import commit_bytes
 
 if TYPE_CHECKING:
     from sparseoco.config import RunFile
-    from sparseoco.locations import Location
     from sparseoco.steps import Progress
+    from sparseoco.storage.locations import Location
 
 MIN_WORDS: Final = 10
 MAX_DOCUMENTS: Final = 1500

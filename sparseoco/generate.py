@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.commit import commit_json, committed, owned, read_json
 from sparseoco.drivers.making import ROOM, make_documents, spell
 from sparseoco.errors import InputError
+from sparseoco.storage.commit import commit_json, committed, owned, read_json
 
 Progress = Callable[[str, int, int], None]
 

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparseoco.commit import committed
-from sparseoco.locations import Location, location
+from sparseoco.storage.commit import committed
+from sparseoco.storage.locations import Location, location
 
 SCHEMA = pa.schema(
     [

@@ -12,7 +12,6 @@ from typing import Literal
 
 from sparseoco import __version__
 from sparseoco.errors import InputError
-from sparseoco.locations import Location
 from sparseoco.logs import tell
 from sparseoco.manifest import (
     SCHEMA_VERSION,
@@ -24,6 +23,7 @@ from sparseoco.manifest import (
     latest_manifest,
 )
 from sparseoco.shards import Store, write_quarantine
+from sparseoco.storage.locations import Location
 from sparseoco.text.build import (
     EncodedShard,
     Features,

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from sparseoco import __version__
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.commit import commit_json, digest_value, read_json
 from sparseoco.errors import StorageError
-from sparseoco.locations import Location
 from sparseoco.manifest import SCHEMA_VERSION, FeatureTable, Manifest, ShardEntry, commit_manifest, latest_manifest
 from sparseoco.shards import Rows, Store, write_shard, write_vocabulary
+from sparseoco.storage.commit import commit_json, digest_value, read_json
+from sparseoco.storage.locations import Location
 
 KEPT = "kept.npz"
 

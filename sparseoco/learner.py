@@ -15,11 +15,11 @@ from sparseoco.grid import Grid, expand
 from sparseoco.history import History
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
-from sparseoco.locations import Location, location
 from sparseoco.losses import PORTFOLIO_LOSSES, find_loss
 from sparseoco.penalties import find_penalty
 from sparseoco.portfolios import check_portfolio, check_relatives
 from sparseoco.sizes import check_size, column_dtype
+from sparseoco.storage.locations import Location, location
 
 FORMAT = 5
 BY_FEATURE = ("state", "stamp")

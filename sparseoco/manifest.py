@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sparseoco.commit import commit_json, digest_value, storage_error
 from sparseoco.errors import StorageError
-from sparseoco.locations import Location
+from sparseoco.storage.commit import commit_json, digest_value, storage_error
+from sparseoco.storage.locations import Location
 
 SCHEMA_VERSION = 1
 _NAME = re.compile(r"manifest-\d{8}\.json")

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparseoco.commit import committed
 from sparseoco.errors import InputError
-from sparseoco.locations import Location, location
+from sparseoco.storage.commit import committed
+from sparseoco.storage.locations import Location, location
 
 METRICS = pa.schema(
     [

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.commit import digest_file
 from sparseoco.drivers.mixing import ERROR_C, SUMS, mix_for, weights_now
 from sparseoco.errors import InputError, StorageError
 from sparseoco.examples import checked_labels, checked_rows, outputs_of
 from sparseoco.grid import Grid
 from sparseoco.learner import Learner, Progress
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location, location
 from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
+from sparseoco.storage.commit import digest_file
+from sparseoco.storage.locations import Location, location
 
 FORMAT = 1
 CHUNK_ROWS = 1024

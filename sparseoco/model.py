@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
 from sparseoco.errors import InputError, StorageError
 from sparseoco.kept import kept_features
 from sparseoco.learner import Learner
-from sparseoco.locations import Location
 from sparseoco.metrics import read_table, write_table
 from sparseoco.shards import Store
+from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
+from sparseoco.storage.locations import Location
 from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.documents import Bags, Documents
 from sparseoco.text.options import TextOptions

@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from sparseoco.commit import commit_bytes, digest_file, digest_value, storage_error
 from sparseoco.errors import InputError, StorageError
-from sparseoco.locations import Location, location
 from sparseoco.manifest import FileEntry, Manifest, ShardEntry, latest_manifest
+from sparseoco.storage.commit import commit_bytes, digest_file, digest_value, storage_error
+from sparseoco.storage.locations import Location, location
 
 MAX_INT32 = 2**31 - 1
 

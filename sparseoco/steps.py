@@ -12,20 +12,17 @@ from typing import Any
 from distributed import Client
 
 from sparseoco import __version__
-from sparseoco.cluster.connect import ClusterOptions, connect, one_queue
 from sparseoco.cluster.keeping import features_kept, features_of
 from sparseoco.cluster.mixing import MixtureOptions, train_mixture
 from sparseoco.cluster.optimum import OptimumOptions, run_optimum
 from sparseoco.cluster.regret import TOL, run_regret
 from sparseoco.cluster.search import run_search as run_search_on
 from sparseoco.cluster.training import train_model
-from sparseoco.commit import commit_json, owned, read_json
 from sparseoco.config import MODELS, Configuration, RunFile, SearchOptions
 from sparseoco.errors import InputError
 from sparseoco.evaluation import evaluate_model
 from sparseoco.ingest import Policy, ingest
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location, beside, location, relative, workplace
 from sparseoco.logs import as_step
 from sparseoco.manifest import Manifest
 from sparseoco.metrics import SEARCH_TABLES, write_table
@@ -37,9 +34,12 @@ from sparseoco.report.mixture import write_mixture_page
 from sparseoco.selection import choose
 from sparseoco.shards import Store
 from sparseoco.sizes import check_size
+from sparseoco.storage.commit import commit_json, owned, read_json
+from sparseoco.storage.locations import Location, beside, location, relative, workplace
 from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.warm import Origin, check_origin
+from sparseoco.workers.connect import ClusterOptions, connect, one_queue
 
 Progress = Callable[[str, int, int], None]
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from sparseoco.commit import storage_error
 from sparseoco.errors import InputError
+from sparseoco.storage.commit import storage_error
 
 MISSING: Final = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 """Words that say that a cell has no value."""

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from sparseoco import __version__
-from sparseoco.commit import commit_json, digest_file, owned
 from sparseoco.constants import ball_constants
 from sparseoco.errors import InputError
 from sparseoco.learner import Learner
@@ -16,6 +15,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import terms_of
 from sparseoco.losses import PORTFOLIO_LOSSES
 from sparseoco.metrics import write_table
+from sparseoco.storage.commit import commit_json, digest_file, owned
 from sparseoco.tables import Scaling, Table, standardise
 
 INTERCEPT: Final = "(intercept)"

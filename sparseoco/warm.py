@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from sparseoco.commit import digest_file
 from sparseoco.errors import InputError, StorageError
 from sparseoco.kept import kept_features
 from sparseoco.learner import Learner
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location, location
 from sparseoco.model import STATE, Model, promoted_in
 from sparseoco.shards import Store
+from sparseoco.storage.commit import digest_file
+from sparseoco.storage.locations import Location, location
 
 
 class Origin(BaseModel):

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from distributed import LocalCluster
 
-from sparseoco.cluster import connect
-from sparseoco.commit import owned
 from sparseoco.doctor import Finding, examine, machine
 from sparseoco.doctor.sampling import guess
+from sparseoco.storage.commit import owned
 from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
+from sparseoco.workers import connect
 from tests.commands import call
 from tests.texts import write_run_file
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.cluster.connect import ClusterOptions
-from sparseoco.commit import owned
 from sparseoco.config import SearchOptions
 from sparseoco.errors import InputError
 from sparseoco.nightly.records import TABLES, add_night
 from sparseoco.status import Status, read_status
 from sparseoco.steps import search, train_best
+from sparseoco.storage.commit import owned
+from sparseoco.workers.connect import ClusterOptions
 from tests.commands import call
 from tests.stores import make_store
 from tests.texts import write_run_file

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from sparseoco import __version__
-from sparseoco.locations import Location
 from sparseoco.logs import ENVIRONMENT, log_to
 from sparseoco.metrics import read_table
 from sparseoco.model import Model
+from sparseoco.storage.locations import Location
 
 app = typer.Typer(
     name="sparseoco",

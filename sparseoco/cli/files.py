@@ -15,9 +15,9 @@ from sparseoco.console import output, progress_bars
 from sparseoco.corpora import fetch, list_cards
 from sparseoco.evaluation import evaluate_model
 from sparseoco.generate import FILE_BYTES, Made, generate
-from sparseoco.locations import Location
 from sparseoco.model import Model
 from sparseoco.prediction import predict_files, predict_lines
+from sparseoco.storage.locations import Location
 
 
 @app.command(rich_help_panel=FILES)

@@ -22,8 +22,8 @@ from sparseoco.cli.app import STEPS, app
 from sparseoco.cluster.optimum import OptimumOptions
 from sparseoco.console import errors, output, progress_bars
 from sparseoco.errors import InputError
-from sparseoco.locations import Location
 from sparseoco.metrics import read_table
+from sparseoco.storage.locations import Location
 
 
 @app.command(rich_help_panel=STEPS)

@@ -11,11 +11,11 @@ from sparseoco.arguments import Cluster, Memory, Scheduler, Threads, Workers, cl
 from sparseoco.cli.app import STEPS, app
 from sparseoco.cluster.regret import TOL
 from sparseoco.console import output, progress_bars
-from sparseoco.locations import Location
 from sparseoco.metrics import read_table
 from sparseoco.regret.rounds import MARKS
 from sparseoco.report import write_report
 from sparseoco.report.wording import amount, plus_minus
+from sparseoco.storage.locations import Location
 
 
 @app.command(rich_help_panel=STEPS)

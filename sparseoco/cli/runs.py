@@ -41,10 +41,10 @@ from sparseoco.config import Configuration, SearchOptions, load_cluster_file, lo
 from sparseoco.console import errors, progress_bars
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location
 from sparseoco.model import Model
 from sparseoco.penalties import find_penalty
 from sparseoco.report import write_report
+from sparseoco.storage.locations import Location
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 
 SOONER = "Done sooner"

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from sparseoco.cli.app import HELP, app
-from sparseoco.locations import location
 from sparseoco.report.wording import duration
 from sparseoco.status import Status, read_status
+from sparseoco.storage.locations import location
 
 
 @app.command(rich_help_panel=HELP)

@@ -1,7 +1,7 @@
 """The steps of a run on Dask. Paths and descriptions travel through the scheduler, nothing larger.
 
-below all        connect (where Dask is), worker (inside a task), waiting (for tasks), corpus (a store laid out for many
-                 passes), frequencies (of its features)
+below all        worker (inside a task), corpus (a store laid out for many passes), frequencies (of its features);
+                 where Dask is stands in `sparseoco.workers`
 a search         search, stage by stage (stages: who goes on), in blocks (block: what they are, the cells of
                  their results) that packing makes and tasks sends and watches; legs is what a worker does with one,
                  course is one under way, states is where it stopped

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from sparseoco import __version__
-from sparseoco.commit import commit_json, digest_value, read_jsons
-from sparseoco.locations import Location
+from sparseoco.storage.commit import commit_json, digest_value, read_jsons
+from sparseoco.storage.locations import Location
 from sparseoco.warm import Origin
 
 Tables = dict[str, list[dict[str, Any]]]

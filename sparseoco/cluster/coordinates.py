@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.cluster.block import NO_FOLD, Block
-from sparseoco.cluster.connect import worker_shape
 from sparseoco.cluster.epoch_states import EpochStates
 from sparseoco.cluster.sampled import problem_of
 from sparseoco.cluster.transpose import labels_of, transpose
-from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import corpus_of, end_with_worker
-from sparseoco.commit import digest_value, make_folder, remove_file
 from sparseoco.coordinates import ColumnMajor, Coordinates, bytes_needed
 from sparseoco.drivers.order import fold_rows
 from sparseoco.epochs import Problem
 from sparseoco.errors import InputError
-from sparseoco.locations import Location, location
 from sparseoco.passes import Floats
 from sparseoco.shards import Store
+from sparseoco.storage.commit import digest_value, make_folder, remove_file
+from sparseoco.storage.locations import Location, location
+from sparseoco.workers.connect import worker_shape
+from sparseoco.workers.waiting import result_of
 
 
 class CoordinatesOnCluster:

@@ -23,17 +23,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.commit import storage_error
 from sparseoco.drivers.order import gather
 from sparseoco.drivers.reading import read_runs
 from sparseoco.errors import StorageError
 from sparseoco.shards import Store
+from sparseoco.storage.commit import storage_error
+from sparseoco.workers.settings import SHARED
 
 Csr = tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 KEPT = 2  # corpora a process keeps open; older ones are opened again if asked for
 MAPPED_BYTES = 256 << 20  # a larger corpus is not mapped
-SHARED = "SPARSEOCO_SHARED"  # in the environment of our own workers: a folder all of them have
 _opened: dict[tuple[str, str], "Corpus"] = {}
 _lock = threading.Lock()
 

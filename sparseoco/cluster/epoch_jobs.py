@@ -10,8 +10,8 @@ from sparseoco.cluster.epochs import run_epoch_block
 from sparseoco.cluster.legs import Folders
 from sparseoco.cluster.packing import Job, halved
 from sparseoco.cluster.tasks import Meter
-from sparseoco.cluster.waiting import reason_of
 from sparseoco.shards import Store
+from sparseoco.workers.waiting import reason_of
 
 
 def run_epoch_jobs(

@@ -10,14 +10,14 @@ from sparseoco.cluster.coordinates import coordinates_of
 from sparseoco.cluster.epochs import run_epoch_block
 from sparseoco.cluster.sampled import problem_of
 from sparseoco.cluster.transpose import transpose
-from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import corpus_of
-from sparseoco.commit import read_json
 from sparseoco.epochs import Blocks, row_sizes
-from sparseoco.locations import Location
 from sparseoco.passes import Span, chunks
 from sparseoco.regret.epochs import EpochMark, Sums, block_quantities, epoch_marks
 from sparseoco.shards import Store
+from sparseoco.storage.commit import read_json
+from sparseoco.storage.locations import Location
+from sparseoco.workers.waiting import result_of
 
 
 def measure_epochs(

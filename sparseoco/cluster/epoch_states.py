@@ -1,7 +1,7 @@
 """States of epoch methods on disk: one file an epoch (see `checkpoints`), which the next begins with."""
 
 from sparseoco.checkpoints import is_whole
-from sparseoco.locations import Location
+from sparseoco.storage.locations import Location
 
 
 class EpochStates:

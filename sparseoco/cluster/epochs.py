@@ -20,23 +20,23 @@ from numpy.typing import NDArray
 
 from sparseoco.checkpoints import write_array
 from sparseoco.cluster.block import NO_FOLD, Block, Place, Setting, Tables, cell_path, write_cell
-from sparseoco.cluster.connect import worker_shape
 from sparseoco.cluster.coordinates import CoordinatesOnCluster
 from sparseoco.cluster.frequencies import frequency_bins, kept_rows
 from sparseoco.cluster.passes import read_rows
 from sparseoco.cluster.sampled import SampledOnCluster, problem_of
-from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import corpus_of
-from sparseoco.commit import digest_file, digest_value, remove_folder
 from sparseoco.drivers.batch import MARGINS
 from sparseoco.drivers.epoch import evaluate_for
 from sparseoco.drivers.kernels import TALLY
 from sparseoco.drivers.order import fold_rows
 from sparseoco.epochs import Problem
-from sparseoco.locations import Location, location
 from sparseoco.losses import find_loss
 from sparseoco.passes import CHUNK_ROWS, Floats, Shape, Span, leaf_bounds, tree_sum
 from sparseoco.shards import Store
+from sparseoco.storage.commit import digest_file, digest_value, remove_folder
+from sparseoco.storage.locations import Location, location
+from sparseoco.workers.connect import worker_shape
+from sparseoco.workers.waiting import result_of
 
 TASKS_PER_SLOT = 4  # of those that judge: so that a slower worker can be helped by others
 

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 from distributed import Client
 
-from sparseoco.cluster.waiting import Call, TaskError, reason_of, run_tasks
-from sparseoco.commit import digest_value, make_folder, remove_folder
 from sparseoco.errors import InputError
 from sparseoco.kept import KeptFeatures, commit_kept, cut_shard, describe_kept, kept_features
-from sparseoco.locations import Location, location
 from sparseoco.manifest import latest_manifest
 from sparseoco.shards import Store
+from sparseoco.storage.commit import digest_value, make_folder, remove_folder
+from sparseoco.storage.locations import Location, location
 from sparseoco.warm import Origin
+from sparseoco.workers.waiting import Call, TaskError, reason_of, run_tasks
 
 Progress = Callable[[str, int, int], None]
 

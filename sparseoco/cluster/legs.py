@@ -17,8 +17,8 @@ from sparseoco.cluster.nights import begin
 from sparseoco.cluster.packing import state_bytes
 from sparseoco.cluster.states import is_held, keep_state, take_up
 from sparseoco.errors import StorageError
-from sparseoco.locations import Location
 from sparseoco.shards import Store
+from sparseoco.storage.locations import Location
 
 LOOK_SECONDS = 0.5  # between two looks at the clock and at whether to stop
 STATE_BYTES_A_SECOND = 500e6  # at which a state is written and synced, roughly

@@ -27,17 +27,17 @@ from sparseoco.cluster.course import CHUNK_ROWS, curve_marks
 from sparseoco.cluster.packing import room_for, state_bytes
 from sparseoco.cluster.search import setting_of
 from sparseoco.cluster.tasks import Meter, Progress, reporter, told_rows
-from sparseoco.cluster.waiting import result_of
-from sparseoco.commit import digest_value, read_json
 from sparseoco.config import SearchOptions
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.errors import InputError, SparseocoError
-from sparseoco.locations import Location, location
 from sparseoco.metrics import write_table
 from sparseoco.mixture import Mark, Mixture
 from sparseoco.model import write_model
 from sparseoco.shards import Store
+from sparseoco.storage.commit import digest_value, read_json
+from sparseoco.storage.locations import Location, location
 from sparseoco.warm import take_weights
+from sparseoco.workers.waiting import result_of
 
 REGRET = pa.schema(
     [

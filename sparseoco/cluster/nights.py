@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from sparseoco.cluster.block import NO_FOLD, Block, Night, Place, Setting
 from sparseoco.cluster.course import Course
-from sparseoco.commit import digest_value, read_json, remove_file
 from sparseoco.config import SearchOptions
 from sparseoco.errors import DamagedError, StorageError
 from sparseoco.learner import Learner
-from sparseoco.locations import Location
 from sparseoco.manifest import Manifest, read_manifest
 from sparseoco.shards import Store
+from sparseoco.storage.commit import digest_value, read_json, remove_file
+from sparseoco.storage.locations import Location
 from sparseoco.warm import Origin
 
 

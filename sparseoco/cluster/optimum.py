@@ -21,11 +21,8 @@ from scipy.sparse import csr_matrix
 from sparseoco import __version__
 from sparseoco.checkpoints import is_whole, read_checkpoint, write_checkpoint
 from sparseoco.cluster.passes import NEAR, ClusterPasses
-from sparseoco.cluster.waiting import Call, TaskError, reason_of, run_tasks
 from sparseoco.cluster.worker import corpus_of, end_with_worker
-from sparseoco.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.errors import StorageError
-from sparseoco.locations import Location, location
 from sparseoco.metrics import write_table
 from sparseoco.model import write_model
 from sparseoco.optimum import MAX_PASSES, TOLERANCE, Newton, Problem, Solver
@@ -33,6 +30,9 @@ from sparseoco.optimum.found import Found
 from sparseoco.optimum.regulariser import Regulariser
 from sparseoco.passes import LocalPasses
 from sparseoco.shards import Store
+from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
+from sparseoco.storage.locations import Location, location
+from sparseoco.workers.waiting import Call, TaskError, reason_of, run_tasks
 
 Progress = Callable[[str, int, int], None]
 

@@ -12,7 +12,6 @@ from dask.utils import format_bytes
 from distributed import Client
 
 from sparseoco.cluster.block import Block, Place, Setting
-from sparseoco.cluster.connect import worker_shape, workers_of
 from sparseoco.cluster.corpus import MAPPED_BYTES
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.coordinates import bytes_needed
@@ -21,6 +20,7 @@ from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.shards import Store
 from sparseoco.sizes import bytes_per_column
+from sparseoco.workers.connect import worker_shape, workers_of
 
 BLOCK_COLUMNS = 64  # wider blocks share no more of a feature's cache lines
 STREAM_COLUMNS = 44  # what the stream itself costs a block, in columns: its time at 16 and at 64 columns, extrapolated

@@ -21,12 +21,8 @@ from distributed import Client, Future, KilledWorker
 
 from sparseoco import __version__
 from sparseoco.checkpoints import DAMAGE, read_checkpoint, read_header, write_array, write_checkpoint
-from sparseoco.cluster.connect import spread_over, worker_shape
-from sparseoco.cluster.waiting import TRIES, TaskError, result_of
 from sparseoco.cluster.worker import corpus_of
-from sparseoco.commit import digest_value, make_folder, on_disk, remove_file, remove_folder, storage_error
 from sparseoco.errors import InputError, StorageError
-from sparseoco.locations import Location, location
 from sparseoco.passes import (
     Floats,
     Partial,
@@ -41,6 +37,10 @@ from sparseoco.passes import (
     tree_sum,
 )
 from sparseoco.shards import Store
+from sparseoco.storage.commit import digest_value, make_folder, on_disk, remove_file, remove_folder, storage_error
+from sparseoco.storage.locations import Location, location
+from sparseoco.workers.connect import spread_over, worker_shape
+from sparseoco.workers.waiting import TRIES, TaskError, result_of
 
 TASKS_PER_SLOT = 2  # so that a slower worker can be helped by others
 MEMORY_SHARE = 0.5  # of what a task may use; the rest is for rows, the interpreter and the page cache

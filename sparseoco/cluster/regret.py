@@ -25,12 +25,9 @@ from sparseoco.cluster.regret_tasks import (
     measure_on_worker,
     optima_on_worker,
 )
-from sparseoco.cluster.waiting import Call, reason_of, run_tasks
-from sparseoco.commit import commit_json, digest_value, read_json, remove_folder
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location
 from sparseoco.passes import Span
 from sparseoco.regret.comparator import Comparator, comparator_of
 from sparseoco.regret.optima import Solution, find_optima
@@ -38,6 +35,9 @@ from sparseoco.regret.quantities import measurable
 from sparseoco.regret.rounds import sample_size, spread_marks
 from sparseoco.regret.tables import Row, slope_row
 from sparseoco.shards import Store
+from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_folder
+from sparseoco.storage.locations import Location
+from sparseoco.workers.waiting import Call, reason_of, run_tasks
 
 Progress = Callable[[str, int, int], None]
 

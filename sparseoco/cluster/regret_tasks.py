@@ -13,10 +13,8 @@ from pydantic import BaseModel, ConfigDict
 from sparseoco import __version__
 from sparseoco.cluster.passes import read_rows
 from sparseoco.cluster.worker import corpus_of
-from sparseoco.commit import commit_json, committed, digest_value
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.learner import Learner
-from sparseoco.locations import Location, location
 from sparseoco.passes import Passes
 from sparseoco.regret.comparator import Comparator
 from sparseoco.regret.curve import Stream, measure
@@ -24,6 +22,8 @@ from sparseoco.regret.optima import Solution, find_optima, find_weighed_optimum,
 from sparseoco.regret.quantities import measure_bounds
 from sparseoco.regret.rounds import sampled_rounds
 from sparseoco.shards import Store
+from sparseoco.storage.commit import commit_json, committed, digest_value
+from sparseoco.storage.locations import Location, location
 
 Floats = NDArray[np.float64]
 

@@ -40,17 +40,17 @@ from numpy.typing import NDArray
 
 from sparseoco.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.cluster.block import Block
-from sparseoco.cluster.connect import spread_over
 from sparseoco.cluster.epoch_states import EpochStates
 from sparseoco.cluster.passes import ClusterPasses, PassFiles, read_rows
-from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import corpus_of, end_with_worker
-from sparseoco.commit import digest_value, remove_file
 from sparseoco.drivers.epoch import Sampled
 from sparseoco.epochs import Blocks, Problem, Share, State, mean_of, play_share, row_sizes
-from sparseoco.locations import Location, location
 from sparseoco.passes import Floats, Span
 from sparseoco.shards import Store
+from sparseoco.storage.commit import digest_value, remove_file
+from sparseoco.storage.locations import Location, location
+from sparseoco.workers.connect import spread_over
+from sparseoco.workers.waiting import result_of
 
 
 class SampledOnCluster:

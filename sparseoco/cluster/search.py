@@ -18,13 +18,13 @@ from sparseoco.cluster.packing import Pack, Room, pack, room_for
 from sparseoco.cluster.stages import Stage, epochs_without_improvement, plan_stages, survivors, whole_run
 from sparseoco.cluster.states import held_together, remove_states
 from sparseoco.cluster.tasks import Meter, Progress, run_jobs
-from sparseoco.commit import make_folder, remove_file, remove_folder
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location
 from sparseoco.logs import tell
 from sparseoco.metrics import SEARCH_TABLES
 from sparseoco.shards import Store
+from sparseoco.storage.commit import make_folder, remove_file, remove_folder
+from sparseoco.storage.locations import Location
 from sparseoco.warm import Origin
 
 

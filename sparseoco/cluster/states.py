@@ -14,10 +14,10 @@ import numpy as np
 
 from sparseoco.cluster.block import Block, Key, Place, Setting
 from sparseoco.cluster.course import Course
-from sparseoco.commit import commit_json, read_json, remove_file
 from sparseoco.errors import DamagedError, StorageError
 from sparseoco.learner import Learner, Progress
-from sparseoco.locations import Location
+from sparseoco.storage.commit import commit_json, read_json, remove_file
+from sparseoco.storage.locations import Location
 
 
 def keep_state(folder: Location, course: Course) -> None:

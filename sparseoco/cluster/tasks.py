@@ -16,13 +16,13 @@ from sparseoco.cluster.block import Block, Key, Place, cell_path
 from sparseoco.cluster.legs import Folders, run_block
 from sparseoco.cluster.nights import night_store
 from sparseoco.cluster.packing import Job, halved
-from sparseoco.cluster.waiting import WATCH_SECONDS, Workers, reason_of
 from sparseoco.cluster.worker import end_with_worker
-from sparseoco.commit import commit_bytes, digest_value
 from sparseoco.errors import SparseocoError
-from sparseoco.locations import location
 from sparseoco.logs import tell
 from sparseoco.shards import Store
+from sparseoco.storage.commit import commit_bytes, digest_value
+from sparseoco.storage.locations import location
+from sparseoco.workers.waiting import WATCH_SECONDS, Workers, reason_of
 
 Progress = Callable[[str, int, int], None]
 

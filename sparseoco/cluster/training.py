@@ -12,15 +12,15 @@ from sparseoco.cluster.epochs import begin, run_epoch_block
 from sparseoco.cluster.packing import configurations_at_once, room_for
 from sparseoco.cluster.search import setting_of
 from sparseoco.cluster.tasks import Meter, Progress, reporter, told_rows
-from sparseoco.cluster.waiting import result_of
-from sparseoco.commit import digest_value, read_json, remove_folder
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import SparseocoError
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location, location
 from sparseoco.model import write_model
 from sparseoco.shards import Store
+from sparseoco.storage.commit import digest_value, read_json, remove_folder
+from sparseoco.storage.locations import Location, location
 from sparseoco.warm import go_on
+from sparseoco.workers.waiting import result_of
 
 
 def train_model(

@@ -25,10 +25,7 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.cluster.waiting import result_of
-from sparseoco.commit import commit_json, make_folder, read_json, remove_file, remove_folder
 from sparseoco.drivers.coordinate import PLACE
-from sparseoco.locations import Location, location
 from sparseoco.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
@@ -39,6 +36,9 @@ from sparseoco.manifest import (
     latest_manifest,
 )
 from sparseoco.shards import Rows, Store, write_shard
+from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
+from sparseoco.storage.locations import Location, location
+from sparseoco.workers.waiting import result_of
 
 RANGE_NONZEROS = 1 << 23
 RANGE_FEATURES = 1 << 20

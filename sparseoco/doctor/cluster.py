@@ -10,12 +10,12 @@ from dask.utils import format_bytes, parse_bytes
 from distributed import Client
 from distributed.system import MEMORY_LIMIT
 
-from sparseoco.cluster.connect import ClusterOptions, connect, worker_shape, workers_of
-from sparseoco.cluster.queues import JobOptions, check_commands
-from sparseoco.commit import commit_bytes, remove_file
 from sparseoco.doctor.findings import Finding, doubtful, fine, wrong
-from sparseoco.locations import Location, location
 from sparseoco.report.wording import plural
+from sparseoco.storage.commit import commit_bytes, remove_file
+from sparseoco.storage.locations import Location, location
+from sparseoco.workers.connect import ClusterOptions, connect, worker_shape, workers_of
+from sparseoco.workers.queues import JobOptions, check_commands
 
 ALIKE = ("sparseoco", "dask", "distributed", "numba", "numpy", "pyarrow")
 EXTRAS = {"slurm": "dask_jobqueue", "pbs": "dask_jobqueue", "kubernetes": "dask_kubernetes"}

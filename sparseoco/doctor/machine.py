@@ -16,8 +16,8 @@ from packaging.requirements import Requirement
 from sparseoco import __version__
 from sparseoco.doctor.findings import Finding, doubtful, fine, wrong
 from sparseoco.drivers.columns import padded
-from sparseoco.locations import without_password
 from sparseoco.report.wording import plural
+from sparseoco.storage.locations import without_password
 
 LEAST_MEMORY = 2 << 30
 SECONDS = 5.0  # for a server to answer

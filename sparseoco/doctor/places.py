@@ -7,12 +7,12 @@ from pathlib import Path
 import psutil
 from dask.utils import format_bytes
 
-from sparseoco.commit import commit_bytes, remove_file
 from sparseoco.config import RunFile
 from sparseoco.doctor.findings import Finding, doubtful, fine, wrong
-from sparseoco.locations import Location
 from sparseoco.report.wording import duration, plural
 from sparseoco.status.holding import hold_on
+from sparseoco.storage.commit import commit_bytes, remove_file
+from sparseoco.storage.locations import Location
 from sparseoco.text.formats import Source, find_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.text.streams import first_bytes

@@ -13,10 +13,10 @@ from sparseoco.doctor.estimate import Cost, cost_of
 from sparseoco.doctor.findings import Finding, checked, doubtful, fine, wrong
 from sparseoco.doctor.places import free_bytes, look_at_folder, look_at_inputs, sources_of
 from sparseoco.doctor.sampling import guess
-from sparseoco.locations import is_local, workplace
 from sparseoco.manifest import latest_manifest
 from sparseoco.report.wording import duration, integer, percent, plural
 from sparseoco.shards import Store
+from sparseoco.storage.locations import is_local, workplace
 
 SLACK = 2.0  # of seconds that are told: half of them, or as often as many, are no surprise
 BEGINNING_SECONDS = 4.0  # libraries are loaded, Dask is started

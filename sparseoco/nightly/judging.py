@@ -13,16 +13,16 @@ from sparseoco.cluster.block import Block
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.nights import learner_after, night_store
 from sparseoco.cluster.training import describe_block, is_there
-from sparseoco.cluster.waiting import result_of
 from sparseoco.cluster.worker import end_with_worker
-from sparseoco.commit import commit_json, digest_value, read_json
 from sparseoco.errors import DamagedError
 from sparseoco.learner import Learner
-from sparseoco.locations import Location, location
 from sparseoco.manifest import read_manifest
 from sparseoco.model import STATE, Model, write_model
 from sparseoco.shards import Store
+from sparseoco.storage.commit import commit_json, digest_value, read_json
+from sparseoco.storage.locations import Location, location
 from sparseoco.warm import Origin, take_weights
+from sparseoco.workers.waiting import result_of
 
 CHUNK_ROWS = 4096
 

@@ -14,10 +14,10 @@ from sparseoco.cluster.legs import Folders
 from sparseoco.cluster.nights import NightState, Planned, night_store, plan_nights, states_of
 from sparseoco.cluster.packing import Pack, pack, room_for
 from sparseoco.cluster.tasks import Meter, Progress, run_jobs
-from sparseoco.commit import make_folder, read_jsons, remove_file
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import SparseocoError
-from sparseoco.locations import Location
+from sparseoco.storage.commit import make_folder, read_jsons, remove_file
+from sparseoco.storage.locations import Location
 
 Row = dict[str, Any]
 

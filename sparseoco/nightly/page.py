@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
 
-from sparseoco.commit import commit_bytes
-from sparseoco.locations import Location
 from sparseoco.nightly.records import read_rows, serving
 from sparseoco.report.figures import COLOURS, NEUTRAL, SYMBOLS, axes, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import integer, parameters, percent, plural
+from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.locations import Location
 
 Row = dict[str, Any]
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparseoco.commit import commit_json, read_json, storage_error
 from sparseoco.errors import StorageError
-from sparseoco.locations import Location
 from sparseoco.metrics import read_table, write_table
 from sparseoco.model import PROMOTED
+from sparseoco.storage.commit import commit_json, read_json, storage_error
+from sparseoco.storage.locations import Location
 
 Row = dict[str, Any]
 

@@ -12,14 +12,11 @@ from typing import Any, NamedTuple
 from distributed import Client
 
 from sparseoco.cluster.block import Block
-from sparseoco.cluster.connect import connect
 from sparseoco.cluster.nights import StateLostError
-from sparseoco.commit import owned
 from sparseoco.config import RunFile
 from sparseoco.errors import FolderInUseError, InputError, SparseocoError
 from sparseoco.ingest import ingest, new_sources
 from sparseoco.learners import find_algorithm
-from sparseoco.locations import Location, workplace
 from sparseoco.logs import as_step, tell
 from sparseoco.manifest import Manifest, latest_manifest, read_manifest
 from sparseoco.nightly.deciding import Choice, Decision, candidate, decide
@@ -30,8 +27,11 @@ from sparseoco.nightly.records import add_night, model_of, promote, read_rows, s
 from sparseoco.shards import Store
 from sparseoco.sizes import check_size
 from sparseoco.steps import Progress, check_labels, silent
+from sparseoco.storage.commit import owned
+from sparseoco.storage.locations import Location, workplace
 from sparseoco.text.formats import find_sources
 from sparseoco.warm import Origin, check_origin
+from sparseoco.workers.connect import connect
 
 Row = dict[str, Any]
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from sparseoco.locations import Location
 from sparseoco.nightly.page import labelled, night_line
 from sparseoco.nightly.records import read_rows, serving
 from sparseoco.report.summary import plain
 from sparseoco.report.wording import integer, percent
+from sparseoco.storage.locations import Location
 
 
 def nights_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]:

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.locations import Location
 from sparseoco.optimum import Optimum, Problem, minimise
 from sparseoco.passes import Csr, Floats, LocalPasses, Passes
 from sparseoco.regret.comparator import Comparator
 from sparseoco.regret.weighed import WeighedPasses
+from sparseoco.storage.locations import Location
 
 LEAST = 1e-4
 

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparseoco.commit import committed
 from sparseoco.learners import ALGORITHMS
-from sparseoco.locations import Location
 from sparseoco.report.results import Results
 from sparseoco.report.wording import parameters
 from sparseoco.selection import COMPLETE, Candidate, candidates
+from sparseoco.storage.commit import committed
+from sparseoco.storage.locations import Location
 
 _SEVERITY: Final = {"ok": 0, "stopped": 1, "dropped": 2, "unfinished": 3, "diverged": 4, "failed": 5}
 

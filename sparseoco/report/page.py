@@ -3,8 +3,6 @@
 import json
 from typing import Final, NamedTuple
 
-from sparseoco.commit import commit_bytes
-from sparseoco.locations import Location, location
 from sparseoco.report.features import MAX_CLASSES, strongest
 from sparseoco.report.figures import curves_figure, kept_figure, sparsity_figure, styles
 from sparseoco.report.html import environment, plot, plotly_script
@@ -19,6 +17,8 @@ from sparseoco.report.leaderboard import (
 from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, way_figure
 from sparseoco.report.results import Results, read_results
 from sparseoco.report.story import baseline_error, tell
+from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.locations import Location, location
 
 STRONGEST: Final = 15
 """Features shown of each class, unless the run file says otherwise; ten where there are many classes."""

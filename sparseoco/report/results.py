@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sparseoco.commit import digest_file, read_json
 from sparseoco.errors import InputError, StorageError
-from sparseoco.locations import Location
 from sparseoco.metrics import CURVES, KEPT, METRICS, TIMINGS, read_table
 from sparseoco.regret.tables import REGRET, SLOPES
+from sparseoco.storage.commit import digest_file, read_json
+from sparseoco.storage.locations import Location
 
 WEIGHTS: Final = pa.schema(
     {

@@ -3,12 +3,12 @@
 import re
 from typing import Any
 
-from sparseoco.locations import Location
 from sparseoco.report.features import strongest
 from sparseoco.report.leaderboard import best_of_each, standings
 from sparseoco.report.results import read_results
 from sparseoco.report.story import tell
 from sparseoco.report.wording import duration, integer, percent_with_error
+from sparseoco.storage.locations import Location
 
 
 def leaderboard_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]:

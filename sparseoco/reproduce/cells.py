@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparseoco.commit import commit_json, digest_value, read_json
+from sparseoco.storage.commit import commit_json, digest_value, read_json
 
 Progress = Callable[[str, int, int], None]
 

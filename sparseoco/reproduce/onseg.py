@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Final
 
 from sparseoco import __version__
-from sparseoco.commit import commit_bytes, commit_json, digest_file, owned
 from sparseoco.errors import InputError
 from sparseoco.metrics import write_table
 from sparseoco.reproduce.cells import Progress, run_cells
@@ -14,6 +13,7 @@ from sparseoco.reproduce.portfolios import PANELS, cell_of, read_panel
 from sparseoco.reproduce.problems import SOURCES, find_file, read_problem
 from sparseoco.reproduce.records import TABLES, Records
 from sparseoco.reproduce.supervised import cells_of, describe, time_methods
+from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, owned
 
 REPETITIONS: Final = 20
 DRAWS: Final = 100

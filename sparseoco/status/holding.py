@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparseoco.leases import STALE
-from sparseoco.locations import Location
+from sparseoco.storage.leases import STALE
+from sparseoco.storage.locations import Location
 
 _HOLDER = re.compile(r"process (\d+) on (.+)")
 

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from sparseoco.locations import Location
 from sparseoco.nightly.records import read_rows, serving
 from sparseoco.report.wording import percent, plural
+from sparseoco.storage.locations import Location
 
 Row = dict[str, Any]
 

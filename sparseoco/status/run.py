@@ -5,16 +5,16 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sparseoco.commit import read_json
 from sparseoco.config import SearchOptions
 from sparseoco.errors import InputError, StorageError
-from sparseoco.locations import Location, beside
 from sparseoco.manifest import latest_manifest
 from sparseoco.report.wording import parameters, percent, plural
 from sparseoco.status.holding import Hold, age, hold_on
 from sparseoco.status.nights import Nights, look_at_nights
 from sparseoco.status.searching import Searched
 from sparseoco.status.searching import look_at as look_at_search
+from sparseoco.storage.commit import read_json
+from sparseoco.storage.locations import Location, beside
 
 DONE, BEGUN, NOTHING = "done", "begun", "not begun"
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparseoco.cluster.block import NO_FOLD, Key, Place, identity
-from sparseoco.commit import read_json, read_jsons
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import StorageError
-from sparseoco.locations import Location
 from sparseoco.metrics import read_table
 from sparseoco.selection import candidates
+from sparseoco.storage.commit import read_json, read_jsons
+from sparseoco.storage.locations import Location
 
 Row = dict[str, Any]
 

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparseoco.commit import storage_error
 from sparseoco.errors import StorageError
-from sparseoco.locations import Location
+from sparseoco.storage.commit import storage_error
+from sparseoco.storage.locations import Location
 from sparseoco.text.staging import local_copy, staged
 
 MAGIC = b"SPARSE01"

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.commit import commit_json, digest_value
 from sparseoco.errors import InputError
-from sparseoco.locations import Location, location
 from sparseoco.logs import tell
 from sparseoco.manifest import FileEntry, ShardEntry
 from sparseoco.shards import Rows, Store, write_names, write_shard, write_vocabulary
+from sparseoco.storage.commit import commit_json, digest_value
+from sparseoco.storage.locations import Location, location
 from sparseoco.text.arrays import load_arrays, save_arrays, string_array
 from sparseoco.text.encode import counted_levels, encode_rows, hash_features
 from sparseoco.text.formats import Source

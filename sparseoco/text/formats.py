@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from sparseoco.commit import digest_value, storage_error
 from sparseoco.errors import InputError, SparseocoError
-from sparseoco.locations import file_system, is_address
+from sparseoco.storage.commit import digest_value, storage_error
+from sparseoco.storage.locations import file_system, is_address
 from sparseoco.text.options import TextOptions
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}

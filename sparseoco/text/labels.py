@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.errors import InputError
-from sparseoco.locations import location
 from sparseoco.manifest import ClassEntry, LabelTable, Manifest
 from sparseoco.shards import Store
+from sparseoco.storage.locations import location
 from sparseoco.text.arrays import load_arrays, string_array, string_buffers
 from sparseoco.text.kernels.xxh64 import hash_terms
 from sparseoco.text.options import TextOptions

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.errors import InputError
-from sparseoco.locations import Location, location
+from sparseoco.storage.locations import Location, location
 from sparseoco.text.arrays import Parts, Reader, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.kernels.order import add_at, distinct, global_keys, locate, spread
 from sparseoco.text.vocabulary import Vocabulary

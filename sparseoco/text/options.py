@@ -5,9 +5,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from sparseoco.commit import digest_value
 from sparseoco.errors import InputError
 from sparseoco.invalid import words
+from sparseoco.storage.commit import digest_value
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
 SHARD_BYTES = 8 << 20  # of text a shard: its tables then fit a processor's caches

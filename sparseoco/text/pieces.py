@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.commit import digest_value, remove_file
 from sparseoco.errors import InputError
-from sparseoco.locations import Location, location
+from sparseoco.storage.commit import digest_value, remove_file
+from sparseoco.storage.locations import Location, location
 from sparseoco.text.allocator import keep_memory
 from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.characters import clean

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.commit import digest_value
 from sparseoco.errors import InputError, StorageError
-from sparseoco.locations import Location, file_system, is_address, location
+from sparseoco.storage.commit import digest_value
+from sparseoco.storage.locations import Location, file_system, is_address, location
 from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.documents import BadRow, Bags, Documents, Row, documents_of
 from sparseoco.text.formats import COMPRESSIONS, Source, files_below

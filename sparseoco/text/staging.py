@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from sparseoco.commit import committed, make_folder, remove_folder, storage_error
-from sparseoco.locations import Location, workplace
-from sparseoco.objects import fetch
+from sparseoco.storage.commit import committed, make_folder, remove_folder, storage_error
+from sparseoco.storage.locations import Location, workplace
+from sparseoco.storage.objects import fetch
 
 KEPT_BYTES = 4 << 30  # of copies in a process; whatever is mapped of one that was removed stays
 _kept: OrderedDict[str, tuple[Path, int]] = OrderedDict()

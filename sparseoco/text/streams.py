@@ -10,9 +10,9 @@ from typing import IO, Any, cast
 import zstandard
 from isal import isal_zlib
 
-from sparseoco.commit import storage_error
 from sparseoco.errors import InputError, SparseocoError
-from sparseoco.locations import file_system, is_address
+from sparseoco.storage.commit import storage_error
+from sparseoco.storage.locations import file_system, is_address
 
 BLOCK = 1 << 20
 SMALL, AT_ONCE = 1 << 18, 64  # bytes of a file that is asked for with others, and how many of them

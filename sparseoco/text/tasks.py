@@ -54,7 +54,7 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
         return
     from distributed import KilledWorker, LocalCluster
 
-    from sparseoco.cluster.waiting import Awaited
+    from sparseoco.workers.waiting import Awaited
 
     def submit(function: Callable[..., Any], *arguments: Any) -> Any:
         return Awaited(client, client.submit(function, *arguments, pure=False))

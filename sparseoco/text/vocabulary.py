@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.locations import Location
+from sparseoco.storage.locations import Location
 from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.kernels.order import locate
 from sparseoco.text.kernels.terms import term_offsets, write_terms

@@ -13,7 +13,6 @@ import pytest
 from scipy.sparse import csr_matrix, vstack
 
 from sparseoco import Mixture, Model, Store, steps
-from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.mixing import MixtureOptions
 from sparseoco.config import SearchOptions
@@ -23,6 +22,7 @@ from sparseoco.mixture import GRID
 from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.readers import read_documents
+from sparseoco.workers.connect import ClusterOptions
 from tests.benchmarks.corpora import corpus
 
 pytestmark = pytest.mark.benchmark

@@ -9,13 +9,13 @@ from sklearn.linear_model import SGDClassifier
 
 from sparseoco import steps
 from sparseoco.cluster.block import NO_FOLD, Block
-from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.cluster.legs import Folders, run_block
 from sparseoco.cluster.search import setting_of
 from sparseoco.cluster.stages import whole_run
 from sparseoco.config import SearchOptions, load_run_file
 from sparseoco.shards import Store, read_shards
 from sparseoco.text.options import SHARD_BYTES, TextOptions
+from sparseoco.workers.connect import ClusterOptions
 from tests.benchmarks.corpora import corpus
 
 pytestmark = pytest.mark.benchmark

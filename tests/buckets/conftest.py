@@ -9,8 +9,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from sparseoco.buckets import BucketFileSystem
-from sparseoco.locations import Location, location
+from sparseoco.storage.buckets import BucketFileSystem
+from sparseoco.storage.locations import Location, location
 
 SECRET = "words-that-nobody-may-see"
 

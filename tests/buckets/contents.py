@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from sparseoco.locations import Location
+from sparseoco.storage.locations import Location
 
 TIMED = {"timings.parquet", "report.html", "mixture.html", "leaderboard.parquet"}  # seconds, which the page shows too
 HOLD = ".lock"

@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco import leases
-from sparseoco.commit import commit_bytes, committed, digest_file, on_disk, owned, read_json, read_jsons, remove_folder
 from sparseoco.errors import FolderInUseError, StorageError
-from sparseoco.leases import Lease
-from sparseoco.locations import Location
+from sparseoco.storage import leases
+from sparseoco.storage.commit import (
+    commit_bytes,
+    committed,
+    digest_file,
+    on_disk,
+    owned,
+    read_json,
+    read_jsons,
+    remove_folder,
+)
+from sparseoco.storage.leases import Lease
+from sparseoco.storage.locations import Location
 
 
 def test_a_file_is_there_whole_or_not_at_all(bucket: Location) -> None:
@@ -101,8 +110,8 @@ def test_who_waits_goes_next(bucket: Location, monkeypatch: pytest.MonkeyPatch) 
 
 HOLD = """
 import sys
-from sparseoco.commit import owned
-from sparseoco.locations import location
+from sparseoco.storage.commit import owned
+from sparseoco.storage.locations import location
 with owned(location(sys.argv[1])):
     print(1, flush=True)
     input()

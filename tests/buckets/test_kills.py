@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco import objects, steps
+from sparseoco import steps
 from sparseoco.config import RunFile, load_run_file
 from sparseoco.errors import StorageError
-from sparseoco.locations import Location
+from sparseoco.storage import objects
+from sparseoco.storage.locations import Location
 from tests.buckets.contents import contents
 from tests.texts import write_run_file
 
@@ -37,7 +38,7 @@ def fails_and_goes_on(tmp_path: Path, bucket: Location, monkeypatch: pytest.Monk
         put(source, target, absent=absent)
 
     with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.commit.put_file", fail)
+        patch.setattr("sparseoco.storage.commit.put_file", fail)
         try:
             steps.run_all(run)
         except StorageError as error:
@@ -65,9 +66,10 @@ def test_a_cut_wire_at_every_put(tmp_path: Path, bucket: Location, monkeypatch: 
 
 KILL = """
 import os, sys
-from sparseoco import commit, steps
+from sparseoco import steps
+from sparseoco.storage import commit
 from sparseoco.config import load_run_file
-from sparseoco.locations import location
+from sparseoco.storage.locations import location
 
 at, after, calls, put = int(sys.argv[3]), sys.argv[4] == "after", 0, commit.put_file
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from sparseoco import steps
-from sparseoco.commit import owned
 from sparseoco.config import load_run_file
 from sparseoco.doctor.places import look_at_folder
-from sparseoco.locations import Location
 from sparseoco.status import read_status
+from sparseoco.storage.commit import owned
+from sparseoco.storage.locations import Location
 from tests.texts import write_run_file
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.commit import commit_bytes
 from sparseoco.config import RunFile
-from sparseoco.locations import Location
 from sparseoco.model import Model
 from sparseoco.nightly import run_nightly
+from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.locations import Location
 from tests.buckets.contents import contents
 from tests.nightly.made import arrive, prepare
 

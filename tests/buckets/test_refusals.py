@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.buckets import BucketFileSystem
-from sparseoco.commit import commit_bytes, on_disk, owned, read_bytes, read_json
 from sparseoco.errors import InputError, StorageError
 from sparseoco.ingest import ingest
-from sparseoco.locations import Location, location
 from sparseoco.manifest import latest_manifest
 from sparseoco.shards import Store
+from sparseoco.storage.buckets import BucketFileSystem
+from sparseoco.storage.commit import commit_bytes, on_disk, owned, read_bytes, read_json
+from sparseoco.storage.locations import Location, location
 from sparseoco.text.options import TextOptions
 from sparseoco.text.streams import Stream
 from tests.buckets.conftest import SECRET

@@ -6,7 +6,7 @@ import pytest
 
 from sparseoco import steps
 from sparseoco.config import RunFile, load_run_file
-from sparseoco.locations import Location
+from sparseoco.storage.locations import Location
 from tests.buckets.conftest import SECRET
 from tests.buckets.contents import contents
 from tests.commands import call

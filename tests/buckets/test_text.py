@@ -13,18 +13,18 @@ import pytest
 from distributed import Client
 
 from sparseoco import steps
-from sparseoco.buckets import BucketFileSystem
-from sparseoco.cluster.connect import ClusterOptions
-from sparseoco.commit import commit_bytes
 from sparseoco.config import load_run_file
 from sparseoco.errors import InputError, StorageError
 from sparseoco.ingest import ingest
-from sparseoco.locations import Location, beside
 from sparseoco.manifest import Manifest, commit_manifest, latest_manifest
+from sparseoco.storage.buckets import BucketFileSystem
+from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.locations import Location, beside
 from sparseoco.text import streams
 from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.text.streams import Stream
+from sparseoco.workers.connect import ClusterOptions
 from tests.buckets.contents import contents, names
 from tests.texts import write_reviews, write_run_file
 

@@ -10,11 +10,11 @@ import dask
 import pytest
 
 from sparseoco import steps
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.optimum import OptimumOptions
 from sparseoco.config import Configuration, SearchOptions, load_run_file
 from sparseoco.errors import InputError
 from sparseoco.learners import find_algorithm
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.cluster.by_hand import certificates, cluster_by_hand
 from tests.stores import make_store
 from tests.texts import write_run_file

@@ -12,10 +12,10 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from sparseoco.cluster import corpus as module
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.corpus import Corpus, open_corpus
 from sparseoco.errors import StorageError
 from sparseoco.shards import Store, read_shards
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 ROWS, SHARD_ROWS = 290, 20

@@ -11,7 +11,6 @@ from distributed import Client
 from sparseoco import sizes, steps
 from sparseoco.cluster import packing
 from sparseoco.cluster.block import NO_FOLD, Block, Place
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.legs import Folders, run_block
 from sparseoco.cluster.packing import Room, configurations_at_once, state_bytes
 from sparseoco.cluster.search import run_search, setting_of
@@ -22,6 +21,7 @@ from sparseoco.learner import Learner
 from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.model import Model
 from sparseoco.shards import Store, read_shards
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 FEATURES = 24

@@ -12,10 +12,8 @@ import pyarrow as pa
 import pytest
 from distributed import Client
 
-from sparseoco import commit, steps
-from sparseoco.cluster.connect import ClusterOptions, connect
+from sparseoco import steps
 from sparseoco.cluster.keeping import features_kept, features_of
-from sparseoco.commit import read_json
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.epochs import fit_epochs
 from sparseoco.errors import InputError, StorageError
@@ -27,7 +25,10 @@ from sparseoco.metrics import read_metrics
 from sparseoco.model import Model, write_model
 from sparseoco.report.summary import summary_markdown
 from sparseoco.shards import Store, read_shards, write_names, write_vocabulary
+from sparseoco.storage import commit
+from sparseoco.storage.commit import read_json
 from sparseoco.warm import Origin
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 HERE = ClusterOptions(threads=2)

@@ -11,15 +11,15 @@ from distributed import Client
 
 from sparseoco import InputError, Mixture, Model, SparseocoError, Store
 from sparseoco.cluster.block import NO_FOLD, Block
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.mixing import MixtureOptions, mix_blocks, train_mixture
 from sparseoco.cluster.search import setting_of
 from sparseoco.cluster.training import train_model
-from sparseoco.commit import read_json
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.report.mixture import write_mixture_page
+from sparseoco.storage.commit import read_json
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.commands import call
 from tests.killing import check_under_kills
 from tests.stores import make_store

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from sparseoco import passes as passes_module
 from sparseoco.checkpoints import write_array
 from sparseoco.cluster import passes as cluster_module
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.passes import ClusterPasses, read_rows
 from sparseoco.errors import InputError, StorageError
 from sparseoco.losses import LOSSES
 from sparseoco.passes import FEWEST_LEAVES, MOST_LEAVES, LocalPasses, Question, Shape, Span, leaf_bounds
 from sparseoco.shards import Store, read_shards
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 SPANS = [

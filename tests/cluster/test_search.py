@@ -14,12 +14,12 @@ from distributed import Client
 
 from sparseoco import steps
 from sparseoco.cluster import course as course_module
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.search import run_search
 from sparseoco.config import SearchOptions
 from sparseoco.errors import InputError, SparseocoError, StorageError
 from sparseoco.metrics import read_metrics
 from sparseoco.shards import Store
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 OPTIONS = SearchOptions(
@@ -146,7 +146,7 @@ def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path
 
 
 def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparseoco.cluster.connect.LEAST_MEMORY", 0)
+    monkeypatch.setattr("sparseoco.workers.connect.LEAST_MEMORY", 0)
     store = make_store(tmp_path / "store", features=3000)
     with (
         connect(ClusterOptions(threads=1, memory="10kB"), tmp_path) as small,
@@ -184,7 +184,7 @@ import sys
 from pathlib import Path
 from sparseoco import steps
 from sparseoco.cluster import packing as module
-from sparseoco.cluster.connect import ClusterOptions
+from sparseoco.workers.connect import ClusterOptions
 from tests.cluster.test_search import OPTIONS
 if __name__ == "__main__":
     module.BLOCK_COLUMNS = 1

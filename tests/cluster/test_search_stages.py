@@ -14,15 +14,15 @@ from sparseoco.arguments import checked
 from sparseoco.cli import main
 from sparseoco.cluster import course as course_module
 from sparseoco.cluster import legs
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.search import run_search
-from sparseoco.commit import read_json
 from sparseoco.config import Halving, SearchOptions
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.errors import InputError
 from sparseoco.learner import Learner
 from sparseoco.selection import choose
 from sparseoco.shards import Store, read_shards
+from sparseoco.storage.commit import read_json
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 LAM, ETA = [1e-4, 1e-3, 1e-2, 1e-1], [0.01, 0.1, 1.0]

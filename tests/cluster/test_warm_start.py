@@ -10,10 +10,8 @@ import pyarrow as pa
 import pytest
 from distributed import Client
 
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.search import run_search
 from sparseoco.cluster.training import train_model
-from sparseoco.commit import read_json
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import InputError, StorageError
 from sparseoco.learner import Learner
@@ -21,7 +19,9 @@ from sparseoco.learners import find_algorithm
 from sparseoco.manifest import ClassEntry, FeatureTable, LabelTable, commit_manifest
 from sparseoco.model import Model
 from sparseoco.shards import Store, write_names, write_vocabulary
+from sparseoco.storage.commit import read_json
 from sparseoco.warm import Origin, check_origin, go_on, take_weights
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 FEATURES = 200

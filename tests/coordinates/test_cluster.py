@@ -11,7 +11,6 @@ from distributed import Client
 from sparseoco.cluster import coordinates as module
 from sparseoco.cluster import corpus as corpus_module
 from sparseoco.cluster.block import NO_FOLD, Block, Cells, Place, Setting
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.epochs import begin, run_epoch_block
 from sparseoco.cluster.training import train_epoch_block
@@ -24,6 +23,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.losses import find_loss
 from sparseoco.model import Model
 from sparseoco.shards import Store, read_shards
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 EPOCHS = 3

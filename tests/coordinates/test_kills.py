@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sparseoco.cluster import transpose as transpose_module
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.shards import Store
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.coordinates.test_cluster import GRID, block_of, run
 from tests.killing import check_under_kills
 from tests.stores import make_store

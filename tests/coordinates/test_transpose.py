@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from sparseoco import read_shards
 from sparseoco.cluster import transpose as module
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.transpose import labels_of, range_edges, transpose
 from sparseoco.errors import StorageError
 from sparseoco.shards import Store
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 

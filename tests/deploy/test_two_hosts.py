@@ -12,7 +12,7 @@ import distributed
 import pytest
 import yaml
 
-from sparseoco.cluster.settings import ACROSS_HOSTS, ONE_THREAD, as_environment
+from sparseoco.workers.settings import ACROSS_HOSTS, ONE_THREAD, as_environment
 from tests.cluster.by_hand import certificates
 from tests.deploy.hosts import ADDRESSES, Hosts, two_hosts
 from tests.stores import make_store

@@ -12,7 +12,6 @@ from distributed import Client
 
 from sparseoco.cluster import sampled as sampled_module
 from sparseoco.cluster.block import NO_FOLD, Block, Cells, Place, Setting
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.epochs import begin, run_epoch_block
 from sparseoco.cluster.training import train_epoch_block
 from sparseoco.drivers.order import fold_rows
@@ -23,6 +22,7 @@ from sparseoco.metrics import CURVES, KEPT, METRICS
 from sparseoco.model import Model
 from sparseoco.passes import LocalPasses, Span
 from sparseoco.shards import Store, read_shards
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 PARALLEL = {"estimate": "corrected", "placement": "parallel", "parts": 3}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.shards import Store
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.epochs.test_cluster import PARALLEL, block_of, grid_of, run, without_timings
 from tests.killing import check_under_kills
 from tests.stores import make_store

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco import commit, steps
+from sparseoco import steps
 from sparseoco.config import RunFile, load_run_file
 from sparseoco.errors import StorageError
+from sparseoco.storage import commit
 from tests.texts import write_run_file
 
 # Timings are seconds, which the page shows too.
@@ -77,7 +78,8 @@ def test_a_full_disk_at_every_commit(tmp_path: Path, monkeypatch: pytest.MonkeyP
 KILL = """
 import os, sys
 from pathlib import Path
-from sparseoco import commit, steps
+from sparseoco import steps
+from sparseoco.storage import commit
 from sparseoco.config import load_run_file
 
 at, calls, sync = int(sys.argv[2]), 0, commit._sync

@@ -12,11 +12,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco import commit, steps
+from sparseoco import steps
 from sparseoco.cluster import legs
-from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.config import Halving, SearchOptions
 from sparseoco.errors import StorageError
+from sparseoco.storage import commit
+from sparseoco.workers.connect import ClusterOptions
 from tests.stores import make_store
 
 OPTIONS = SearchOptions(
@@ -33,7 +34,7 @@ import sys
 from pathlib import Path
 from sparseoco import steps
 from sparseoco.cluster import course, legs
-from sparseoco.cluster.connect import ClusterOptions
+from sparseoco.workers.connect import ClusterOptions
 from tests.faults.test_search_kills import OPTIONS
 legs.LOOK_SECONDS, legs._pays, course.CHUNK_ROWS = 0, lambda *_, **__: True, 41
 folder = Path(sys.argv[1])

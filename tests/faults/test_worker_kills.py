@@ -9,12 +9,12 @@ from distributed import Client
 from sparseoco import steps
 from sparseoco.cluster import optimum as cluster_optimum
 from sparseoco.cluster import regret as cluster_regret
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.optimum import OptimumOptions, run_optimum
 from sparseoco.cluster.passes import NEAR
 from sparseoco.cluster.regret import run_regret
 from sparseoco.config import SearchOptions
 from sparseoco.shards import Store
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.faults.test_search_kills import OPTIONS, tables
 from tests.killing import check_under_kills
 from tests.stores import make_store

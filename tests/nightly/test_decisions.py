@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sparseoco.commit import read_json
 from sparseoco.errors import InputError, SparseocoError, StorageError
 from sparseoco.nightly import night_line, run_nightly
 from sparseoco.nightly.deciding import candidate, decide
 from sparseoco.nightly.page import Mix
+from sparseoco.storage.commit import read_json
 from tests.nightly.made import arrive, prepare
 from tests.nightly.test_nights import rows_of
 

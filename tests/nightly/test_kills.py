@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco import commit
 from sparseoco.config import RunFile
 from sparseoco.errors import StorageError
 from sparseoco.nightly import run_nightly
+from sparseoco.storage import commit
 from tests.nightly.made import arrive, prepare
 from tests.nightly.test_nights import contents
 
 NIGHTS = 3
 KILL = """
 import os, sys
-from sparseoco import commit
+from sparseoco.storage import commit
 from sparseoco.cluster import course, legs
 from sparseoco.config import load_run_file
 from sparseoco.nightly import run_nightly

@@ -9,7 +9,6 @@ import pytest
 import scipy.sparse as sp
 
 from sparseoco.cluster.nights import night_seed, night_store
-from sparseoco.commit import read_json
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.errors import InputError
 from sparseoco.learner import Learner
@@ -17,6 +16,7 @@ from sparseoco.learners import ALGORITHMS
 from sparseoco.model import Model
 from sparseoco.nightly import run_nightly
 from sparseoco.shards import Store, read_shards
+from sparseoco.storage.commit import read_json
 from tests.nightly.made import arrive, prepare
 
 # What is in seconds, or says when; and who held the folder.

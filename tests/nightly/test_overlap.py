@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.commit import owned
 from sparseoco.nightly import run_nightly
+from sparseoco.storage.commit import owned
 from tests.commands import call
 from tests.nightly.made import arrive, prepare
 from tests.nightly.test_nights import contents, rows_of

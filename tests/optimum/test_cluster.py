@@ -15,13 +15,13 @@ from sparseoco import offline_optimum
 from sparseoco.checkpoints import write_checkpoint
 from sparseoco.cli import app
 from sparseoco.cluster import optimum as module
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.cluster.optimum import OptimumOptions, model_folder, run_optimum
 from sparseoco.cluster.passes import ClusterPasses
 from sparseoco.model import Model
 from sparseoco.optimum import Optimum, Solver, solved, solver
 from sparseoco.passes import LocalPasses
 from sparseoco.shards import Store, read_shards
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
 OPTIONS = OptimumOptions(alphas=(4.0, 12.0), tol=1e-2)

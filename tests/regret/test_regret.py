@@ -13,13 +13,13 @@ from sklearn.linear_model import LogisticRegression
 
 from sparseoco import steps
 from sparseoco.cluster import regret as cluster_regret
-from sparseoco.cluster.connect import ClusterOptions
-from sparseoco.commit import commit_json
 from sparseoco.config import SearchOptions
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.errors import InputError, StorageError
 from sparseoco.metrics import METRICS, write_table
 from sparseoco.shards import Store, read_shards
+from sparseoco.storage.commit import commit_json
+from sparseoco.workers.connect import ClusterOptions
 from tests.commands import call
 from tests.oracles import ORACLES, VALUES
 from tests.stores import make_store

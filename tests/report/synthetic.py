@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparseoco.bounds import Bound, NoBound
-from sparseoco.commit import commit_json
 from sparseoco.metrics import CURVES, KEPT, METRICS, TIMINGS, write_table
 from sparseoco.regret.rounds import spread_marks
 from sparseoco.regret.tables import REGRET, SLOPES, slope_row
 from sparseoco.report.results import WEIGHTS
+from sparseoco.storage.commit import commit_json
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
 WORDS = [

@@ -5,7 +5,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.cluster.connect import ClusterOptions
 from sparseoco.errors import InputError
 from sparseoco.reproduce.truncation import reproduce_stda
 from sparseoco.reproduce.truncation.documents import SOURCES, files_of, make
@@ -13,6 +12,7 @@ from sparseoco.reproduce.truncation.methods import published_protocol
 from sparseoco.reproduce.truncation.published import NOT_PRINTED, SGFT_SHEETS, STDA_SHEETS
 from sparseoco.reproduce.truncation.validation import Trial, cells_of, held_out, learn
 from sparseoco.steps import search
+from sparseoco.workers.connect import ClusterOptions
 from tests.commands import call
 from tests.reproduce.small import write_reviews
 

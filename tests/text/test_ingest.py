@@ -15,9 +15,8 @@ import pytest
 import xxhash
 import zstandard
 
-import sparseoco.commit
 import sparseoco.ingest
-from sparseoco.cluster.connect import ClusterOptions, connect
+import sparseoco.storage.commit
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.ingest import ingest
 from sparseoco.manifest import Manifest
@@ -26,6 +25,7 @@ from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.kernels.xxh64 import hash_terms
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
+from sparseoco.workers.connect import ClusterOptions, connect
 
 WORDS = ["alpha", "beta", "gamma", "delta", "Épée", "naïve", "σίγμα", "東京", "under_score", "x9", "the", "The"]
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {
@@ -304,7 +304,7 @@ def test_killed_at_any_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, o
     data = jsonl(texts(120))
     run(tmp_path, "a.jsonl", data, **options)
     undisturbed = files(tmp_path / "out")
-    real = sparseoco.commit._sync
+    real = sparseoco.storage.commit._sync
     step = 0
     while True:
         calls = 0
@@ -316,7 +316,7 @@ def test_killed_at_any_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, o
                 raise KeyboardInterrupt
             real(path)
 
-        monkeypatch.setattr(sparseoco.commit, "_sync", killed)
+        monkeypatch.setattr(sparseoco.storage.commit, "_sync", killed)
         try:
             run(tmp_path, "a.jsonl", data, out="again", **options)
         except KeyboardInterrupt:
@@ -324,7 +324,7 @@ def test_killed_at_any_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, o
         else:
             break
         finally:
-            monkeypatch.setattr(sparseoco.commit, "_sync", real)
+            monkeypatch.setattr(sparseoco.storage.commit, "_sync", real)
         assert not list((tmp_path / "again").glob("manifest-*.json")) or step > 5
         run(tmp_path, "a.jsonl", data, out="again", **options)
         assert {k: v for k, v in files(tmp_path / "again").items() if not k.endswith(".tmp")} == undisturbed

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 from sklearn.exceptions import ConvergenceWarning
 
 from sparseoco import __version__
-from sparseoco.commit import commit_bytes, commit_json, digest_file, owned
 from sparseoco.errors import InputError
 from sparseoco.metrics import write_table
 from sparseoco.reproduce.caos.claims import weigh
@@ -28,6 +27,7 @@ from sparseoco.reproduce.caos.streams import ARRANGEMENTS, optima_cell, playing_
 from sparseoco.reproduce.cells import Cell, Progress, run_cells
 from sparseoco.reproduce.records import Records
 from sparseoco.reproduce.truncation.documents import SOURCES, Documents, files_of, make
+from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, owned
 
 REPETITIONS: Final = 5
 SETS: Final = ("books", "dvd", "ob-2-1", "sb-2-1")

@@ -6,7 +6,6 @@ from typing import Any, Final
 import numpy as np
 
 from sparseoco import __version__
-from sparseoco.commit import commit_bytes, commit_json, digest_file, owned
 from sparseoco.errors import InputError
 from sparseoco.ingest import ingest
 from sparseoco.metrics import write_table
@@ -20,6 +19,7 @@ from sparseoco.reproduce.cl_fobos.records import TABLES
 from sparseoco.reproduce.cl_fobos.runs import Draw
 from sparseoco.reproduce.problems import find_file
 from sparseoco.shards import Store, read_shards
+from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, owned
 from sparseoco.text.options import TextOptions
 
 FILE: Final = "books.svmlight.gz"

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from sparseoco.commit import digest_file
 from sparseoco.errors import InputError
 from sparseoco.ingest import ingest
 from sparseoco.reproduce.problems import find_file
 from sparseoco.reproduce.truncation.stemming import stem
 from sparseoco.shards import Store, read_shards
+from sparseoco.storage.commit import digest_file
 from sparseoco.text.options import TextOptions
 
 SEED: Final = 1

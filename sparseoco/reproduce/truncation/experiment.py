@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from sparseoco import __version__
-from sparseoco.commit import commit_bytes, commit_json, digest_file, owned
 from sparseoco.errors import InputError
 from sparseoco.metrics import write_table
 from sparseoco.reproduce.cells import Progress, run_cells
@@ -22,6 +21,7 @@ from sparseoco.reproduce.truncation.page import render
 from sparseoco.reproduce.truncation.published import SGFT_SHEETS, STDA_SHEETS, Sheet
 from sparseoco.reproduce.truncation.records import STDA_TABLES, TABLES
 from sparseoco.reproduce.truncation.validation import Trial, cells_of, check, held_out, path, results
+from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, owned
 
 
 class Experiment(NamedTuple):

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sparseoco.config import SearchOptions, describe_invalid, read_values
+from sparseoco.config import SearchOptions, describe_invalid
 from sparseoco.errors import InputError
 from sparseoco.learner import Learner
+from sparseoco.plain import read_values
 
 
 class Method(NamedTuple):

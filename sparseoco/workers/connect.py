@@ -18,13 +18,12 @@ from distributed.comm import connect as knock
 from distributed.system import MEMORY_LIMIT
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from sparseoco.cluster.corpus import SHARED
-from sparseoco.cluster.interrupts import deaf_loop, ended_at_once
-from sparseoco.cluster.kubernetes import KubernetesOptions, kubernetes_cluster
-from sparseoco.cluster.queues import PbsOptions, SlurmOptions, job_cluster
-from sparseoco.cluster.settings import ACROSS_HOSTS, ONE_THREAD
 from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError, SparseocoError
+from sparseoco.workers.interrupts import deaf_loop, ended_at_once
+from sparseoco.workers.kubernetes import KubernetesOptions, kubernetes_cluster
+from sparseoco.workers.queues import PbsOptions, SlurmOptions, job_cluster
+from sparseoco.workers.settings import ACROSS_HOSTS, ONE_THREAD, SHARED
 
 LEAST_MEMORY = 512 << 20  # below it a worker is killed before it has begun
 CONNECT_SECONDS = 15

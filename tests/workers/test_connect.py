@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.cluster.connect import ClusterOptions, connect, worker_shape
 from sparseoco.errors import InputError, SparseocoError
+from sparseoco.workers.connect import ClusterOptions, connect, worker_shape
 
 
 def listening() -> set[str]:
@@ -60,7 +60,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, options: Clust
 
 
 def test_nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparseoco.cluster.connect.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("sparseoco.workers.connect.CONNECT_SECONDS", 1)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -70,7 +70,7 @@ def test_nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cluster_without_workers_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparseoco.cluster.connect.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("sparseoco.workers.connect.CONNECT_SECONDS", 1)
     with connect(ClusterOptions(threads=1), tmp_path) as client:
         client.cluster.scale(0)
         while client.scheduler_info()["workers"]:

@@ -2,8 +2,8 @@
 
 A local path is a `pathlib.Path`. An address (``s3://bucket/folder``, or any other that fsspec knows) is a path of
 universal_pathlib with the same methods. `Location` is what the two have in common and all that the rest of the package
-asks of either; files are written by `sparseoco.commit` alone. Credentials come from the environment or the usual files,
-never from an address.
+asks of either; files are written by `sparseoco.storage.commit` alone. Credentials come from the environment or the
+usual files, never from an address.
 """
 
 import hashlib
@@ -203,7 +203,7 @@ def _check_no_credentials(protocol: str | None, address: str) -> None:
 
 def _bucket_path(address: str) -> Location:
     try:
-        from sparseoco.buckets import BucketPath
+        from sparseoco.storage.buckets import BucketPath
     except ImportError as error:
         raise InputError("s3:// addresses need s3fs: pip install 'sparseoco[s3]'.") from error
     if not urlsplit(address).netloc:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sparseoco.locations import Location
+from sparseoco.storage.locations import Location
 
 
 def put_file(source: Path, target: Location, *, absent: bool) -> None:

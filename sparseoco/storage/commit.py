@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from sparseoco.errors import DamagedError, FolderInUseError, StorageError
-from sparseoco.leases import check_lease, holder, leased
-from sparseoco.locations import Location
-from sparseoco.objects import fetch, put_file, read_all, remove, remove_below
+from sparseoco.storage.leases import check_lease, holder, leased
+from sparseoco.storage.locations import Location
+from sparseoco.storage.objects import fetch, put_file, read_all, remove, remove_below
 
 LOOK = 0.5  # seconds between two looks at a folder that is in use
 
@@ -182,8 +182,8 @@ def remove_file(path: Location) -> None:
 def owned(folder: Location, *, wait: bool = False) -> Iterator[None]:
     """Hold a folder for one writer; the hold ends with the process, however it ends.
 
-    At an address the hold is a lease (`sparseoco.leases`): what is left of a process that died elsewhere is waited for.
-    Raises `FolderInUseError` if another process holds it, unless told to wait until it does not.
+    At an address the hold is a lease (`sparseoco.storage.leases`): what is left of a process that died elsewhere is
+    waited for. Raises `FolderInUseError` if another process holds it, unless told to wait until it does not.
     """
     with _locked(folder, wait) if isinstance(folder, Path) else leased(folder, wait=wait):
         yield

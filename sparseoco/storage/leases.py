@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from sparseoco.errors import FolderInUseError, StorageError
-from sparseoco.locations import Location
-from sparseoco.objects import put_again, put_new, remove, tag
+from sparseoco.storage.locations import Location
+from sparseoco.storage.objects import put_again, put_new, remove, tag
 
 BEAT = 5.0  # seconds between two renewals
 STALE = 60.0

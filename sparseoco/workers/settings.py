@@ -1,6 +1,6 @@
-"""Dask's settings where its processes are on several machines: the same for the client, the scheduler and workers.
+"""What Dask's processes are told, on this machine and, the same for client, scheduler and workers, on several.
 
-`deploy/dask.yaml` is these settings for processes that are started by hand.
+`deploy/dask.yaml` is the latter for processes that are started by hand.
 """
 
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import Any
 
 # Kernels are one thread each: what runs at once is decided by the cluster, not by OpenMP or BLAS pools.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+SHARED = "SPARSEOCO_SHARED"  # in the environment of our own workers: a folder all of them have
 ACROSS_HOSTS: dict[str, Any] = {
     # A connection that says nothing for so long is dead. By default 30 s: a link that is cut for half a minute would
     # end its workers, and the work of a client that is cut off from its scheduler.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.commit import commit_bytes, commit_json, committed, owned, read_json
 from sparseoco.errors import StorageError
+from sparseoco.storage.commit import commit_bytes, commit_json, committed, owned, read_json
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_damaged_json_is_said(tmp_path: Path) -> None:
 
 def test_a_folder_has_one_owner_and_none_after_a_kill(tmp_path: Path) -> None:
     hold = """
-import sys, pathlib, sparseoco.commit
-with sparseoco.commit.owned(pathlib.Path(sys.argv[1])):
+import sys, pathlib, sparseoco.storage.commit
+with sparseoco.storage.commit.owned(pathlib.Path(sys.argv[1])):
     print(1, flush=True)
     input()
 """

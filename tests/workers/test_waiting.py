@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from distributed import Client, KilledWorker
 
-from sparseoco.cluster import epoch_jobs, waiting
+from sparseoco.cluster import epoch_jobs
 from sparseoco.cluster.block import Block
-from sparseoco.cluster.connect import ClusterOptions, connect, spread_over, worker_shape
 from sparseoco.cluster.legs import Folders
 from sparseoco.cluster.packing import Job
 from sparseoco.cluster.tasks import Meter
-from sparseoco.cluster.waiting import TRIES, Awaited, TaskError, reason_of, result_of, run_tasks
 from sparseoco.errors import StorageError
 from sparseoco.shards import Store
+from sparseoco.workers import waiting
+from sparseoco.workers.connect import ClusterOptions, connect, spread_over, worker_shape
+from sparseoco.workers.waiting import TRIES, Awaited, TaskError, reason_of, result_of, run_tasks
 from tests.epochs.test_cluster import block_of, grid_of
 from tests.stores import make_store
 

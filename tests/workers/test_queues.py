@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sparseoco import steps
-from sparseoco.cluster.connect import ClusterOptions, connect, workers_of
-from sparseoco.cluster.queues import JobOptions, PbsOptions, SlurmOptions, started
 from sparseoco.config import load_run_file
 from sparseoco.errors import InputError, SparseocoError
+from sparseoco.workers.connect import ClusterOptions, connect, workers_of
+from sparseoco.workers.queues import JobOptions, PbsOptions, SlurmOptions, started
 from tests.texts import write_run_file
 
 SUBMIT = """#!{python}
@@ -175,7 +175,7 @@ LOAD = """
 import signal
 from threading import Thread
 
-from sparseoco.cluster.queues import SlurmOptions, loaded
+from sparseoco.workers.queues import SlurmOptions, loaded
 
 before, found = signal.getsignal(signal.SIGINT), []
 thread = Thread(target=lambda: found.append(loaded(SlurmOptions(walltime="00:10:00"))))

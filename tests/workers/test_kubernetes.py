@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from sparseoco import steps
-from sparseoco.cluster.connect import ClusterOptions, connect
 from sparseoco.config import load_run_file
 from sparseoco.errors import InputError, SparseocoError
+from sparseoco.workers.connect import ClusterOptions, connect
 from tests.texts import write_run_file
 
 
@@ -33,7 +33,7 @@ def test_without_the_extra_the_way_to_it_is_said(tmp_path: Path, monkeypatch: py
 @pytest.mark.slow
 def test_a_run_by_pods_gives_the_same_bytes_and_leaves_no_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dask_kubernetes", reason="comes with sparseoco[kubernetes]")
-    from tests.cluster.kubernetes_api import kubernetes
+    from tests.workers.kubernetes_api import kubernetes
 
     run = load_run_file(write_run_file(tmp_path))
     steps.run_all(run.model_copy(update={"out": tmp_path / "here"}))
@@ -50,7 +50,7 @@ def test_a_run_by_pods_gives_the_same_bytes_and_leaves_no_pod(tmp_path: Path, mo
 @pytest.mark.slow
 def test_where_there_is_no_kubernetes_or_no_pod_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dask_kubernetes", reason="comes with sparseoco[kubernetes]")
-    from tests.cluster.kubernetes_api import kubernetes
+    from tests.workers.kubernetes_api import kubernetes
 
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(SparseocoError, match="Kubernetes gives no Dask cluster: "), connect(options(), tmp_path):

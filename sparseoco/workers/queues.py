@@ -17,10 +17,10 @@ from distributed import Client, Security
 from distributed.core import Status
 from pydantic import BaseModel, ConfigDict, Field
 
-from sparseoco.cluster.settings import ACROSS_HOSTS, worker_environment
-from sparseoco.commit import owned
 from sparseoco.errors import FolderInUseError, InputError, SparseocoError
 from sparseoco.invalid import matching
+from sparseoco.storage.commit import owned
+from sparseoco.workers.settings import ACROSS_HOSTS, worker_environment
 
 Word = Annotated[str, matching(r"\S+", "one word")]
 Line = Annotated[str, matching(r"[^\r\n]+", "one line")]

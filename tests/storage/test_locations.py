@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.commit import commit_bytes, on_disk, owned, read_json, remove_file, remove_folder
 from sparseoco.errors import FolderInUseError, InputError, StorageError
-from sparseoco.locations import beside, file_system, is_address, is_local, location, relative, workplace
+from sparseoco.storage.commit import commit_bytes, on_disk, owned, read_json, remove_file, remove_folder
+from sparseoco.storage.locations import beside, file_system, is_address, is_local, location, relative, workplace
 
 
 def test_a_path_is_a_path(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_who_waits_for_a_folder_gets_it(tmp_path: Path) -> None:
 
 
 def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sparseoco.buckets", None)
+    monkeypatch.setitem(sys.modules, "sparseoco.storage.buckets", None)
     with pytest.raises(InputError, match=r"pip install 'sparseoco\[s3\]'"):
         location("s3://bucket/run")
 

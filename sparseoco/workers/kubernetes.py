@@ -11,10 +11,10 @@ from dask.utils import parse_bytes
 from distributed import Client
 from pydantic import BaseModel, ConfigDict, Field
 
-from sparseoco.cluster.interrupts import deaf_loop
-from sparseoco.cluster.settings import ACROSS_HOSTS, worker_environment
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.invalid import matching
+from sparseoco.workers.interrupts import deaf_loop
+from sparseoco.workers.settings import ACROSS_HOSTS, worker_environment
 
 Word = Annotated[str, matching(r"\S+", "one word")]
 Name = Annotated[str, matching(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a name of small letters, digits and hyphens")]

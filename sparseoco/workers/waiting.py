@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 import dask
 from distributed import Client, Future, KilledWorker
 
-from sparseoco.cluster.connect import PATIENCE, start_again
 from sparseoco.errors import SparseocoError
 from sparseoco.logs import tell
+from sparseoco.workers.connect import PATIENCE, start_again
 
 WATCH_SECONDS = 5.0  # between two looks at whether there are workers, where nothing comes
 LOST_SECONDS = 120.0
