@@ -87,28 +87,14 @@ def search(
     check_labels(store)
     options = _from_models(options, store, out / "model")
     configurations = options.configurations()
-    with owned(out), connect(cluster, workplace(out) / ".scratch") as client:
-        commit_json(out / "run.json", _describe_run(name, store, out, options))
-        with _features(client, options, store, out, progress) as learned:
-            tables = run_search_on(client, configurations, options, learned, folder, progress)
-    for table, schema in SEARCH_TABLES.items():
-        write_table(folder / f"{table}.parquet", tables[table], schema)
-    best = choose(tables["metrics"], options.select)
-    unfinished = {row["configuration"] for row in tables["metrics"] if row["status"] == "unfinished"}
-    commit_json(
-        folder / "best.json",
-        ({"unfinished": len(unfinished)} if unfinished else {})
-        | {
-            "configuration": best.configuration,
-            "algorithm": best.algorithm,
-            "parameters": json.loads(best.parameters),
-            "epochs": best.epoch,
-            "rule": options.select,
-            "held_out_error" if options.folds > 1 else "progressive_error": best.error,
-            "standard_error": best.standard_error,
-            "nonzeros": best.nonzeros,
-        },
-    )
+    with owned(out):
+        with connect(cluster, workplace(out) / ".scratch") as client:
+            commit_json(out / "run.json", _describe_run(name, store, out, options))
+            with _features(client, options, store, out, progress) as learned:
+                tables = run_search_on(client, configurations, options, learned, folder, progress)
+        for table, schema in SEARCH_TABLES.items():
+            write_table(folder / f"{table}.parquet", tables[table], schema)
+        commit_json(folder / "best.json", _chosen(tables["metrics"], options))
     return folder
 
 
@@ -287,8 +273,10 @@ def run_evaluate(run: RunFile, progress: Progress = silent) -> Location | None:
     if run.evaluate is None:
         return None
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
-    result = evaluate_model(Model(run.out / "model"), list(inputs), where=run.evaluate.where, progress=progress)
-    commit_json(run.out / "evaluation.json", result)
+    model = Model(run.out / "model")
+    with owned(run.out):
+        result = evaluate_model(model, list(inputs), where=run.evaluate.where, progress=progress)
+        commit_json(run.out / "evaluation.json", result)
     return run.out / "evaluation.json"
 
 
@@ -382,6 +370,22 @@ def _describe_run(name: str, store: Store, out: Location, options: SearchOptions
         }
         | ({} if kept is None else {"features_from": features_of(Origin.of(kept), store).description}),
         "search": described,
+    }
+
+
+def _chosen(metrics: Sequence[dict[str, Any]], options: SearchOptions) -> dict[str, Any]:
+    """What best.json says: the configuration that the search chose, and how many it left unfinished."""
+    best = choose(metrics, options.select)
+    unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
+    return ({"unfinished": len(unfinished)} if unfinished else {}) | {
+        "configuration": best.configuration,
+        "algorithm": best.algorithm,
+        "parameters": json.loads(best.parameters),
+        "epochs": best.epoch,
+        "rule": options.select,
+        "held_out_error" if options.folds > 1 else "progressive_error": best.error,
+        "standard_error": best.standard_error,
+        "nonzeros": best.nonzeros,
     }
 
 

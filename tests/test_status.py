@@ -1,5 +1,7 @@
 import json
 import os
+import pydoc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,24 @@ def test_a_run_that_has_ended_is_told_what_is_done_again(
     assert call(monkeypatch, "status", tmp_path / "run", "--watch", "1") == 0
     assert "only evaluates and writes the report again" in capsys.readouterr().out
     assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == begun
+
+
+def test_a_run_is_seen_to_be_held_while_any_of_its_files_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out, held = write_run_file(tmp_path), tmp_path / "run", {}
+
+    def look(path: Path, *_: object, **__: object) -> None:
+        held[path.name] = any(path.is_relative_to(hold.folder) for hold in read_status(out).holds)
+
+    def looking(write: Callable[..., None]) -> Callable[..., None]:
+        return lambda path, *arguments, **options: (look(path), write(path, *arguments, **options))[1]
+
+    for name in ("sparseoco.steps.commit_json", "sparseoco.steps.write_table", "sparseoco.report.page.commit_bytes"):
+        monkeypatch.setattr(name, looking(pydoc.locate(name)))  # type: ignore[arg-type]
+    assert call(monkeypatch, "run", file) == 0
+    assert set(held) >= {"run.json", "metrics.parquet", "best.json", "evaluation.json", "report.html"}
+    assert all(held.values()), held
 
 
 def test_a_search_under_way_is_told_from_its_cells(run: Path, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from sparseoco.report.leaderboard import (
     write_leaderboard,
 )
 from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, way_figure
-from sparseoco.report.results import Results, read_results
+from sparseoco.report.results import Results, check_results, read_results
 from sparseoco.report.story import baseline_error, tell
-from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.commit import commit_bytes, owned
 from sparseoco.storage.locations import Location, location
 
 STRONGEST: Final = 15
@@ -42,15 +42,17 @@ class Confusion(NamedTuple):
 def write_report(run: Location) -> Location:
     """Write RUN/report/leaderboard.parquet and RUN/report/report.html; returns the page's path.
 
-    Reads only RUN's files; the same files give the same bytes. Raises `InputError` when RUN holds no results and
-    `StorageError` when a file cannot be read or written.
+    Reads only RUN's files; the same files give the same bytes. Raises `InputError` when RUN holds no results,
+    `FolderInUseError` while another process works there and `StorageError` when a file cannot be read or written.
     """
     run = location(run)
-    results = read_results(run)
-    table = standings(results)
-    write_leaderboard(run / "report" / "leaderboard.parquet", table)
-    page = run / "report" / "report.html"
-    commit_bytes(page, render(results, table).encode())
+    check_results(run)
+    with owned(run):
+        results = read_results(run)
+        table = standings(results)
+        write_leaderboard(run / "report" / "leaderboard.parquet", table)
+        page = run / "report" / "report.html"
+        commit_bytes(page, render(results, table).encode())
     return page
 
 

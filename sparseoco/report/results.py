@@ -115,13 +115,18 @@ class Results(NamedTuple):
         return (pc.max(self.metrics["held_out_rows"]).as_py() or 0) > 0
 
 
+def check_results(run: Location) -> None:
+    """Raises `InputError` for a folder that is not a run."""
+    if not (run / "run.json").is_file() or not (run / "search" / "metrics.parquet").is_file():
+        raise InputError(f"{run} holds no results to report on: run.json or search/metrics.parquet is missing.")
+
+
 def read_results(run: Location) -> Results:
     """Read RUN.
 
     Raises `InputError` for a folder that is not a run, `StorageError` for a file that cannot be read or trusted.
     """
-    if not (run / "run.json").is_file() or not (run / "search" / "metrics.parquet").is_file():
-        raise InputError(f"{run} holds no results to report on: run.json or search/metrics.parquet is missing.")
+    check_results(run)
     best, model, evaluation = (run / name for name in ("search/best.json", "model/model.json", "evaluation.json"))
     weights = run / "model" / "weights.parquet"
     named = (

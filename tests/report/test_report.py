@@ -4,9 +4,10 @@ import re
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.errors import InputError, StorageError
+from sparseoco.errors import FolderInUseError, InputError, StorageError
 from sparseoco.report import leaderboard_table, read_results, standings, summary_markdown, write_report
 from sparseoco.report.leaderboard import _labels, best_of_each, pareto_front
+from sparseoco.storage.commit import owned
 from tests.report import synthetic
 from tests.report.synthetic import write_run
 
@@ -184,6 +185,16 @@ def test_errors_are_sentences(tmp_path):
     (run / "run.json").write_text('{"name": "x"}')
     with pytest.raises(StorageError, match="seed"):
         write_report(run)
+
+
+def test_no_page_is_written_into_the_work_of_another_process(tmp_path):
+    with pytest.raises(InputError, match="holds no results"):
+        write_report(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    run = write_run(tmp_path)
+    with owned(run), pytest.raises(FolderInUseError):
+        write_report(run)
+    assert not (run / "report").exists()
 
 
 def test_table_for_artifacts(run):
