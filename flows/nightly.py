@@ -4,9 +4,11 @@ python -m flows.nightly RUN_FILE
 
 python -m flows.nightly serve --cron "0 2 * * *" RUN_FILE
 
-`sparseoco nightly RUN_FILE` does the same without Prefect.
+`sparseoco nightly RUN_FILE` does the same without Prefect. The flow's parameter `serve` is a night whose model serves
+again, as `sparseoco nightly RUN_FILE --serve NIGHT` has it.
 """
 
+from functools import partial
 from typing import Literal
 
 from prefect import flow, get_run_logger, task
@@ -16,12 +18,19 @@ from prefect.cache_policies import NO_CACHE
 from flows.command import main
 from flows.steps import key_of, read_run, run_name, step_of
 from sparseoco.config import RunFile
-from sparseoco.nightly import night_line, nights_markdown, nights_table, run_nightly
+from sparseoco.nightly import Outcome, night_line, nights_markdown, nights_table, run_nightly, serve_night
 from sparseoco.storage.locations import Location
 
 
 def _take(run: RunFile) -> Location | None:
-    outcome = run_nightly(run)
+    return _tell(run, run_nightly(run))
+
+
+def _serve(run: RunFile, night: int) -> Location | None:
+    return _tell(run, serve_night(run, night))
+
+
+def _tell(run: RunFile, outcome: Outcome) -> Location | None:
     for sentence in (*map(night_line, outcome.nights), outcome.sentence):
         if sentence:
             get_run_logger().info("%s: %s", run.name, sentence)
@@ -42,12 +51,15 @@ def publish_nights(run: RunFile) -> None:
 
 
 @flow(name="sparseoco-nightly", flow_run_name=run_name)
-def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None) -> str | None:
-    """New files to a promoted model; gives the path of the page, or None where another run was under way."""
+def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None, serve: int | None = None) -> str | None:
+    """New files to a promoted model, or, with `serve`, an earlier night's model serves again and nothing is learned.
+
+    Gives the path of the page, or None where another run was under way.
+    """
     run = read_run(run_file)
     if if_running is not None:
         run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"if_running": if_running})})
-    page = nightly_step(run)
+    page = nightly_step(run) if serve is None else step_of("serve", partial(_serve, night=serve))(run)
     if page is None:
         return None
     publish_nights(run)

@@ -1,16 +1,15 @@
 """The nightly run as a command."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sparseoco.arguments import Cluster
+from sparseoco.arguments import Cluster, RunFile
 from sparseoco.cli.app import STEPS, app
 from sparseoco.config import load_cluster_file, load_run_file
 from sparseoco.console import progress_bars
-from sparseoco.nightly import night_line, run_nightly
+from sparseoco.nightly import night_line, run_nightly, serve_night
 
 
 class IfRunning(StrEnum):
@@ -21,7 +20,7 @@ class IfRunning(StrEnum):
 
 @app.command(rich_help_panel=STEPS)
 def nightly(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml or .yaml).")],
+    file: RunFile,
     cluster_file: Cluster = None,
     if_running: Annotated[
         IfRunning | None,
@@ -29,13 +28,25 @@ def nightly(
             help="Wait for a run that is under way in the same folder, or end; by default as in the run file."
         ),
     ] = None,
+    serve: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NIGHT",
+            min=1,
+            help="Let the model that this night left serve again, until a later night promotes one; nothing is taken "
+            "in or learned.",
+        ),
+    ] = None,
 ) -> None:
     """Take in the files that are new, judge the model that serves by them, go on learning, promote what is no worse."""
     described = load_run_file(file)
     if cluster_file is not None:
         described = described.model_copy(update={"cluster": load_cluster_file(cluster_file)})
-    with progress_bars() as progress:
-        outcome = run_nightly(described, if_running=if_running, progress=progress)
+    if serve is not None:
+        outcome = serve_night(described, serve, if_running=if_running)
+    else:
+        with progress_bars() as progress:
+            outcome = run_nightly(described, if_running=if_running, progress=progress)
     for night in outcome.nights:
         print(night_line(night))
     if outcome.sentence:

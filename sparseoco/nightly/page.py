@@ -1,13 +1,14 @@
 """The page of nights: who serves and since when, error of candidate and champion, class mix, unknown words."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from html import escape
 from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
 
-from sparseoco.nightly.records import read_rows, serving
+from sparseoco.nightly.records import Serving, read_rows, serving
 from sparseoco.report.figures import COLOURS, NEUTRAL, SYMBOLS, axes, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import integer, parameters, percent, plural
@@ -56,16 +57,24 @@ def write_nights_page(run: Location, name: str) -> Location:
     Raises `StorageError` where a file cannot be read or written.
     """
     page = run / PAGE
-    tables = ("history", "history-configurations", "history-classes", "history-timings")
+    tables = ("history", "history-configurations", "history-classes", "history-timings", "history-choices")
     text = render(name, *(read_rows(run, table) for table in tables)).encode()
     if not page.exists() or page.read_bytes() != text:
         commit_bytes(page, text)
     return page
 
 
-def render(name: str, history: list[Row], configurations: list[Row], classes: list[Row], timings: list[Row]) -> str:
-    """The page as text."""
-    served, mix = serving(history), Mix.of(classes)
+def render(
+    name: str,
+    history: list[Row],
+    configurations: list[Row],
+    classes: list[Row],
+    timings: list[Row],
+    choices: list[Row],
+) -> str:
+    """The page as text: of the nights of `history` alone, though a killed run may have left more in other tables."""
+    served = serving(history, choices)
+    mix = Mix.of([row for row in classes if row["night"] <= len(history)])
     ended = {row["night"]: row for row in timings}
     moved = dict(zip(mix.nights, map(mix.moved, range(len(mix.nights))), strict=True))
     last = [row | {"label": labelled(row)} for row in configurations if row["night"] == history[-1]["night"]]
@@ -83,8 +92,9 @@ def render(name: str, history: list[Row], configurations: list[Row], classes: li
         "nights": nights,
         "last": nights[0] if nights else None,
         "served": served,
-        "served_label": labelled(served) if served else "",
-        "since": ended.get(served["night"]) if served else None,
+        "served_label": labelled(served.row) if served else "",
+        "since": _since(served, ended),
+        "choices": list(reversed(choices)),
         "documents": sum(row["documents"] for row in history),
         "configurations": sorted(last, key=_standing),
         "style": styles(row["algorithm"] for row in last),
@@ -102,6 +112,19 @@ def night_line(row: Row) -> str:
     if row["algorithm"] is not None:
         told += f"; candidate {row['algorithm']} ({labelled(row)})"
     return f"{told}; {'promoted' if row['promoted'] else 'not promoted'}: {row['why']}"
+
+
+def serving_line(served: Serving | None) -> str:
+    """Which model serves, in a line of plain text."""
+    if served is None:
+        return "no model serves yet"
+    if served.choice is None:
+        return f"the model of night {served.night} serves"
+    chosen = served.choice
+    return (
+        f"the model of night {served.night} serves, chosen by hand after night {chosen['after']} "
+        f"({chosen['chosen']:%Y-%m-%d %H:%M} UTC)"
+    )
 
 
 def labelled(row: Row) -> str:
@@ -210,6 +233,14 @@ def _hover(row: Row, name: str, key: str) -> str:
     if key == "error":
         told += f"<br><b>{escape(row['algorithm'])}</b> {escape(labelled(row))}"
     return f"{told}<br>{escape(row['why'])}"
+
+
+def _since(served: Serving | None, ended: Mapping[int, Row]) -> datetime | None:
+    """When the model that serves began to."""
+    if served is None:
+        return None
+    since: datetime | None = (ended.get(served.night) or {}).get("ended")
+    return since if served.choice is None else served.choice["chosen"]
 
 
 def _standing(row: Row) -> tuple[bool, float, int]:

@@ -4,6 +4,7 @@ history.parquet                 a row a night: documents, words, candidate, cham
 history-configurations.parquet  what every configuration came to on every night
 history-classes.parquet         documents of each class, by night
 history-timings.parquet         seconds, and when it ended: all that two equal runs may differ in
+history-choices.parquet         models that a person chose to serve again, a row a choice
 promoted.json                   which of models/ serves
 
 history.parquet is written last: a night that is in it is decided, and nothing of it is decided again.
@@ -11,7 +12,7 @@ history.parquet is written last: a night that is in it is decided, and nothing o
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -68,6 +69,14 @@ CONFIGURATIONS = pa.schema(
 )
 CLASSES = pa.schema([("night", pa.int32()), ("class", pa.string()), ("documents", pa.int64())])
 TIMINGS = pa.schema([("night", pa.int32()), ("seconds", pa.float64()), ("ended", pa.timestamp("s", tz="UTC"))])
+CHOICES = pa.schema(
+    [
+        ("after", pa.int32()),  # the last night that was decided by then
+        ("night", pa.int32()),  # whose model serves, until a night that comes later promotes its own
+        ("store", pa.string()),  # as in the history, of the night `after`: a choice is of this history and no other
+        ("chosen", pa.timestamp("s", tz="UTC")),
+    ]
+)
 TABLES = {
     "history-configurations": CONFIGURATIONS,
     "history-classes": CLASSES,
@@ -77,7 +86,7 @@ TABLES = {
 
 
 def read_rows(run: Location, name: str) -> list[Row]:
-    """The rows of one of `TABLES`, in order of nights; none where there is no such file.
+    """The rows of one of `TABLES`, or of history-choices, in order of nights; none where there is no such file.
 
     Raises `StorageError` for a file that cannot be read.
     """
@@ -102,12 +111,46 @@ def add_night(run: Location, night: int, rows: Mapping[str, Iterable[Row]]) -> N
 
 def timing(seconds: float) -> Row:
     """The row of a night that ends now."""
-    return {"seconds": seconds, "ended": datetime.datetime.now(datetime.UTC).replace(microsecond=0)}
+    return {"seconds": seconds, "ended": _now()}
 
 
-def serving(history: Sequence[Row]) -> Row | None:
-    """The row of the night whose model serves."""
-    return next((row for row in reversed(history) if row["promoted"]), None)
+class Serving(NamedTuple):
+    """The row of the night whose model serves, that of the last night that promoted, the choice that set it aside."""
+
+    row: Row
+    promoted: Row
+    choice: Row | None
+
+    @property
+    def night(self) -> int:
+        """The night whose model serves."""
+        night: int = self.row["night"]
+        return night
+
+
+def serving(history: Sequence[Row], choices: Sequence[Row]) -> Serving | None:
+    """Which model serves: that of the last night that promoted one, or that a person has chosen since; None before.
+
+    A choice holds from the night after which it was made to the next that promotes. Nights that are decided anew, since
+    history.parquet was lost, meet it where it was made.
+    """
+    promoted = next((row for row in reversed(history) if row["promoted"]), None)
+    if promoted is None:
+        return None
+    for choice in reversed(choices):
+        after = choice["after"]
+        if promoted["night"] <= after <= len(history) and history[after - 1]["store"] == choice["store"]:
+            row = history[choice["night"] - 1]
+            if row["promoted"]:
+                return Serving(row, promoted, choice)
+    return Serving(promoted, promoted, None)
+
+
+def add_choice(run: Location, night: int, history: Sequence[Row]) -> None:
+    """Commit that the model of a night was chosen to serve, the nights of `history` being decided."""
+    last = history[-1]
+    row = {"after": last["night"], "night": night, "store": last["store"], "chosen": _now()}
+    write_table(run / "history-choices.parquet", [*read_rows(run, "history-choices"), row], CHOICES)
 
 
 def model_of(run: Location, night: int) -> Location:
@@ -115,13 +158,16 @@ def model_of(run: Location, night: int) -> Location:
     return run / "models" / f"{night:08d}"
 
 
-def promote(run: Location, history: Sequence[Row]) -> None:
-    """Let promoted.json name the model that the history says serves."""
-    served = serving(history)
+def promote(run: Location, served: Serving | None) -> None:
+    """Let promoted.json name the model that serves."""
     if served is None:
         return
-    named = {"model": f"models/{served['night']:08d}"}
-    told = named | {key: served[key] for key in ("night", "configuration", "algorithm", "parameters", "error")}
+    named = {"model": f"models/{served.night:08d}"}
+    told = named | {key: served.row[key] for key in ("night", "configuration", "algorithm", "parameters", "error")}
     path = run / PROMOTED
     if not path.exists() or read_json(path) != told:
         commit_json(path, told)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC).replace(microsecond=0)

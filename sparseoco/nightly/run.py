@@ -89,14 +89,14 @@ def _go_on(run: RunFile, progress: Progress) -> Outcome:
     _check_history(run, manifest, history)
     is_new = manifest is None or has_new_files(run, manifest)
     if manifest is not None and not is_new and known == manifest.version:
-        return Outcome([], _tell(run, history), f"Nothing new: all files are learned, up to night {known}.")
+        return Outcome([], follow(run, history), f"Nothing new: all files are learned, up to night {known}.")
     with connect(run.cluster, workplace(run.out) / ".scratch") as client:
         if is_new:
             _take_in(run, client, progress)
         last = _check_store(run)
         deadline = None if run.search.time_limit is None else time.monotonic() + run.search.time_limit
         history = _learn_again(run, client, last, deadline, progress)
-    return Outcome(history[known:], _tell(run, history), "")
+    return Outcome(history[known:], follow(run, history), "")
 
 
 def _learn_again(run: RunFile, client: Client, last: int, deadline: float | None, progress: Progress) -> list[Row]:
@@ -121,7 +121,7 @@ def _learn(run: RunFile, client: Client, last: int, deadline: float | None, prog
         learned = nights.learn(client, version, deadline, progress)
         if version > len(history):
             history = [*history, _decide(run, client, nights, version, history, started)]
-            _tell(run, history)
+            follow(run, history)
         if learned:
             nights.clear(version)
     return history
@@ -173,8 +173,8 @@ def _check_store(run: RunFile) -> int:
 
 def _decide(run: RunFile, client: Client, nights: Nights, version: int, history: list[Row], started: float) -> Row:
     """Decide a night that was learned: leave the model that is promoted, then the night's rows; gives the history's."""
-    served = serving(history)
-    champion = None if served is None else served["night"]
+    served = serving(history, read_rows(run.out, "history-choices"))
+    champion = None if served is None else served.night
     model = None if champion is None else model_of(run.out, champion)
     seen = look(client, run.store, version, model, run.out / "nightly" / "looks")
     row = _counted(run.store, version, seen) | {
@@ -268,7 +268,7 @@ def _before(store: Location, version: int) -> Manifest | None:
     return None if version == 1 else read_manifest(store, version - 1)
 
 
-def _tell(run: RunFile, history: list[Row]) -> Location:
-    """Let what others read follow the history: which model serves, and the page."""
-    promote(run.out, history)
+def follow(run: RunFile, history: list[Row]) -> Location:
+    """Let what others read follow the history and what was chosen: which model serves, and the page, which is given."""
+    promote(run.out, serving(history, read_rows(run.out, "history-choices")))
     return write_nights_page(run.out, run.name)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from sparseoco.nightly.page import labelled, night_line
+from sparseoco.nightly.page import labelled, night_line, serving_line
 from sparseoco.nightly.records import read_rows, serving
 from sparseoco.report.summary import plain
-from sparseoco.report.wording import integer, percent
+from sparseoco.report.wording import integer, percent, plural
 from sparseoco.storage.locations import Location
 
 
@@ -31,9 +31,12 @@ def nights_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]:
 def nights_markdown(run: Location, name: str) -> str:
     """Which model serves, and the last night in a line."""
     history = read_rows(run, "history")
-    served = serving(history)
-    said = "No model serves yet." if served is None else f"The model of night {served['night']} serves: "
+    served = serving(history, read_rows(run, "history-choices"))
+    line = serving_line(served)
+    said = line[0].upper() + line[1:]
     if served is not None:
-        said += f"{served['algorithm']} ({labelled(served)}), {integer(served['nonzeros'])} nonzero weights."
+        row = served.row
+        said += f": {row['algorithm']} ({labelled(row)}), {plural(row['nonzeros'], 'nonzero weight')}"
+    said += "."
     last = [plain(night_line(history[-1]))] if history else []
     return "\n\n".join([f"# {plain(name)}", plain(said), *last]) + "\n"

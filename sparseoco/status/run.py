@@ -162,7 +162,10 @@ def _report(folder: Location) -> Step:
 def _written(folder: Location, store: Location, model: Location) -> list[Location]:
     """Files that are written when something of the run is."""
     places = [store / "manifest-00000001.json", model / "model.json"]
-    places += [folder / name for name in ("run.json", "evaluation.json", "history.parquet", "promoted.json")]
+    places += [
+        folder / name
+        for name in ("run.json", "evaluation.json", "history.parquet", "history-choices.parquet", "promoted.json")
+    ]
     places += [folder / "search" / "best.json", folder / "report" / "report.html"]
     for place, pattern in ((folder / "search" / "cells", "*.json"), (store / ".staging", "*/*.piece")):
         places += place.glob(pattern)

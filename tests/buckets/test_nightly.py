@@ -6,14 +6,14 @@ import pytest
 
 from sparseoco.config import RunFile
 from sparseoco.model import Model
-from sparseoco.nightly import run_nightly
+from sparseoco.nightly import run_nightly, serve_night
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 from tests.buckets.contents import contents
 from tests.nightly.made import arrive, prepare
 
 # Where the text was, when a night ended, and the seconds that a state remembers.
-ELSEWHERE = ("manifest-", "history-timings", "nightly.html", "checkpoints")
+ELSEWHERE = ("manifest-", "history-timings", "history-choices", "nightly.html", "checkpoints")
 
 
 def nights(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
@@ -34,9 +34,13 @@ def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     there = there.model_copy(update={"out": bucket / "run"})
     nights(there, tmp_path / "there", bucket / "incoming", 3)
     assert run_nightly(there).sentence == "Nothing new: all files are learned, up to night 3."
+    for run in (here, there):
+        serve_night(run, 1)
+        assert run_nightly(run).sentence.startswith("Nothing new")
     expected, got = (
         {name: data for name, data in contents(run.out).items() if not any(part in name for part in ELSEWHERE)}
         for run in (here, there)
     )
     assert got == expected
+    assert Model(bucket / "run").folder.name == "00000001"
     assert Model(bucket / "run").predict(["wave boat tide salt", "tree leaf moss"]) == ["sea", "wood"]
