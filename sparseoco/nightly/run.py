@@ -28,7 +28,7 @@ from sparseoco.shards import Store
 from sparseoco.sizes import check_size
 from sparseoco.steps import Progress, check_labels, silent
 from sparseoco.storage.commit import owned
-from sparseoco.storage.locations import Location, workplace
+from sparseoco.storage.locations import Location, is_inside, location, workplace
 from sparseoco.text.formats import find_sources
 from sparseoco.warm import Origin, check_origin
 from sparseoco.workers.connect import connect
@@ -66,7 +66,7 @@ def run_nightly(run: RunFile, *, if_running: str | None = None, progress: Progre
 
 
 def _check(run: RunFile) -> None:
-    """Raises `InputError` for a search that cannot go on from night to night."""
+    """Raises `InputError` for a search that cannot go on from night to night. Looks at the run file alone."""
     for name in run.search.algorithms:
         algorithm = find_algorithm(name)
         if not algorithm.online:
@@ -79,6 +79,11 @@ def _check(run: RunFile) -> None:
                 f'{name} touches all features in every round, so that none can be added: set vocabulary = "frozen" or '
                 "hash_bits in [ingest]."
             )
+    if run.search.warm_start is not None and is_inside(location(run.search.warm_start), run.out):
+        raise InputError(
+            f"warm_start names {run.search.warm_start}, which is in the run's own folder: nights cannot begin from a model "
+            "that has learned the documents they are judged by. Name one of another run's, or choose another out."
+        )
     if run.search.features_from is not None:
         raise InputError("features_from takes features out of a store as it is: nights, which add to it, take all.")
 

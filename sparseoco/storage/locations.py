@@ -144,12 +144,21 @@ def file_system(address: str) -> tuple[Any, str]:
 
 def beside(folder: Location, text: str) -> Location:
     """What `text` names, relative to a folder unless it is whole."""
-    if is_address(text) or os.path.isabs(text):
-        return location(text)
+    return location(joined(folder, text))
+
+
+def joined(folder: Location, text: str) -> str:
+    """The path or address of `beside`, which may be a pattern. Raises `InputError` for one above all of a bucket."""
+    if split_protocol(text)[0] is not None or os.path.isabs(text):
+        return text
     if isinstance(folder, Path):
-        return folder / text
+        return str(folder / text)
     protocol, _, rest = str(folder).partition("://")  # where ".." is a name as any other
-    return location(f"{protocol}://{posixpath.normpath(posixpath.join(rest, text))}")
+    host, _, inner = rest.partition("/")
+    path = posixpath.normpath(posixpath.join(inner, text))
+    if path.split("/")[0] == "..":
+        raise InputError(f"{text} is above all that is at {protocol}://{host}, and nothing is there.")
+    return f"{protocol}://{host}/{path}"
 
 
 def relative(place: Location, folder: Location) -> str:
@@ -161,6 +170,16 @@ def relative(place: Location, folder: Location) -> str:
     if own[0] != other[0] or own[2].split("/")[0] != other[2].split("/")[0]:
         return str(place)
     return posixpath.relpath(own[2], other[2])
+
+
+def is_inside(place: Location, folder: Location) -> bool:
+    """Whether a place is a folder or something in it.
+
+    >>> is_inside(Path("runs/a/models"), Path("runs/a")), is_inside(Path("runs/ab"), Path("runs/a"))
+    (True, False)
+    """
+    way = relative(place, folder)
+    return not (is_address(way) or os.path.isabs(way) or way.split("/")[0] == "..")
 
 
 def workplace(folder: Location) -> Path:
