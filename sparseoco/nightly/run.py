@@ -81,8 +81,8 @@ def _check(run: RunFile) -> None:
             )
     if run.search.warm_start is not None and is_inside(location(run.search.warm_start), run.out):
         raise InputError(
-            f"warm_start names {run.search.warm_start}, which is in the run's own folder: nights cannot begin from a model "
-            "that has learned the documents they are judged by. Name one of another run's, or choose another out."
+            f"warm_start names {run.search.warm_start}, which is in the run's own folder: nights cannot begin from a "
+            "model that has learned the documents they are judged by. Name one of another run's, or choose another out."
         )
     if run.search.features_from is not None:
         raise InputError("features_from takes features out of a store as it is: nights, which add to it, take all.")

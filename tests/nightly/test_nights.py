@@ -176,7 +176,7 @@ def test_what_cannot_go_on_from_night_to_night(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("model", ["run", "run/models/00000001", "run/model", "elsewhere/../run"])
 def test_nights_do_not_begin_from_what_they_left(model: str, tmp_path: Path) -> None:
     run = prepare(tmp_path, 1, **{"seed = 3": f'seed = 3\nwarm_start = "{model}"'})
-    with pytest.raises(InputError, match="warm_start names .*, which is in the run's own folder"):
+    with pytest.raises(InputError, match=r"warm_start names .*, which is in the run's own folder"):
         run_nightly(run)
     assert not (tmp_path / "run").exists()
 
