@@ -17,6 +17,11 @@ SECRET = "words-that-nobody-may-see"
 
 @pytest.fixture(scope="session")
 def endpoint() -> Iterator[str]:
+    """moto's server; or another one, such as MinIO or SeaweedFS, that lets `somebody` in with the words below."""
+    other = os.environ.get("SPARSEOCO_TEST_S3")
+    if other is not None:
+        yield other
+        return
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -75,7 +75,7 @@ def test_files_are_read_where_they_are(bucket: Location) -> None:
     with pytest.raises(StorageError, match="is not there"):
         read_json(bucket / "folder" / "3.json")
     remove_folder(bucket / "folder")
-    assert not (bucket / "folder").exists()
+    assert not list(bucket.glob("folder/*"))  # some stores show a folder that nothing is in
 
 
 def test_a_folder_has_one_owner(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
