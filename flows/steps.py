@@ -18,7 +18,7 @@ from sparseoco.config import RunFile, load_run_file
 from sparseoco.errors import InputError, SparseocoError
 from sparseoco.report import leaderboard_table, summary_markdown
 from sparseoco.stopping import end_in_time
-from sparseoco.storage.locations import Location
+from sparseoco.storage.locations import Location, location
 
 Take = Callable[[RunFile], Location | None]
 
@@ -39,7 +39,7 @@ RESULTS = {
 
 def read_run(run_file: str) -> RunFile:
     """What a run file says, its paths whole: workers of a cluster may be at work in other folders."""
-    return load_run_file(Path(run_file).absolute())
+    return load_run_file(location(run_file).absolute())
 
 
 def run_name() -> str:

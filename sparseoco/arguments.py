@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -19,6 +18,14 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.workers.connect import ClusterOptions
 
 T = TypeVar("T", bound=BaseModel)
+
+
+def place(text: str) -> Location:
+    """A folder or file, local or at an address. Raises `typer.BadParameter` for an address that is none."""
+    try:
+        return location(text)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 class LabelList(StrEnum):
@@ -49,10 +56,18 @@ class Dtype(StrEnum):
     FLOAT32, FLOAT64 = "float32", "float64"
 
 
+File = Annotated[
+    Location,
+    typer.Argument(parser=place, metavar="RUN_FILE", help="A run file (.toml or .yaml), or its address."),
+]
 Cluster = Annotated[
-    Path | None,
+    Location | None,
     typer.Option(
-        "--cluster", metavar="FILE", help="Where Dask is, as in [cluster] of a run file.", rich_help_panel="Cluster"
+        "--cluster",
+        parser=place,
+        metavar="FILE",
+        help="Where Dask is: a file that holds what stands in [cluster] of a run file.",
+        rich_help_panel="Cluster",
     ),
 ]
 Scheduler = Annotated[
@@ -100,14 +115,6 @@ Inputs = Annotated[
 ]
 
 
-def place(text: str) -> Location:
-    """A folder, local or at an address. Raises `typer.BadParameter` for an address that is none."""
-    try:
-        return location(text)
-    except InputError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
 def size_in_bytes(value: str, option: str) -> int:
     """A size as people write it (5GB, 256MiB) in bytes; an error is an `InputError` that names the option."""
     try:
@@ -117,7 +124,7 @@ def size_in_bytes(value: str, option: str) -> int:
 
 
 def cluster_options(
-    file: Path | None, scheduler: str | None, workers: int | None, threads: int | None, memory: str | None
+    file: Location | None, scheduler: str | None, workers: int | None, threads: int | None, memory: str | None
 ) -> ClusterOptions:
     """The `[cluster]` table as options: a file of it, and what is said beside it.
 

@@ -5,7 +5,6 @@ Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate
 
 import json
 import math
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -30,7 +29,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
 from sparseoco.plain import read_values
-from sparseoco.storage.locations import Location, beside, is_address, location
+from sparseoco.storage.locations import Location, beside, is_address, joined, location
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.workers.connect import ClusterOptions
 
@@ -308,34 +307,35 @@ class RunFile(_Table):
         return location(self.ingest.store) if self.ingest.store else self.out / "shards"
 
 
-def load_run_file(path: str | Path) -> RunFile:
-    """Read and check a run file (.toml, .yaml, .yml).
+def load_run_file(path: str | Location) -> RunFile:
+    """Read and check a run file (.toml, .yaml, .yml), on this machine or at an address.
 
-    Raises `InputError` naming the file and the key, or the line where it is not TOML or YAML at all.
+    Raises `InputError` naming the file and the key, or the line where it is not TOML or YAML at all, and as
+    `read_values` where it cannot be read.
     """
-    file = Path(path)
+    file = location(path)
     return parse_run_file(read_values(file), source=str(file), folder=file.parent)
 
 
-def parse_run_file(values: Any, *, source: str, folder: Path) -> RunFile:
+def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
     """Check the values of a run file; paths are relative to `folder`. Raises `InputError` naming the key."""
     if isinstance(values, dict) and isinstance(values.get("cluster"), str):
-        values = values | {"cluster": load_cluster_file(folder / values["cluster"])}
+        values = values | {"cluster": load_cluster_file(beside(folder, values["cluster"]))}
     try:
         run = RunFile.model_validate(values)
     except ValidationError as error:
         raise InputError(f"{source}: {describe_invalid(error)}") from None
     ingest = run.ingest.model_copy(
         update={
-            "inputs": tuple(_beside(folder, item) for item in run.ingest.inputs),
-            "store": None if run.ingest.store is None else _beside(folder, run.ingest.store),
+            "inputs": tuple(joined(folder, item) for item in run.ingest.inputs),
+            "store": None if run.ingest.store is None else joined(folder, run.ingest.store),
         }
     )
     models = {name: getattr(run.search, name) for name in MODELS}
-    search = run.search.model_copy(update={name: model and _beside(folder, model) for name, model in models.items()})
+    search = run.search.model_copy(update={name: model and joined(folder, model) for name, model in models.items()})
     evaluate = run.evaluate
     if evaluate is not None and evaluate.inputs is not None:
-        inputs = tuple(_beside(folder, item) for item in evaluate.inputs)
+        inputs = tuple(joined(folder, item) for item in evaluate.inputs)
         evaluate = evaluate.model_copy(update={"inputs": inputs})
     return run.model_copy(
         update={
@@ -348,19 +348,17 @@ def parse_run_file(values: Any, *, source: str, folder: Path) -> RunFile:
     )
 
 
-def _log_beside(folder: Path, file: str) -> str:
-    if is_address(file):
-        raise InputError(f"log.file: {file} is an address; lines are added to a file of this machine alone.")
-    return file if file == "-" else _beside(folder, file)
+def _log_beside(folder: Location, file: str) -> str:
+    place = file if file == "-" else joined(folder, file)
+    if is_address(place):
+        raise InputError(f"log.file: {place} is an address; lines are added to a file of this machine alone.")
+    return place
 
 
-def load_cluster_file(path: str | Path) -> ClusterOptions:
-    """Read and check a file that holds what stands in `[cluster]`, for all runs of a site.
-
-    Raises `InputError` naming the file and the key.
-    """
+def load_cluster_file(path: str | Location) -> ClusterOptions:
+    """Read and check a file that holds what stands in `[cluster]`, for all runs of a site, as `load_run_file`."""
     try:
-        return ClusterOptions.model_validate(read_values(Path(path)))
+        return ClusterOptions.model_validate(read_values(location(path)))
     except ValidationError as error:
         raise InputError(f"{path}: {describe_invalid(error)}") from None
 
@@ -375,10 +373,6 @@ def describe_invalid(error: ValidationError, under: tuple[str, ...] = ()) -> str
         if sentence not in sentences:
             sentences.append(sentence)
     return "; ".join(sentences)
-
-
-def _beside(folder: Path, item: str) -> str:
-    return item if is_address(item) else str(beside(folder, item))
 
 
 def _draw(grid: dict[str, Values], samples: int, seed: int) -> list[dict[str, Any]]:

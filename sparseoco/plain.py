@@ -1,34 +1,33 @@
 """Files of plain values, TOML or YAML: nothing executable, no key twice, no alias that explodes."""
 
+import os
 import tomllib
-from pathlib import Path
+from errno import ENOENT
 from typing import Any
 
 import yaml
 
-from sparseoco.errors import InputError
+from sparseoco.errors import InputError, SparseocoError
+from sparseoco.storage.locations import Location, is_local
+from sparseoco.storage.objects import read_up_to
 
 MAX_RUN_FILE_BYTES = 1 << 20
+YAML = (".yaml", ".yml")
 
 
-def read_values(file: Path) -> Any:
-    """What stands in a file of the form of a run file, unchecked.
+def read_values(file: Location) -> Any:
+    """What stands in a file of the form of a run file, on this machine or at an address, unchecked.
 
-    Raises `InputError` for one that cannot be read, is too large or is neither TOML nor YAML.
+    Raises `InputError` for one that is not there, is too large or is neither TOML nor YAML, and `SparseocoError` for
+    whatever else a store refuses.
     """
+    if file.suffix.lower() not in (".toml", *YAML):
+        raise InputError(f"{file}: a run file ends in .toml, .yaml or .yml.")
+    text = _text(file)
     try:
-        if file.stat().st_size > MAX_RUN_FILE_BYTES:
-            raise InputError(f"{file} is larger than a run file can be (1 MB).")
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8 text.") from error
-    try:
-        if file.suffix.lower() == ".toml":
-            return tomllib.loads(text)
-        if file.suffix.lower() in (".yaml", ".yml"):
+        if file.suffix.lower() in YAML:
             return _StrictLoader(text).get_single_data()
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file} is not TOML: {error}.") from error
     except RecursionError as error:
@@ -39,7 +38,27 @@ def read_values(file: Path) -> Any:
         raise InputError(f"{file}{where} is not YAML: {getattr(error, 'problem', None) or error}.") from error
     except ValueError as error:  # a date that does not exist, say
         raise InputError(f"{file} holds a value that cannot be read: {error}.") from error
-    raise InputError(f"{file}: a run file ends in .toml, .yaml or .yml.")
+
+
+def _text(file: Location) -> str:
+    try:
+        data = read_up_to(file, MAX_RUN_FILE_BYTES)
+    except SparseocoError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: {os.strerror(ENOENT)}.") from error
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}.") from error
+    except Exception as error:  # every kind of address has errors of its own
+        if is_local(file):
+            raise
+        raise InputError(f"{file} cannot be read: {error or type(error).__name__}.") from error
+    if data is None:
+        raise InputError(f"{file} is larger than a run file can be (1 MB).")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text.") from error
 
 
 class _StrictLoader(yaml.SafeLoader):

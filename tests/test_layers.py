@@ -9,9 +9,9 @@ import sparseoco
 ROOT = Path(sparseoco.__file__).parent
 # A module may import those of its own row and of the rows above it.
 LAYERS = [
-    {"durations", "errors", "compiling", "stopping", "logs", "invalid", "plain"},
+    {"durations", "errors", "compiling", "stopping", "logs", "invalid"},
     {"storage", "functions"},
-    {"workers", "checkpoints"},
+    {"workers", "checkpoints", "plain"},
     {"manifest"},
     {"losses", "penalties"},
     {"learners"},

@@ -1,19 +1,26 @@
 """The command that looks before a run leaps."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sparseoco.arguments import Cluster
+from sparseoco.arguments import Cluster, place
 from sparseoco.cli.app import HELP, app
 from sparseoco.doctor import examine
+from sparseoco.storage.locations import Location
 
 
 @app.command(rich_help_panel=HELP)
 def doctor(
-    file: Annotated[Path | None, typer.Argument(metavar="[RUN_FILE]", help="A run file (.toml or .yaml).")] = None,
+    file: Annotated[
+        Location | None,
+        typer.Argument(
+            parser=place,
+            metavar="RUN_FILE",
+            help="A run file (.toml or .yaml), or its address; none: this machine alone.",
+        ),
+    ] = None,
     cluster_file: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:

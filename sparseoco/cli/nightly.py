@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sparseoco.arguments import Cluster, RunFile
+from sparseoco.arguments import Cluster, File
 from sparseoco.cli.app import STEPS, app
 from sparseoco.config import load_cluster_file, load_run_file
 from sparseoco.console import progress_bars
@@ -20,7 +20,7 @@ class IfRunning(StrEnum):
 
 @app.command(rich_help_panel=STEPS)
 def nightly(
-    file: RunFile,
+    file: File,
     cluster_file: Cluster = None,
     if_running: Annotated[
         IfRunning | None,

@@ -1,6 +1,5 @@
 """The steps of a run as commands: thin, what they can do `sparseoco.steps` does."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from sparseoco.arguments import (
     Duplicates,
     Encoding,
     FeaturesFrom,
+    File,
     Inputs,
     LabelList,
     Labels,
@@ -53,7 +53,7 @@ TRIED = ("cl-fobos", "fobos", "rda", "stda")  # what a search tries where it is 
 
 @app.command(rich_help_panel=STEPS)
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml or .yaml).")],
+    file: File,
     cluster_file: Cluster = None,
 ) -> None:
     """Take every step of a run file: ingest, search, train, evaluate, report."""

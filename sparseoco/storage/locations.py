@@ -158,7 +158,7 @@ def joined(folder: Location, text: str) -> str:
     path = posixpath.normpath(posixpath.join(inner, text))
     if path.split("/")[0] == "..":
         raise InputError(f"{text} is above all that is at {protocol}://{host}, and nothing is there.")
-    return f"{protocol}://{host}/{path}"
+    return f"{protocol}://{host}/{path if path != '.' else ''}"
 
 
 def relative(place: Location, folder: Location) -> str:

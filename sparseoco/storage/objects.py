@@ -62,6 +62,19 @@ def fetch(source: Location, target: Path) -> None:
     files.get_file(path, str(target))
 
 
+def read_up_to(source: Location, most: int) -> bytes | None:
+    """A file's content, here or at an address; None where it has more bytes. Raises as `read_all`."""
+    if isinstance(source, Path):
+        size = source.stat().st_size
+    else:
+        files, path = _at(source)
+        size = files.info(path).get("size") or 0  # some servers do not tell
+    if size > most:
+        return None
+    data = source.read_bytes()
+    return data if len(data) <= most else None
+
+
 def read_all(sources: list[Location]) -> list[bytes]:
     """The contents of objects of one file system, asked for at once. Raises `FileNotFoundError`, and `OSError`."""
     if not sources:
