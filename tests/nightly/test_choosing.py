@@ -1,6 +1,7 @@
 """An earlier night's model serves again: at once, for all who ask, until a later night is promoted."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,9 @@ def test_an_earlier_model_serves_until_a_night_is_promoted(run: RunFile, monkeyp
     (later / "night-4.jsonl").write_text("")
     assert not run_nightly(run).nights[0]["promoted"]
     assert said(run) == [1, 1]
+    page = (run.out / "nightly.html").read_bytes().decode()
+    assert "It was kept on the last night, 4: the new files hold no documents." in page
+    assert "not promoted: the new files hold no documents</span>" in page
     arrive(later.parent, 5).rename(later / "night-5.jsonl")
     (row,) = run_nightly(run).nights
     assert (row["champion"], row["promoted"]) == (1, True)
@@ -116,6 +120,12 @@ def test_an_earlier_model_serves_until_a_night_is_promoted(run: RunFile, monkeyp
     assert row["champion_error"] == sum(a != b for a, b in zip(champion, labels, strict=True)) / len(labels)
     assert said(run) == [5, 5]
     assert [(row["after"], row["night"]) for row in read_rows(run.out, "history-choices")] == [(3, 1)]
+    page = (run.out / "nightly.html").read_bytes().decode()
+    # One cell of a card on a narrow screen: what is marked stands beside its mark.
+    assert re.search(
+        rf'<span>{row["algorithm"]} <span class="badge">serves</span><br><small [^<]*</small></span></td>', page
+    )
+    assert page.count('class="badge">serves<') == page.count('class="badge">candidate<') == 1
 
 
 def test_back_and_forth(run: RunFile) -> None:
