@@ -12,11 +12,12 @@ history.parquet is written last: a night that is in it is decided, and nothing o
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sparseoco.errors import StorageError
+from sparseoco.errors import DamagedError, StorageError
 from sparseoco.metrics import read_table, write_table
 from sparseoco.model import PROMOTED
 from sparseoco.storage.commit import commit_json, read_json, storage_error
@@ -165,8 +166,10 @@ def promote(run: Location, served: Serving | None) -> None:
     named = {"model": f"models/{served.night:08d}"}
     told = named | {key: served.row[key] for key in ("night", "configuration", "algorithm", "parameters", "error")}
     path = run / PROMOTED
-    if not path.exists() or read_json(path) != told:
-        commit_json(path, told)
+    with suppress(DamagedError):  # not there, or damaged: written anew
+        if read_json(path) == told:
+            return
+    commit_json(path, told)
 
 
 def _now() -> datetime.datetime:

@@ -185,6 +185,15 @@ def test_killed_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch
     assert (run.out / "nightly.html").read_bytes() == (copy.out / "nightly.html").read_bytes()
 
 
+@pytest.mark.parametrize("left", [b"", b"[]", None])
+def test_what_names_the_model_is_written_anew(run: RunFile, left: bytes | None) -> None:
+    path = Path(str(run.out)) / "promoted.json"
+    whole = path.read_bytes()
+    path.unlink() if left is None else path.write_bytes(left)
+    assert run_nightly(run).sentence.startswith("Nothing new")
+    assert path.read_bytes() == whole
+
+
 def test_nights_that_were_not_decided_are_not_on_the_page(run: RunFile) -> None:
     """A run that was killed before a night was in the history has left its rows in the other tables."""
     rows: dict[str, list[dict[str, Any]]] = {
