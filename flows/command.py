@@ -4,7 +4,6 @@ import datetime
 import importlib
 import re
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,17 +14,15 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.settings import PREFECT_API_URL
 from typer.core import TyperGroup
 
+from flows.ending import end_known
 from flows.serving import serve as serve_flow
 from sparseoco.config import load_run_file
 from sparseoco.console import sentences
 from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError
-from sparseoco.stopping import end_in_time
-from sparseoco.storage.locations import without_password
+from sparseoco.storage.locations import location, without_password
 
-File = Annotated[Path, typer.Argument(metavar="RUN_FILE", help="A run file (.toml or .yaml).")]
-
-GRACE_SECONDS = 8.5  # for a run that is stopped to let go of its workers and tell the server
+File = Annotated[str, typer.Argument(metavar="RUN_FILE", help="A run file (.toml or .yaml), or its address.")]
 
 
 class IfRunning(StrEnum):
@@ -67,8 +64,8 @@ def main(name: str) -> None:
         """Run the flow now; `run` may be left out."""
         load_run_file(file)  # what is wrong with it is said before Prefect starts
         _check_server()
-        end_in_time(GRACE_SECONDS)
-        flow(str(file))
+        flow.on_running(end_known)
+        flow(file)
 
     @app.command()
     def serve(
@@ -94,7 +91,7 @@ def main(name: str) -> None:
         _check_server()
         deployment = re.sub("[/%]", "-", described.name)  # as Prefect will have it
         print(f"Waiting for runs; for one now: prefect deployment run '{flow.name}/{deployment}'", flush=True)
-        parameters = {"run_file": str(file.absolute())}
+        parameters = {"run_file": str(location(file).absolute())}
         serve_flow(flow, deployment, parameters, schedules, COLLISIONS[if_running])
 
     with sentences():

@@ -12,11 +12,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
 SENTENCE = "Stopped. What is committed is kept: run the same command again to go on."
 GRACE_SECONDS = 5.0  # to end in good order
+LAST_SECONDS = 2.0  # for what is to be done last where it did not
 AGAIN_SECONDS = 0.05
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _telling = threading.Lock()  # held for good by who has said the sentence
@@ -38,16 +40,16 @@ def watch() -> None:
     end_in_time()
 
 
-def end_in_time(seconds: float = GRACE_SECONDS) -> None:
+def end_in_time(seconds: float = GRACE_SECONDS, last: Callable[[], None] | None = None) -> None:
     """End this process and its children so many seconds after a signal, if it still runs then; the last call counts.
 
-    For the main thread.
+    Before, `last` is called in a thread of its own, which has `LAST_SECONDS`. For the main thread.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     # The interpreter writes there at once, whatever the main thread is at.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=_end_in_time, args=(reader, seconds), name="stopping", daemon=True).start()
+    threading.Thread(target=_end_in_time, args=(reader, seconds, last), name="stopping", daemon=True).start()
 
 
 def raise_stopped(number: int, frame: object) -> None:
@@ -73,10 +75,14 @@ def tell() -> None:
         os.write(2, f"sparseoco: {SENTENCE}\n".encode())
 
 
-def _end_in_time(reader: int, seconds: float) -> None:
+def _end_in_time(reader: int, seconds: float, last: Callable[[], None] | None) -> None:
     while (number := os.read(reader, 1)[0]) not in SIGNALS:
         pass
     time.sleep(seconds)
+    if last is not None:
+        doing = threading.Thread(target=last, daemon=True)
+        doing.start()
+        doing.join(LAST_SECONDS)
     _end_now(number)
 
 

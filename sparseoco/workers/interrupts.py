@@ -14,8 +14,6 @@ from typing import Any
 from distributed import LocalCluster, Nanny
 from distributed.utils import LoopRunner
 
-from sparseoco.stopping import Stopped
-
 
 @contextmanager
 def deaf_loop() -> Iterator[Any]:
@@ -38,10 +36,17 @@ def ended_at_once(cluster: LocalCluster) -> Iterator[None]:
     """Kill the worker processes of a cluster where it is stopped: closing, they would finish their kernels first."""
     try:
         yield
-    except Stopped:
-        for nanny in cluster.workers.values():
-            if isinstance(nanny, Nanny) and nanny.pid is not None:
-                nanny.auto_restart = False
-                with suppress(ProcessLookupError):
-                    os.kill(nanny.pid, signal.SIGKILL)
+    except Exception:
         raise
+    except BaseException:  # `Stopped`, or what a program around us makes of a signal (Prefect's is no error either)
+        for nanny in cluster.workers.values():
+            if isinstance(nanny, Nanny):
+                _kill(nanny)
+        raise
+
+
+def _kill(nanny: Nanny) -> None:
+    nanny.close_gracefully()  # else it would start another worker, and closing it would wait until that has begun
+    if nanny.pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(nanny.pid, signal.SIGKILL)
