@@ -12,12 +12,11 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.settings import PREFECT_API_URL
-from typer.core import TyperGroup
 
 from flows.ending import end_known
 from flows.serving import serve as serve_flow
 from sparseoco.config import load_run_file
-from sparseoco.console import sentences
+from sparseoco.console import Command, Group, sentences
 from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError
 from sparseoco.storage.locations import location, without_password
@@ -38,7 +37,7 @@ COLLISIONS = {
 }
 
 
-class _RunUnlessNamed(TyperGroup):
+class _RunUnlessNamed(Group):
     """Commands of which `run` needs no name: what is no command's name is its run file."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -59,7 +58,7 @@ def main(name: str) -> None:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
-    @app.command()
+    @app.command(cls=Command)
     def run(file: File) -> None:
         """Run the flow now; `run` may be left out."""
         load_run_file(file)  # what is wrong with it is said before Prefect starts
@@ -67,12 +66,14 @@ def main(name: str) -> None:
         flow.on_running(end_known)
         flow(file)
 
-    @app.command()
+    @app.command(cls=Command, short_help="Run the flow whenever it is due.")
     def serve(
         file: File,
         cron: Annotated[str | None, typer.Option(metavar='"M H D M W"', help="When, as in a crontab.")] = None,
         interval: Annotated[str | None, typer.Option(metavar="TIME", help="How often: 90s, 30min, 24h.")] = None,
-        timezone: Annotated[str, typer.Option(metavar="ZONE", help="Of --cron, such as Europe/Berlin.")] = "UTC",
+        timezone: Annotated[
+            str, typer.Option(metavar="ZONE", help="Where the times of --cron are: Europe/Berlin.")
+        ] = "UTC",
         if_running: Annotated[
             IfRunning, typer.Option(help="A run that is due while the last one has not ended waits, or ends.")
         ] = IfRunning.END,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -26,6 +27,14 @@ def place(text: str) -> Location:
         return location(text)
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def local_place(text: str) -> Path:
+    """A folder or file of this machine. Raises `typer.BadParameter` for an address."""
+    found = place(text)
+    if not isinstance(found, Path):
+        raise typer.BadParameter(f"{text} is an address; this command takes folders and files of this machine alone.")
+    return found
 
 
 class LabelList(StrEnum):
@@ -72,22 +81,52 @@ Cluster = Annotated[
 ]
 Scheduler = Annotated[
     str | None,
-    typer.Option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler.", rich_help_panel="Cluster"),
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="A Dask scheduler that runs: tcp://HOST:PORT or tls://HOST:PORT.",
+        rich_help_panel="Cluster",
+    ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Start this many worker processes here.", rich_help_panel="Cluster"),
+    typer.Option(
+        "--workers",
+        min=1,
+        metavar="N",
+        help="Start this many worker processes; by default none, threads of this process work.",
+        rich_help_panel="Cluster",
+    ),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option("--threads", min=1, help="Threads a worker (or of this process).", rich_help_panel="Cluster"),
+    typer.Option(
+        "--threads",
+        min=1,
+        metavar="N",
+        help="Threads of each worker, by default 1; without workers, of this process, by default one a processor.",
+        rich_help_panel="Cluster",
+    ),
 ]
 Memory = Annotated[
     str | None,
-    typer.Option("--memory", metavar="SIZE", help="Memory a worker may use: 4GB.", rich_help_panel="Cluster"),
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="Memory of each worker, such as 4GB; by default its share of this machine's.",
+        rich_help_panel="Cluster",
+    ),
 ]
-Loss = Annotated[str, typer.Option(help=", ".join(name for name, loss in LOSSES.items() if not loss.regression) + ".")]
-Penalty = Annotated[str, typer.Option(help=", ".join(PENALTIES) + ".")]
+Loss = Annotated[
+    str,
+    typer.Option(metavar="NAME", help=", ".join(name for name, loss in LOSSES.items() if not loss.regression) + "."),
+]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Of the shuffle, of folds and of all that is drawn.")]
+Epochs = Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the data.")]
+Store = Annotated[Location, typer.Argument(parser=place, metavar="STORE", help="Folder of shards, as ingest makes it.")]
+Run = Annotated[Location, typer.Argument(parser=place, metavar="RUN", help="Folder of a run or a search.")]
+SavedModel = Annotated[Location, typer.Argument(parser=place, metavar="MODEL", help="Folder of a model.")]
+Penalty = Annotated[str, typer.Option(metavar="NAME", help=", ".join(PENALTIES) + ".")]
 Where = Annotated[
     list[str] | None,
     typer.Option(
@@ -111,7 +150,7 @@ FeaturesFrom = Annotated[
     ),
 ]
 Inputs = Annotated[
-    list[str], typer.Argument(metavar="INPUT...", help="Files, folders or fsspec addresses; .gz and .zst too.")
+    list[str], typer.Argument(metavar="INPUT", help="Files, folders or addresses such as s3://…; .gz and .zst too.")
 ]
 
 

@@ -6,9 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from sparseoco.errors import SparseocoError
 from sparseoco.stopping import SIGNALS, Stopped, raise_stopped, tell
@@ -18,6 +20,31 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 output = Console(highlight=False, soft_wrap=True)
 
 Report = Callable[[str, int, int], None]
+
+
+def _named(params: list[Any]) -> list[Any]:
+    """Parameters whose help does not name the types of Python: an argument's name says what it is, and flags take
+    nothing."""
+    for param in params:
+        if isinstance(param, TyperArgument) or (isinstance(param, TyperOption) and param.is_flag):
+            param.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
+    return params
+
+
+class Command(TyperCommand):
+    """A command whose help speaks of folders, files and numbers."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its parameters."""
+        return _named(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """Commands whose help speaks of folders, files and numbers."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Parameters of all of them."""
+        return _named(super().get_params(ctx))
 
 
 @contextmanager

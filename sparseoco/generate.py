@@ -1,6 +1,6 @@
 """A made corpus of any size: JSON lines whose words follow Zipf's law and whose labels a few words decide.
 
-A folder::
+A folder, local or at an address::
 
     planted.json           what was asked for, and the weights behind the labels
     text/part-00000.jsonl  file f is a function of the seed, f and its size alone; a larger one begins with a smaller
@@ -11,7 +11,6 @@ Files are there whole or not at all; those that are there are kept, so a run tha
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from sparseoco.drivers.making import ROOM, make_documents, spell
 from sparseoco.errors import InputError
 from sparseoco.storage.commit import commit_json, committed, owned, read_json
+from sparseoco.storage.locations import Location
 
 Progress = Callable[[str, int, int], None]
 
@@ -54,14 +54,16 @@ class Planted(NamedTuple):
     weights: NDArray[np.float64]
 
 
-def generate(made: Made, out: Path, *, threads: int | None = None, progress: Progress | None = None) -> list[Path]:
+def generate(
+    made: Made, out: Location, *, threads: int | None = None, progress: Progress | None = None
+) -> list[Location]:
     """Write the corpus to the folder `out`, in as many threads as there are processors; gives its files.
 
     Raises `InputError` for what cannot be made and for a folder with another corpus, and `StorageError`.
     """
     check(made)
     planted = plant(made)
-    paths = [out / "text" / f"part-{file:05}.jsonl" for file in range(made.files)]
+    paths: list[Location] = [out / "text" / f"part-{file:05}.jsonl" for file in range(made.files)]
     described = describe(made, planted)
     with owned(out):
         if (out / "planted.json").exists():
@@ -122,14 +124,14 @@ def describe(made: Made, planted: Planted) -> dict[str, Any]:
     return {**made._asdict(), "planted": words}
 
 
-def write_file(made: Made, planted: Planted, file: int, path: Path) -> int:
-    """Write one file, unless it is there; gives its size in bytes."""
+def write_file(made: Made, planted: Planted, file: int, path: Location) -> int:
+    """Write one file, unless it is there; gives about its size in bytes."""
+    size = -(-made.bytes // made.files)
     if path.exists():
-        return path.stat().st_size
+        return size
     top = int(planted.ranks[-1])
     class_of, weight_of = np.full(top, -1, np.int64), np.zeros(top)
     class_of[planted.ranks - 1], weight_of[planted.ranks - 1] = planted.classes, planted.weights
-    size = -(-made.bytes // made.files)
     buffer = np.empty(min(BUFFER_BYTES, size) + ROOM, np.uint8)
     document = written = 0
     with committed(path) as temporary, temporary.open("wb") as sink:

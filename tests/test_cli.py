@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from sparseoco.cli import app
 from sparseoco.learners import ALGORITHMS
 from tests.commands import call
 from tests.texts import write_reviews, write_run_file
@@ -242,3 +243,30 @@ def test_a_stop_ends_it_within_ten_seconds_and_it_goes_on_later(tmp_path: Path, 
     assert "Traceback" not in error
     assert "run the same command again" in error
     subprocess.run(command, check=True)
+
+
+def test_help_speaks_of_folders_and_files_rather_than_of_types(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ["", *(command.name or command.callback.__name__ for command in app.registered_commands)]:
+        assert call(monkeypatch, *name.split(), "--help") == 0
+        told = capsys.readouterr().out
+        assert not re.search(r"<[A-Za-z]+( range)?>|Location|\blist\[|\bDIR\b", told), name
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fetch", "20news", "--out", "s3://bucket/corpora"),
+        ("demo", "--out", "s3://bucket/demo"),
+        ("table", "s3://bucket/x.csv", "--target", "y", "--out", "out"),
+        ("reproduce", "stda", "--data", "data", "--out", "s3://bucket/out"),
+    ],
+)
+def test_what_works_on_this_machine_alone_refuses_addresses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, *command) == 2
+    assert "is an address" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

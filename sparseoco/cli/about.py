@@ -5,15 +5,18 @@ from typing import Annotated
 
 import typer
 
-from sparseoco.cli.app import HELP, app, tell_run
+from sparseoco.arguments import local_place
+from sparseoco.cli.app import HELP, command, tell_run
 from sparseoco.console import output, progress_bars
 from sparseoco.demo import run_demo
 from sparseoco.learners import ALGORITHMS
 
 
-@app.command(rich_help_panel=HELP)
+@command(rich_help_panel=HELP)
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the demonstration.")] = Path("demo-run"),
+    out: Annotated[
+        Path, typer.Option("--out", parser=local_place, metavar="FOLDER", help="Folder of the demonstration.")
+    ] = Path("demo-run"),
 ) -> None:
     """Learn which library a docstring belongs to, from the packages installed here, and write a report."""
     with progress_bars() as progress:
@@ -30,7 +33,7 @@ KINDS = {
 """The loops that run learners, by `Algorithm.driver`, in the order of the list."""
 
 
-@app.command(rich_help_panel=HELP)
+@command(rich_help_panel=HELP)
 def algorithms() -> None:
     """The learners: formula, source, parameters."""
     for driver, kind in KINDS.items():

@@ -1,11 +1,13 @@
 """The application the commands are registered with, and what several of them print."""
 
 import json
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from sparseoco import __version__
+from sparseoco.console import Command, Group
 from sparseoco.logs import ENVIRONMENT, log_to
 from sparseoco.metrics import read_table
 from sparseoco.model import Model
@@ -13,10 +15,11 @@ from sparseoco.storage.locations import Location
 
 app = typer.Typer(
     name="sparseoco",
+    cls=Group,
     help=(
         "Sparse online learning over large text corpora: raw text to shards, search, model and report.\n\n"
-        "Begin with **sparseoco demo**. A run of your own is a file: **sparseoco run FILE** takes every step in it; "
-        "each step is also a command. Whatever is interrupted goes on where it was when run again."
+        "Begin with **sparseoco demo**. A run of your own is a file: **sparseoco run RUN_FILE** takes every step in "
+        "it; each step is also a command. Whatever is interrupted goes on where it was when run again."
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -25,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+command = partial(app.command, cls=Command)
 STEPS, FILES, HELP = "Steps of a run", "Models and text", "Finding out"
 
 

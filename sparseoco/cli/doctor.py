@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from sparseoco.arguments import Cluster, place
-from sparseoco.cli.app import HELP, app
+from sparseoco.cli.app import HELP, command
 from sparseoco.doctor import examine
 from sparseoco.storage.locations import Location
 
 
-@app.command(rich_help_panel=HELP)
+@command(rich_help_panel=HELP)
 def doctor(
     file: Annotated[
         Location | None,

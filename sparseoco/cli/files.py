@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sparseoco.arguments import Inputs, Where, pairs, place, size_in_bytes
-from sparseoco.cli.app import FILES, app
+from sparseoco.arguments import Inputs, SavedModel, Where, local_place, pairs, place, size_in_bytes
+from sparseoco.cli.app import FILES, command
 from sparseoco.console import output, progress_bars
 from sparseoco.corpora import fetch, list_cards
 from sparseoco.evaluation import evaluate_model
@@ -20,19 +20,22 @@ from sparseoco.prediction import predict_files, predict_lines
 from sparseoco.storage.locations import Location
 
 
-@app.command(rich_help_panel=FILES)
+@command(rich_help_panel=FILES)
 def predict(
-    model: Annotated[Location, typer.Argument(parser=place, metavar="MODEL", help="Folder of a model.")],
+    model: SavedModel,
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[INPUT...]", help="Files as for ingest; without any, lines of standard input."),
+        typer.Argument(metavar="INPUT", help="Files as for ingest; without any, lines of standard input."),
     ] = None,
     margins: Annotated[
         bool, typer.Option("--margins", help="Print the margin of each class beside the prediction.")
     ] = False,
     where: Where = None,
     format: Annotated[str, typer.Option(metavar="FORMAT", help="As for ingest.")] = "auto",
-    text_field: Annotated[str | None, typer.Option(help="Field or column of the text.")] = None,
+    text_field: Annotated[
+        str | None,
+        typer.Option(metavar="FIELD", help="Field or column of the text; by default as the model learned it."),
+    ] = None,
 ) -> None:
     """Predict new text: a line out for a line in; for files the document's id, a tab, the prediction."""
     opened = Model(model)
@@ -45,9 +48,9 @@ def predict(
         predict_lines(opened, sys.stdin.buffer, sys.stdout, margins=margins)
 
 
-@app.command(rich_help_panel=FILES)
+@command(rich_help_panel=FILES)
 def evaluate(
-    model: Annotated[Location, typer.Argument(parser=place, metavar="MODEL", help="Folder of a model.")],
+    model: SavedModel,
     inputs: Inputs,
     where: Where = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
@@ -69,14 +72,21 @@ def evaluate(
     output.print(table)
 
 
-@app.command(rich_help_panel=FILES, name="fetch")
+@command(rich_help_panel=FILES, name="fetch")
 def fetch_corpus(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A corpus; without it, the list of them.")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes.")] = Path("corpora"),
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A corpus; without it, the list of them.")] = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", parser=local_place, metavar="FOLDER", help="Where it goes: a folder of this machine."),
+    ] = Path("corpora"),
     local: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="A copy you have, where there is no network.")
+        Path | None,
+        typer.Option(
+            "--from",
+            parser=local_place,
+            metavar="PATH",
+            help="The file you have, or a folder of them: no network is used.",
+        ),
     ] = None,
 ) -> None:
     """Get a public corpus by name, checked against its digest."""
@@ -91,18 +101,26 @@ def fetch_corpus(
     print(f"{fetched.folder}\nIn a run file:\n\n{fetched.ingest_table()}")
 
 
-@app.command(rich_help_panel=FILES, name="generate")
+@command(rich_help_panel=FILES, name="generate")
 def generate_corpus(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the corpus: OUT/text and OUT/planted.json.")],
+    out: Annotated[
+        Location,
+        typer.Argument(parser=place, metavar="OUT", help="Folder of the corpus: OUT/text and OUT/planted.json."),
+    ],
     size: Annotated[str, typer.Option("--bytes", metavar="SIZE", help="Size of all files: 500MB, 5GB.")],
     files: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Number of files; by default one every 256 MiB.")
     ] = None,
     vocabulary: Annotated[int, typer.Option(metavar="N", help="Different words.")] = 1_000_000,
     exponent: Annotated[float, typer.Option(metavar="S", help="Exponent of Zipf's law.")] = 1.1,
-    classes: Annotated[int, typer.Option(metavar="N", help="Classes.")] = 2,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    threads: Annotated[int | None, typer.Option(min=1, help="Files written at once; no byte depends on it.")] = None,
+    classes: Annotated[int, typer.Option(metavar="N", help="Classes, all about as frequent.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another one makes other text.")] = 0,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Files written at once, by default one a processor; no byte depends on it."
+        ),
+    ] = None,
 ) -> None:
     """Make a corpus to try things on: JSON lines in Zipf's law, labels decided by the few words in planted.json."""
     wanted = size_in_bytes(size, "--bytes")

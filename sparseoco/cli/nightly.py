@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sparseoco.arguments import Cluster, File
-from sparseoco.cli.app import STEPS, app
+from sparseoco.cli.app import STEPS, command
 from sparseoco.config import load_cluster_file, load_run_file
 from sparseoco.console import progress_bars
 from sparseoco.nightly import night_line, run_nightly, serve_night
@@ -18,7 +18,7 @@ class IfRunning(StrEnum):
     WAIT, END = "wait", "end"
 
 
-@app.command(rich_help_panel=STEPS)
+@command(rich_help_panel=STEPS)
 def nightly(
     file: File,
     cluster_file: Cluster = None,

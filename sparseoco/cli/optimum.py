@@ -11,6 +11,7 @@ from sparseoco.arguments import (
     Cluster,
     Memory,
     Scheduler,
+    Store,
     Threads,
     Workers,
     checked,
@@ -18,7 +19,7 @@ from sparseoco.arguments import (
     number_or_word,
     place,
 )
-from sparseoco.cli.app import STEPS, app
+from sparseoco.cli.app import STEPS, command
 from sparseoco.cluster.optimum import OptimumOptions
 from sparseoco.console import errors, output, progress_bars
 from sparseoco.errors import InputError
@@ -26,23 +27,30 @@ from sparseoco.metrics import read_table
 from sparseoco.storage.locations import Location
 
 
-@app.command(rich_help_panel=STEPS)
+@command(rich_help_panel=STEPS)
 def optimum(
-    store: Annotated[
-        Location, typer.Argument(parser=place, metavar="STORE", help="A folder of shards made by ingest.")
-    ],
+    store: Store,
     out: Annotated[
-        Location, typer.Option("--out", parser=place, metavar="DIR", help="Folder of the tables and models.")
+        Location, typer.Option("--out", parser=place, metavar="FOLDER", help="Folder of the tables and models.")
     ],
     alpha: Annotated[
-        str, typer.Option("--alpha", metavar="A,A,…", help="Weights of the penalty on the whole sum of losses.")
+        str,
+        typer.Option(
+            "--alpha",
+            metavar="A,A,…",
+            help="Weights of the penalty, beside the sum of losses over all documents; an optimum each.",
+        ),
     ] = "1",
-    loss: Annotated[str, typer.Option(help="logistic, squared_hinge, hinge; squared for numbers.")] = "logistic",
-    penalty: Annotated[str, typer.Option(help="l1, l2 or elastic_net.")] = "l1",
+    loss: Annotated[
+        str, typer.Option(metavar="NAME", help="logistic, squared_hinge, hinge; squared for numbers.")
+    ] = "logistic",
+    penalty: Annotated[str, typer.Option(metavar="NAME", help="l1, l2 or elastic_net.")] = "l1",
     l1_ratio: Annotated[
         float, typer.Option("--l1-ratio", metavar="ρ", help="Share of l1 in the elastic net.")
     ] = OptimumOptions.model_fields["l1_ratio"].default,
-    box: Annotated[float | None, typer.Option(metavar="R", help="Keep every weight within ±R too.")] = None,
+    box: Annotated[
+        float | None, typer.Option(metavar="R", help="Keep every weight within ±R too; by default none is bounded.")
+    ] = None,
     tol: Annotated[
         float, typer.Option(metavar="GAP", help="Duality gap to reach, relative to the objective at 0.")
     ] = OptimumOptions.model_fields["tol"].default,

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sparseoco import steps
-from sparseoco.arguments import Cluster, Memory, Scheduler, Threads, Workers, cluster_options, place
-from sparseoco.cli.app import STEPS, app
+from sparseoco.arguments import Cluster, Memory, Run, Scheduler, Threads, Workers, cluster_options, place
+from sparseoco.cli.app import STEPS, command
 from sparseoco.cluster.regret import TOL
 from sparseoco.console import output, progress_bars
 from sparseoco.metrics import read_table
@@ -18,9 +18,9 @@ from sparseoco.report.wording import amount, plus_minus
 from sparseoco.storage.locations import Location
 
 
-@app.command(rich_help_panel=STEPS)
+@command(rich_help_panel=STEPS)
 def regret(
-    run: Annotated[Location, typer.Argument(parser=place, metavar="RUN", help="Folder of a run or a search.")],
+    run: Run,
     configuration: Annotated[
         list[int] | None,
         typer.Option(
@@ -30,12 +30,16 @@ def regret(
         ),
     ] = None,
     marks: Annotated[
-        int, typer.Option(min=3, help="Rounds at which regret is looked at, even in the logarithm.")
+        int, typer.Option(min=3, metavar="N", help="Rounds at which regret is looked at, even in the logarithm.")
     ] = MARKS,
-    tol: Annotated[float, typer.Option(help="Gap to which optima are found, a share of the objective at w = 0.")] = TOL,
+    tol: Annotated[
+        float, typer.Option(metavar="GAP", help="Gap to which optima are found, a share of the objective at w = 0.")
+    ] = TOL,
     store: Annotated[
         Location | None,
-        typer.Option(parser=place, metavar="STORE", help="The shards, where they are not where the run left them."),
+        typer.Option(
+            parser=place, metavar="STORE", help="Folder of the shards; by default where the run had them from."
+        ),
     ] = None,
     cluster_file: Cluster = None,
     scheduler: Scheduler = None,

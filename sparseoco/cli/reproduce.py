@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sparseoco.cli.app import HELP, app
+from sparseoco.arguments import local_place
+from sparseoco.cli.app import HELP, command
 from sparseoco.console import output, progress_bars
 from sparseoco.errors import InputError
 from sparseoco.reproduce import PAPERS
@@ -17,20 +18,32 @@ from sparseoco.reproduce import PAPERS
 _PAPERS = "; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items())
 
 
-@app.command(rich_help_panel=HELP)
+@command(rich_help_panel=HELP)
 def reproduce(
     paper: Annotated[str, typer.Argument(metavar="PAPER", help=f"{_PAPERS}.")],
     data: Annotated[
         Path,
-        typer.Option("--data", metavar="DIR", help="Folder of the paper's data sets; what is missing is left out."),
+        typer.Option(
+            "--data",
+            parser=local_place,
+            metavar="FOLDER",
+            help="Folder of the paper's data sets; what is missing is left out.",
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the tables and the page.")],
-    repetitions: Annotated[int | None, typer.Option(min=2, help="Runs of what is drawn at random.")] = None,
-    draws: Annotated[int | None, typer.Option(min=2, help="Draws of stocks, of onseg.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Examples that a run sees, of cl-fobos.")] = None,
+    out: Annotated[
+        Path, typer.Option("--out", parser=local_place, metavar="FOLDER", help="Folder of the tables and the page.")
+    ],
+    repetitions: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Runs of what is drawn at random.")
+    ] = None,
+    draws: Annotated[int | None, typer.Option(min=2, metavar="N", help="Of onseg: draws of stocks.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of cl-fobos: examples that a run sees.")
+    ] = None,
     methods: Annotated[
         Path | None,
         typer.Option(
+            parser=local_place,
             metavar="FILE",
             help="Methods of your own beside those of stda or sgft: TOML or YAML with a table "
             '[methods."NAME".algorithms.LEARNER] each, as in a run file\'s [search].',

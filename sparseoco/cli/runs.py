@@ -10,6 +10,7 @@ from sparseoco.arguments import (
     Dtype,
     Duplicates,
     Encoding,
+    Epochs,
     FeaturesFrom,
     File,
     Inputs,
@@ -18,8 +19,11 @@ from sparseoco.arguments import (
     Loss,
     Memory,
     Penalty,
+    Run,
     Scheduler,
+    Seed,
     Select,
+    Store,
     Threads,
     VocabularyPolicy,
     WarmStart,
@@ -35,7 +39,7 @@ from sparseoco.arguments import (
     place,
     search_tables,
 )
-from sparseoco.cli.app import STEPS, app, tell_mixture, tell_model, tell_run
+from sparseoco.cli.app import STEPS, command, tell_mixture, tell_model, tell_run
 from sparseoco.cluster.mixing import MixtureOptions
 from sparseoco.config import Configuration, SearchOptions, load_cluster_file, load_run_file
 from sparseoco.console import errors, progress_bars
@@ -51,7 +55,7 @@ SOONER = "Done sooner"
 TRIED = ("cl-fobos", "fobos", "rda", "stda")  # what a search tries where it is told nothing: two primal, two dual
 
 
-@app.command(rich_help_panel=STEPS)
+@command(rich_help_panel=STEPS)
 def run(
     file: File,
     cluster_file: Cluster = None,
@@ -65,21 +69,25 @@ def run(
     tell_run(described.out, page)
 
 
-@app.command(rich_help_panel=STEPS)
+@command(rich_help_panel=STEPS)
 def ingest(
     inputs: Inputs,
     out: Annotated[
         Location,
-        typer.Option("--out", parser=place, metavar="DIR", help="Folder of the shards; new files are added to it."),
+        typer.Option("--out", parser=place, metavar="FOLDER", help="Folder of the shards; new files are added to it."),
     ],
     format: Annotated[
         str,
-        typer.Option(metavar="FORMAT", help="auto, jsonl, csv, tsv, lines, folder, svmlight or processed."),
+        typer.Option(
+            metavar="FORMAT",
+            help="auto (told by name and first line), jsonl, csv, tsv, lines, folder, svmlight or processed.",
+        ),
     ] = "auto",
-    text_field: Annotated[str, typer.Option(help="Field or column of the text.")] = "text",
-    label_field: Annotated[str, typer.Option(help="Field or column of the label.")] = "label",
+    text_field: Annotated[str, typer.Option(metavar="FIELD", help="Field or column of the text.")] = "text",
+    label_field: Annotated[str, typer.Option(metavar="FIELD", help="Field or column of the label.")] = "label",
     id_field: Annotated[
-        str, typer.Option(help="Field of the document's id; made from file and line where there is none.")
+        str,
+        typer.Option(metavar="FIELD", help="Field of the document's id; made from file and line where there is none."),
     ] = "id",
     header: Annotated[
         bool, typer.Option("--header/--no-header", help="Whether CSV names its columns; without, they are 1, 2, …")
@@ -91,24 +99,37 @@ def ingest(
     label_list: Annotated[LabelList, typer.Option(help="What to do with a label that is a list.")] = LabelList.ERROR,
     ngrams: Annotated[tuple[int, int], typer.Option(metavar="LOW HIGH", help="Lengths of n-grams, in words.")] = (1, 1),
     min_df: Annotated[
-        str, typer.Option(metavar="N", help="Drop terms in fewer documents (2), or a smaller share (0.01).")
+        str, typer.Option(metavar="N", help="Drop terms in fewer documents than this number (2) or share (0.01).")
     ] = "1",
-    max_df: Annotated[str, typer.Option(metavar="N", help="Drop terms in more documents, or a larger share.")] = "1.0",
-    max_features: Annotated[int | None, typer.Option(metavar="N", help="Keep only the most frequent terms.")] = None,
+    max_df: Annotated[
+        str, typer.Option(metavar="N", help="Drop terms in more documents than this number (1000) or share (0.5).")
+    ] = "1.0",
+    max_features: Annotated[
+        int | None, typer.Option(metavar="N", help="Keep only so many of the most frequent terms; by default all.")
+    ] = None,
     hash_bits: Annotated[
-        int | None, typer.Option(metavar="B", help="Hash terms to 2^B features; needs no vocabulary.")
+        int | None,
+        typer.Option(metavar="B", help="Hash terms to 2^B features, without a vocabulary; by default there is one."),
     ] = None,
     hash_seed: Annotated[int, typer.Option(metavar="S", help="Seed of the hash.")] = 0,
     lowercase: Annotated[bool, typer.Option("--lowercase/--no-lowercase", help="Lower-case the text first.")] = True,
-    binary: Annotated[bool, typer.Option("--binary", help="Count presence only.")] = False,
+    binary: Annotated[
+        bool, typer.Option("--binary", help="Count a term once a document, however often it is there.")
+    ] = False,
     duplicates: Annotated[
         Duplicates, typer.Option(help="Two documents of one id: error, keep the first, keep all.")
     ] = Duplicates.ERROR,
-    encoding_errors: Annotated[Encoding, typer.Option(help="Text that is not UTF-8.")] = Encoding.ERROR,
+    encoding_errors: Annotated[
+        Encoding,
+        Epochs,
+        typer.Option(
+            help="Text that is not UTF-8: error, mark what is wrong (replace), leave the document out (skip)."
+        ),
+    ] = Encoding.ERROR,
     max_bad_rows: Annotated[
         int, typer.Option(metavar="N", help="Set aside up to this many bad rows, and count them.")
     ] = 0,
-    shard_bytes: Annotated[int, typer.Option(metavar="N", help="Bytes of raw text a shard.")] = SHARD_BYTES,
+    shard_bytes: Annotated[int, typer.Option(metavar="N", help="Bytes of raw text in a shard.")] = SHARD_BYTES,
     vocabulary: Annotated[
         VocabularyPolicy, typer.Option(help="Terms that files added later bring: dropped, or added after the last id.")
     ] = VocabularyPolicy.FROZEN,
@@ -157,16 +178,16 @@ def ingest(
         errors.print(f"{manifest.quarantined_rows:,} bad rows set aside, listed in {out}/{manifest.quarantine[0].file}")
 
 
-@app.command(rich_help_panel=STEPS)
+@command(rich_help_panel=STEPS)
 def search(
-    store: Annotated[
-        Location, typer.Argument(parser=place, metavar="STORE", help="A folder of shards made by ingest.")
-    ],
-    out: Annotated[Location, typer.Option("--out", parser=place, metavar="DIR", help="Folder of the run.")],
+    store: Store,
+    out: Annotated[Location, typer.Option("--out", parser=place, metavar="FOLDER", help="Folder of the run.")],
     algorithm: Annotated[
         list[str] | None,
         typer.Option(
-            "--algorithm", metavar="NAME", help="A learner to try; repeatable. By default " + ", ".join(TRIED) + "."
+            "--algorithm",
+            metavar="NAME",
+            help="A learner to try (see sparseoco algorithms); repeatable. By default " + ", ".join(TRIED) + ".",
         ),
     ] = None,
     grid: Annotated[
@@ -174,21 +195,25 @@ def search(
         typer.Option(
             "--grid",
             metavar="[NAME.]PARAMETER=V,V,…",
-            help="Values of a parameter, of one learner or of all that have it; LOW..HIGH draws at random.",
+            help="Values of a parameter, of one learner or of all that have it, instead of their own; LOW..HIGH draws "
+            "at random (see --samples); repeatable.",
         ),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(help="Draw this many configurations a learner; else the whole grid.")
+        int | None,
+        typer.Option(metavar="N", help="Draw this many configurations of each learner; by default the whole grid."),
     ] = None,
     loss: Loss = "logistic",
     penalty: Penalty = "l1",
     folds: Annotated[
         int,
         typer.Option(
-            min=1, help="Folds of cross-validation; 1 judges by progressive error, epoch methods by training error."
+            min=1,
+            metavar="N",
+            help="Folds of cross-validation; 1 judges by progressive error, epoch methods by training error.",
         ),
     ] = 5,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
+    epochs: Epochs = 1,
     select: Annotated[Select, typer.Option(help="Least error, or sparsest within one standard error.")] = Select.ERROR,
     shuffle: Annotated[
         bool, typer.Option("--shuffle/--no-shuffle", help="Stream in an order shuffled by the seed.")
@@ -196,7 +221,7 @@ def search(
     warm_start: WarmStart = None,
     features_from: FeaturesFrom = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the weights.")] = Dtype.FLOAT32,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Seed = 0,
     halving: Annotated[
         float | None,
         typer.Option(
@@ -207,7 +232,13 @@ def search(
     ] = None,
     min_rows: Annotated[
         int | None,
-        typer.Option("--min-rows", min=1, help="No rung before so many rows (1000).", rich_help_panel=SOONER),
+        typer.Option(
+            "--min-rows",
+            min=1,
+            metavar="N",
+            help="No rung before so many rows; by default 1,000.",
+            rich_help_panel=SOONER,
+        ),
     ] = None,
     patience: Annotated[
         int | None,
@@ -220,7 +251,13 @@ def search(
     ] = None,
     min_improvement: Annotated[
         float,
-        typer.Option("--min-improvement", min=0, help="What an epoch must lower the error by.", rich_help_panel=SOONER),
+        typer.Option(
+            "--min-improvement",
+            min=0,
+            metavar="X",
+            help="With --patience: what an epoch must lower the error by to count.",
+            rich_help_panel=SOONER,
+        ),
     ] = 0.0,
     time_limit: Annotated[
         str | None,
@@ -281,35 +318,40 @@ def search(
     tell_run(out, page)
 
 
-@app.command(rich_help_panel=STEPS)
+@command(rich_help_panel=STEPS)
 def train(
-    store: Annotated[
-        Location, typer.Argument(parser=place, metavar="STORE", help="A folder of shards made by ingest.")
-    ],
-    out: Annotated[Location, typer.Option("--out", parser=place, metavar="DIR", help="Folder of the model.")],
-    algorithm: Annotated[str, typer.Option("--algorithm", metavar="NAME", help="The learner, or auto.")] = "cl-fobos",
+    store: Store,
+    out: Annotated[Location, typer.Option("--out", parser=place, metavar="FOLDER", help="Folder of the model.")],
+    algorithm: Annotated[
+        str, typer.Option("--algorithm", metavar="NAME", help="The learner (see sparseoco algorithms), or auto.")
+    ] = "cl-fobos",
     parameters: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PARAMETER=VALUE", help="A parameter of the learner; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="PARAMETER=VALUE",
+            help="A parameter of the learner (see sparseoco algorithms); repeatable.",
+        ),
     ] = None,
     grid: Annotated[
         list[str] | None,
         typer.Option(
             "--grid",
             metavar="[NAME.]PARAMETER=V,V,…",
-            help="With auto: values to mix, of one learner or of all that have it; those named alone, if any is.",
+            help="With auto: values to mix, of one learner or of all that have it; where learners are named, those "
+            "alone; repeatable.",
         ),
     ] = None,
     loss: Loss = "logistic",
     penalty: Penalty = "l1",
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 1,
+    epochs: Epochs = 1,
     shuffle: Annotated[
         bool, typer.Option("--shuffle/--no-shuffle", help="Stream in an order shuffled by the seed.")
     ] = True,
     warm_start: WarmStart = None,
     features_from: FeaturesFrom = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the weights.")] = Dtype.FLOAT32,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Seed = 0,
     cluster_file: Cluster = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
@@ -350,9 +392,9 @@ def train(
     tell_model(Model(out))
 
 
-@app.command(rich_help_panel=STEPS)
+@command(rich_help_panel=STEPS)
 def report(
-    run: Annotated[Location, typer.Argument(parser=place, metavar="RUN", help="Folder of a run or a search.")],
+    run: Run,
 ) -> None:
     """Write the page and the leaderboard of a run."""
     print(write_report(run))

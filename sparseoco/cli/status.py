@@ -6,15 +6,18 @@ from typing import Annotated
 
 import typer
 
-from sparseoco.cli.app import HELP, app
+from sparseoco.arguments import place
+from sparseoco.cli.app import HELP, command
 from sparseoco.report.wording import duration
 from sparseoco.status import Status, read_status
-from sparseoco.storage.locations import location
+from sparseoco.storage.locations import Location
 
 
-@app.command(rich_help_panel=HELP)
+@command(rich_help_panel=HELP)
 def status(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder, or address, of a run, of shards or of a model.")],
+    run: Annotated[
+        Location, typer.Argument(parser=place, metavar="RUN", help="Folder of a run, of shards or of a model.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     watch: Annotated[
         float | None,
@@ -23,7 +26,7 @@ def status(
 ) -> None:
     """How far a run is, from its files alone: steps, cells, the best so far, who works on it, what is left."""
     while True:
-        found = read_status(location(run))
+        found = read_status(run)
         print(json.dumps(_plain(found))) if as_json else _tell(found)
         if watch is None or found.ended:
             return

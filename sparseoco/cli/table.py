@@ -7,8 +7,8 @@ from typing import Annotated
 import pyarrow.parquet as pq
 import typer
 
-from sparseoco.arguments import Labels, number_or_word, pairs
-from sparseoco.cli.app import STEPS, app
+from sparseoco.arguments import Labels, local_place, number_or_word, pairs
+from sparseoco.cli.app import STEPS, command
 from sparseoco.console import errors
 from sparseoco.report.wording import amount, parameters, percent, plural
 from sparseoco.tables import read_table
@@ -21,33 +21,49 @@ class Missing(StrEnum):
     ERROR, LEAVE_OUT = "error", "leave-out"
 
 
-@app.command(rich_help_panel=STEPS)
+@command(rich_help_panel=STEPS)
 def table(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV (.gz, .bz2, .zst too) or Parquet.")],
+    file: Annotated[
+        Path, typer.Argument(parser=local_place, metavar="FILE", help="CSV (.gz, .bz2, .zst too) or Parquet.")
+    ],
     target: Annotated[
         str,
         typer.Option(metavar="COLUMN", help="The column to predict; without a header columns are called 1, 2, 3, …"),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the metrics and weights.")],
+    out: Annotated[
+        Path, typer.Option("--out", parser=local_place, metavar="FOLDER", help="Folder of the metrics and weights.")
+    ],
     labels: Annotated[Labels, typer.Option(help="Whether the target is a class or a number.")] = Labels.CLASSES,
     leave_out: Annotated[
-        list[str] | None, typer.Option("--leave-out", metavar="COLUMN", help="No feature; repeatable.")
+        list[str] | None, typer.Option("--leave-out", metavar="COLUMN", help="A column that is no feature; repeatable.")
     ] = None,
     header: Annotated[
         bool | None,
-        typer.Option("--header/--no-header", help="By default, if no cell of the first line is a number."),
+        typer.Option(
+            "--header/--no-header",
+            help="Whether the first line names the columns; by default, if none of its cells is a number.",
+        ),
     ] = None,
-    delimiter: Annotated[str | None, typer.Option(help="By default a comma, of .tsv a tab.")] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(metavar="CHARACTER", help="What is between columns; by default a comma, in .tsv a tab."),
+    ] = None,
     missing: Annotated[Missing, typer.Option(help="What becomes of rows with missing cells.")] = Missing.ERROR,
-    standardise: Annotated[bool, typer.Option("--standardise", help="Every column to mean 0 and deviation 1.")] = False,
+    standardise: Annotated[
+        bool, typer.Option("--standardise", help="Bring every column to mean 0 and deviation 1.")
+    ] = False,
     intercept: Annotated[bool, typer.Option("--intercept", help="Add a column of ones.")] = False,
-    algorithm: Annotated[str, typer.Option("--algorithm", metavar="NAME", help="The learner.")] = "ons",
+    algorithm: Annotated[
+        str, typer.Option("--algorithm", metavar="NAME", help="The learner (see sparseoco algorithms).")
+    ] = "ons",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PARAMETER=VALUE", help="A parameter of the learner; repeatable."),
     ] = None,
-    loss: Annotated[str | None, typer.Option(help="By default logistic for classes, squared for numbers.")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the rows, in their order.")] = 1,
+    loss: Annotated[
+        str | None, typer.Option(metavar="NAME", help="By default logistic for classes, squared for numbers.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the rows, in their order.")] = 1,
 ) -> None:
     """Learn one learner on a table of numbers, a row after the other."""
     values = {key: number_or_word(value) for key, value in pairs(settings, "--set").items()}
