@@ -1,16 +1,18 @@
 """What a store of shards says of itself: one JSON document, validated, numbered and put if absent."""
 
 import re
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sparseoco.errors import StorageError
-from sparseoco.storage.commit import commit_json, digest_value, storage_error
+from sparseoco.storage.commit import commit_json, digest_value, read_bytes, read_files
 from sparseoco.storage.locations import Location
 
 SCHEMA_VERSION = 1
+AT_ONCE = 32  # manifests held at a time: each names all shards there were
 _NAME = re.compile(r"manifest-\d{8}\.json")
 
 
@@ -99,7 +101,7 @@ def commit_manifest(folder: Location, manifest: Manifest) -> None:
 
     Raises `StorageError` if another writer has committed this version first.
     """
-    path = folder / f"manifest-{manifest.version:08d}.json"
+    path = _path(folder, manifest.version)
     try:
         commit_json(path, manifest.model_dump(mode="json"), replace=False)
     except FileExistsError as error:
@@ -112,19 +114,32 @@ def latest_manifest(folder: Location) -> Manifest | None:
     Raises `StorageError` for a manifest that cannot be understood.
     """
     paths = sorted(path for path in folder.glob("manifest-*.json") if _NAME.fullmatch(path.name))
-    return _read(paths[-1]) if paths else None
+    return _parsed(paths[-1], read_bytes(paths[-1])) if paths else None
 
 
 def read_manifest(folder: Location, version: int) -> Manifest:
     """The manifest of a version of a store. Raises `StorageError` if it is missing or cannot be understood."""
-    return _read(folder / f"manifest-{version:08d}.json")
+    path = _path(folder, version)
+    return _parsed(path, read_bytes(path))
 
 
-def _read(path: Location) -> Manifest:
+def read_manifests(folder: Location, last: int) -> Iterator[Manifest]:
+    """Those of versions 1 to `last`, in order; some of them are asked for at once, all would be too many to hold.
+
+    Raises as `read_manifest`.
+    """
+    for first in range(1, last + 1, AT_ONCE):
+        paths = [_path(folder, version) for version in range(first, min(first + AT_ONCE, last + 1))]
+        yield from map(_parsed, paths, read_files(paths))
+
+
+def _path(folder: Location, version: int) -> Location:
+    return folder / f"manifest-{version:08d}.json"
+
+
+def _parsed(path: Location, data: bytes) -> Manifest:
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise storage_error(error, path) from error
+        manifest = Manifest.model_validate_json(data)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
         raise StorageError(f"{path} is damaged or of another version (at {where}); ingest again.") from error

@@ -14,7 +14,7 @@ from sparseoco.cluster.course import Course
 from sparseoco.config import SearchOptions
 from sparseoco.errors import DamagedError, StorageError
 from sparseoco.learner import Learner
-from sparseoco.manifest import Manifest, read_manifest
+from sparseoco.manifest import Manifest, read_manifest, read_manifests
 from sparseoco.shards import Store
 from sparseoco.storage.commit import digest_value, read_json, remove_file
 from sparseoco.storage.locations import Location
@@ -64,8 +64,7 @@ def plan_nights(options: SearchOptions, folder: Location, last: int) -> list[Pla
     origin = None if options.warm_start is None else Origin.of(options.warm_start)
     nights: list[Planned] = []
     before: Manifest | None = None
-    for version in range(1, last + 1):
-        manifest = read_manifest(folder, version)
+    for version, manifest in enumerate(read_manifests(folder, last), 1):
         added = _added(manifest, before)
         setting = Setting(
             manifest=added.digest,

@@ -107,13 +107,7 @@ def read_json(path: Location) -> Any:
 
 def read_jsons(paths: Sequence[Location]) -> list[Any]:
     """The values of JSON files of one folder; what lies at an address is asked for at once. Raises as `read_json`."""
-    if not paths or isinstance(paths[0], Path):
-        return [read_json(path) for path in paths]
-    try:
-        found = read_all(list(paths))
-    except OSError as error:
-        raise storage_error(error, paths[0].parent) from error
-    return [_parsed(path, data) for path, data in zip(paths, found, strict=True)]
+    return [_parsed(path, data) for path, data in zip(paths, read_files(paths), strict=True)]
 
 
 def _parsed(path: Location, data: bytes) -> Any:
@@ -129,6 +123,16 @@ def read_bytes(path: Location) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise storage_error(error, path) from error
+
+
+def read_files(paths: Sequence[Location]) -> list[bytes]:
+    """The contents of files of one folder; what lies at an address is asked for at once. Raises as `read_bytes`."""
+    if not paths or isinstance(paths[0], Path):
+        return [read_bytes(path) for path in paths]
+    try:
+        return read_all(list(paths))
+    except OSError as error:
+        raise storage_error(error, paths[0].parent) from error
 
 
 @contextmanager

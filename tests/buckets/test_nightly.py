@@ -5,12 +5,16 @@ from pathlib import Path
 import pytest
 
 from sparseoco.config import RunFile
+from sparseoco.errors import StorageError
+from sparseoco.manifest import commit_manifest, read_manifest, read_manifests
 from sparseoco.model import Model
 from sparseoco.nightly import run_nightly, serve_night
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
+from sparseoco.storage.objects import read_all
 from tests.buckets.contents import contents
 from tests.nightly.made import arrive, prepare
+from tests.stores import make_store
 
 # Where the text was, when a night ended, and the seconds that a state remembers.
 ELSEWHERE = ("manifest-", "history-timings", "history-choices", "nightly.html", "checkpoints")
@@ -44,3 +48,24 @@ def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     assert got == expected
     assert Model(bucket / "run").folder.name == "00000001"
     assert Model(bucket / "run").predict(["wave boat tide salt", "tree leaf moss"]) == ["sea", "wood"]
+
+
+def test_manifests_of_nights_are_asked_for_some_at_once(
+    tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_manifest(make_store(tmp_path), 1)
+    expected = [whole.model_copy(update={"version": version}) for version in range(1, 6)]
+    for manifest in expected:
+        commit_manifest(bucket / "shards", manifest)
+    asked = []
+
+    def read(paths: list[Location]) -> list[bytes]:
+        asked.append(len(paths))
+        return read_all(paths)
+
+    monkeypatch.setattr("sparseoco.storage.commit.read_all", read)
+    monkeypatch.setattr("sparseoco.manifest.AT_ONCE", 2)
+    assert list(read_manifests(bucket / "shards", 5)) == expected
+    assert asked == [2, 2, 1]
+    with pytest.raises(StorageError, match="is not there"):
+        list(read_manifests(bucket / "shards", 6))
