@@ -15,6 +15,7 @@ import dask
 from dask.utils import parse_bytes
 from distributed import Client, LocalCluster, Security
 from distributed.comm import connect as knock
+from distributed.core import Status
 from distributed.system import MEMORY_LIMIT
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -27,7 +28,8 @@ from sparseoco.workers.settings import ACROSS_HOSTS, ONE_THREAD, SHARED
 
 LEAST_MEMORY = 512 << 20  # below it a worker is killed before it has begun
 CONNECT_SECONDS = 15
-OWN_TRIES = 4  # Dask takes so many seconds to see that a keeper of a worker has given up
+OWN_TRIES = 4  # workers of our own are waited for so many times as long: they are being started
+NEVER = "1000 days"
 PATIENCE = "sparseoco.patience"  # in Dask's configuration: seconds for which there may be no worker at all
 LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
 LOOK_SECONDS = 0.2  # between two looks at whether workers have begun
@@ -193,6 +195,9 @@ def _own_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         "distributed.nanny.pre-spawn-environ": ONE_THREAD,
         "distributed.nanny.environ": {SHARED: str(workspaces.absolute())},
         "distributed.comm.retry.count": 3,
+        # By default keepers whose worker is away 15 s after one died are ended, just when they start another; that one
+        # gets a task and is killed, and the task is blamed for it. `start_again` sees to keepers that gave up.
+        "distributed.deploy.lost-worker-timeout": NEVER,
         "distributed.worker.memory.target": False,  # nothing is kept in a worker that could be spilled
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False if options.workers is None else 0.95,
@@ -276,8 +281,15 @@ def start_again(client: Client) -> int:
     """Start workers of our own again whose keepers gave up; gives how many workers there were."""
     there, cluster = len(workers_of(client)), client.cluster
     if isinstance(cluster, LocalCluster) and there < len(cluster.worker_spec):
-        cluster.scale(len(cluster.worker_spec))
+        client.sync(_replace_keepers, cluster)
     return there
+
+
+async def _replace_keepers(cluster: LocalCluster) -> None:
+    for name, keeper in list(cluster.workers.items()):
+        if keeper.status in (Status.closed, Status.failed):
+            del cluster.workers[name]
+    cluster.scale(len(cluster.worker_spec))
 
 
 def worker_shape(client: Client) -> tuple[int, int]:

@@ -39,14 +39,13 @@ def ended_at_once(cluster: LocalCluster) -> Iterator[None]:
     except Exception:
         raise
     except BaseException:  # `Stopped`, or what a program around us makes of a signal (Prefect's is no error either)
-        for nanny in cluster.workers.values():
-            if isinstance(nanny, Nanny):
-                _kill(nanny)
+        for nanny in set(cluster._created):  # `cluster.workers` has only those that have begun
+            if isinstance(nanny, Nanny) and nanny.pid is not None:
+                _kill(nanny, nanny.pid)
         raise
 
 
-def _kill(nanny: Nanny) -> None:
+def _kill(nanny: Nanny, process: int) -> None:
     nanny.close_gracefully()  # else it would start another worker, and closing it would wait until that has begun
-    if nanny.pid is not None:
-        with suppress(ProcessLookupError):
-            os.kill(nanny.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
