@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 from distributed import LocalCluster
 
-from sparseoco.doctor import Finding, examine, machine
+from sparseoco.cluster.packing import Room, state_bytes
+from sparseoco.config import SearchOptions
+from sparseoco.doctor import Finding, epochs, estimate, examine, machine
 from sparseoco.doctor.sampling import guess
+from sparseoco.shards import Store
 from sparseoco.storage.commit import owned
 from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.workers import connect
 from tests.commands import call
+from tests.stores import make_store
 from tests.texts import write_run_file
 
 
@@ -43,6 +47,55 @@ def test_what_a_run_would_take_is_told_by_a_sample_and_by_its_shards(
     told = json.loads(capsys.readouterr().out)
     assert any("200 documents" in finding["sentence"] and "its shards" in finding["sentence"] for finding in told)
     assert sorted(path.name for path in (file.parent / "run").iterdir()) == ["shards"]
+
+
+def figures(file: Path) -> str:
+    """The sentence on time."""
+    (sentence,) = [finding.sentence for finding in examine(file) if finding.subject == "time"]
+    return sentence
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "algorithms.caos-erm = { R = [0.3, 1.0] }",
+        "algorithms.caos-erm = { rounds = 50, estimate = 'corrected', placement = 'parallel' }",
+        "algorithms.cao-rcd = { R = [0.1], rounds = ['pass', 20] }",
+    ],
+)
+def test_the_time_of_epoch_methods_and_of_evaluation_is_told(file: Path, table: str) -> None:
+    before, _, after = file.read_text().partition("algorithms.")
+    file.write_text(f"{before}{table}\n[evaluate]{after.partition('[evaluate]')[2]}")
+    sentence = figures(file)
+    for part in ("to ingest", "to search", "to train", "to evaluate"):
+        assert part in sentence
+    assert "Not in it" not in sentence
+
+
+def test_what_is_too_large_to_be_tried_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = file.read_text()
+    file.write_text(text.replace("algorithms.rda", "algorithms.caos-erm = { R = [0.3] }\nalgorithms.rda"))
+    monkeypatch.setattr(epochs, "TRIED_BYTES", 100)
+    assert "Not in it: caos-erm, with too many features to be tried here." in figures(file)
+
+
+def test_an_epoch_is_told_by_a_straight_line_through_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open(make_store(tmp_path / "shards"))
+    options = SearchOptions.model_validate({"algorithms": {"caos-erm": {"R": [0.1, 0.3, 1.0]}}, "folds": 1})
+    (job,) = estimate._jobs(options, store, Room(1, 1e9))
+    rows = estimate._rows(store)
+    monkeypatch.setattr(epochs, "_seconds", lambda problem, whole, rows, count: 2.0 + 0.25 * count)
+    assert epochs.epoch_seconds(job.block, store, rows, 1.0) == pytest.approx(2.0 + 0.25 * store.n_rows)
+    assert epochs.epoch_seconds(job.block, store, rows, 2.0) == pytest.approx(2.0 + 0.5 * store.n_rows)
+    monkeypatch.setattr(epochs, "TRIED_BYTES", state_bytes(job.block, store) // 3)  # one configuration stands for three
+    assert epochs.epoch_seconds(job.block, store, rows, 1.0) == pytest.approx(3 * (2.0 + 0.25 * store.n_rows))
+
+
+def test_text_to_evaluate_on_that_is_not_there_hides_nothing_else(file: Path) -> None:
+    file.write_text(file.read_text().replace("[evaluate]", '[evaluate]\ninputs = ["none.jsonl"]'))
+    findings = examine(file)
+    assert all("none.jsonl does not exist" in sentence for sentence in said(findings, "wrong"))
+    assert "to search" in figures(file)
 
 
 def test_what_is_wrong_comes_first_in_a_sentence(

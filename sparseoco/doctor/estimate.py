@@ -3,10 +3,10 @@
     memory of a process = 400 MB + 128 MB of the steps before and after
                           + the corpus, where it is small enough to be mapped
                           + tasks × (the largest block + 64 MB + 40 bytes a feature)
-    time of the search  = Σ over blocks of epochs × nonzeros × (time a nonzero of such a block), spread over the tasks
+    time of the search  = Σ over blocks of epochs × (time an epoch of such a block), spread over the tasks
 
-The time a nonzero is the processor's, whoever else is on the machine: that of the first rows of a block as wide as the
-search's, begun from nothing. Epoch methods are not tried: how often they go through the rows depends on what they find.
+The time is the processor's, whoever else is on the machine: of a stream that of the first rows of a block as wide as
+the search's, begun from nothing, for each nonzero; of an epoch method that of epochs over a few rows (`doctor.epochs`).
 """
 
 import heapq
@@ -34,12 +34,12 @@ from sparseoco.cluster.packing import (
 from sparseoco.cluster.search import setting_of
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.doctor.cluster import Shape
+from sparseoco.doctor.epochs import TRIED_BYTES, Csr, epoch_seconds, turning_seconds
 from sparseoco.learners import find_algorithm
 from sparseoco.shards import Store
 
 OTHERS_BYTES = 128 << 20  # what the steps before a search leave of themselves, and those after it take
 TRY_SECONDS = 0.4  # a kind of block
-TRIED_BYTES = 1 << 29  # of a block's state that is tried; a larger one is tried with fewer features
 TRIED_ROWS = 4096
 WARM_ROWS = 64
 
@@ -49,7 +49,7 @@ class Cost(NamedTuple):
 
     blocks     tasks of the search
     memory     bytes of a process; `disk` bytes of the corpus as it is laid out, and of states that are kept
-    left_out   learners whose time is not in the seconds
+    left_out   learners whose time is not in the seconds: epoch methods too large to be tried
     """
 
     blocks: int
@@ -66,18 +66,19 @@ def cost_of(options: SearchOptions, whole: Store, sample: Store, shape: Shape) -
     Raises `InputError`, with the figure, if not even one configuration fits in memory.
     """
     jobs = _jobs(options, whole, room_in(*shape, options, whole))
-    online = [job for job in jobs if find_algorithm(job.block.algorithm).online]
-    tried = _tried(online, whole, sample)
-    rows = whole.n_rows
-    seconds = [len(job.legs) * rows * tried[_kind(job.block)] for job in online]
-    left_out = sorted({job.block.algorithm for job in jobs} - {job.block.algorithm for job in online})
+    tried = _tried(jobs, whole, sample)
+    seconds = [len(job.legs) * each for job in jobs if (each := tried[_kind(job.block)]) is not None]
+    left_out = sorted({job.block.algorithm for job in jobs if tried[_kind(job.block)] is None})
+    by_columns = any(find_algorithm(job.block.algorithm).driver == "coordinate" for job in jobs)
+    turning = turning_seconds(whole, sample) / shape.tasks if by_columns else 0.0
+    cheapest = min((each for each in tried.values() if each is not None), default=0.0)
     largest = max(state_bytes(job.block, whole) for job in jobs)
     return Cost(
         blocks=len(jobs),
         memory=memory_of(whole, largest, shape.threads),
         disk=corpus_bytes(whole) + 2 * min(shape.tasks, len(jobs)) * largest,
-        search_seconds=_spread(seconds, shape.tasks) if online else None,
-        train_seconds=options.epochs * rows * min(tried.values()) if online else None,
+        search_seconds=turning + _spread(seconds, shape.tasks) if seconds else None,
+        train_seconds=turning + options.epochs * cheapest if seconds else None,
         left_out=left_out,
     )
 
@@ -106,14 +107,19 @@ def _kind(block: Block) -> tuple[str, str, int]:
     return block.algorithm, repr([first[name] for name in static]), len(block.configurations)
 
 
-def _tried(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str, str, int], float]:
-    """Seconds a row of the whole, for each kind of block."""
+def _tried(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str, str, int], float | None]:
+    """Seconds of an epoch over the whole, for each kind of block; None where it could not be tried."""
     rows = _rows(sample)
     denser = (whole.manifest.nonzeros / max(whole.n_rows, 1)) / max(rows[1].size / max(rows[3].size, 1), 1e-9)
-    return {kind: denser * _try(block, whole, rows) for kind, block in {_kind(j.block): j.block for j in jobs}.items()}
+    return {
+        kind: whole.n_rows * denser * _try(block, whole, rows)
+        if find_algorithm(block.algorithm).online
+        else epoch_seconds(block, whole, rows, denser)
+        for kind, block in {_kind(job.block): job.block for job in jobs}.items()
+    }
 
 
-def _try(block: Block, whole: Store, rows: tuple[np.ndarray, ...]) -> float:
+def _try(block: Block, whole: Store, rows: Csr) -> float:
     """Seconds a row, once what is compiled is there."""
     indptr, indices, counts, labels = rows
     shrunk = min(1.0, TRIED_BYTES / max(state_bytes(block, whole), 1))
@@ -135,7 +141,7 @@ def _try(block: Block, whole: Store, rows: tuple[np.ndarray, ...]) -> float:
     return (time.thread_time() - started) / max(done - warm, 1)
 
 
-def _rows(store: Store) -> tuple[np.ndarray, ...]:
+def _rows(store: Store) -> Csr:
     """Some documents as CSR: indptr, indices, counts, labels; classes mixed, as a stream would have them."""
     parts, rows = [], 0
     for shard in range(len(store.manifest.shards)):

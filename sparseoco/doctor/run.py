@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 from dask.utils import format_bytes
@@ -13,13 +14,21 @@ from sparseoco.doctor.estimate import Cost, cost_of
 from sparseoco.doctor.findings import Finding, checked, doubtful, fine, wrong
 from sparseoco.doctor.places import free_bytes, look_at_folder, look_at_inputs, sources_of
 from sparseoco.doctor.sampling import guess
+from sparseoco.errors import InputError
 from sparseoco.manifest import latest_manifest
 from sparseoco.report.wording import duration, integer, percent, plural
 from sparseoco.shards import Store
 from sparseoco.storage.locations import is_local, workplace
+from sparseoco.text.formats import find_sources
 
-SLACK = 2.0  # of seconds that are told: half of them, or as often as many, are no surprise
 BEGINNING_SECONDS = 4.0  # libraries are loaded, Dask is started
+
+
+class _Text(NamedTuple):
+    """Seconds that are spent on raw text."""
+
+    ingest_seconds: float = 0.0
+    evaluate_seconds: float = 0.0
 
 
 def look_at_run(run: RunFile) -> Iterator[Finding]:
@@ -41,21 +50,35 @@ def look_at_run(run: RunFile) -> Iterator[Finding]:
 
 
 def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
+    text = _Text()
+    try:
+        text = text._replace(evaluate_seconds=_evaluation(run))
+    except InputError as error:
+        yield wrong("evaluate", str(error))
     manifest = latest_manifest(run.store)
     if manifest is not None:
         store = Store(run.store, manifest)
-        yield from _told(run, shape, cost_of(run.search, store, store, shape), store, 0.0, told_by="its shards")
+        yield from _told(run, shape, cost_of(run.search, store, store, shape), store, text, told_by="its shards")
         return
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
         found = guess(sources_of(run), run.ingest.text, Path(folder), run.ingest.shard_bytes)
         cost = cost_of(run.search, found.whole, found.sample, shape)
         told_by = f"a sample of {percent(found.share)} of the text"
-        yield from _told(run, shape, cost, found.whole, found.seconds / shape.tasks, told_by=told_by)
+        text = text._replace(ingest_seconds=found.seconds / shape.tasks)
+        yield from _told(run, shape, cost, found.whole, text, told_by=told_by)
 
 
-def _told(
-    run: RunFile, shape: Shape, cost: Cost, store: Store, ingest_seconds: float, *, told_by: str
-) -> Iterator[Finding]:
+def _evaluation(run: RunFile) -> float:
+    """Seconds that reading and predicting the text to evaluate on takes: about those of counting it, in one thread."""
+    if run.evaluate is None:
+        return 0.0
+    inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
+    options = run.ingest.text.model_copy(update={"where": run.evaluate.where})
+    with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
+        return guess(find_sources(list(inputs), options), options, Path(folder), run.ingest.shard_bytes).seconds
+
+
+def _told(run: RunFile, shape: Shape, cost: Cost, store: Store, text: _Text, *, told_by: str) -> Iterator[Finding]:
     size = (
         f"{plural(store.n_rows, 'document')}, {plural(store.n_features, 'feature')}, "
         f"{integer(store.manifest.nonzeros)} nonzeros"
@@ -63,7 +86,7 @@ def _told(
     yield fine("what it takes", f"About {size}, by {told_by}.")
     yield _memory(cost, shape, here=run.cluster.where == "local")
     yield from _disk(run, cost, store)
-    yield _time(cost, ingest_seconds)
+    yield _time(cost, text)
 
 
 def _memory(cost: Cost, shape: Shape, *, here: bool) -> Finding:
@@ -88,14 +111,17 @@ def _disk(run: RunFile, cost: Cost, store: Store) -> Iterator[Finding]:
     yield (fine if free > needed else wrong)("disk", f"{sentence}; {format_bytes(free)} are free at {out}.")
 
 
-def _time(cost: Cost, ingest_seconds: float) -> Finding:
-    parts = [f"{duration(ingest_seconds)} to ingest"] if ingest_seconds else []
+def _time(cost: Cost, text: _Text) -> Finding:
+    parts = [f"{duration(text.ingest_seconds)} to ingest"] if text.ingest_seconds else []
     if cost.search_seconds is not None and cost.train_seconds is not None:
         parts.append(f"{duration(cost.search_seconds)} to search ({plural(cost.blocks, 'block')} of configurations)")
         parts.append(f"{duration(cost.train_seconds)} to train")
-    total = BEGINNING_SECONDS + ingest_seconds + (cost.search_seconds or 0.0) + (cost.train_seconds or 0.0)
+    if text.evaluate_seconds:
+        parts.append(f"{duration(text.evaluate_seconds)} to evaluate")
+    total = BEGINNING_SECONDS + sum(text) + (cost.search_seconds or 0.0) + (cost.train_seconds or 0.0)
     sentence = f"About {duration(total)} on a machine that does nothing else: {', '.join(parts) or 'little'}"
-    sentence += "; half or twice that would be no surprise. Text to evaluate on comes on top."
+    sentence += "; half or twice that would be no surprise."
     if cost.left_out:
-        return doubtful("time", f"{sentence} {', '.join(cost.left_out)} cannot be told beforehand, and are not in it.")
+        names = ", ".join(cost.left_out)
+        return doubtful("time", f"{sentence} Not in it: {names}, with too many features to be tried here.")
     return fine("time", sentence)
