@@ -1,15 +1,19 @@
 """Prefect servers and workers on loopback, each with a home of its own, and what is asked of their API."""
 
+import atexit
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,22 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     quiet = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
     return kept | quiet | {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), **more}
+
+
+def furnished(home: Path) -> Path:
+    """A home with a database that is set up: to build one takes Prefect longer than all else that it does at first."""
+    home.mkdir(parents=True, exist_ok=True)
+    shutil.copy(_database(), home)
+    return home
+
+
+@cache
+def _database() -> Path:
+    home = Path(tempfile.mkdtemp(prefix="prefect-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+    subprocess.run(command, env=environment(home), check=True, stdout=subprocess.DEVNULL)
+    return home / "prefect.db"
 
 
 def free_port() -> int:
@@ -38,7 +58,8 @@ def prefect_server(home: Path, **settings: str) -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--no-ui"]
     often = {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1"}
-    with running([*command, "--port", str(port)], home / "server.log", environment(home, **often, **settings)):
+    env = environment(furnished(home), **often, **settings)
+    with running([*command, "--port", str(port)], home / "server.log", env):
         address = f"http://127.0.0.1:{port}/api"
         wait_for(lambda: answers(f"{address}/health"), "the Prefect server to answer")
         yield address

@@ -1,6 +1,7 @@
 """The flows, as a person runs them: in a process of their own, with a Prefect home of their own."""
 
 import json
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,21 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.command import main
 from sparseoco import steps
 from sparseoco.config import load_run_file
-from tests.prefects import artifacts, environment, flow_runs, free_port, prefect_server
+from tests.prefects import ROOT, artifacts, environment, flow_runs, free_port, furnished, prefect_server
 from tests.texts import write_run_file
 
+# As `python -m flows.NAME` for one name after the other, but the libraries are loaded once.
+ONE_BY_ONE = """
+import runpy, sys
+run_file, *names = sys.argv[1:]
+for name in names:
+    sys.argv = ["-m", run_file]
+    try:
+        runpy.run_module(f"flows.{name}", run_name="__main__")
+    except SystemExit as ended:
+        assert not ended.code, name
+"""
+FLOWS = ("ingest", "nightly", "pipeline", "report", "search", "train")
 SAME = ("metrics.parquet", "curves.parquet", "kept.parquet", "best.json")
 
 
@@ -27,7 +40,8 @@ def run_flow(name: str, *arguments: str, **env: Any) -> subprocess.CompletedProc
 def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
     (tmp_path / "flow").mkdir()
     (tmp_path / "command").mkdir()
-    ran = run_flow("pipeline", str(write_run_file(tmp_path / "flow")), env=environment(tmp_path / "home"))
+    env = environment(furnished(tmp_path / "home"))
+    ran = run_flow("pipeline", str(write_run_file(tmp_path / "flow")), env=env)
     assert ran.returncode == 0, ran.stderr
     assert "Completed" in ran.stderr
     steps.run_all(load_run_file(write_run_file(tmp_path / "command")))
@@ -45,10 +59,9 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 def test_a_server_that_is_named_is_used(tmp_path: Path, server: str) -> None:
     env = environment(tmp_path / "home", PREFECT_API_URL=server)
-    run_file = str(write_run_file(tmp_path))
-    for name in ("ingest", "search", "train", "report"):
-        ran = run_flow(name, run_file, env=env)
-        assert ran.returncode == 0, ran.stderr
+    command = [sys.executable, "-c", ONE_BY_ONE, str(write_run_file(tmp_path)), "ingest", "search", "train", "report"]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
+    assert ran.returncode == 0, ran.stderr
     runs = flow_runs(server)
     assert [run["state_type"] for run in runs] == ["COMPLETED"] * 4
     assert all(run["name"].startswith("places 2") for run in runs)
@@ -59,17 +72,28 @@ def test_a_server_that_is_named_is_used(tmp_path: Path, server: str) -> None:
     assert "| rank |" in found["places-summary"]["data"]
     for key, file in (("report", "report/report.html"), ("metrics", "search/metrics.parquet")):
         assert (tmp_path / "run" / file).as_uri() in found[f"places-{key}"]["data"]
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_help_says_how(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["-m", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "flows" / f"{name}.py"), run_name="__main__")
+    assert not ended.value.code
+    assert f"python -m flows.{name} RUN_FILE" in capsys.readouterr().out
+
+
+def test_what_is_wrong_with_a_run_file_is_said_before_prefect_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "places.toml").write_text("out = 3")
-    bad = run_flow("ingest", run_file, env=env)
-    assert bad.returncode == 2
-    assert bad.stderr.splitlines()[-1].startswith("sparseoco: ")
-
-
-def test_help_says_how(tmp_path: Path) -> None:
-    for name in ("pipeline", "ingest"):
-        ran = run_flow(name, "--help", env=environment(tmp_path))
-        assert f"python -m flows.{name} RUN_FILE" in ran.stdout
-        assert ran.returncode == 0
+    monkeypatch.setattr(sys, "argv", ["ingest", str(tmp_path / "places.toml")])
+    monkeypatch.setattr("flows.command._check_server", lambda: pytest.fail("Prefect was asked"))
+    with pytest.raises(SystemExit) as ended:
+        main("ingest")
+    assert ended.value.code == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("sparseoco: ")
 
 
 @pytest.mark.parametrize(
