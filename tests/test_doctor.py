@@ -59,7 +59,7 @@ def figures(file: Path) -> str:
     "table",
     [
         "algorithms.caos-erm = { R = [0.3, 1.0] }",
-        "algorithms.caos-erm = { rounds = 50, estimate = 'corrected', placement = 'parallel' }",
+        "algorithms.caos-erm = { rounds = 50, estimate = 'corrected' }",
         "algorithms.cao-rcd = { R = [0.1], rounds = ['pass', 20] }",
     ],
 )
@@ -72,11 +72,14 @@ def test_the_time_of_epoch_methods_and_of_evaluation_is_told(file: Path, table: 
     assert "Not in it" not in sentence
 
 
-def test_what_is_too_large_to_be_tried_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_tried_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = file.read_text()
+    apart = "algorithms.caos-erm = { R = [0.3], placement = 'dealt' }"
+    file.write_text(text.replace("algorithms.rda", f"{apart}\nalgorithms.rda"))
+    assert "Not in it: caos-erm, of which no time can be told." in figures(file)
     file.write_text(text.replace("algorithms.rda", "algorithms.caos-erm = { R = [0.3] }\nalgorithms.rda"))
     monkeypatch.setattr(epochs, "TRIED_BYTES", 100)
-    assert "Not in it: caos-erm, with too many features to be tried here." in figures(file)
+    assert "Not in it: caos-erm, of which no time can be told." in figures(file)
 
 
 def test_an_epoch_is_told_by_a_straight_line_through_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

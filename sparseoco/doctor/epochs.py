@@ -37,11 +37,12 @@ TRIES = 2
 def epoch_seconds(block: Block, whole: Store, rows: Csr, denser: float) -> float | None:
     """Seconds of an epoch of a block over a whole store whose rows are like these, `denser` times as full.
 
-    None where not even one configuration's state is small enough to be tried.
+    None where not even one configuration's state is small enough to be tried, and where parts of the rounds are played
+    apart: what it costs workers to put them together is not tried.
     """
     of_one = state_bytes(block.of(block.configurations[:1]), whole)
     tried = block.of(block.configurations[: max(1, min(len(block.configurations), TRIED_BYTES // max(of_one, 1)))])
-    if of_one > TRIED_BYTES:
+    if of_one > TRIED_BYTES or block.configurations[0].get("placement", "serial") != "serial":
         return None
     problem = problem_of(tried, whole)
     n_rows = rows[3].size

@@ -49,7 +49,7 @@ class Cost(NamedTuple):
 
     blocks     tasks of the search
     memory     bytes of a process; `disk` bytes of the corpus as it is laid out, and of states that are kept
-    left_out   learners whose time is not in the seconds: epoch methods too large to be tried
+    left_out   learners whose time is not in the seconds, for it cannot be told (`doctor.epochs`)
     """
 
     blocks: int

@@ -123,5 +123,5 @@ def _time(cost: Cost, text: _Text) -> Finding:
     sentence += "; half or twice that would be no surprise."
     if cost.left_out:
         names = ", ".join(cost.left_out)
-        return doubtful("time", f"{sentence} Not in it: {names}, with too many features to be tried here.")
+        return doubtful("time", f"{sentence} Not in it: {names}, of which no time can be told.")
     return fine("time", sentence)
