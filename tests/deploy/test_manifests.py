@@ -23,7 +23,8 @@ from sparseoco.workers.kubernetes import KubernetesOptions, cluster_spec
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 KUBERNETES = "1.31"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 PLACE = "registry.example.org/"
 OWN = f"sparseoco:{PROJECT['version']}"
@@ -240,6 +241,12 @@ def test_programs_of_commands_are_installed_by_the_image() -> None:
             ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
             assert f"!{name}" in ignored
     assert {command[0] for command in commands()} <= {"dask", "prefect", "sparseoco"}
+
+
+def test_what_builds_the_package_is_pinned_as_all_else_is() -> None:
+    (builder,) = PYPROJECT["build-system"]["requires"]  # for which pip asks no constraints
+    assert "==" in builder
+    assert builder in (DEPLOY / "constraints.txt").read_text().splitlines()
 
 
 @pytest.mark.parametrize("kind", ["address", "kubernetes", "local", "pbs", "slurm"])
