@@ -83,7 +83,8 @@ def sentences() -> Iterator[None]:
     except MemoryError:
         _end("Out of memory: ask for narrower blocks (--memory), fewer features or smaller shards.", 1)
     except OSError as error:
-        _end(str(storage_error(error, Path(error.filename or "/dev/stdout"))), 1)
+        # One without a number is no file's, but a connection's.
+        _end(str(storage_error(error, Path(error.filename or "/dev/stdout")) if error.errno else f"{error}."), 1)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

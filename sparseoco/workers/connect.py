@@ -236,7 +236,7 @@ def _cluster_at(address: str) -> Iterator[Client]:
 def _client_at(address: str) -> Client:
     try:
         asyncio.run(_knock(address))  # a client that fails to connect takes 30 s more to let go
-        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        return Client(address, set_as_default=False)  # what it asks later may wait as long as a link may be cut
     except TypeError as error:
         raise InputError(
             f"{address} wants certificates: name them in Dask's configuration (distributed.comm.tls.ca-file, "
@@ -271,15 +271,23 @@ def workers_of(client: Client) -> dict[str, Any]:
     """What the scheduler says of each of its workers, by address.
 
     Asked for anew: what a client keeps (`Client.scheduler_info`) is written over every other second, by a summary
-    without workers that may come between the question and the reading of its answer.
+    without workers that may come between the question and the reading of its answer. Raises `SparseocoError` if the
+    scheduler does not answer.
     """
-    found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    try:
+        found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    except OSError as error:
+        raise SparseocoError("The Dask scheduler does not answer any more: run again to go on.") from error
     return found
 
 
 def start_again(client: Client) -> int:
-    """Start workers of our own again whose keepers gave up; gives how many workers there were."""
-    there, cluster = len(workers_of(client)), client.cluster
+    """Start workers of our own again whose keepers gave up; gives how many workers there were, none of which is known
+    while the link to the scheduler is cut."""
+    try:
+        there, cluster = len(workers_of(client)), client.cluster
+    except SparseocoError:
+        return 0
     if isinstance(cluster, LocalCluster) and there < len(cluster.worker_spec):
         client.sync(_replace_keepers, cluster)
     return there

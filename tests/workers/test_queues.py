@@ -163,6 +163,7 @@ def test_a_queue_that_refuses_or_is_not_there_is_said(
     with pytest.raises(SparseocoError, match="No worker has begun within 1 s"):
         open_and_close(options("pbs").model_copy(update={"wait": 1.0}), tmp_path / "scratch")
     (commands / "sbatch").unlink()
+    monkeypatch.setenv("PATH", str(commands))  # there may be a batch system here
     with pytest.raises(InputError, match="sbatch is not found: run this on a machine that submits jobs"):
         open_and_close(options("slurm"), tmp_path / "scratch")
     monkeypatch.setitem(sys.modules, "dask_jobqueue.pbs", None)
