@@ -113,6 +113,40 @@ def test_a_search_under_way_is_told_from_its_cells(run: Path, tmp_path: Path) ->
     assert f"{8 - diverged} cells to go" in found.rerun
 
 
+def test_what_a_search_for_more_epochs_left_counts_no_more_than_it_is_asked_for(run: Path, tmp_path: Path) -> None:
+    described = json.loads((run / "run.json").read_bytes())
+    described["search"]["epochs"] = 1
+    os.symlink(run.parent / "shards", tmp_path / "shards")
+    (tmp_path / "run" / "search").mkdir(parents=True)
+    os.symlink(run / "search" / "cells", tmp_path / "run" / "search" / "cells")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
+    figures = read_status(tmp_path / "run").steps[1].figures
+    assert (figures["ended"], figures["under_way"]) == (8, 0)
+    assert figures["rows"] == figures["rows_wanted"] == 8 * 300
+    assert figures["best"]["epoch"] == 1
+
+
+def test_who_is_on_call_reads_whether_anybody_works(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lines() -> list[str]:
+        assert call(monkeypatch, "status", run) == 0
+        return capsys.readouterr().out.splitlines()
+
+    assert lines()[1] == "nobody works on it"
+    with owned(run):
+        assert lines()[1].startswith(f"{run} is held by process {os.getpid()} on ")
+    lock = run / ".lock"
+    lock.write_text("process 1 on another-machine")
+    try:
+        assert lines()[1] == (
+            f"{run} was held by process 1 on another-machine; whether it still is cannot be seen from here: it is if "
+            "something is written there again and again"
+        )
+    finally:
+        lock.unlink()
+
+
 def test_looking_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")}
     assert call(monkeypatch, "status", run) == 0

@@ -48,10 +48,9 @@ def _tell(found: Status) -> None:
     written = "" if found.seconds is None else f", last written to {duration(found.seconds)} ago"
     print(f"{name}{found.run}{written}")
     for hold in found.holds:
-        if hold.sure:
-            print(f"{hold.folder} is held by {hold.by} for {duration(hold.seconds)}")
-        else:
-            print(f"{hold.folder} was held by {hold.by}; whether it still is cannot be seen from here")
+        print(hold.sentence)
+    if not found.holds and not found.ended:
+        print("nobody works on it")
     for step in found.steps:
         print(f"{step.name:<8}  {step.state:<9}  {step.sentence}".rstrip())
     if found.nights is not None:

@@ -9,7 +9,7 @@ from dask.utils import format_bytes
 
 from sparseoco.config import RunFile
 from sparseoco.doctor.findings import Finding, doubtful, fine, wrong
-from sparseoco.report.wording import duration, plural
+from sparseoco.report.wording import plural
 from sparseoco.status.holding import hold_on
 from sparseoco.storage.commit import commit_bytes, remove_file
 from sparseoco.storage.locations import Location
@@ -45,11 +45,9 @@ def look_at_folder(subject: str, folder: Location) -> Iterator[Finding]:
     yield fine(subject, f"{folder} can be written to{room}.")
     hold = hold_on(folder)
     if hold is not None and hold.sure:
-        yield wrong(
-            subject, f"{folder} is held by {hold.by} for {duration(hold.seconds)}: two never work in one folder."
-        )
+        yield wrong(subject, f"{hold.sentence}: two never work in one folder.")
     elif hold is not None:
-        yield doubtful(subject, f"{folder} was held by {hold.by}; whether it still is cannot be seen from here.")
+        yield (fine if hold.gone else doubtful)(subject, f"{hold.sentence}.")
 
 
 def nearest(folder: Location) -> Location:

@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparseoco.storage.leases import STALE
+from sparseoco.report.wording import duration
+from sparseoco.storage.leases import BEAT, STALE, is_dead
 from sparseoco.storage.locations import Location
 
 _HOLDER = re.compile(r"process (\d+) on (.+)")
@@ -19,13 +20,27 @@ _HOLDER = re.compile(r"process (\d+) on (.+)")
 class Hold(NamedTuple):
     """A hold on a folder: by whom, for how many seconds, and whether it is seen to be held.
 
-    `sure` is False where that cannot be seen from here: the holder was on another machine.
+    `sure` is False where that cannot be seen from here, the holder being on another machine, and where it is `gone`: it
+    is known to have ended, or has not renewed its lease for so long that the next run takes the folder over.
     """
 
     folder: str
     by: str
     seconds: float
     sure: bool
+    gone: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """All that, without the full stop."""
+        if self.sure:
+            return f"{self.folder} is held by {self.by} for {duration(self.seconds)}"
+        if self.gone:
+            return f"{self.folder} was held by {self.by}, which has ended or fallen silent: the next run takes it over"
+        return (
+            f"{self.folder} was held by {self.by}; whether it still is cannot be seen from here: it is if something is "
+            "written there again and again"
+        )
 
 
 def hold_on(folder: Location) -> Hold | None:
@@ -76,7 +91,9 @@ def _leased(lock: Location) -> Hold | None:
         renewed = _changed(lock)
         if isinstance(content, dict) and renewed is not None:
             since = max(0.0, time.time() - renewed)
-            return Hold(str(lock.parent), str(content.get("holder")), since, sure=since < STALE)
+            gone = since >= STALE or is_dead(content.get("process"))
+            seconds = since + BEAT * int(content.get("beat") or 0)
+            return Hold(str(lock.parent), str(content.get("holder")), seconds, sure=not gone, gone=gone)
     return None
 
 

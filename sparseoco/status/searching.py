@@ -51,11 +51,13 @@ def look_at(folder: Location, run: Mapping[str, Any], options: SearchOptions) ->
     reached: dict[Key, Place] = {}
     rows: dict[tuple[Key, int], Row] = {}
     for fold, name, place, row in _cells(folder / "cells", _setting(run, options), names):
+        if place > goal:  # of a search for more epochs, in the same folder
+            continue
         reached[fold, name] = max(place, reached.get((fold, name), place))
         if place.position == n_rows:
             rows[(fold, name), place.epoch] = _row(row, names[name], fold)
     for key, place in _states(folder / "checkpoints", run, options, names).items():
-        reached[key] = max(place, reached.get(key, place))
+        reached[key] = min(goal, max(place, reached.get(key, place)))
     table = _table(folder, configurations, options)
     settled = {
         (row["fold"], identity(row["algorithm"], json.loads(row["parameters"]))): row

@@ -59,7 +59,7 @@ class Lease:
                 first, since = found, _now()
             if seen and not wait:
                 raise FolderInUseError.by(content.get("holder"), self._place.parent)
-            if _is_dead(content.get("process")) or _now() - since >= STALE:
+            if is_dead(content.get("process")) or _now() - since >= STALE:
                 self._renewed = _now()
                 with suppress(FileExistsError):
                     self._tag = put_again(self._place, self._bytes(), found)
@@ -164,7 +164,7 @@ def _process() -> list[str | int]:
     return [*_machine(), os.getpid(), _beginning(os.getpid()) or 0]
 
 
-def _is_dead(process: Any) -> bool:
+def is_dead(process: Any) -> bool:
     """Whether a process is known to have ended: one of this machine that is not there any more."""
     match process:
         case [*machine, int(number), int(beginning)] if machine == _machine():

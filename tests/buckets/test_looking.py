@@ -6,7 +6,8 @@ from sparseoco import steps
 from sparseoco.config import load_run_file
 from sparseoco.doctor.places import look_at_folder
 from sparseoco.status import read_status
-from sparseoco.storage.commit import owned
+from sparseoco.storage import leases
+from sparseoco.storage.commit import commit_json, owned, remove_file
 from sparseoco.storage.locations import Location
 from tests.texts import write_run_file
 
@@ -32,4 +33,16 @@ def test_a_run_in_a_bucket_is_told_as_one_in_a_folder(tmp_path: Path, bucket: Lo
         assert hold.by.startswith("process ")
         assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
     assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine"]
+    *machine, number, beginning = leases._process()
+    ended = {"holder": "process 1 on here", "process": [*machine, number, int(beginning) + 1], "beat": 3}
+    commit_json(run.out / ".lock", ended)
+    (hold,) = read_status(run.out).holds
+    assert (hold.sure, hold.gone) == (False, True)
+    assert hold.sentence.endswith("which has ended or fallen silent: the next run takes it over")
+    commit_json(run.out / ".lock", ended | {"process": ["elsewhere", 0, 1, 1]})
+    (hold,) = read_status(run.out).holds
+    assert hold.sure
+    assert 15 <= hold.seconds < 60  # three renewals
+    assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
+    remove_file(run.out / ".lock")
     assert not [place for place in run.out.iterdir() if "doctor" in place.name]
