@@ -9,6 +9,9 @@ from sparseoco.stopping import watch
 # Before Prefect is imported: a batch job phones nobody.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
+# A run that is not heard of for two minutes is given up, where deploy/prefect-automations.yaml is: Prefect's own three
+# minutes between two heartbeats would give up those that live.
+os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")
 # What happens in a run stands beside Prefect's own records.
 os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "sparseoco")
 logging.getLogger("sparseoco").setLevel(logging.INFO)

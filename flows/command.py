@@ -7,13 +7,14 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from prefect import Flow
+from prefect import Flow, tags
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.settings import PREFECT_API_URL
 
 from flows.ending import end_known
+from flows.serving import TAG
 from flows.serving import serve as serve_flow
 from sparseoco.config import load_run_file
 from sparseoco.console import Command, Group, sentences
@@ -64,7 +65,8 @@ def main(name: str) -> None:
         load_run_file(file)  # what is wrong with it is said before Prefect starts
         _check_server()
         flow.on_running(end_known)
-        flow(file)
+        with tags(TAG):
+            flow(file)
 
     @app.command(cls=Command, short_help="Run the flow whenever it is due.")
     def serve(

@@ -14,6 +14,8 @@ from prefect.types.entrypoint import EntrypointType
 
 from sparseoco.stopping import SIGNALS, Stopped, end_in_time
 
+TAG = "sparseoco"  # of all runs; deploy/prefect-automations.yaml looks for it
+
 # Prefect looks every three seconds whether a run that it told to stop has ended, and then writes down that it has.
 GRACE_SECONDS = 9.0
 
@@ -32,7 +34,7 @@ def serve(
         name=name,
         schedules=schedules,
         parameters=parameters,
-        tags=["sparseoco"],
+        tags=[TAG],
         concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=collision),
         entrypoint_type=EntrypointType.MODULE_PATH,
     )

@@ -65,6 +65,7 @@ def test_a_server_that_is_named_is_used(tmp_path: Path, server: str) -> None:
     runs = flow_runs(server)
     assert [run["state_type"] for run in runs] == ["COMPLETED"] * 4
     assert all(run["name"].startswith("places 2") for run in runs)
+    assert all(run["tags"] == ["sparseoco"] for run in runs)
     found = artifacts(server)
     leaderboard = json.loads(found["places-leaderboard"]["data"])
     assert len(leaderboard) == 4

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
+from flows.serving import TAG
 from sparseoco import steps
 from sparseoco.config import load_run_file
 from tests.prefects import ROOT, artifacts, ask, environment, flow_runs, prefect_server, running, wait_for
@@ -57,6 +58,14 @@ def test_every_deployment_names_a_flow_and_its_parameters() -> None:
         assert deployment["schedules"]
     active = [d["name"] for d in deployments for schedule in d["schedules"] if schedule.get("active", True)]
     assert active == ["pipeline"]
+
+
+def test_a_run_that_lives_is_heard_of_several_times_before_it_is_given_up() -> None:
+    (automation,) = yaml.safe_load(AUTOMATIONS.read_text())["automations"]
+    pools = [deployment["work_pool"] for deployment in yaml.safe_load(EXAMPLE.read_text())["deployments"]]
+    for env in [os.environ, *(pool["job_variables"]["env"] for pool in pools)]:  # the first: by hand, or served
+        assert automation["trigger"]["within"] >= 4 * int(env["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
+    assert automation["trigger"]["match_related"]["prefect.resource.id"] == f"prefect.tag.{TAG}"
 
 
 def prefect(*arguments: str, env: dict[str, str], folder: Path) -> None:
