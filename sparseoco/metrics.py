@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from sparseoco.errors import InputError
 from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.parquet import read_parquet
 
 METRICS = pa.schema(
     [
@@ -75,7 +76,7 @@ def write_table(path: Location, rows: Iterable[Mapping[str, Any]], schema: pa.Sc
 
 def read_table(path: Location) -> pa.Table:
     """A Parquet file, wherever it is. Raises `OSError`, `pyarrow.ArrowException`."""
-    return pq.read_table(pa.BufferReader(path.read_bytes()))
+    return read_parquet(path.read_bytes())
 
 
 def read_metrics(run: str | Location) -> pa.Table:
@@ -88,5 +89,5 @@ def read_metrics(run: str | Location) -> pa.Table:
         raise InputError(f"{run} holds no search results ({folder / 'metrics.parquet'} is missing).")
     keys = ["configuration", "fold", "epoch"]
     metrics = read_table(folder / "metrics.parquet")
-    joined = metrics.join(read_table(folder / "timings.parquet"), keys=keys, join_type="left outer")
+    joined = metrics.join(read_table(folder / "timings.parquet"), keys=keys, join_type="left outer", use_threads=False)
     return joined.sort_by([(key, "ascending") for key in keys])

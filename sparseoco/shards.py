@@ -27,6 +27,7 @@ from sparseoco.errors import InputError, StorageError
 from sparseoco.manifest import FileEntry, Manifest, ShardEntry, latest_manifest
 from sparseoco.storage.commit import commit_bytes, digest_file, digest_value, storage_error
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.parquet import read_parquet
 
 MAX_INT32 = 2**31 - 1
 
@@ -168,7 +169,7 @@ class Store:
         """
         entry = self.manifest.shards[shard]
         columns = (["id"] if ids else []) + ["label", "indices", "counts"]
-        table = pq.read_table(self._verified(entry), columns=columns, use_threads=False).combine_chunks()
+        table = read_parquet(self._verified(entry), columns=columns).combine_chunks()
         indices, counts = (_only_chunk(table[name]) for name in ("indices", "counts"))
         return Rows(
             ids=_only_chunk(table["id"]) if ids else None,
@@ -187,7 +188,7 @@ class Store:
         """Columns term, count, documents; row i is feature i. Raises `InputError` for hashed features."""
         if self.manifest.features.kind != "vocabulary":
             raise InputError(f"{self.folder} has hashed features: they are named by `names`, not by a vocabulary.")
-        return pa.concat_tables([pq.read_table(self._verified(entry)) for entry in self.manifest.features.files])
+        return pa.concat_tables([read_parquet(self._verified(entry)) for entry in self.manifest.features.files])
 
     def describe(self, features: NDArray[np.int64]) -> pa.Table:
         """Columns feature, term, count, documents for the feature ids given, in their order.
@@ -199,7 +200,7 @@ class Store:
             table = self.vocabulary().take(pa.array(features))
             return table.add_column(0, "feature", pa.array(features))
         parts = [
-            pq.read_table(self._verified(entry), filters=pc.field("feature").isin(pa.array(np.unique(features))))
+            read_parquet(self._verified(entry), where=pc.field("feature").isin(pa.array(np.unique(features))))
             for entry in self.manifest.features.files
         ]
         return _name_hashed(pa.concat_tables(parts), features)
@@ -224,11 +225,11 @@ class Store:
             return np.asarray(self.vocabulary()["documents"].to_numpy(), dtype=np.int64)
         frequencies = np.zeros(self.n_features, dtype=np.int64)
         for entry in self.manifest.features.files:
-            part = pq.read_table(self._verified(entry), columns=["feature", "documents"])
+            part = read_parquet(self._verified(entry), columns=["feature", "documents"])
             np.add.at(frequencies, part["feature"].to_numpy(), part["documents"].to_numpy())
         return frequencies
 
-    def _verified(self, entry: FileEntry) -> pa.BufferReader:
+    def _verified(self, entry: FileEntry) -> bytes:
         path = self.folder / entry.file
         try:
             data = path.read_bytes()
@@ -240,7 +241,7 @@ class Store:
             raise StorageError(
                 f"{path} is damaged: its SHA-256 is not the one committed. Ingest again into a new folder."
             )
-        return pa.BufferReader(data)
+        return data
 
 
 def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:

@@ -4,4 +4,5 @@ locations   a folder or file at a path or an address, and what is asked of eithe
 objects     the objects of a bucket: put on condition, listed, removed; buckets opens one
 leases      one writer at a time at an address
 commit      the only place that writes: a file is there whole or not at all, a folder is one process's at a time
+parquet     tables from the bytes of Parquet files
 """
