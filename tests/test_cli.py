@@ -259,6 +259,7 @@ def test_help_speaks_of_folders_and_files_rather_than_of_types(
     [
         ("fetch", "20news", "--out", "s3://bucket/corpora"),
         ("demo", "--out", "s3://bucket/demo"),
+        ("--log", "s3://bucket/run.jsonl", "algorithms"),
         ("table", "s3://bucket/x.csv", "--target", "y", "--out", "out"),
         ("reproduce", "stda", "--data", "data", "--out", "s3://bucket/out"),
     ],

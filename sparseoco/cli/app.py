@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sparseoco import __version__
+from sparseoco.arguments import local_place
 from sparseoco.console import Command, Group
 from sparseoco.logs import ENVIRONMENT, log_to
 from sparseoco.metrics import read_table
@@ -32,6 +33,11 @@ command = partial(app.command, cls=Command)
 STEPS, FILES, HELP = "Steps of a run", "Models and text", "Finding out"
 
 
+def _log_file(text: str) -> str:
+    """A file of this machine, or -: lines cannot be added to what is at an address."""
+    return str(local_place(text))
+
+
 @app.callback(invoke_without_command=True)
 def _before(
     context: typer.Context,
@@ -40,6 +46,7 @@ def _before(
         str | None,
         typer.Option(
             "--log",
+            parser=_log_file,
             envvar=ENVIRONMENT,
             metavar="FILE",
             help="Add what happens to a file, a JSON object a line; - is standard error.",

@@ -111,9 +111,9 @@ def generate_corpus(
     files: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Number of files; by default one every 256 MiB.")
     ] = None,
-    vocabulary: Annotated[int, typer.Option(metavar="N", help="Different words.")] = 1_000_000,
+    vocabulary: Annotated[int, typer.Option(metavar="N", help="Number of different words.")] = 1_000_000,
     exponent: Annotated[float, typer.Option(metavar="S", help="Exponent of Zipf's law.")] = 1.1,
-    classes: Annotated[int, typer.Option(metavar="N", help="Classes, all about as frequent.")] = 2,
+    classes: Annotated[int, typer.Option(metavar="N", help="Number of classes.")] = 2,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another one makes other text.")] = 0,
     threads: Annotated[
         int | None,
