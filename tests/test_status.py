@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparseoco.config import SearchOptions
-from sparseoco.errors import InputError
+from sparseoco.errors import InputError, SparseocoError
 from sparseoco.nightly.records import TABLES, add_night
 from sparseoco.status import Status, read_status
 from sparseoco.steps import search, train_best
@@ -145,6 +145,16 @@ def test_who_is_on_call_reads_whether_anybody_works(
         )
     finally:
         lock.unlink()
+
+
+def test_a_search_through_which_nothing_came_is_told_so(run: Path, tmp_path: Path) -> None:
+    store, out = run.parent / "shards", tmp_path / "run"
+    grid = {"fobos": {"eta0": [1e12], "lam": [1e-4]}}
+    with pytest.raises(SparseocoError, match="No configuration came through"):
+        search(store, out, SearchOptions(algorithms=grid, folds=2), ClusterOptions(threads=1))
+    found = read_status(out)
+    assert found.steps[1].figures["by_status"] == {"diverged": 2}
+    assert found.rerun.startswith("No configuration came through the search: the same command would say so again.")
 
 
 def test_looking_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

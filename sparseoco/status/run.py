@@ -178,6 +178,8 @@ def _rerun(steps: list[Step], searched: Searched | None, nights: Nights | None, 
         return "It is under way: the same command would say so and end."
     if nights is not None:
         return "The same command takes in the files that have come since, or says that there are none."
+    if searched is not None and searched.complete and searched.lost == searched.wanted:
+        return "No configuration came through the search: the same command would say so again. Change its grid."
     first = next((step for step in steps if step.state != DONE and step.name != "evaluate"), None)
     if first is None:
         evaluated = any(step.name == "evaluate" and step.state == DONE for step in steps)

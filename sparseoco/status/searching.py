@@ -37,6 +37,11 @@ class Searched(NamedTuple):
     best: Row | None
     complete: bool
 
+    @property
+    def lost(self) -> int:
+        """Cells that came to nothing."""
+        return self.by_status.get("diverged", 0) + self.by_status.get("failed", 0)
+
 
 def look_at(folder: Location, run: Mapping[str, Any], options: SearchOptions) -> Searched:
     """How far the search in `folder` is, `run` being what run.json says of it.
