@@ -24,6 +24,8 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.objects import fetch, put_file, read_all, remove, remove_below
 
 LOOK = 0.5  # seconds between two looks at a folder that is in use
+TEMPORARY = ".*.????????.tmp"  # as `tempfile` names what is beside its target
+A_DAY = 24 * 3600.0
 
 
 @contextmanager
@@ -209,9 +211,18 @@ def _locked(folder: Path, wait: bool) -> Iterator[None]:
             time.sleep(LOOK)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, holder().encode(), 0)
+        _remove_left(folder)
         yield
     finally:
         os.close(descriptor)
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove what processes that were killed were writing: no write takes a day."""
+    with suppress(OSError):
+        for left in folder.rglob(TEMPORARY):
+            if left.stat().st_mtime < time.time() - A_DAY:
+                left.unlink()
 
 
 def _lock(descriptor: int) -> bool:

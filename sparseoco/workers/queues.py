@@ -25,6 +25,7 @@ from sparseoco.workers.settings import ACROSS_HOSTS, worker_environment
 Word = Annotated[str, matching(r"\S+", "one word")]
 Line = Annotated[str, matching(r"[^\r\n]+", "one line")]
 Time = Annotated[str, matching(r"(\d+-)?\d+:\d\d(:\d\d)?", "a time such as 08:00:00")]
+AWAY_SECONDS = 60  # a worker that died is started anew within its job; by default of Dask the job is ended after 15
 LOOK_SECONDS = 10  # between two looks at whether jobs have ended and others must be asked for
 DEATH_SECONDS = 120  # a worker that finds no scheduler for so long ends, and its job with it
 LOCAL_DASHBOARD = "127.0.0.1:0"  # pages are served without a dashboard, too, and by default to whoever asks
@@ -100,7 +101,7 @@ def job_cluster(options: JobOptions, shared: Path, workers: int, threads: int, m
     the batch system is not there, `SparseocoError` where a job is refused.
     """
     with (
-        dask.config.set(ACROSS_HOSTS),
+        dask.config.set(ACROSS_HOSTS | {"distributed.deploy.lost-worker-timeout": f"{AWAY_SECONDS} s"}),
         started(options, shared, workers, threads, memory) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):

@@ -1,7 +1,10 @@
 import errno
 import os
+import shutil
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,3 +77,19 @@ with sparseoco.storage.commit.owned(pathlib.Path(sys.argv[1])):
         other.kill()
     with owned(tmp_path):
         pass
+
+
+def test_what_killed_processes_were_writing_is_removed_after_a_day(tmp_path: Path) -> None:
+    for name, hours in (("long-ago", 25), ("just-now", 0)):
+        with suppress(KeyboardInterrupt), committed(tmp_path / name / "file") as temporary:
+            shutil.copy(temporary, kept := tmp_path / "kept")
+            left = temporary
+            raise KeyboardInterrupt
+        kept.rename(left)
+        os.utime(left, (time.time() - hours * 3600,) * 2)
+    commit_bytes(tmp_path / "long-ago" / ".mine.tmp", b"")
+    os.utime(tmp_path / "long-ago" / ".mine.tmp", (0, 0))
+    with owned(tmp_path):
+        pass
+    assert [path.name for path in (tmp_path / "long-ago").iterdir()] == [".mine.tmp"]
+    assert len(list((tmp_path / "just-now").iterdir())) == 1
