@@ -58,9 +58,13 @@ def results(folder: Path) -> dict[str, bytes | None]:
 
 
 def begin(queue: Queue, *arguments: str | Path) -> subprocess.Popen[str]:
-    command = [*COMMAND, *map(str, arguments)]
     return subprocess.Popen(
-        command, env=queue.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*COMMAND, *map(str, arguments)],
+        env=queue.environment,
+        cwd=queue.file.parent,  # where jobs leave what they print
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -94,7 +98,8 @@ def test_jobs_of_a_command_that_is_stopped_are_taken_back(tmp_path: Path, queue:
     assert process.returncode == 128 + number
     assert said.startswith("sparseoco: Stopped.")
     wait_for(lambda: not queue.jobs(), "the jobs to be taken back")
-    subprocess.run([*COMMAND, str(file), "--cluster", str(cluster)], env=queue.environment, check=True)
+    with begin(queue, file, "--cluster", cluster) as process:
+        assert process.wait(300) == 0, process.communicate()[1]
     assert results(tmp_path) == left
 
 
