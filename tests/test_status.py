@@ -8,6 +8,7 @@ import pytest
 
 from sparseoco.config import SearchOptions
 from sparseoco.errors import InputError, SparseocoError
+from sparseoco.manifest import commit_manifest, read_manifest
 from sparseoco.nightly.records import TABLES, add_night
 from sparseoco.status import Status, read_status
 from sparseoco.steps import search, train_best
@@ -183,6 +184,39 @@ def test_nights_are_told_with_the_model_that_serves(tmp_path: Path) -> None:
     assert "the last took in 40 documents" in found.nights.sentence
     assert "not promoted; the model of night 1 serves" in found.nights.sentence
     assert "files that have come since" in found.rerun
+
+
+def test_a_night_that_is_taken_in_and_not_decided_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_store(tmp_path / "shards")
+    found = read_status(tmp_path)
+    assert (states(found), found.nights) == ({"ingest": "done"}, None)
+    assert found.rerun.startswith("The shards are there")
+    state = tmp_path / "nightly" / "checkpoints" / "of-a-block.json"
+    state.parent.mkdir(parents=True)
+    state.write_text("{}")
+    assert call(monkeypatch, "status", tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "nobody works on it"
+    assert lines[3:] == [
+        "train     begun      by night: 0 of 1 night decided",
+        "The same command goes on with night 1, which is taken in, and with files that have come since.",
+    ]
+    row = {"documents": 300, "error": 0.25, "promoted": True}
+    add_night(tmp_path, 1, {name: [row] if name == "history" else [] for name in TABLES})
+    assert states(read_status(tmp_path)) == {"ingest": "done", "train": "done"}
+
+
+def test_a_run_was_last_written_to_when_the_last_files_were_taken_in(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "shards")
+    manifest = read_manifest(store, 1)
+    for path in store.iterdir():
+        os.utime(path, (0, 0))
+    commit_manifest(store, manifest.model_copy(update={"version": 2}))
+    seconds = read_status(tmp_path).seconds
+    assert seconds is not None
+    assert seconds < 3600
 
 
 def test_a_folder_of_nothing_is_refused(tmp_path: Path) -> None:

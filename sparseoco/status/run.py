@@ -1,6 +1,6 @@
 """What a run has come to, step by step, told from its folder alone, whoever works there or does not any more."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -63,7 +63,10 @@ def read_status(folder: Location) -> Status:
     found, searched = _searched(folder, described)
     failed = {} if searched is None else searched.reasons
     model = folder if (folder / "model.json").exists() else folder / "model"
-    steps = [_ingest(store), found, _train(model, nights), _evaluate(folder), _report(folder)]
+    ingested = _ingest(store)
+    version = ingested.figures.get("version", 0)
+    train = _train(model) or _train_by_night(folder, nights, version)
+    steps = [ingested, found, train, _evaluate(folder), _report(folder)]
     holds = [hold for place in (store, folder, model) if (hold := hold_on(place)) is not None]
     if not holds and all(step.state == NOTHING for step in steps) and nights is None:
         raise InputError(f"{folder} holds nothing of a run: neither shards nor a search, a model or a lock.")
@@ -74,7 +77,7 @@ def read_status(folder: Location) -> Status:
         name=None if described is None else described["name"],
         version=None if described is None else described["version"],
         holds=list(dict.fromkeys(holds)),
-        seconds=age(_written(folder, store, model)),
+        seconds=age(_written(folder, store, version, model)),
         steps=steps,
         nights=nights,
         errors=[f"{reason} ({plural(cells, 'cell')})" for reason, cells in failed.items()],
@@ -136,14 +139,30 @@ def _searched(folder: Location, described: Mapping[str, Any] | None) -> tuple[St
     return step, found
 
 
-def _train(model: Location, nights: Nights | None) -> Step:
+def _train(model: Location) -> Step | None:
+    """The model of a run; None where there is none."""
     if not (model / "model.json").exists():
-        nightly = nights is not None and nights.serving is not None
-        return Step("train", DONE if nightly else NOTHING, "by night" if nightly else "", {})
+        return None
     told = read_json(model / "model.json")
     figures = {name: told.get(name) for name in ("algorithm", "parameters", "nonzeros")}
     sentence = f"{told['algorithm']} {parameters(told['parameters'])}, {plural(told['nonzeros'], 'nonzero weight')}"
     return Step("train", DONE, sentence, figures | {"model": str(model)})
+
+
+def _train_by_night(folder: Location, nights: Nights | None, taken_in: int) -> Step:
+    """What is learned by night: `taken_in` nights have their shards, those in the history are decided."""
+    decided = 0 if nights is None else nights.nights
+    if decided < taken_in and (decided or any(_checkpoints(folder / "nightly"))):
+        figures = {"nights": taken_in, "decided": decided}
+        return Step("train", BEGUN, f"by night: {decided:,} of {plural(taken_in, 'night')} decided", figures)
+    if nights is not None and nights.serving is not None:
+        return Step("train", DONE, "by night", {})
+    return Step("train", NOTHING, "", {})
+
+
+def _checkpoints(folder: Location) -> Iterator[Location]:
+    """The states of blocks of a search, or of nights, that are kept in case they die."""
+    return (folder / "checkpoints").glob("*.json")
 
 
 def _evaluate(folder: Location) -> Step:
@@ -159,9 +178,9 @@ def _report(folder: Location) -> Step:
     return Step("report", DONE, str(page), {}) if page.exists() else Step("report", NOTHING, "", {})
 
 
-def _written(folder: Location, store: Location, model: Location) -> list[Location]:
+def _written(folder: Location, store: Location, version: int, model: Location) -> list[Location]:
     """Files that are written when something of the run is."""
-    places = [store / "manifest-00000001.json", model / "model.json"]
+    places = [store / f"manifest-{version:08d}.json", model / "model.json"]
     places += [
         folder / name
         for name in ("run.json", "evaluation.json", "history.parquet", "history-choices.parquet", "promoted.json")
@@ -169,17 +188,23 @@ def _written(folder: Location, store: Location, model: Location) -> list[Locatio
     places += [folder / "search" / "best.json", folder / "report" / "report.html"]
     for place, pattern in ((folder / "search" / "cells", "*.json"), (store / ".staging", "*/*.piece")):
         places += place.glob(pattern)
-    return places
+    return [*places, *_checkpoints(folder / "search"), *_checkpoints(folder / "nightly")]
 
 
 def _rerun(steps: list[Step], searched: Searched | None, nights: Nights | None, held: bool) -> str:
     """What the same command would do now."""
     if held:
         return "It is under way: the same command would say so and end."
+    train = next((step for step in steps if step.name == "train"), None)
+    if train is not None and train.state == BEGUN:
+        night = train.figures["decided"] + 1
+        return f"The same command goes on with night {night}, which is taken in, and with files that have come since."
     if nights is not None:
         return "The same command takes in the files that have come since, or says that there are none."
     if searched is not None and searched.complete and searched.lost == searched.wanted:
         return "No configuration came through the search: the same command would say so again. Change its grid."
+    if [(step.name, step.state) for step in steps] == [("ingest", DONE)]:
+        return "The shards are there: the same command finds them and does only what comes after them."
     first = next((step for step in steps if step.state != DONE and step.name != "evaluate"), None)
     if first is None:
         evaluated = any(step.name == "evaluate" and step.state == DONE for step in steps)
