@@ -9,10 +9,12 @@ import pytest
 from distributed import LocalCluster
 
 from sparseoco.cluster.packing import Room, state_bytes
-from sparseoco.config import SearchOptions
+from sparseoco.config import SearchOptions, load_run_file
 from sparseoco.doctor import Finding, epochs, estimate, examine, machine
 from sparseoco.doctor.sampling import guess
+from sparseoco.nightly.records import TABLES, add_night
 from sparseoco.shards import Store
+from sparseoco.steps import run_ingest
 from sparseoco.storage.commit import owned
 from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
@@ -99,6 +101,22 @@ def test_text_to_evaluate_on_that_is_not_there_hides_nothing_else(file: Path) ->
     findings = examine(file)
     assert all("none.jsonl does not exist" in sentence for sentence in said(findings, "wrong"))
     assert "to search" in figures(file)
+
+
+def test_inputs_may_be_gone_once_nights_have_taken_them_in(file: Path) -> None:
+    (file.parent / "incoming").mkdir()
+    text = (file.parent / "places.jsonl").rename(file.parent / "incoming" / "places.jsonl")
+    file.write_text(file.read_text().replace('"places.jsonl"', '"incoming"'))
+    run_ingest(load_run_file(file))
+    (sentence,) = [finding.sentence for finding in examine(file) if finding.subject == "inputs"]
+    assert sentence.startswith("1 source, ")
+    assert sentence.endswith(", 0 of them new, all can be read.")
+    text.unlink()
+    assert any("is an empty folder" in sentence for sentence in said(examine(file), "wrong"))
+    add_night(file.parent / "run", 1, {name: [{"promoted": False}] if name == "history" else [] for name in TABLES})
+    findings = examine(file)
+    assert "They are empty: nothing is new." in said(findings, "fine")
+    assert not said(findings, "wrong")
 
 
 def test_what_is_wrong_comes_first_in_a_sentence(

@@ -9,6 +9,9 @@ from dask.utils import format_bytes
 
 from sparseoco.config import RunFile
 from sparseoco.doctor.findings import Finding, doubtful, fine, wrong
+from sparseoco.ingest import new_sources
+from sparseoco.manifest import latest_manifest
+from sparseoco.nightly.records import read_rows
 from sparseoco.report.wording import plural
 from sparseoco.status.holding import hold_on
 from sparseoco.storage.commit import commit_bytes, remove_file
@@ -20,12 +23,28 @@ from sparseoco.text.streams import first_bytes
 
 def look_at_inputs(subject: str, inputs: Sequence[str], options: TextOptions) -> Iterator[Finding]:
     """Whether they are there and can be read."""
-    sources = find_sources(list(inputs), options)
+    yield _readable(subject, find_sources(list(inputs), options))
+
+
+def look_at_new_inputs(run: RunFile) -> Iterator[Finding]:
+    """The same of the raw text of a run, and how much of it is new where some was taken in already."""
+    options, manifest = run.ingest.text, latest_manifest(run.store)
+    sources = find_sources(list(run.ingest.inputs), options, may_be_empty=by_night(run))
+    new = None if manifest is None else len(new_sources(sources, options, manifest))
+    yield _readable("inputs", sources, "" if new is None else f", {new:,} of them new")
+
+
+def by_night(run: RunFile) -> bool:
+    """Whether nights have been learned in the run's folder: then files may be gone once they are taken in."""
+    return bool(read_rows(run.out, "history"))
+
+
+def _readable(subject: str, sources: list[Source], more: str = "") -> Finding:
     for source in sources:
         if source.format != "folder":
             first_bytes(source.path, source.compression, 1)
-    told = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}"
-    yield fine(subject, f"{told}, all can be read.")
+    told = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}{more}"
+    return fine(subject, f"{told}, all can be read." if sources else "They are empty: nothing is new.")
 
 
 def sources_of(run: RunFile) -> list[Source]:

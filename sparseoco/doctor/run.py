@@ -12,7 +12,7 @@ from sparseoco.config import RunFile
 from sparseoco.doctor.cluster import Shape, look_at_cluster, shape_of
 from sparseoco.doctor.estimate import Cost, cost_of
 from sparseoco.doctor.findings import Finding, checked, doubtful, fine, wrong
-from sparseoco.doctor.places import free_bytes, look_at_folder, look_at_inputs, sources_of
+from sparseoco.doctor.places import by_night, free_bytes, look_at_folder, look_at_inputs, look_at_new_inputs, sources_of
 from sparseoco.doctor.sampling import guess
 from sparseoco.errors import InputError
 from sparseoco.manifest import latest_manifest
@@ -33,7 +33,7 @@ class _Text(NamedTuple):
 
 def look_at_run(run: RunFile) -> Iterator[Finding]:
     """All of it, what is quickly seen first."""
-    yield from checked("inputs", lambda: look_at_inputs("inputs", run.ingest.inputs, run.ingest.text))
+    yield from checked("inputs", lambda: look_at_new_inputs(run))
     if run.evaluate is not None and run.evaluate.inputs is not None:
         inputs = run.evaluate.inputs
         yield from checked("evaluate", lambda: look_at_inputs("evaluate", inputs, run.ingest.text))
@@ -70,7 +70,7 @@ def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
 
 def _evaluation(run: RunFile) -> float:
     """Seconds that reading and predicting the text to evaluate on takes: about those of counting it, in one thread."""
-    if run.evaluate is None:
+    if run.evaluate is None or by_night(run):
         return 0.0
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
     options = run.ingest.text.model_copy(update={"where": run.evaluate.where})
@@ -112,14 +112,16 @@ def _disk(run: RunFile, cost: Cost, store: Store) -> Iterator[Finding]:
 
 
 def _time(cost: Cost, text: _Text) -> Finding:
-    parts = [f"{duration(text.ingest_seconds)} to ingest"] if text.ingest_seconds else []
+    parts = [f"{duration(BEGINNING_SECONDS)} to begin"]
+    if text.ingest_seconds:
+        parts.append(f"{duration(text.ingest_seconds)} to ingest")
     if cost.search_seconds is not None and cost.train_seconds is not None:
         parts.append(f"{duration(cost.search_seconds)} to search ({plural(cost.blocks, 'block')} of configurations)")
         parts.append(f"{duration(cost.train_seconds)} to train")
     if text.evaluate_seconds:
         parts.append(f"{duration(text.evaluate_seconds)} to evaluate")
     total = BEGINNING_SECONDS + sum(text) + (cost.search_seconds or 0.0) + (cost.train_seconds or 0.0)
-    sentence = f"About {duration(total)} on a machine that does nothing else: {', '.join(parts) or 'little'}"
+    sentence = f"About {duration(total)} on a machine that does nothing else: {', '.join(parts)}"
     sentence += "; half or twice that would be no surprise."
     if cost.left_out:
         names = ", ".join(cost.left_out)
