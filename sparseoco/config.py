@@ -29,7 +29,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.losses import find_loss
 from sparseoco.penalties import find_penalty
 from sparseoco.plain import read_values
-from sparseoco.storage.locations import Location, beside, is_address, joined, location
+from sparseoco.storage.locations import Location, beside, is_local, joined, location
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.workers.connect import ClusterOptions
 
@@ -349,10 +349,12 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
 
 
 def _log_beside(folder: Location, file: str) -> str:
-    place = file if file == "-" else joined(folder, file)
-    if is_address(place):
+    if file == "-":
+        return file
+    place = beside(folder, file)
+    if not is_local(place):
         raise InputError(f"log.file: {place} is an address; lines are added to a file of this machine alone.")
-    return place
+    return str(place)
 
 
 def load_cluster_file(path: str | Location) -> ClusterOptions:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from sparseoco.errors import SparseocoError
+from sparseoco.errors import SparseocoError, said_by
 from sparseoco.stopping import SIGNALS, Stopped, raise_stopped, tell
 from sparseoco.storage.commit import storage_error
 
@@ -84,7 +84,8 @@ def sentences() -> Iterator[None]:
         _end("Out of memory: ask for narrower blocks (--memory), fewer features or smaller shards.", 1)
     except OSError as error:
         # One without a number is no file's, but a connection's.
-        _end(str(storage_error(error, Path(error.filename or "/dev/stdout")) if error.errno else f"{error}."), 1)
+        path = Path(error.filename or "/dev/stdout")
+        _end(str(storage_error(error, path)) if error.errno else f"{said_by(error)}.", 1)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -33,3 +33,13 @@ class FolderInUseError(StorageError):
     def by(cls, owner: str | None, folder: object) -> "FolderInUseError":
         """The sentence that names who, as far as is known."""
         return cls(f"{folder} is in use by {owner or 'another run'}: wait for it, or choose another folder.")
+
+
+def said_by(error: BaseException) -> str:
+    """What an error that is none of ours says of itself, for the end of a sentence; its kind where it says nothing.
+
+    >>> said_by(TimeoutError()), said_by(FileNotFoundError(2, "No such file", "x"))
+    ('TimeoutError', 'No such file')
+    """
+    own = error.strerror if isinstance(error, OSError) else None
+    return own or str(error) or type(error).__name__

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from sparseoco.errors import InputError, SparseocoError
+from sparseoco.errors import InputError, SparseocoError, said_by
 
 logging.getLogger("sparseoco").addHandler(logging.NullHandler())  # else warnings would go to standard error
 ENVIRONMENT = "SPARSEOCO_LOG"  # of commands, where --log says nothing
@@ -120,7 +120,7 @@ def _handler(place: str) -> logging.Handler:
         path.parent.mkdir(parents=True, exist_ok=True)
         return logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"The log {place} cannot be written: {error.strerror or error}.") from error
+        raise InputError(f"The log {place} cannot be written: {said_by(error)}.") from error
 
 
 class _JsonLine(logging.Formatter):

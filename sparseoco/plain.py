@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from sparseoco.errors import InputError, SparseocoError
+from sparseoco.errors import InputError, SparseocoError, said_by
 from sparseoco.storage.locations import Location, is_local
 from sparseoco.storage.objects import read_up_to
 
@@ -48,11 +48,11 @@ def _text(file: Location) -> str:
     except FileNotFoundError as error:
         raise InputError(f"{file}: {os.strerror(ENOENT)}.") from error
     except OSError as error:
-        raise InputError(f"{file}: {error.strerror or error}.") from error
+        raise InputError(f"{file}: {said_by(error)}.") from error
     except Exception as error:  # every kind of address has errors of its own
         if is_local(file):
             raise
-        raise InputError(f"{file} cannot be read: {error or type(error).__name__}.") from error
+        raise InputError(f"{file} cannot be read: {said_by(error)}.") from error
     if data is None:
         raise InputError(f"{file} is larger than a run file can be (1 MB).")
     try:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.cli import app
+from sparseoco.console import sentences
 from sparseoco.learners import ALGORITHMS
 from tests.commands import call
 from tests.texts import write_reviews, write_run_file
@@ -271,3 +272,10 @@ def test_what_works_on_this_machine_alone_refuses_addresses(
     assert call(monkeypatch, *command) == 2
     assert "is an address" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_connection_that_breaks_without_a_word_is_called_something(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, sentences():
+        raise TimeoutError
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "sparseoco: TimeoutError.\n"

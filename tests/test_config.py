@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pydantic import ValidationError
@@ -133,6 +134,13 @@ def test_files_that_are_no_run_files(tmp_path: Path) -> None:
             load_run_file(tmp_path / name)
     with pytest.raises(InputError, match="No such file"):
         load_run_file(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), RuntimeError()])
+def test_what_an_error_without_words_is_called(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparseoco.plain.read_up_to", Mock(side_effect=error))
+    with pytest.raises(InputError, match=rf"run\.toml.*: {type(error).__name__}\.$"):
+        load_run_file("memory://there/run.toml")
 
 
 def test_random_draws_are_those_of_the_seed_and_within_the_range() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sparseoco.config import load_run_file
 from sparseoco.errors import InputError
 from sparseoco.logs import as_step, log_to, tell
 from tests.commands import call
@@ -79,3 +80,9 @@ def test_a_log_that_cannot_be_written_is_a_sentence(
     file.write_text(file.read_text() + '\n[log]\nfile = "s3://bucket/log"\n')
     assert call(monkeypatch, "run", file) == 2
     assert "is an address" in capsys.readouterr().err
+
+
+def test_a_log_may_be_named_by_its_uri(tmp_path: Path) -> None:
+    file = write_run_file(tmp_path)
+    file.write_text(file.read_text() + f'\n[log]\nfile = "file://{tmp_path}/run.jsonl"\n')
+    assert load_run_file(file).log.file == str(tmp_path / "run.jsonl")

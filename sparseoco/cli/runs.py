@@ -121,7 +121,6 @@ def ingest(
     ] = Duplicates.ERROR,
     encoding_errors: Annotated[
         Encoding,
-        Epochs,
         typer.Option(
             help="Text that is not UTF-8: error, mark what is wrong (replace), leave the document out (skip)."
         ),

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sparseoco.errors import DamagedError, FolderInUseError, StorageError
+from sparseoco.errors import DamagedError, FolderInUseError, StorageError, said_by
 from sparseoco.storage.leases import check_lease, holder, leased
 from sparseoco.storage.locations import Location
 from sparseoco.storage.objects import fetch, put_file, read_all, remove, remove_below
@@ -260,7 +260,7 @@ def storage_error(error: OSError, path: Location) -> StorageError:
         return DamagedError(f"{path} is not there.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(f"{path} cannot be written or read: permission denied.")
-    return StorageError(f"{path}: {error.strerror or error}.")
+    return StorageError(f"{path}: {said_by(error)}.")
 
 
 def _free_bytes(path: Path) -> int:
