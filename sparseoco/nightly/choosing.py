@@ -31,11 +31,11 @@ def serve_night(run: RunFile, night: int, *, if_running: str | None = None) -> O
     with owned(run.out.resolve(), wait=(if_running or run.nightly.if_running) == "wait"):
         history = read_rows(run.out, "history")
         row = _find(run.out, history, night)
+        _check_model(run.out, night)
         served = serving(history, read_rows(run.out, "history-choices"))
         replaced = night if served is None else served.night
         if replaced == night:
             return Outcome([], follow(run, history), f"The model of night {night} serves already.")
-        _check_model(run.out, night)
         add_choice(run.out, night, history)
         tell("nightly", "model chosen", night=night, instead_of=replaced)
         return Outcome(

@@ -153,6 +153,10 @@ def test_what_cannot_serve(run: RunFile, tmp_path: Path) -> None:
     shutil.rmtree(weights.parent)
     with pytest.raises(StorageError, match="The model of night 1 is not there any more"):
         serve_night(run, 1)
+    shutil.move(weights.parents[1] / "00000002", weights.parents[1] / "away")
+    with pytest.raises(StorageError, match="The model of night 2 is not there any more"):  # though it is named
+        serve_night(run, 2)
+    shutil.move(weights.parents[1] / "away", weights.parents[1] / "00000002")
     with owned(run.out), pytest.raises(FolderInUseError, match="is in use by process"):
         serve_night(run, 2)
     fresh = prepare(tmp_path / "fresh", 1)
