@@ -37,7 +37,7 @@ from sparseoco.text.build import (
 )
 from sparseoco.text.formats import Source, find_sources, name_apart
 from sparseoco.text.labels import settle_labels
-from sparseoco.text.options import SHARD_BYTES, TextOptions
+from sparseoco.text.options import OF_EACH_INGEST, SHARD_BYTES, TextOptions
 from sparseoco.text.pieces import PieceInfo
 from sparseoco.text.splits import Cutter, forget_handed
 from sparseoco.text.staging import clear_staging, staging_folder
@@ -75,11 +75,8 @@ def ingest(
     if not 1 << 10 <= shard_bytes <= 1 << 30:
         raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.")
     previous = latest_manifest(out)
-    if previous is not None and previous.options_digest != options.digest:
-        changed = sorted(key for key, value in options.plain().items() if previous.options.get(key) != value)
-        raise InputError(
-            f"{out} was ingested with other options ({', '.join(changed)}): ingest into a new folder, or repeat them."
-        )
+    if previous is not None:
+        _check_options(out, options, previous)
     found = find_sources(inputs, options, may_be_empty=previous is not None)
     sources = new_sources(found, options, previous)
     tell("ingest", "sources found", new=len(sources), known=len(found) - len(sources))
@@ -140,6 +137,18 @@ def ingest(
     commit_manifest(out, manifest)
     clear_staging(out)
     return manifest
+
+
+def _check_options(out: Location, options: TextOptions, previous: Manifest) -> None:
+    """Raises `InputError` for options that are not the store's. Those of `OF_EACH_INGEST` may differ."""
+    same = {key: previous.options[key] for key in OF_EACH_INGEST & previous.options.keys()}
+    if options.model_copy(update=same).digest == previous.options_digest:
+        return
+    changed = {key for key, value in options.plain().items() if previous.options.get(key) != value} - OF_EACH_INGEST
+    raise InputError(
+        f"{out} was ingested with other options ({', '.join(sorted(changed))}): ingest into a new folder, or repeat "
+        "them."
+    )
 
 
 def new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:

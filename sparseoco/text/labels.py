@@ -65,6 +65,7 @@ def find_duplicates(pieces: list[PieceInfo], options: TextOptions, store: Store 
     _, first = np.unique(codes, return_index=True)
     again = np.ones(codes.size, np.bool_)
     again[first] = False
+    again[: cuts[known]] = False  # what the store has stays, taken in by an ingest that did not ask
     if not again.any():
         return {}
 

@@ -13,6 +13,8 @@ Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "
 SHARD_BYTES = 8 << 20  # of text a shard: its tables then fit a processor's caches
 # Options that choose among counted terms: they do not change what a split of the text counts to.
 SELECTING = frozenset({"min_df", "max_df", "max_features", "max_bad_rows", "duplicates", "hash_bits", "hash_seed"})
+# Options that say what an ingest does with rows it cannot take: the next one into the store may have others.
+OF_EACH_INGEST = frozenset({"max_bad_rows", "duplicates"})
 
 
 class TextOptions(BaseModel):

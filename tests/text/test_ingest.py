@@ -192,6 +192,15 @@ def test_label_lists(tmp_path: Path, policy: str, labels: list[str]) -> None:
         run(tmp_path, "a.jsonl", data, out="error")
 
 
+def test_each_ingest_has_its_own_way_with_duplicates(tmp_path: Path) -> None:
+    row, new = b'{"id":"a","text":"good day","label":"x"}\n', b'{"id":"b","text":"good day","label":"x"}\n'
+    assert run(tmp_path, "1.jsonl", row + row, duplicates="all").rows == 2
+    assert run(tmp_path, "2.jsonl", new).rows == 3
+    with pytest.raises(InputError, match=r"1\.jsonl and .*3\.jsonl, line 1 \(duplicates = first"):
+        run(tmp_path, "3.jsonl", row)
+    assert run(tmp_path, "3.jsonl", row, duplicates="first").rows == 3
+
+
 def test_bad_rows(tmp_path: Path) -> None:
     bad = [
         b"{", b"[1]", b'{"label":"a"}', b'{"text":3,"label":"a"}', b'{"text":"ab"}', b'{"text":"ab","label":null}',
@@ -213,6 +222,19 @@ def test_bad_rows(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="more bad rows than max_bad_rows = 3"):
         run(tmp_path, "all.jsonl", data, out="few", max_bad_rows=3, shard_bytes=1024)
     assert not list((tmp_path / "few").glob("manifest*"))
+
+
+def test_each_ingest_has_its_own_number_of_bad_rows(tmp_path: Path) -> None:
+    good = b'{"text":"good day","label":"a"}\n'
+    first = run(tmp_path, "first.jsonl", good)
+    with pytest.raises(InputError, match=r"second\.jsonl, line 2: .*max_bad_rows"):
+        run(tmp_path, "second.jsonl", good + b"{\n")
+    second = run(tmp_path, "second.jsonl", good + b"{\n", max_bad_rows=1)
+    assert (first.rows, second.rows, second.quarantined_rows) == (1, 2, 1)
+    third = run(tmp_path, "third.jsonl", good)
+    assert (third.version, third.rows, third.quarantined_rows) == (3, 3, 1)
+    with pytest.raises(InputError, match=r"other options \(binary\):"):
+        run(tmp_path, "third.jsonl", good, max_bad_rows=1, binary=True)
 
 
 def test_encoding_errors(tmp_path: Path) -> None:
