@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from distributed import LocalCluster
@@ -12,6 +13,7 @@ from sparseoco.cluster.packing import Room, state_bytes
 from sparseoco.config import SearchOptions, load_run_file
 from sparseoco.doctor import Finding, epochs, estimate, examine, machine
 from sparseoco.doctor.sampling import guess
+from sparseoco.errors import StorageError
 from sparseoco.nightly.records import TABLES, add_night
 from sparseoco.shards import Store
 from sparseoco.steps import run_ingest
@@ -98,8 +100,17 @@ def test_an_epoch_is_told_by_a_straight_line_through_two(tmp_path: Path, monkeyp
 
 def test_text_to_evaluate_on_that_is_not_there_hides_nothing_else(file: Path) -> None:
     file.write_text(file.read_text().replace("[evaluate]", '[evaluate]\ninputs = ["none.jsonl"]'))
-    findings = examine(file)
-    assert all("none.jsonl does not exist" in sentence for sentence in said(findings, "wrong"))
+    (sentence,) = said(examine(file), "wrong")
+    assert sentence.endswith("none.jsonl does not exist.")
+    assert "to search" in figures(file)
+
+
+def test_text_to_evaluate_on_in_a_store_that_refuses_hides_nothing_else(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Mock(side_effect=StorageError("s3://there does not answer."))
+    monkeypatch.setattr("sparseoco.doctor.run.find_sources", refused)
+    assert said(examine(file), "wrong") == ["s3://there does not answer."]
     assert "to search" in figures(file)
 
 

@@ -19,7 +19,8 @@ def examine(run_file: Location | None, cluster_file: Location | None = None) -> 
 
     What is wrong comes first.
     """
-    return sorted(_all(run_file, cluster_file), key=lambda finding: ORDER[finding.state])
+    once = dict.fromkeys(_all(run_file, cluster_file))  # two checks may meet the same file that is not there
+    return sorted(once, key=lambda finding: ORDER[finding.state])
 
 
 def _all(run_file: Location | None, cluster_file: Location | None) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from sparseoco.doctor.estimate import Cost, cost_of
 from sparseoco.doctor.findings import Finding, checked, doubtful, fine, wrong
 from sparseoco.doctor.places import by_night, free_bytes, look_at_folder, look_at_inputs, look_at_new_inputs, sources_of
 from sparseoco.doctor.sampling import guess
-from sparseoco.errors import InputError
+from sparseoco.errors import SparseocoError
 from sparseoco.manifest import latest_manifest
 from sparseoco.report.wording import duration, integer, percent, plural
 from sparseoco.shards import Store
@@ -53,7 +53,7 @@ def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
     text = _Text()
     try:
         text = text._replace(evaluate_seconds=_evaluation(run))
-    except InputError as error:
+    except SparseocoError as error:  # which must not hide what all else takes
         yield wrong("evaluate", str(error))
     manifest = latest_manifest(run.store)
     if manifest is not None:
