@@ -95,7 +95,9 @@ def ingest(
             forget_handed(staging)
         pieces = drop_duplicates(plan, counted, store)
         if store is None and not any(piece.rows for piece in pieces):
-            raise InputError("There is nothing to ingest: no document was read (is where right?).")
+            reasons = [row.reason for piece in counted for row in piece.bad]
+            why = f"every row was set aside, the first for: {reasons[0]}" if reasons else "is where right?"
+            raise InputError(f"There is nothing to ingest: no document was read ({why}).")
         labels = settle_labels(pieces, options, previous)
         features = None
         if options.hash_bits is None:

@@ -235,6 +235,10 @@ def test_each_ingest_has_its_own_number_of_bad_rows(tmp_path: Path) -> None:
     assert (third.version, third.rows, third.quarantined_rows) == (3, 3, 1)
     with pytest.raises(InputError, match=r"other options \(binary\):"):
         run(tmp_path, "third.jsonl", good, max_bad_rows=1, binary=True)
+    with pytest.raises(InputError, match="every row was set aside, the first for: label field 'place' is missing"):
+        run(tmp_path, "first.jsonl", good, out="none", max_bad_rows=1, label_field="place")
+    with pytest.raises(InputError, match="is where right"):
+        run(tmp_path, "first.jsonl", good, out="none", where={"place": "here"})
 
 
 def test_encoding_errors(tmp_path: Path) -> None:
