@@ -274,7 +274,7 @@ def run_evaluate(run: RunFile, progress: Progress = silent) -> Location | None:
         return None
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
     model = Model(run.out / "model")
-    with owned(run.out):
+    with owned(run.out), owned(run.out / "model"):
         result = evaluate_model(model, list(inputs), where=run.evaluate.where, progress=progress)
         commit_json(run.out / "evaluation.json", result)
     return run.out / "evaluation.json"

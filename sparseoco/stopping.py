@@ -81,8 +81,9 @@ def _end_in_time(reader: int, seconds: float, last: Callable[[], None] | None) -
     time.sleep(seconds)
     if last is not None:
         doing = threading.Thread(target=last, daemon=True)
-        doing.start()
-        doing.join(LAST_SECONDS)
+        with suppress(RuntimeError):  # no thread can be started any more
+            doing.start()
+            doing.join(LAST_SECONDS)
     _end_now(number)
 
 
