@@ -14,7 +14,7 @@ from sparseoco.ingest import ingest
 from sparseoco.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
-from tests.text.test_ingest import WORDS, content, files, jsonl, run
+from tests.text.ingests import WORDS, content, files, jsonl, run
 
 # Limits of the system and of formats
 
