@@ -55,8 +55,8 @@ def decide(error: float, champion_error: float | None, margin: float) -> Decisio
     if champion_error is None:
         return Decision(True, "no model served before")
     promoted = error <= champion_error + margin
-    allowed = f"{champion_error:.4%}" + (f" + {margin:.4%}" if margin else "")
-    return Decision(promoted, f"error {error:.4%} {'≤' if promoted else '>'} {allowed}")
+    served = f"{champion_error:.4%} of the model that served" + (f" + {margin:.4%}" if margin else "")
+    return Decision(promoted, f"error {error:.4%} {'≤' if promoted else '>'} {served}")
 
 
 def _together(rows: Sequence[Row]) -> Row:

@@ -165,13 +165,15 @@ def errors_figure(history: list[Row]) -> go.Figure:
 
 
 def mix_figure(mix: Mix) -> go.Figure:
-    """The share of each class, night by night; of many classes the largest, the others together."""
+    """The share of each class, on nights that brought documents; of many classes the largest, the others together."""
     figure = go.Figure()
+    places = [place for place in range(len(mix.nights)) if any(of[place] for of in mix.documents.values())]
+    nights = [mix.nights[place] for place in places]
     largest = sorted(mix.documents, key=lambda name: -sum(mix.documents[name]))[:CLASSES_DRAWN]
     shares: dict[str, list[float]] = {name: [] for name in largest}
     if len(mix.documents) > len(largest):
         shares["all others"] = []
-    for place in range(len(mix.nights)):
+    for place in places:
         of = dict(zip(mix.documents, mix.shares(place), strict=True))
         for name in largest:
             shares[name].append(of.pop(name))
@@ -179,7 +181,7 @@ def mix_figure(mix: Mix) -> go.Figure:
             shares["all others"].append(sum(of.values()))
     for k, (name, values) in enumerate(shares.items()):
         figure.add_scatter(
-            x=mix.nights,
+            x=nights,
             y=[100 * value for value in values],
             name=escape(name),
             mode="lines+markers",
@@ -187,7 +189,7 @@ def mix_figure(mix: Mix) -> go.Figure:
             line={"color": COLOURS[k % len(COLOURS)], "width": 2, "dash": "solid" if k < len(COLOURS) else "dot"},
             hovertext=[
                 f"<b>{escape(name)}</b><br>night {night}: {percent(value)}"
-                for night, value in zip(mix.nights, values, strict=True)
+                for night, value in zip(nights, values, strict=True)
             ],
             hoverinfo="text",
         )

@@ -12,7 +12,7 @@ import pytest
 from sparseoco.errors import InputError, SparseocoError, StorageError
 from sparseoco.nightly import night_line, run_nightly
 from sparseoco.nightly.deciding import candidate, decide
-from sparseoco.nightly.page import Mix
+from sparseoco.nightly.page import Mix, mix_figure
 from sparseoco.storage.commit import read_json
 from tests.nightly.made import arrive, prepare
 from tests.nightly.test_nights import rows_of
@@ -57,9 +57,9 @@ def test_who_diverged_is_not_chosen() -> None:
 
 def test_no_worse_by_the_margin() -> None:
     assert decide(0.5, None, 0.0).promoted
-    assert decide(0.1, 0.1, 0.0) == (True, "error 10.0000% ≤ 10.0000%")
-    assert decide(0.1001, 0.1, 0.0) == (False, "error 10.0100% > 10.0000%")
-    assert decide(0.1001, 0.1, 0.001) == (True, "error 10.0100% ≤ 10.0000% + 0.1000%")
+    assert decide(0.1, 0.1, 0.0) == (True, "error 10.0000% ≤ 10.0000% of the model that served")
+    assert decide(0.1001, 0.1, 0.0) == (False, "error 10.0100% > 10.0000% of the model that served")
+    assert decide(0.1001, 0.1, 0.001) == (True, "error 10.0100% ≤ 10.0000% of the model that served + 0.1000%")
 
 
 def test_how_far_a_mix_moves() -> None:
@@ -69,6 +69,12 @@ def test_how_far_a_mix_moves() -> None:
     mix = Mix.of(rows)
     assert mix.moved(0) is None
     assert mix.moved(1) == pytest.approx(0.4)
+
+
+def test_a_night_without_documents_has_no_mix() -> None:
+    brought = {(1, "a"): 5, (1, "b"): 5, (2, "a"): 0, (2, "b"): 0, (3, "a"): 1, (3, "b"): 3}
+    mix = Mix.of([{"night": n, "class": c, "documents": d} for (n, c), d in brought.items()])
+    assert [(line.x, line.y) for line in mix_figure(mix).data] == [((1, 3), (50.0, 75.0)), ((1, 3), (50.0, 25.0))]
 
 
 def test_nights_unlike_the_others(tmp_path: Path) -> None:
