@@ -4,6 +4,7 @@ import atexit
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -84,6 +85,17 @@ def running(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def check_ends(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Stop what `running` gives, by SIGINT as a terminal does: it ends within ten seconds, as stopped."""
+    begun = time.monotonic()
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    assert time.monotonic() - begun < 10
 
 
 def answers(address: str) -> bool:

@@ -18,7 +18,7 @@ from prefect.flows import load_flow_from_entrypoint
 from flows.serving import TAG
 from sparseoco import steps
 from sparseoco.config import load_run_file
-from tests.prefects import ROOT, artifacts, ask, environment, flow_runs, prefect_server, running, wait_for
+from tests.prefects import ROOT, artifacts, ask, check_ends, environment, flow_runs, prefect_server, running, wait_for
 from tests.texts import write_run_file
 
 EXAMPLE = ROOT / "deploy" / "prefect.yaml"
@@ -157,13 +157,7 @@ def test_a_served_flow_that_is_stopped_ends_within_ten_seconds(
     with served(tmp_path, server, "--interval", "10s", str(run_file)) as process:
         wait_for(lambda: search_begun(tmp_path), "the search to begin", seconds=300)
         wait_for(lambda: flow_runs(server, "CANCELLED"), "a run that is due meanwhile to end")
-        begun = time.monotonic()
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)  # as a terminal does
-        else:
-            process.send_signal(number)
-        assert process.wait(60) == 128 + number
-        assert time.monotonic() - begun < 10
+        check_ends(process, number)
         assert not group_of(process.pid)
     named = [run["name"] for run in flow_runs(server, "CANCELLED", "CRASHED")]
     assert sum(name.startswith("places 2") for name in named) == 1

@@ -1,17 +1,15 @@
 """Flows run by hand that are stopped: the server hears of it, whatever they are at, and they end within ten seconds."""
 
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.deploy.test_schedules import search_begun, write_long_run_file
-from tests.prefects import environment, flow_runs, prefect_server, running, wait_for
+from tests.prefects import check_ends, environment, flow_runs, prefect_server, running, wait_for
 from tests.texts import write_run_file
 
 # The main thread heeds no signal, as within a kernel or a library.
@@ -49,13 +47,7 @@ def test_a_search_that_is_stopped(tmp_path: Path, server: str, cluster: str, num
     command = [sys.executable, "-m", "flows.pipeline", str(run_file)]
     with running(command, tmp_path / "log", env, tmp_path) as process:
         wait_for(lambda: search_begun(tmp_path), "the search to begin")
-        begun = time.monotonic()
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)  # as a terminal does
-        else:
-            process.send_signal(number)
-        assert process.wait(60) == 128 + number
-        assert time.monotonic() - begun < 10
+        check_ends(process, number)
     assert flow_runs(server)[-1]["state_type"] == "CRASHED"
     assert "Stopped. What is committed is kept" in (tmp_path / "log").read_text().splitlines()[-1]
 
