@@ -4,14 +4,11 @@ A step can be run alone, killed and run again; what is committed is found and no
 line call these and nothing below them.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 from distributed import Client
 
-from sparseoco import __version__
 from sparseoco.cluster.keeping import features_kept, features_of
 from sparseoco.cluster.mixing import MixtureOptions, train_mixture
 from sparseoco.cluster.optimum import OptimumOptions, run_optimum
@@ -31,11 +28,11 @@ from sparseoco.regret.rounds import MARKS
 from sparseoco.regret.tables import REGRET, SLOPES
 from sparseoco.report import Standing, best_of_each, read_results, standings, write_report
 from sparseoco.report.mixture import write_mixture_page
-from sparseoco.selection import choose
+from sparseoco.runs import describe_choice, describe_run, store_of
 from sparseoco.shards import Store
 from sparseoco.sizes import check_size
 from sparseoco.storage.commit import commit_json, owned, read_json
-from sparseoco.storage.locations import Location, beside, location, relative, workplace
+from sparseoco.storage.locations import Location, beside, location, workplace
 from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
 from sparseoco.warm import Origin, check_origin
@@ -89,12 +86,12 @@ def search(
     configurations = options.configurations()
     with owned(out):
         with connect(cluster, workplace(out) / ".scratch") as client:
-            commit_json(out / "run.json", _describe_run(name, store, out, options))
+            commit_json(out / "run.json", describe_run(name, store, out, options))
             with _features(client, options, store, out, progress) as learned:
                 tables = run_search_on(client, configurations, options, learned, folder, progress)
         for table, schema in SEARCH_TABLES.items():
             write_table(folder / f"{table}.parquet", tables[table], schema)
-        commit_json(folder / "best.json", _chosen(tables["metrics"], options))
+        commit_json(folder / "best.json", describe_choice(tables["metrics"], options))
     return folder
 
 
@@ -221,7 +218,7 @@ def regret(
         raise InputError(f"{run} began from a model: regret and its bounds are of learners that begin from nothing.")
     if not 0 < tol < 1:
         raise InputError(f"tol={tol} must be between 0 and 1.")
-    store = _store_of(run, described["corpus"], store_folder)
+    store = store_of(run, described["corpus"], store_folder)
     configurations = _asked_for(table, numbers)
     kept = options.features_from
     if kept is not None and Origin.of(kept).sha256 != described["corpus"]["features_from"]["model_sha256"]:
@@ -347,62 +344,6 @@ def check_labels(store: Store) -> None:
         raise InputError(f"{store.folder} has no labels: there is nothing to learn.")
     if len(store.classes) < 2:
         raise InputError(f"{store.folder} has one class only ({store.classes[0]}): there is nothing to tell apart.")
-
-
-def _describe_run(name: str, store: Store, out: Location, options: SearchOptions) -> dict[str, Any]:
-    labels, kept = store.manifest.labels, options.features_from
-    described = options.model_dump(mode="json")
-    for model in MODELS:
-        if described[model] is not None:
-            described[model] = relative(location(described[model]), out)
-    return {
-        "name": name,
-        "seed": options.seed,
-        "version": __version__,
-        "corpus": {
-            "store": store.manifest.digest,
-            "folder": relative(store.folder, out),
-            "rows": store.n_rows,
-            "nonzeros": store.manifest.nonzeros,
-            "features": store.n_features,
-            "classes": [entry.model_dump(mode="json") for entry in labels.classes],
-            "text": store.manifest.options,
-        }
-        | ({} if kept is None else {"features_from": features_of(Origin.of(kept), store).description}),
-        "search": described,
-    }
-
-
-def _chosen(metrics: Sequence[dict[str, Any]], options: SearchOptions) -> dict[str, Any]:
-    """What best.json says: the configuration that the search chose, and how many it left unfinished."""
-    best = choose(metrics, options.select)
-    unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
-    return ({"unfinished": len(unfinished)} if unfinished else {}) | {
-        "configuration": best.configuration,
-        "algorithm": best.algorithm,
-        "parameters": json.loads(best.parameters),
-        "epochs": best.epoch,
-        "rule": options.select,
-        "held_out_error" if options.folds > 1 else "progressive_error": best.error,
-        "standard_error": best.standard_error,
-        "nonzeros": best.nonzeros,
-    }
-
-
-def _store_of(run: Location, corpus: dict[str, Any], folder: Location | None) -> Store:
-    """The store a run was made from."""
-    if folder is None:
-        if "folder" not in corpus:
-            raise InputError(f"{run} does not say where its shards are: name them with --store.")
-        folder = beside(run, corpus["folder"])
-        if not folder.exists():
-            raise InputError(f"The shards of {run} are not at {folder} any more: name them with --store.")
-    store = Store.open(folder)
-    if store.manifest.digest != corpus["store"]:
-        raise InputError(
-            f"{folder} does not hold the shards that {run} was made from: they have changed since, or others."
-        )
-    return store
 
 
 def _asked_for(table: Sequence[Standing], numbers: Sequence[int] | None) -> list[Configuration]:

@@ -21,7 +21,7 @@ LAYERS = [
     {"model", "corpora", "tabular"},
     {"prediction", "evaluation", "warm"},
     {"config"},
-    {"cluster", "report"},
+    {"cluster", "report", "runs"},
     {"steps", "nightly", "reproduce", "status", "doctor"},
     {"demo", "console", "arguments"},
     {"cli"},
