@@ -27,10 +27,10 @@ from sparseoco.epochs import Problem
 from sparseoco.errors import InputError
 from sparseoco.passes import Floats
 from sparseoco.shards import Store
-from sparseoco.storage.commit import digest_value, make_folder, remove_file
+from sparseoco.storage.commit import make_folder, remove_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.workers.connect import worker_shape
-from sparseoco.workers.waiting import result_of
+from sparseoco.workers.waiting import result_of, send
 
 
 class CoordinatesOnCluster:
@@ -70,19 +70,17 @@ class CoordinatesOnCluster:
     def play(self) -> None:
         """The rounds, a state committed; what the last epoch left is then removed."""
         before, target = self._states.path(self.epoch), self._states.path(self.epoch + 1)
-        future = self._client.submit(
+        future = send(
+            self._client,
+            "coordinates",
             _play,
             self._block.model_dump(mode="json"),
             str(self._store.folder.resolve()),
             str(self._columns.folder),
             str(before) if self.epoch else None,
             str(target),
-            key=f"coordinates-{self._block.digest}-{digest_value(str(target))[:16]}",
         )
-        try:
-            result_of(self._client, future, "An epoch of cao-rcd failed")
-        finally:
-            future.release()  # what failed is tried anew if it is asked for again
+        result_of(self._client, future, "An epoch of cao-rcd failed")
         self._take_up(target)
         remove_file(before)
 

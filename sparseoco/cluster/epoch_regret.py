@@ -17,7 +17,7 @@ from sparseoco.regret.epochs import EpochMark, Sums, block_quantities, epoch_mar
 from sparseoco.shards import Store
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location
-from sparseoco.workers.waiting import result_of
+from sparseoco.workers.waiting import result_of, send
 
 
 def measure_epochs(
@@ -47,12 +47,13 @@ def measure_epochs(
 def _facts(client: Client, block: Block, store: Store, work: Location) -> dict[str, Any]:
     """Rounds an epoch, H(0), and the quantities that bounds take, found by a task."""
     columns = transpose(client, store, work) if block.algorithm == "cao-rcd" else None
-    future = client.submit(
+    future = send(
+        client,
+        "epoch-facts",
         _facts_on_worker,
         block.model_dump(mode="json"),
         str(store.folder.resolve()),
         None if columns is None else str(columns.folder.resolve()),
-        key=f"epoch-facts-{block.digest}",
     )
     facts: dict[str, Any] = result_of(client, future, "What a bound takes was not found")
     return facts

@@ -33,10 +33,10 @@ from sparseoco.epochs import Problem
 from sparseoco.losses import find_loss
 from sparseoco.passes import CHUNK_ROWS, Floats, Shape, Span, leaf_bounds, tree_sum
 from sparseoco.shards import Store
-from sparseoco.storage.commit import digest_file, digest_value, remove_folder
+from sparseoco.storage.commit import remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.workers.connect import worker_shape
-from sparseoco.workers.waiting import result_of
+from sparseoco.workers.waiting import result_of, send
 
 TASKS_PER_SLOT = 4  # of those that judge: so that a slower worker can be helped by others
 
@@ -172,9 +172,10 @@ def _judge(
     bounds = leaf_bounds(Span(), Shape(store.n_rows, store.n_features, store.manifest.nonzeros))
     count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client)[0])
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
-    digest = digest_value([digest_file(path), str(path), setting.digest])
     futures = [
-        client.submit(
+        send(
+            client,
+            "judge",
             _judge_leaves,
             str(store.folder.resolve()),
             run,
@@ -183,7 +184,6 @@ def _judge(
             (problem.loss.name, problem.response),
             problem.outputs,
             (setting.seed, setting.fold, setting.folds),
-            key=f"judge-{digest}-{run[0][0]}-{run[-1][1]}",
         )
         for run in runs
     ]

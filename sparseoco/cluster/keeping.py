@@ -4,7 +4,6 @@ A task a shard, each a pure function of its paths, so that any of them may run t
 found there.
 """
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -68,8 +67,7 @@ def _make(client: Client, kept: KeptFeatures, folder: Location, progress: Progre
         done += 1
         progress("features", done, count)
 
-    run = uuid.uuid4().hex  # runs that share a scheduler are told apart
-    calls: dict[str, Call] = {f"kept-{run}-{shard}": (_cut_on_worker, str(own), shard) for shard in range(count)}
+    calls: dict[str, Call] = {f"kept-{shard}": (_cut_on_worker, str(own), shard) for shard in range(count)}
     progress("features", 0, count)
     for failure in run_tasks(client, calls, ended).values():
         raise TaskError("The features could not be taken out", reason_of(failure)) from failure

@@ -37,7 +37,7 @@ from sparseoco.shards import Store
 from sparseoco.storage.commit import digest_value, read_json
 from sparseoco.storage.locations import Location, location
 from sparseoco.warm import take_weights
-from sparseoco.workers.waiting import result_of
+from sparseoco.workers.waiting import result_of, send
 
 REGRET = pa.schema(
     [
@@ -104,14 +104,15 @@ def train_mixture(
     keys = [key for block in blocks for key in block.keys]
     meter = Meter("train", keys, epochs * store.n_rows, progress)
     with told_rows(client, meter, {block.digest: block for block in blocks}):
-        future = client.submit(
+        future = send(
+            client,
+            "mix",
             _mix_on_worker,
             [block.model_dump(mode="json") for block in blocks],
             mixing.model_dump(mode="json"),
             name,
             str(store.folder.resolve()),
             str(model.resolve()),
-            key=f"mix-{name}-{epochs}-{digest_value(str(model.resolve()))[:16]}",
         )
         result_of(client, future, "Training failed")
         meter.reach(keys)

@@ -115,7 +115,7 @@ def _by_tasks(
     files = [folder / f"{i}.npz" for i in range(len(problem.columns))]
     described = str(store.folder.resolve()), options.model_dump(mode="json")
     calls: dict[str, Call] = {
-        f"optimum-{i}-{digest_value(str(path.resolve()))[:16]}": (_solve, *described, i, str(path.resolve()))
+        f"optimum-{i}": (_solve, *described, i, str(path.resolve()))
         for i, path in enumerate(files)
         if not is_whole(path)
     }

@@ -11,7 +11,6 @@ columns of a group, whatever the size of the corpus.
 
 import hashlib
 import math
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ from sparseoco.shards import Store
 from sparseoco.storage.commit import digest_value, make_folder, on_disk, remove_file, remove_folder, storage_error
 from sparseoco.storage.locations import Location, location
 from sparseoco.workers.connect import spread_over, worker_shape
-from sparseoco.workers.waiting import TRIES, TaskError, result_of
+from sparseoco.workers.waiting import TRIES, TaskError, result_of, send
 
 TASKS_PER_SLOT = 2  # so that a slower worker can be helped by others
 MEMORY_SHARE = 0.5  # of what a task may use; the rest is for rows, the interpreter and the page cache
@@ -120,8 +119,7 @@ class ClusterPasses:
             futures = []
             for first, last in self._task_bounds(1):
                 names = [str(path) for path in files.slopes[first:last]]
-                key = f"conjugates-{uuid.uuid4().hex}"
-                futures.append(self.client.submit(_conjugates, question.loss, names, scales, key=key))
+                futures.append(send(self.client, "conjugates", _conjugates, question.loss, names, scales))
             leaves = [sums for future in futures for sums in self._result(future)]
             out.append(np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves))))
         return np.concatenate(out)
@@ -207,31 +205,16 @@ class ClusterPasses:
                     raise
 
     def _sum_once(self, path: Location, function: Callable[..., Any], *arguments: Any) -> None:
-        # Never the same key twice: Dask counts deaths by key, and for a moment a client still has a key that it let go,
-        # so that the same pass, asked again, would be over at once and its files not there.
-        name = f"{path.stem}-{uuid.uuid4().hex}"
         tasks = self._task_bounds()
         # A worker lays out the shards of its own part only, pass after pass, unless another has nothing to do.
         places = spread_over(self.client, len(tasks))
         futures = [
-            self.client.submit(
-                function,
-                *arguments,
-                first,
-                last,
-                key=f"{name}-leaves-{first}-{last}",
-                **place,
-            )
+            send(self.client, "leaves", function, *arguments, first, last, **place)
             for place, (first, last) in zip(places, tasks, strict=True)
         ]
-        level = 0
         while len(futures) > 1:
-            level += 1
-            futures = [
-                self.client.submit(_add, futures[i], futures[i + 1], key=f"{name}-sum-{level}-{i // 2}")
-                for i in range(0, len(futures), 2)
-            ]
-        self._result(self.client.submit(_write, futures[0], str(path), key=f"{name}-total"))
+            futures = [send(self.client, "sum", _add, futures[i], futures[i + 1]) for i in range(0, len(futures), 2)]
+        self._result(send(self.client, "total", _write, futures[0], str(path)))
 
     def _result(self, future: Future) -> Any:
         return result_of(self.client, future, "A pass failed")

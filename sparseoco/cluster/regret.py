@@ -178,22 +178,18 @@ class _Regret:
         for number, (function, measurement, cell, more) in tasks.items():
             if not cell.exists():
                 arguments = (measurement.model_dump(mode="json"), str(self.store.folder.resolve()), str(cell.resolve()))
-                calls[self._key(cell)] = (function, *arguments, *more)
-                numbers.setdefault(self._key(cell), []).append(number)
+                calls[cell.stem] = (function, *arguments, *more)
+                numbers.setdefault(cell.stem, []).append(number)
         done = len(tasks) - sum(map(len, numbers.values()))
         self.progress(step, done, len(tasks))
 
-        def ended(key: str) -> None:
+        def ended(name: str) -> None:
             nonlocal done
-            done += len(numbers[key])
+            done += len(numbers[name])
             self.progress(step, done, len(tasks))
 
         failed = run_tasks(self.client, calls, ended)
-        return {number: reason_of(error) for key, error in failed.items() for number in numbers[key]}
-
-    def _key(self, cell: Location) -> str:
-        """Of the task that makes a cell: runs that share a scheduler are told apart."""
-        return f"regret-{cell.stem}-{digest_value(str(self.folder.resolve()))[:16]}"
+        return {number: reason_of(error) for name, error in failed.items() for number in numbers[name]}
 
     def optima(self, compared: Sequence[tuple[Configuration, Comparator]]) -> None:
         """Find the optimum of every comparator at every mark.
@@ -219,7 +215,7 @@ class _Regret:
             if any(own.missing(T) for T in near):
                 arguments = (self.options.loss, self.positive, self.options.seed, self.options.shuffle)
                 mine = own._replace(cells=[(T, cell) for T, cell in own.cells if T in near])
-                calls[self._key(key)] = (optima_on_worker, str(self.store.folder.resolve()), *arguments, tuple(mine))
+                calls[key.stem] = (optima_on_worker, str(self.store.folder.resolve()), *arguments, tuple(mine))
         for error in run_tasks(self.client, calls, tell).values():
             raise SparseocoError(f"An optimum was not found: {reason_of(error)}.") from error
         for T in self.marks[len(near) :]:

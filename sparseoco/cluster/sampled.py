@@ -47,10 +47,10 @@ from sparseoco.drivers.epoch import Sampled
 from sparseoco.epochs import Blocks, Problem, Share, State, mean_of, play_share, row_sizes
 from sparseoco.passes import Floats, Span
 from sparseoco.shards import Store
-from sparseoco.storage.commit import digest_value, remove_file
+from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.workers.connect import spread_over
-from sparseoco.workers.waiting import result_of
+from sparseoco.workers.waiting import result_of, send
 
 
 class SampledOnCluster:
@@ -96,10 +96,11 @@ class SampledOnCluster:
     def _rounds(self, files: list[PassFiles], target: Location) -> Future:
         """The shares of the rounds, their sum as a tree from worker to worker, and the state it leaves."""
         before = self._states.path(self.epoch)
-        name = f"{self._block.digest}-{digest_value(str(target))[:16]}"
         description = self._block.model_dump(mode="json")
         parts = [
-            self._client.submit(
+            send(
+                self._client,
+                "rounds",
                 _play,
                 description,
                 str(self._store.folder.resolve()),
@@ -108,7 +109,6 @@ class SampledOnCluster:
                 files,
                 share,
                 self.epoch + 1,
-                key=f"rounds-{name}-{share.part}",
                 **place,  # where a part's shards lie already, as passes spread them
             )
             for place, share in zip(spread_over(self._client, len(self._shares)), self._shares, strict=True)
@@ -118,26 +118,18 @@ class SampledOnCluster:
             if last - first == 1:
                 return parts[first]
             middle = (first + last) // 2
-            return self._client.submit(
-                _add, added(first, middle), added(middle, last), key=f"rounds-{name}-{first}-{last}"
-            )
+            return send(self._client, "rounds-sum", _add, added(first, middle), added(middle, last))
 
         whole = added(0, len(parts))
         paths = str(self._store.folder.resolve()), str(target)
-        return self._client.submit(_finish, description, *paths, whole, len(parts), self.epoch + 1, key=f"state-{name}")
+        return send(self._client, "rounds-end", _finish, description, *paths, whole, len(parts), self.epoch + 1)
 
     def _sizes(self) -> Floats:
         """L_j of the examples of the span, made once."""
         if not self._sizes_path.exists():
-            bounds = self._passes.bounds
+            folder, bounds = str(self._store.folder.resolve()), self._passes.bounds
             futures = [
-                self._client.submit(
-                    _sizes,
-                    str(self._store.folder.resolve()),
-                    self._passes.span,
-                    bounds[i : i + 16],
-                    key=f"sizes-{self._block.setting.digest}-{digest_value(str(self._folder))[:16]}-{i}",
-                )
+                send(self._client, "sizes", _sizes, folder, self._passes.span, bounds[i : i + 16])
                 for i in range(0, len(bounds), 16)
             ]
             parts = [result_of(self._client, future, "Measuring the examples failed") for future in futures]

@@ -20,9 +20,9 @@ from sparseoco.cluster.worker import end_with_worker
 from sparseoco.errors import SparseocoError
 from sparseoco.logs import tell
 from sparseoco.shards import Store
-from sparseoco.storage.commit import commit_bytes, digest_value
+from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
-from sparseoco.workers.waiting import WATCH_SECONDS, Workers, reason_of
+from sparseoco.workers.waiting import WATCH_SECONDS, Workers, reason_of, send
 
 Progress = Callable[[str, int, int], None]
 
@@ -67,17 +67,14 @@ def run_jobs(
     sent: dict[str, float] = {}
     ended: SimpleQueue[str] = SimpleQueue()
     stopped, workers = False, Workers(client)
-    own = digest_value(str(folders.cells.resolve()))[:16]  # runs that share a scheduler are told apart
 
-    def send(job: Job, *, alone: bool = False) -> None:
-        goal = job.legs[-1]
-        key = f"block-{own}-{job.block.digest}-{goal.epoch}-{goal.position}{'-alone' if alone else ''}"
+    def start(job: Job, *, alone: bool = False) -> None:
         block, legs = job.block.model_dump(mode="json"), [list(leg) for leg in job.legs]
-        # Paths and a description travel, nothing larger; the key lets a lost task be run again anywhere.
+        # Paths and a description travel, nothing larger: a lost task can be run again anywhere.
         paths = str(store.folder.resolve()), [str(path.resolve()) for path in folders]
-        future = client.submit(_run_on_worker, block, legs, *paths, job.goes_on, key=key)
-        running[key] = future, job, alone
-        sent[key] = time.monotonic()
+        future = send(client, f"block-{job.block.digest}", _run_on_worker, block, legs, *paths, job.goes_on)
+        running[future.key] = future, job, alone
+        sent[future.key] = time.monotonic()
         future.add_done_callback(lambda future: ended.put(future.key))
 
     def stop() -> None:
@@ -85,11 +82,11 @@ def run_jobs(
         stopped = True
         commit_bytes(folders.stop, b"")
 
-    with told_rows(client, meter, {job.block.digest: job.block for job in jobs}) as blocks:
+    with told_rows(client, meter, {job.block.digest: job.block for job in jobs}) as blocks, _let_go(running):
         if deadline is not None and time.monotonic() >= deadline:
             stop()  # before a block could be quicker than the first look at the clock
         for job in jobs:
-            send(job)
+            start(job)
         while running:
             left = math.inf if deadline is None or stopped else max(0.0, deadline - time.monotonic())
             try:
@@ -108,21 +105,30 @@ def run_jobs(
             elif error is None:
                 raise SparseocoError("The Dask cluster was lost while it worked; run again to go on.")
             elif not stopped:
-                future.release()  # what failed is tried anew if it is asked for again
                 reason = reason_of(error)
                 halves = halved(job.block, store)
                 if len(halves) == 2:
                     blocks |= {half.digest: half for half in halves}
                     for half in halves:
-                        send(job._replace(block=half))
+                        start(job._replace(block=half))
                 elif isinstance(error, KilledWorker) and not alone:
                     suspects.append(job)
                 else:
                     failures |= dict.fromkeys(job.block.keys, reason)
                     meter.reach(job.block.keys)
             if not running and suspects and not stopped:
-                send(suspects.pop(), alone=True)
+                start(suspects.pop(), alone=True)
     return failures
+
+
+@contextmanager
+def _let_go(running: dict[str, tuple[Future, Job, bool]]) -> Iterator[None]:
+    """On an error, what has not begun is not begun any more, though the error may keep all that it came through."""
+    try:
+        yield
+    finally:
+        for future, _, _ in running.values():
+            future.release()
 
 
 def _tell(job: Job, status: str, seconds: float, error: BaseException | None) -> None:

@@ -17,10 +17,10 @@ from sparseoco.errors import SparseocoError
 from sparseoco.learners import find_algorithm
 from sparseoco.model import write_model
 from sparseoco.shards import Store
-from sparseoco.storage.commit import digest_value, read_json, remove_folder
+from sparseoco.storage.commit import read_json, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.warm import go_on
-from sparseoco.workers.waiting import result_of
+from sparseoco.workers.waiting import result_of, send
 
 
 def train_model(
@@ -46,17 +46,9 @@ def train_model(
         train_epoch_block(client, block, store, model.resolve(), work, lambda rows: meter.reach(block.keys, rows))
         return
     with told_rows(client, meter, {block.digest: block}):
-        future = client.submit(
-            _train_on_worker,
-            block.model_dump(mode="json"),
-            str(store.folder.resolve()),
-            str(model.resolve()),
-            key=f"train-{block.digest}-{epochs}-{digest_value(str(model.resolve()))[:16]}",
-        )
-        try:
-            result_of(client, future, "Training failed")
-        finally:
-            future.release()  # what failed is tried anew if it is asked for again
+        paths = str(store.folder.resolve()), str(model.resolve())
+        future = send(client, "train", _train_on_worker, block.model_dump(mode="json"), *paths)
+        result_of(client, future, "Training failed")
         meter.reach(block.keys)
 
 

@@ -13,13 +13,12 @@ same bytes.
 """
 
 import threading
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future
+from distributed import Client
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
@@ -38,7 +37,7 @@ from sparseoco.manifest import (
 from sparseoco.shards import Rows, Store, write_shard
 from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.workers.waiting import result_of
+from sparseoco.workers.waiting import Call, result_of, send
 
 RANGE_NONZEROS = 1 << 23
 RANGE_FEATURES = 1 << 20
@@ -63,9 +62,9 @@ def _make(client: Client, store: Store, own: Location) -> Manifest:
     edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
     source = str(store.folder.resolve())
     shards, ranges = range(len(store.manifest.shards)), range(len(edges) - 1)
-    _run(client, [(_cut_shard, source, shard, edges, str(pieces)) for shard in shards], own.name)
-    _run(client, [(_merge_labels, source, str(own), str(pieces))], own.name)
-    found = _run(client, [(_merge_range, source, edges, r, str(own), str(pieces)) for r in ranges], own.name)
+    _run(client, [(_cut_shard, source, shard, edges, str(pieces)) for shard in shards])
+    _run(client, [(_merge_labels, source, str(own), str(pieces))])
+    found = _run(client, [(_merge_range, source, edges, r, str(own), str(pieces)) for r in ranges])
     manifest = _manifest(store, [ShardEntry.model_validate(entry) for entry in found])
     commit_manifest(own, manifest)
     remove_folder(pieces)
@@ -201,11 +200,7 @@ def _manifest(store: Store, shards: list[ShardEntry]) -> Manifest:
     )
 
 
-def _run(client: Client, calls: Sequence[tuple[Callable[..., Any], *tuple[Any, ...]]], name: str) -> list[Any]:
+def _run(client: Client, calls: Sequence[Call]) -> list[Any]:
     """The results of tasks, in order. Raises as `result_of`."""
-    # Two runs over one store may share a scheduler, which takes tasks of one key for one task.
-    own = f"{name}-{uuid.uuid4().hex}"
-    futures: list[Future] = [
-        client.submit(*call, key=f"{own}-{call[0].__name__}-{i}", pure=False) for i, call in enumerate(calls)
-    ]
+    futures = [send(client, "columns", *call) for call in calls]
     return [result_of(client, future, "The store could not be turned into columns") for future in futures]

@@ -22,7 +22,7 @@ from sparseoco.shards import Store
 from sparseoco.storage.commit import commit_json, digest_value, read_json
 from sparseoco.storage.locations import Location, location
 from sparseoco.warm import Origin, take_weights
-from sparseoco.workers.waiting import result_of
+from sparseoco.workers.waiting import result_of, send
 
 CHUNK_ROWS = 4096
 
@@ -45,10 +45,9 @@ def look(client: Client, store: Location, version: int, champion: Location | Non
     name = digest_value([night_store(store, version).manifest.digest, served])[:32]
     target = folder / f"{name}.json"
     if not target.exists():
-        places = [str(place.resolve()) for place in (store, target)]
         model = None if champion is None else str(champion.resolve())
-        key = f"look-{name}-{digest_value(places)[:16]}"
-        _run(client, key, "The new documents could not be looked at", _look_on_worker, version, model, *places)
+        arguments = version, model, str(store.resolve()), str(target.resolve())
+        result_of(client, send(client, "look", _look_on_worker, *arguments), "The new documents could not be looked at")
     return Look(**read_json(target))
 
 
@@ -68,17 +67,8 @@ def leave_model(
     if is_there(model, block):
         return
     places = [str(place.resolve()) for place in (store, states, model)]
-    key = f"model-{block.digest}-{digest_value(places)[:16]}"
-    described = block.model_dump(mode="json")
-    _run(client, key, "The model could not be written", _model_on_worker, described, seed, list(curve), *places)
-
-
-def _run(client: Client, key: str, what: str, function: Any, *arguments: Any) -> None:
-    future = client.submit(function, *arguments, key=key)
-    try:
-        result_of(client, future, what)
-    finally:
-        future.release()  # what failed is tried anew if it is asked for again
+    arguments = block.model_dump(mode="json"), seed, list(curve), *places
+    result_of(client, send(client, "model", _model_on_worker, *arguments), "The model could not be written")
 
 
 def _look_on_worker(version: int, champion: str | None, store: str, target: str) -> None:

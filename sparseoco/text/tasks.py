@@ -54,10 +54,10 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
         return
     from distributed import KilledWorker, LocalCluster
 
-    from sparseoco.workers.waiting import Awaited
+    from sparseoco.workers.waiting import Awaited, send
 
     def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-        return Awaited(client, client.submit(function, *arguments, pure=False))
+        return Awaited(client, send(client, function.__name__.strip("_"), function, *arguments))
 
     cores = client.ncores()
     here = all(address.startswith("inproc://") for address in cores)

@@ -1,7 +1,8 @@
-"""Waiting for tasks: workers are looked after meanwhile, and what a task failed of becomes a sentence."""
+"""Sending tasks and waiting for them: workers are looked after, and what a task failed of becomes a sentence."""
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from queue import Empty, SimpleQueue
@@ -59,6 +60,16 @@ class Workers:
             raise SparseocoError("The Dask cluster has lost all its workers: start some, and run again to go on.")
 
 
+def send(client: Client, name: str, function: Callable[..., Any], *arguments: Any, **place: Any) -> Future:
+    """Start `function(*arguments)` on a worker; `place` is where, as `Client.submit` takes it.
+
+    No two tasks have one key, whatever their names: a client that still holds a task, if only in the frames of an error
+    that nobody looks at any more, would give it instead of a new one of its key, with what it failed of; Dask counts
+    the deaths of workers by key; and runs may share a scheduler.
+    """
+    return client.submit(function, *arguments, key=f"{name}-{uuid.uuid4().hex}", **place)
+
+
 class Awaited(NamedTuple):
     """A task whose workers are looked after while its result is waited for."""
 
@@ -91,7 +102,7 @@ def result_of(client: Client, future: Future, what: str) -> Any:
 
 
 def run_tasks(client: Client, calls: Mapping[str, Call], ended: Callable[[str], None]) -> dict[str, BaseException]:
-    """Run tasks, by key, that leave files and give nothing; tell each that has `ended`, and give what some failed of.
+    """Run tasks, by name, that leave files and give nothing; tell each that has `ended`, and give what some failed of.
 
     Those whose workers died are tried again, up to `TRIES` times. Raises `SparseocoError` if the cluster is lost.
     """
@@ -100,25 +111,26 @@ def run_tasks(client: Client, calls: Mapping[str, Call], ended: Callable[[str], 
     while left:
         attempt += 1
         killed = {}
-        for key, error in _outcomes(client, {f"{key}-{attempt}": (key, call) for key, call in left.items()}):
+        for name, error in _outcomes(client, left):
             if isinstance(error, KilledWorker) and attempt < TRIES:
-                tell("cluster", "task tried again", level=logging.WARNING, task=key, attempt=attempt)
-                killed[key] = calls[key]
+                tell("cluster", "task tried again", level=logging.WARNING, task=name, attempt=attempt)
+                killed[name] = calls[name]
                 continue
             if error is not None:
-                failed[key] = error
-            ended(key)
+                failed[name] = error
+            ended(name)
         left = killed
     return failed
 
 
-def _outcomes(client: Client, calls: Mapping[str, tuple[str, Call]]) -> Iterator[tuple[str, BaseException | None]]:
-    """(name, what it failed of) of tasks as they end; calls are (name, call) by Dask's key."""
+def _outcomes(client: Client, calls: Mapping[str, Call]) -> Iterator[tuple[str, BaseException | None]]:
+    """(name, what it failed of) of tasks as they end."""
     workers = Workers(client)
     came: SimpleQueue[str] = SimpleQueue()
     running: dict[str, tuple[str, Future]] = {}
-    for key, (name, (function, *arguments)) in calls.items():
-        running[key] = name, client.submit(function, *arguments, key=key)
+    for name, call in calls.items():
+        future = send(client, name, *call)
+        running[future.key] = name, future
     for _, future in running.values():
         future.add_done_callback(lambda future: came.put(future.key))
     while running:

@@ -145,6 +145,21 @@ def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path
         search(client, store, tmp_path / "search")
 
 
+def test_what_failed_is_tried_anew_while_its_error_is_held(client: Client, tmp_path: Path) -> None:
+    """An error keeps the frames it came through, and with them tasks of blocks that failed beside the first."""
+    folder = make_store(tmp_path / "store", rows=280)  # a corpus this process has not read yet
+    shard = folder / Store.open(folder).manifest.shards[0].file
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-10])
+    with pytest.raises(StorageError) as held:
+        search(client, folder, tmp_path / "search")
+    while any(future.status == "pending" for future in list(client.futures.values())):
+        time.sleep(0.01)
+    shard.write_bytes(whole)
+    assert {row["status"] for row in search(client, folder, tmp_path / "search")["metrics"]} == {"ok"}
+    assert held.tb is not None
+
+
 def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparseoco.workers.connect.LEAST_MEMORY", 0)
     store = make_store(tmp_path / "store", features=3000)

@@ -81,7 +81,7 @@ def test_killed_and_run_again_gives_the_same_bytes(
         with monkeypatch.context() as patch:
             patch.setattr(module, "write_checkpoint", lambda *a, dying=dying: write(*dying(*a)))
             patch.setattr(module, "commit_json", lambda *a, dying=dying: commit(*dying(*a)))
-            patch.setattr(module, "_run", lambda client, calls, name: [call[0](*call[1:]) for call in calls])
+            patch.setattr(module, "_run", lambda client, calls: [call[0](*call[1:]) for call in calls])
             try:
                 transpose(client, store, folder)
             except KeyboardInterrupt:

@@ -17,7 +17,7 @@ from sparseoco.errors import StorageError
 from sparseoco.shards import Store
 from sparseoco.workers import waiting
 from sparseoco.workers.connect import ClusterOptions, connect, spread_over, worker_shape
-from sparseoco.workers.waiting import TRIES, Awaited, TaskError, reason_of, result_of, run_tasks
+from sparseoco.workers.waiting import TRIES, Awaited, TaskError, reason_of, result_of, run_tasks, send
 from tests.epochs.test_cluster import block_of, grid_of
 from tests.stores import make_store
 
@@ -41,6 +41,14 @@ def test_a_result_is_given_and_a_failure_said(client: Client) -> None:
         result_of(client, client.submit(fail, StorageError("The disk is full.")), "Adding failed")
     with pytest.raises(StorageError):
         reason_of(StorageError("The disk is full."))
+
+
+def test_a_task_is_never_taken_for_another_of_its_name(client: Client) -> None:
+    failed = send(client, "same", fail, MemoryError())
+    with pytest.raises(TaskError):
+        result_of(client, failed, "Adding failed")
+    assert result_of(client, send(client, "same", sum, [1, 2]), "Adding failed") == 3
+    assert failed.status == "error"  # it is held to the end
 
 
 def test_a_result_that_takes_long_or_times_out_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
