@@ -19,7 +19,7 @@ def evaluate_model(model: Model, inputs: Sequence[str], where: dict[str, str], p
     """
     if not model.classes:
         raise InputError(f"{model.folder} predicts numbers: evaluation compares classes.")
-    options = model.text.model_copy(update={"where": where})  # labels as then: names of classes
+    options = model.text.model_copy(update={"where": where, "classes": None})  # labels as then: names of classes
     number = {name: i for i, name in enumerate(model.classes)}
     truth: list[int] = []
     guesses: list[int] = []

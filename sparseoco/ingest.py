@@ -23,6 +23,7 @@ from sparseoco.manifest import (
     latest_manifest,
 )
 from sparseoco.shards import Store, write_quarantine
+from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
 from sparseoco.text.build import (
     EncodedShard,
@@ -65,7 +66,7 @@ def ingest(
     """Count the text of `inputs` into the store `out`, a shard about every `shard_bytes` of text; gives its manifest.
 
     inputs     files, folders and fsspec addresses. Those ingested before and unchanged are passed over; new ones add
-               shards, counted over the classes of the first ingest
+               shards, counted over the classes of the first ingest, or those that `options` name
     client     a `distributed.Client` whose workers see the same files; None works in threads of this process
     vocabulary what new files do to it: "frozen", nothing; "extend", those of their terms that it lacks and that pass
                min_df and max_df among the new files alone get the ids after its last one. No id ever moves
@@ -88,7 +89,8 @@ def ingest(
     with open_tasks(client) as tasks:
         whole = out.absolute()  # workers may work in other folders
         staging = staging_folder(whole, here=tasks.on_machine)
-        plan = Plan(whole, staging, options, shard_bytes, progress or _silent, tasks)
+        counting = options if previous is None else options.over(entry.name for entry in previous.labels.classes)
+        plan = Plan(whole, staging, counting, shard_bytes, progress or _silent, tasks)
         try:
             counted, states = count_sources(plan, sources)
         finally:
@@ -143,10 +145,12 @@ def ingest(
 
 def _check_options(out: Location, options: TextOptions, previous: Manifest) -> None:
     """Raises `InputError` for options that are not the store's. Those of `OF_EACH_INGEST` may differ."""
-    same = {key: previous.options[key] for key in OF_EACH_INGEST & previous.options.keys()}
-    if options.model_copy(update=same).digest == previous.options_digest:
+    if digest_value(previous.options) != previous.options_digest:
+        raise InputError(f"{out} holds shards made from those of another folder: ingest into a new one.")
+    before = TextOptions().plain() | previous.options
+    changed = {key for key, value in options.plain().items() if before[key] != value} - OF_EACH_INGEST
+    if not changed:
         return
-    changed = {key for key, value in options.plain().items() if previous.options.get(key) != value} - OF_EACH_INGEST
     raise InputError(
         f"{out} was ingested with other options ({', '.join(sorted(changed))}): ingest into a new folder, or repeat "
         "them."

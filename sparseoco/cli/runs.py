@@ -96,6 +96,15 @@ def ingest(
     labels: Annotated[
         Labels, typer.Option(help="Labels are names of classes, or numbers to predict.")
     ] = Labels.CLASSES,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class",
+            metavar="NAME",
+            help="A class that labels may name; repeatable. By default those that the first files have: name them all "
+            "where files added later may have others.",
+        ),
+    ] = None,
     label_list: Annotated[LabelList, typer.Option(help="What to do with a label that is a list.")] = LabelList.ERROR,
     ngrams: Annotated[tuple[int, int], typer.Option(metavar="LOW HIGH", help="Lengths of n-grams, in words.")] = (1, 1),
     min_df: Annotated[
@@ -148,6 +157,7 @@ def ingest(
             "header": header,
             "where": pairs(where, "--where"),
             "labels": labels.value,
+            "classes": classes,
             "label_list": label_list.value,
             "ngram_range": ngrams,
             "min_df": count_or_share(min_df, "--min-df"),

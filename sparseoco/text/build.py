@@ -22,7 +22,7 @@ from sparseoco.text.formats import Source
 from sparseoco.text.labels import UNLABELLED, Labels, find_duplicates
 from sparseoco.text.merge import Merged, collect_tokens, merge_range, token_edges, token_ranges, unite_range
 from sparseoco.text.options import TextOptions
-from sparseoco.text.pieces import PieceInfo, count_split, without_rows
+from sparseoco.text.pieces import PieceInfo, count_bad, count_split, without_rows
 from sparseoco.text.selection import select, select_more
 from sparseoco.text.splits import Cutter
 from sparseoco.text.tasks import Result, Tasks
@@ -91,12 +91,21 @@ class EncodedShard(NamedTuple):
 
 
 def count_sources(plan: Plan, sources: list[Source]) -> tuple[list[PieceInfo], list[SourceState]]:
-    """Cut and count all sources; no more splits are under way than keep the workers busy."""
+    """Cut and count all sources; no more splits are under way than keep the workers busy.
+
+    Raises `InputError` naming file and line when more than options.max_bad_rows rows of them all are bad.
+    """
     started: list[Result] = []
     pieces: list[PieceInfo] = []
     states: list[SourceState] = []
     total = sum(source.bytes for source in sources)
-    done = 0
+    done = bad = 0
+
+    def take(result: Result) -> None:
+        nonlocal bad
+        piece: PieceInfo = result.result()
+        bad = count_bad(piece.split, piece.bad, plan.options, bad)
+        pieces.append(piece)
 
     def piece_path(key: str) -> Location:
         return plan.staging / f"{key}.piece"
@@ -115,11 +124,12 @@ def count_sources(plan: Plan, sources: list[Source]) -> tuple[list[PieceInfo], l
         for split in cutter:
             started.append(plan.tasks(count_split, split, plan.options, str(piece_path(split.key)), labelled))
             while len(started) - len(pieces) > 2 * plan.tasks.width + 1:
-                pieces.append(started[len(pieces)].result())
+                take(started[len(pieces)])
             plan.progress("count", done + cutter.bytes, total)
         states.append(SourceState(cutter.bytes, cutter.sha256))
         done += source.bytes
-    pieces += [result.result() for result in started[len(pieces) :]]
+    for result in started[len(pieces) :]:
+        take(result)
     plan.progress("count", total, total)
     return pieces, states
 

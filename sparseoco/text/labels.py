@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.errors import InputError
@@ -108,9 +107,9 @@ def _repeated(hashes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def settle_labels(pieces: list[PieceInfo], options: TextOptions, previous: Manifest | None) -> Labels:
-    """The label table; classes are those of the first ingest, in order, with counts.
+    """The label table; classes are those named or those of the first ingest, in order, with counts.
 
-    Raises `InputError` for labels in some inputs only, and for a class that the store does not have, naming its place.
+    Raises `InputError` for labels in some inputs only.
     """
     unlabelled = {piece.split.format in UNLABELLED for piece in pieces}
     if len(unlabelled) > 1:
@@ -124,30 +123,15 @@ def settle_labels(pieces: list[PieceInfo], options: TextOptions, previous: Manif
         for entry in piece_strings(piece.path, "label").value_counts():
             counts[entry["values"].as_py()] += entry["counts"].as_py()
     if previous is None:
-        names = sorted(counts, key=_class_order(counts))
-        before = dict.fromkeys(names, 0)
+        names = list(counts if options.classes is None else options.classes)
+        before = dict.fromkeys(sorted(names, key=_class_order(names)), 0)
     else:
         before = {entry.name: entry.rows for entry in previous.labels.classes}
-        _check_known(pieces, list(before))
     classes = tuple(ClassEntry(name=name, rows=rows + counts.get(name, 0)) for name, rows in before.items())
     return Labels(LabelTable(kind="classes", classes=classes), tuple(before))
 
 
-def _check_known(pieces: list[PieceInfo], known: list[str]) -> None:
-    values = pa.array(known, pa.string())
-    for piece in pieces:
-        labels = piece_strings(piece.path, "label")
-        unknown = pc.is_null(pc.index_in(labels, value_set=values)).to_numpy(zero_copy_only=False)
-        if unknown.any():
-            row = int(np.argmax(unknown))
-            arrays, _ = load_arrays(location(piece.path))
-            raise InputError(
-                f"{piece.split.name}, line {int(arrays['lines'][row])}: the label is not one of the {len(known)} "
-                "classes frozen at the first ingest; ingest everything into a new folder to add a class."
-            )
-
-
-def _class_order(names: dict[str, int]) -> Any:
+def _class_order(names: list[str]) -> Any:
     """Whole numbers by value, anything else by code point."""
     try:
         values = {name: int(name) for name in names}

@@ -1,9 +1,11 @@
 """What a user may say about raw text: where the fields are, what a token is, which terms stay."""
 
 import json
+from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sparseoco.errors import InputError
 from sparseoco.invalid import words
@@ -29,6 +31,7 @@ class TextOptions(BaseModel):
     where: dict[str, str] = {}
     header: bool = True
     labels: Literal["classes", "numbers"] = "classes"
+    classes: tuple[str, ...] | None = None
     label_list: Literal["error", "first", "skip", "join"] = "error"
     index_base: Literal["auto", 0, 1] = "auto"
 
@@ -62,7 +65,19 @@ class TextOptions(BaseModel):
                 raise ValueError(f"{key} as a number of documents must not be below 1")
         if self.hash_bits is not None and (self.min_df not in (1, 0.0) or self.max_df != 1.0 or self.max_features):
             raise ValueError("hash_bits keeps every term: min_df, max_df and max_features do not go with it")
+        if self.classes is not None and self.labels != "classes":
+            raise ValueError('classes are named where labels = "classes"')
         return self
+
+    @field_validator("classes")
+    @classmethod
+    def _in_order(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Named in any order, they are the same classes."""
+        if value is None:
+            return None
+        if len(set(value)) < max(2, len(value)) or "" in value:
+            raise ValueError("classes are two or more names, each of them once")
+        return tuple(sorted(value))
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "TextOptions":
@@ -74,6 +89,17 @@ class TextOptions(BaseModel):
             key = ".".join(str(part) for part in first["loc"])
             message = words(first)
             raise InputError(f"Option {key}: {message}." if key else f"Option {message}.") from error
+
+    def has_class(self, name: str) -> bool:
+        """Whether a label is one of the classes there may be: any, where none are named."""
+        if self.classes is None:
+            return True
+        place = bisect_left(self.classes, name)
+        return place < len(self.classes) and self.classes[place] == name
+
+    def over(self, classes: Iterable[str]) -> "TextOptions":
+        """These options where there may be no other classes."""
+        return self.model_copy(update={"classes": tuple(sorted(classes))})
 
     @property
     def digest(self) -> str:

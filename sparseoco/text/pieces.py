@@ -63,13 +63,13 @@ def count_documents(documents: Documents | Bags, options: TextOptions) -> Arrays
 def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -> PieceInfo:
     """Count one split and stage its piece at `path`; a piece that is already there is taken as it is.
 
-    Raises `InputError` naming file and line when there are more bad rows than options.max_bad_rows.
+    Raises `InputError` naming file and line when it alone has more bad rows than options.max_bad_rows.
     """
     target = location(path)
     if not target.exists():
         keep_memory()
         documents = read_split(split, options, labelled=labelled)
-        check_bad(split, documents.bad, options)
+        count_bad(split, documents.bad, options)
         arrays = count_documents(documents, options)
         levels = [arrays[f"nodes_{n}"].size for n in range(1, options.ngram_range[1] + 1) if f"nodes_{n}" in arrays]
         facts = {
@@ -80,9 +80,7 @@ def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -
         save_arrays(target, arrays, facts)
     if split.staged:
         remove_file(location(split.path))
-    piece = _describe(target, split)
-    check_bad(split, piece.bad, options)
-    return piece
+    return _describe(target, split)
 
 
 def _describe(path: Location, split: Split) -> PieceInfo:
@@ -99,22 +97,22 @@ def _describe(path: Location, split: Split) -> PieceInfo:
     )
 
 
-def check_bad(split: Split, bad: list[BadRow], options: TextOptions) -> None:
-    """Raises `InputError` if these rows alone are more than may be bad."""
+def count_bad(split: Split, bad: list[BadRow], options: TextOptions, before: int = 0) -> int:
+    """How many rows count as bad, `before` of them in the splits before this one.
+
+    Raises `InputError` if they are more than may be, naming the first that is too many.
+    """
     counted = [row for row in bad if row.counted]
-    if len(counted) > options.max_bad_rows:
-        raise bad_row_error(split, counted[options.max_bad_rows], options)
-
-
-def bad_row_error(split: Split, row: BadRow, options: TextOptions) -> InputError:
-    """The error that names the row that was one too many."""
+    if before + len(counted) <= options.max_bad_rows:
+        return before + len(counted)
+    row = counted[options.max_bad_rows - before]
     place = f"{split.name}/{row.file}" if row.file else f"{split.name}, line {row.line}"
     limit = (
         "allow some bad rows with max_bad_rows"
         if options.max_bad_rows == 0
         else f"more bad rows than max_bad_rows = {options.max_bad_rows}"
     )
-    return InputError(f"{place}: {row.reason} ({limit}).")
+    raise InputError(f"{place}: {row.reason} ({limit}).")
 
 
 def _count_text(documents: Documents, options: TextOptions) -> Arrays:

@@ -7,7 +7,7 @@ from pathlib import Path
 from sparseoco.text.documents import Bags, Documents
 from sparseoco.text.formats import find_sources
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.pieces import bad_row_error
+from sparseoco.text.pieces import count_bad
 from sparseoco.text.splits import Cutter, read_split
 
 
@@ -18,15 +18,12 @@ def read_documents(
 
     Raises `InputError` naming file and line when more than options.max_bad_rows rows are bad.
     """
-    allowed = options.max_bad_rows
+    bad = 0
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
         for index, source in enumerate(find_sources(list(inputs), options)):
             for split in Cutter(index, source, options, batch_bytes, Path(folder), lambda key: False):
                 batch = read_split(split, options, labelled=labelled and source.format != "lines")
                 if split.staged:
                     Path(split.path).unlink()
-                counted = [row for row in batch.bad if row.counted]
-                if len(counted) > allowed:
-                    raise bad_row_error(split, counted[allowed], options)
-                allowed -= len(counted)
+                bad = count_bad(split, batch.bad, options, bad)
                 yield batch

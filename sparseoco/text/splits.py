@@ -15,7 +15,7 @@ from sparseoco.text.documents import BadRow, Bags, Documents, Row, documents_of
 from sparseoco.text.formats import COMPRESSIONS, Source, files_below
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import PARSERS, Chunk
-from sparseoco.text.parsers.chunk import SLACK, UnreadableError, too_long, utf8
+from sparseoco.text.parsers.chunk import SLACK, UnreadableError, checked_class, too_long, utf8
 from sparseoco.text.parsers.delimited import header_of
 from sparseoco.text.parsers.records import RecordScan, line_starts
 from sparseoco.text.staging import staged
@@ -176,7 +176,8 @@ class Cutter:
             self.bytes += stream.bytes
             try:
                 text = utf8(data.decode("utf-8-sig", "surrogateescape"), self.options)
-                rows.append(Row(text, f"{self.source.short}/{name}", name.partition("/")[0], 1))
+                label = checked_class(name.partition("/")[0], self.options)
+                rows.append(Row(text, f"{self.source.short}/{name}", label, 1))
             except UnreadableError as error:
                 bad.append(error.at(1, 0)._replace(file=name))
             size += len(data)

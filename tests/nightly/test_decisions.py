@@ -105,6 +105,27 @@ def test_nights_unlike_the_others(tmp_path: Path) -> None:
     assert run_nightly(run).sentence.startswith("Nothing new")
 
 
+def test_a_class_that_comes_later(tmp_path: Path) -> None:
+    """Named from the beginning, it is learned when it comes; a row of any other is set aside where that is allowed."""
+    named = 'inputs = ["incoming"]\nclasses = ["wood", "sea", "town", "moon"]'
+    run = prepare(tmp_path, 1, **{'inputs = ["incoming"]': named})
+    assert run_nightly(run).nights[0]["promoted"]
+    later = arrive(tmp_path, 2)
+    text = later.read_text()
+    later.write_text(text.replace('"label": "sea"', '"label": "moon"'))
+    (row,) = run_nightly(run).nights
+    mix = {row["class"]: row["documents"] for row in rows_of(tmp_path / "run", "history-classes") if row["night"] == 2}
+    assert mix == {"moon": 30, "sea": 0, "town": 30, "wood": 30}
+    assert row["champion_error"] > 1 / 3 > row["error"]
+    assert "moon" in (tmp_path / "run" / "nightly.html").read_text()
+    odd = arrive(tmp_path, 3)
+    odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "mars"', 1))
+    with pytest.raises(InputError, match="the label is not one of the 4 classes"):
+        run_nightly(run)
+    lenient = prepare(tmp_path, **{'inputs = ["incoming"]': f"{named}\nmax_bad_rows = 1"})
+    assert run_nightly(lenient).nights[0]["documents"] == 89
+
+
 def three_nights(folder: Path, before_last: Callable[[], None] = lambda: None, **changes: str) -> list[dict[str, Any]]:
     """The history of three nights; `changes` to the run file hold for the first two of them."""
     for night in (1, 2):

@@ -126,7 +126,22 @@ def settle_label(value: Any, options: TextOptions) -> Any:
     label = plain_value(value, what)
     if label == "":
         raise UnreadableError(f"{what} is empty")
-    return utf8(label, options).decode()
+    return checked_class(utf8(label, options).decode(), options)
+
+
+def checked_class(label: str, options: TextOptions) -> str:
+    """A label that is one of the classes there may be. Raises `UnreadableError`."""
+    if not options.has_class(label):
+        raise unknown_class(options)
+    return label
+
+
+def unknown_class(options: TextOptions) -> UnreadableError:
+    """What is wrong with a label that is not one of the classes there may be."""
+    return UnreadableError(
+        f"the label is not one of the {len(options.classes or ())} classes that were named or that the first ingest "
+        "brought"
+    )
 
 
 def number(value: Any, what: str) -> float:

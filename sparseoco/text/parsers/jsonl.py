@@ -22,7 +22,7 @@ from sparseoco.text.kernels.json_lines import (
     unescape,
 )
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.chunk import Chunk, UnreadableError, plain_value, settle_label, utf8
+from sparseoco.text.parsers.chunk import Chunk, UnreadableError, plain_value, settle_label, unknown_class, utf8
 
 SKIPPED = 3
 
@@ -51,8 +51,12 @@ def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documen
     for field in {text, key, label}:
         unescape(chunk.data, np.where(taken, kinds[field], 0), starts[field], stops[field])
 
-    extra = bytearray()
     bad: list[BadRow] = []
+    if labelled and options.classes is not None:
+        for k in _of_no_class(chunk.data, status, starts[label], stops[label], options.classes):
+            bad.append(unknown_class(options).at(chunk.line + k, chunk.offset + int(lines[k])))
+            status[k] = SKIPPED
+    extra = bytearray()
     numbers: dict[int, float] = {}
     for k in np.flatnonzero(status == LEFT).tolist():
         raw = chunk.data[lines[k] : lines[k + 1]].tobytes()
@@ -73,6 +77,7 @@ def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documen
                 extra += part
                 stops[field, k] = chunk.data.size + len(extra)
         kinds[key, k] = MISSING if row[1] is None else ESCAPED
+    bad.sort(key=lambda row: row.line)
     data = np.concatenate([chunk.data, np.frombuffer(extra, np.uint8)]) if extra else chunk.data
 
     rows = np.flatnonzero(status == TAKEN)
@@ -101,6 +106,20 @@ def _choose(
     found = string_array(*gather_spans(data, starts[taken], stops[taken])).cast(pa.binary())
     wanted = pa.scalar(value.encode("utf-8", "surrogatepass"), pa.binary())
     status[taken[~pc.equal(found, wanted).to_numpy(zero_copy_only=False)]] = SKIPPED
+
+
+def _of_no_class(
+    data: NDArray[np.uint8],
+    status: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    classes: tuple[str, ...],
+) -> list[int]:
+    """The taken rows whose label is not one of the classes there may be."""
+    taken = np.flatnonzero(status == TAKEN)
+    labels = string_array(*gather_spans(data, starts[taken], stops[taken]))
+    unknown: list[int] = taken[pc.invert(pc.is_in(labels, pa.array(classes, labels.type)))].tolist()
+    return unknown
 
 
 def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> tuple[bytes, bytes | None, bytes | float] | None:
