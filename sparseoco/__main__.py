@@ -1,6 +1,6 @@
 """The `sparseoco` command, and `python -m sparseoco`: a stop is heeded before the libraries are loaded."""
 
-from sparseoco.stopping import watch
+from sparseoco.stopping import leave, watch
 
 
 def main() -> None:
@@ -8,7 +8,11 @@ def main() -> None:
     watch()
     from sparseoco.cli import main as run
 
-    run()
+    try:
+        run()
+    except SystemExit as end:
+        leave(end.code if isinstance(end.code, int) else 0)
+    leave(0)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,20 @@ def end_in_time(seconds: float = GRACE_SECONDS, last: Callable[[], None] | None 
     threading.Thread(target=_end_in_time, args=(reader, seconds, last), name="stopping", daemon=True).start()
 
 
+def leave(code: int) -> NoReturn:
+    """End this process in good order, but without taking the interpreter down.
+
+    A thread of a library that still runs then and asks for the interpreter is ended inside of it, which C++ answers by
+    ending the process with SIGABRT (CPython issue 87135).
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads and pools, as the interpreter does first
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 def raise_stopped(number: int, frame: object) -> None:
     """A handler of signals that raises `Stopped`, once."""
     signal.signal(number, signal.SIG_IGN)

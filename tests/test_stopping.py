@@ -79,3 +79,58 @@ except stopping.Stopped as stopped:
 """
     ended = subprocess.run([COMMAND[0], "-c", program], capture_output=True, timeout=30)
     assert (ended.returncode, ended.stderr) == (signal.SIGTERM, b"")
+
+
+def test_what_is_left_to_do_at_the_end_is_done() -> None:
+    program = """
+import atexit, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from sparseoco.stopping import leave
+atexit.register(print, "at exit")
+ThreadPoolExecutor(1).submit(lambda: (time.sleep(0.3), print("pool")))
+threading.Thread(target=lambda: (time.sleep(0.6), print("thread"))).start()
+threading.Thread(target=time.sleep, args=[60], daemon=True).start()
+print("main")
+leave(3)
+"""
+    end = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (end.returncode, end.stdout, end.stderr) == (3, "main\npool\nthread\nat exit\n", "")
+
+
+def test_a_library_still_at_work_at_the_end_does_not_abort_the_command() -> None:
+    """Arrow reading from an object of Python's in a thread: taking the interpreter down ends the process in its C++."""
+    program = """
+import io, threading, time
+import pyarrow as pa, pyarrow.parquet as pq
+from sparseoco.stopping import leave
+file = io.BytesIO()
+pq.write_table(pa.table({"a": range(100_000)}), file, row_group_size=1000)
+
+def read():
+    while True:
+        pq.read_table(io.BytesIO(file.getvalue()), use_threads=True)
+
+for _ in range(2):
+    threading.Thread(target=read, daemon=True).start()
+time.sleep(0.2)
+leave(0)
+"""
+    for _ in range(5):
+        end = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=60, check=False)
+        assert (end.returncode, end.stderr) == (0, "")
+
+
+def test_output_that_cannot_be_written_is_a_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        end = subprocess.run([*COMMAND, "algorithms"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert end.returncode == 1
+    assert end.stderr.startswith("sparseoco: The disk is full: /dev/stdout could not be written")
+
+
+def test_a_reader_that_has_gone() -> None:
+    with subprocess.Popen([*COMMAND, "algorithms"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(timeout=60) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == b""

@@ -1,5 +1,7 @@
 """The command line: thin, a command a step."""
 
+import sys
+
 # Commands are listed in the order in which they are registered.
 # isort: off
 from sparseoco.cli import runs, nightly, regret, optimum, table, files, about, doctor, status, reproduce
@@ -14,4 +16,7 @@ __all__ += ["status", "table"]
 def main() -> None:
     """Entry point of the `sparseoco` command."""
     with sentences():
-        app(prog_name="sparseoco")
+        try:
+            app(prog_name="sparseoco")
+        finally:
+            sys.stdout.flush()  # here, so that what it cannot take is told like any other error
