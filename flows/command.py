@@ -4,6 +4,7 @@ import datetime
 import importlib
 import re
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from sparseoco.config import load_run_file
 from sparseoco.console import Command, Group, sentences
 from sparseoco.durations import in_seconds
 from sparseoco.errors import InputError
+from sparseoco.stopping import to_the_end
 from sparseoco.storage.locations import location, without_password
 
 File = Annotated[str, typer.Argument(metavar="RUN_FILE", help="A run file (.toml or .yaml), or its address.")]
@@ -43,6 +45,11 @@ class _RunUnlessNamed(Group):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         return super().resolve_command(ctx, args if args[0] in self.commands else ["run", *args])
+
+
+def start(name: str) -> None:
+    """Entry point of `python -m flows.NAME`."""
+    to_the_end(partial(main, name))
 
 
 def main(name: str) -> None:

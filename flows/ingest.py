@@ -7,7 +7,7 @@ python -m flows.ingest serve --cron "0 2 * * *" RUN_FILE
 
 from prefect import flow
 
-from flows.command import main
+from flows.command import start
 from flows.steps import ingest_step, read_run, run_name
 
 
@@ -18,4 +18,4 @@ def ingest(run_file: str) -> None:
 
 
 if __name__ == "__main__":
-    main("ingest")
+    start("ingest")

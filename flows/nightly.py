@@ -15,7 +15,7 @@ from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from flows.command import main
+from flows.command import start
 from flows.steps import key_of, read_run, run_name, step_of
 from sparseoco.config import RunFile
 from sparseoco.nightly import Outcome, night_line, nights_markdown, nights_table, run_nightly, serve_night
@@ -67,4 +67,4 @@ def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None, ser
 
 
 if __name__ == "__main__":
-    main("nightly")
+    start("nightly")

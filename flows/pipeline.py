@@ -9,7 +9,7 @@
 
 from prefect import flow
 
-from flows.command import main
+from flows.command import start
 from flows.steps import evaluate_step, ingest_step, publish, read_run, report_step, run_name, search_step, train_step
 from sparseoco.steps import one_cluster
 
@@ -29,4 +29,4 @@ def pipeline(run_file: str) -> str:
 
 
 if __name__ == "__main__":
-    main("pipeline")
+    start("pipeline")

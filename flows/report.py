@@ -7,7 +7,7 @@ python -m flows.report serve --cron "0 2 * * *" RUN_FILE
 
 from prefect import flow
 
-from flows.command import main
+from flows.command import start
 from flows.steps import publish, read_run, report_step, run_name
 
 
@@ -20,4 +20,4 @@ def report(run_file: str) -> None:
 
 
 if __name__ == "__main__":
-    main("report")
+    start("report")

@@ -7,7 +7,7 @@ python -m flows.search serve --cron "0 2 * * *" RUN_FILE
 
 from prefect import flow
 
-from flows.command import main
+from flows.command import start
 from flows.steps import read_run, run_name, search_step
 
 
@@ -18,4 +18,4 @@ def search(run_file: str) -> None:
 
 
 if __name__ == "__main__":
-    main("search")
+    start("search")

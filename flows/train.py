@@ -7,7 +7,7 @@ python -m flows.train serve --cron "0 2 * * *" RUN_FILE
 
 from prefect import flow
 
-from flows.command import main
+from flows.command import start
 from flows.steps import read_run, run_name, train_step
 
 
@@ -18,4 +18,4 @@ def train(run_file: str) -> None:
 
 
 if __name__ == "__main__":
-    main("train")
+    start("train")

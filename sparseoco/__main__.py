@@ -1,6 +1,6 @@
 """The `sparseoco` command, and `python -m sparseoco`: a stop is heeded before the libraries are loaded."""
 
-from sparseoco.stopping import leave, watch
+from sparseoco.stopping import to_the_end, watch
 
 
 def main() -> None:
@@ -8,11 +8,7 @@ def main() -> None:
     watch()
     from sparseoco.cli import main as run
 
-    try:
-        run()
-    except SystemExit as end:
-        leave(end.code if isinstance(end.code, int) else 0)
-    leave(0)
+    to_the_end(run)
 
 
 if __name__ == "__main__":

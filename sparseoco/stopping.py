@@ -52,12 +52,17 @@ def end_in_time(seconds: float = GRACE_SECONDS, last: Callable[[], None] | None 
     threading.Thread(target=_end_in_time, args=(reader, seconds, last), name="stopping", daemon=True).start()
 
 
-def leave(code: int) -> NoReturn:
-    """End this process in good order, but without taking the interpreter down.
+def to_the_end(command: Callable[[], None]) -> NoReturn:
+    """Do what a process is for, and end it in good order with its exit code, but without taking the interpreter down.
 
     A thread of a library that still runs then and asks for the interpreter is ended inside of it, which C++ answers by
     ending the process with SIGABRT (CPython issue 87135).
     """
+    code = 0
+    try:
+        command()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads and pools, as the interpreter does first
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

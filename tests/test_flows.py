@@ -20,6 +20,8 @@ from tests.texts import write_run_file
 # As `python -m flows.NAME` for one name after the other, but the libraries are loaded once.
 ONE_BY_ONE = """
 import runpy, sys
+import flows.command
+flows.command.to_the_end = lambda command: command()
 run_file, *names = sys.argv[1:]
 for name in names:
     sys.argv = ["-m", run_file]
@@ -78,6 +80,7 @@ def test_a_server_that_is_named_is_used(tmp_path: Path, server: str) -> None:
 @pytest.mark.parametrize("name", FLOWS)
 def test_help_says_how(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["-m", "--help"])
+    monkeypatch.setattr("flows.command.to_the_end", lambda command: command())  # it would end this process
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "flows" / f"{name}.py"), run_name="__main__")
     assert not ended.value.code

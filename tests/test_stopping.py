@@ -85,13 +85,13 @@ def test_what_is_left_to_do_at_the_end_is_done() -> None:
     program = """
 import atexit, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from sparseoco.stopping import leave
+from sparseoco.stopping import to_the_end
 atexit.register(print, "at exit")
 ThreadPoolExecutor(1).submit(lambda: (time.sleep(0.3), print("pool")))
 threading.Thread(target=lambda: (time.sleep(0.6), print("thread"))).start()
 threading.Thread(target=time.sleep, args=[60], daemon=True).start()
 print("main")
-leave(3)
+to_the_end(lambda: sys.exit(3))
 """
     end = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert (end.returncode, end.stdout, end.stderr) == (3, "main\npool\nthread\nat exit\n", "")
@@ -102,7 +102,7 @@ def test_a_library_still_at_work_at_the_end_does_not_abort_the_command() -> None
     program = """
 import io, threading, time
 import pyarrow as pa, pyarrow.parquet as pq
-from sparseoco.stopping import leave
+from sparseoco.stopping import to_the_end
 file = io.BytesIO()
 pq.write_table(pa.table({"a": range(100_000)}), file, row_group_size=1000)
 
@@ -112,8 +112,7 @@ def read():
 
 for _ in range(2):
     threading.Thread(target=read, daemon=True).start()
-time.sleep(0.2)
-leave(0)
+to_the_end(lambda: time.sleep(0.2))
 """
     for _ in range(5):
         end = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=60, check=False)

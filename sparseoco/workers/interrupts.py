@@ -4,6 +4,7 @@ A terminal sends Ctrl-C to all processes of a command. The workers do not hear i
 what they are at is found again by what it has committed.
 """
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ def ended_at_once(cluster: LocalCluster) -> Iterator[None]:
     except Exception:
         raise
     except BaseException:  # `Stopped`, or what a program around us makes of a signal (Prefect's is no error either)
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # of what it leaves unfinished one sentence is said
         for nanny in set(cluster._created):  # `cluster.workers` has only those that have begun
             if isinstance(nanny, Nanny) and nanny.pid is not None:
                 _kill(nanny, nanny.pid)
