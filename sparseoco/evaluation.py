@@ -15,11 +15,12 @@ Progress = Callable[[str, int, int], None]
 def evaluate_model(model: Model, inputs: Sequence[str], where: dict[str, str], progress: Progress) -> dict[str, Any]:
     """Predict labelled text and compare: error, what guessing the largest class would err, and figures a class.
 
-    Raises `InputError` if nothing was read, or a label is not one of the model's classes.
+    Raises `InputError` if nothing was read, and for bad rows, such as those whose label is not one of the model's
+    classes, beyond those that may be.
     """
     if not model.classes:
         raise InputError(f"{model.folder} predicts numbers: evaluation compares classes.")
-    options = model.text.model_copy(update={"where": where, "classes": None})  # labels as then: names of classes
+    options = model.text.model_copy(update={"where": where}).over(model.classes)  # labels as then: names of classes
     number = {name: i for i, name in enumerate(model.classes)}
     truth: list[int] = []
     guesses: list[int] = []
@@ -27,10 +28,7 @@ def evaluate_model(model: Model, inputs: Sequence[str], where: dict[str, str], p
         labels: Any = batch.labels
         if labels is None:
             raise InputError("Plain lines of text have no labels to compare with: evaluate needs labelled documents.")
-        for document, label in zip(batch.ids.to_pylist(), labels.to_pylist(), strict=True):
-            if label not in number:
-                raise InputError(f"Document {document} has the label {label}, which the model does not know.")
-            truth.append(number[label])
+        truth += [number[label] for label in labels.to_pylist()]
         guesses += [number[guess] for guess in model.predict(batch)]
         progress("evaluate", len(truth), 0)
     if not truth:

@@ -37,7 +37,7 @@ from sparseoco.text.build import (
     freeze_features,
 )
 from sparseoco.text.formats import Source, find_sources, name_apart
-from sparseoco.text.labels import settle_labels
+from sparseoco.text.labels import check_labelled, settle_labels
 from sparseoco.text.options import OF_EACH_INGEST, SHARD_BYTES, TextOptions
 from sparseoco.text.pieces import PieceInfo
 from sparseoco.text.splits import Cutter, forget_handed
@@ -89,7 +89,9 @@ def ingest(
     with open_tasks(client) as tasks:
         whole = out.absolute()  # workers may work in other folders
         staging = staging_folder(whole, here=tasks.on_machine)
-        counting = options if previous is None else options.over(entry.name for entry in previous.labels.classes)
+        counting = options
+        if previous is not None and previous.labels.kind == "classes":
+            counting = options.over(entry.name for entry in previous.labels.classes)
         plan = Plan(whole, staging, counting, shard_bytes, progress or _silent, tasks)
         try:
             counted, states = count_sources(plan, sources)
@@ -107,8 +109,9 @@ def ingest(
         shards = encode_pieces(plan, pieces, labels, features, 0 if previous is None else len(previous.sources))
         table = _feature_table(options, previous, features, shards)
     bad = [
-        (f"{piece.split.name}/{row.file}" if row.file else piece.split.name, row.line, row.offset, row.reason)
+        (f"{place}/{row.file}" if row.file else place, row.line, row.offset, row.reason)
         for piece in counted
+        for place in [sources[piece.split.source].place]
         for row in piece.bad
     ]
     quarantine: tuple[FileEntry, ...] = (write_quarantine(out, bad),) if bad else ()
@@ -160,7 +163,8 @@ def _check_options(out: Location, options: TextOptions, previous: Manifest) -> N
 def new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:
     """The sources that a store, whose newest manifest is `previous`, has not got yet, whatever their spelling.
 
-    Named apart from those it has. Raises `InputError` if one of those has changed since, or one is given twice.
+    Named apart from those it has. Raises `InputError` if one of those has changed since, or one is given twice, and as
+    `check_labelled`.
     """
     known = {_real(entry.path): entry for entry in previous.sources} if previous is not None else {}
     given: set[str] = set()
@@ -179,6 +183,7 @@ def new_sources(sources: list[Source], options: TextOptions, previous: Manifest 
                 pass
             if cutter.sha256 != entry.sha256:
                 raise InputError(f"{source.path} has changed since it was ingested: ingest into a new folder.")
+    check_labelled(new, options, previous)
     return name_apart(new, [entry.path for entry in previous.sources] if previous is not None else [])
 
 

@@ -34,7 +34,7 @@ def predict_files(
     model: Model, inputs: Sequence[str], overrides: dict[str, Any], out: TextIO, *, margins: bool
 ) -> None:
     """The id, a tab and the prediction of each document in files, read as the model's text was but for `overrides`."""
-    options = TextOptions.of(model.text.plain() | overrides)
+    options = TextOptions.of(model.text.plain() | {"classes": None} | overrides)  # no label is asked for
     for batch in read_documents(inputs, options, labelled=False):
         _write(model, batch, out, margins, [(document,) for document in batch.ids.to_pylist()])
 

@@ -30,6 +30,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
 
 MAX_INT32 = 2**31 - 1
+NAMES = pa.schema({"feature": pa.int64(), "term": pa.string(), "count": pa.int64(), "documents": pa.int64()})
 
 
 class Rows(NamedTuple):
@@ -104,7 +105,8 @@ def write_names(
     documents: NDArray[np.int64],
 ) -> FileEntry:
     """Write a part of the side table that names hashed features; a feature may have several terms."""
-    table = pa.table({"feature": features, "term": terms, "count": counts, "documents": documents})
+    columns = {"feature": features, "term": terms, "count": counts, "documents": documents}
+    table = pa.table(columns).cast(NAMES)
     return _write_table(folder, "names", table, use_dictionary=False)
 
 
@@ -203,7 +205,9 @@ class Store:
             read_parquet(self._verified(entry), where=pc.field("feature").isin(pa.array(np.unique(features))))
             for entry in self.manifest.features.files
         ]
-        return _name_hashed(pa.concat_tables(parts), features)
+        # Stores there are may have narrower numbers in some parts.
+        whole = pa.concat_tables([NAMES.empty_table(), *parts], promote_options="permissive")
+        return _name_hashed(whole, features)
 
     def features_digest(self, count: int | None = None) -> str:
         """SHA-256 of what feature ids mean, those below `count` if it is given: the terms in their order, or the hash.

@@ -17,6 +17,7 @@ from scipy.sparse import csr_matrix
 from sparseoco.errors import InputError
 from sparseoco.storage.commit import storage_error
 
+ROW_BYTES = 1 << 26  # that a row may have
 MISSING: Final = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 """Words that say that a cell has no value."""
 
@@ -185,7 +186,7 @@ def _read_words(file: Path, header: bool | None, delimiter: str) -> pa.Table:
     # In one thread, so that the number of a bad row is known; as words, so that a bad cell can be told.
     table = pa.csv.read_csv(
         pa.BufferReader(data),
-        pa.csv.ReadOptions(use_threads=False, column_names=_unique(names), skip_rows=int(header)),
+        pa.csv.ReadOptions(use_threads=False, block_size=ROW_BYTES, column_names=_unique(names), skip_rows=int(header)),
         pa.csv.ParseOptions(delimiter=delimiter, invalid_row_handler=refuse, newlines_in_values=True),
         pa.csv.ConvertOptions(column_types=dict.fromkeys(_unique(names), pa.string())),
     )

@@ -184,7 +184,8 @@ def ingest(
     if manifest.labels.classes:
         print("classes: " + ", ".join(f"{entry.name} ({entry.rows:,})" for entry in manifest.labels.classes))
     if manifest.quarantined_rows:
-        errors.print(f"{manifest.quarantined_rows:,} bad rows set aside, listed in {out}/{manifest.quarantine[0].file}")
+        files = ", ".join(entry.file for entry in manifest.quarantine)
+        errors.print(f"{manifest.quarantined_rows:,} bad rows set aside, listed in {out}: {files}")
 
 
 @command(rich_help_panel=STEPS)

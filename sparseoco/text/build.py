@@ -121,11 +121,16 @@ def count_sources(plan: Plan, sources: list[Source]) -> tuple[list[PieceInfo], l
             hand_over=plan.tasks.here,
         )
         labelled = source.format not in UNLABELLED
-        for split in cutter:
-            started.append(plan.tasks(count_split, split, plan.options, str(piece_path(split.key)), labelled))
-            while len(started) - len(pieces) > 2 * plan.tasks.width + 1:
-                take(started[len(pieces)])
-            plan.progress("count", done + cutter.bytes, total)
+        try:
+            for split in cutter:
+                started.append(plan.tasks(count_split, split, plan.options, str(piece_path(split.key)), labelled))
+                while len(started) - len(pieces) > 2 * plan.tasks.width + 1:
+                    take(started[len(pieces)])
+                plan.progress("count", done + cutter.bytes, total)
+        except InputError:
+            for result in started[len(pieces) :]:
+                take(result)  # what is wrong further up is said first
+            raise
         states.append(SourceState(cutter.bytes, cutter.sha256))
         done += source.bytes
     for result in started[len(pieces) :]:
@@ -324,7 +329,8 @@ def encode_piece(
     entry = write_shard(out, rows, n_features=n_features, source=source)
     # Of the first vocabulary terms are left out by choice; later ones are unknown to it.
     grown = chosen is not None and chosen.known > 0
-    dropped = int(piece["counts"][features[piece["grams"]] < 0].sum()) if grown else 0
+    unknown = piece["counts"][features[piece["grams"]] < 0] if grown else piece["counts"][:0]
+    dropped = int(np.count_nonzero(unknown) if counts == "float64" else unknown.sum())  # values are no occurrences
     encoded = EncodedShard(entry, dropped, names)
     commit_json(
         memo,

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.errors import InputError
 from sparseoco.text.arrays import Arrays, string_array, string_buffers
 from sparseoco.text.kernels.rows import sort_real_rows, sort_rows
 from sparseoco.text.kernels.xxh64 import hash_terms
@@ -22,14 +23,17 @@ def encode_rows(
     """(indptr, indices, counts) of a piece's documents; feature ids rise within a row, those of one id are summed.
 
     features   for each gram of the piece its feature, or −1
+    Raises `InputError` for a sum of counts that is none of 32 bits.
     """
-    kept = np.flatnonzero(features >= 0)
+    # Grams of one feature are added in alphabetical order, so that no sum depends on what else is in the piece.
+    kept = np.concatenate([piece[f"nodes_{n}"] for n in counted_levels(piece)])
+    kept = kept[features[kept] >= 0]
     order: NDArray[np.int32]
     ids: NDArray[Any]
     if n_features <= INT32_FEATURES:
-        # One sort of (feature, gram) as a number; grams of one feature then follow in their order.
-        pairs = np.sort((features[kept].astype(np.uint64) << HALF) | kept.astype(np.uint64))
-        order, ids = (pairs & LOW).astype(np.int32), (pairs >> HALF).astype(np.int32)
+        # One sort of (feature, place) as a number.
+        pairs = np.sort((features[kept].astype(np.uint64) << HALF) | np.arange(kept.size, dtype=np.uint64))
+        order, ids = kept[(pairs & LOW).astype(np.int64)].astype(np.int32), (pairs >> HALF).astype(np.int32)
     else:
         order = kept[np.argsort(features[kept], kind="stable")].astype(np.int32)
         ids = features[order]
@@ -41,6 +45,10 @@ def encode_rows(
         return sort_real_rows(indptr, grams, counts, order, sizes, ids)  # type: ignore[no-any-return]
     if options.hash_bits is not None:
         counts = counts.astype(np.uint32)  # room for sums
+        if int(counts.max(initial=0)) * int(np.diff(indptr).max(initial=0)) > LOW:
+            _, _, sums = sort_real_rows(indptr, grams, counts.astype(np.float64), order, sizes, ids)
+            if sums.max(initial=0) > LOW:
+                raise InputError("Terms of one document that share a hash occur more than 2^32 − 1 times together.")
     short = indptr.size <= 2**16 and counts.itemsize <= 2
     packed = np.empty(counts.size, np.uint32 if short else np.uint64)
     shift = packed.dtype.type(16 if short else 32)

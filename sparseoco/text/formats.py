@@ -13,6 +13,7 @@ from sparseoco.storage.commit import digest_value, storage_error
 from sparseoco.storage.locations import file_system, is_address
 from sparseoco.text.options import TextOptions
 
+FIELDS = frozenset({"jsonl", "csv", "tsv"})  # formats whose documents have fields, by which `where` chooses
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -187,6 +188,10 @@ def _source(path: str, facts: Facts, options: TextOptions) -> Source:
     if form == "auto":
         stem = PurePosixPath(path).with_suffix("") if compression else PurePosixPath(path)
         form = SUFFIXES.get(stem.suffix.lower()) or _sniff(path, compression)
+    if options.where and form not in FIELDS:
+        raise InputError(
+            f"{path} ({form}) has no fields that where could choose by: put what is wanted into files of its own."
+        )
     return Source(path, PurePosixPath(path).name, form, compression, size, modified, key)
 
 

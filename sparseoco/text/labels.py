@@ -1,6 +1,7 @@
 """What must be known of all documents at once: that ids differ, and which classes there are."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from sparseoco.manifest import ClassEntry, LabelTable, Manifest
 from sparseoco.shards import Store
 from sparseoco.storage.locations import location
 from sparseoco.text.arrays import load_arrays, string_array, string_buffers
+from sparseoco.text.formats import Source
 from sparseoco.text.kernels.xxh64 import hash_terms
 from sparseoco.text.options import TextOptions
 from sparseoco.text.pieces import PieceInfo
@@ -106,15 +108,41 @@ def _repeated(hashes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.flatnonzero(np.isin(hashes, repeated)) if repeated.size else repeated
 
 
+def check_labelled(sources: Sequence[Source], options: TextOptions, previous: Manifest | None) -> None:
+    """Raises `InputError` where some sources have labels and others, or the store they are added to, have none, and for
+    a folder of a file a document, whose folders are classes, where numbers are asked for."""
+    if previous is None:
+        labelled = [source.format not in UNLABELLED for source in sources]
+        if any(labelled) and not all(labelled):
+            plain = sources[labelled.index(False)].path
+            raise InputError(
+                f"{plain} is plain text without labels, and other inputs have some: take it away, or ingest it into "
+                "another folder."
+            )
+    else:
+        has_labels = previous.labels.kind == "numbers" or bool(previous.labels.classes)
+        for source in sources:
+            if has_labels and source.format in UNLABELLED:
+                raise InputError(
+                    f"{source.path} is plain text without labels, and the documents ingested before have some: take it "
+                    "away, or ingest it into another folder."
+                )
+            if not has_labels and source.format not in UNLABELLED:
+                raise InputError(
+                    f"{source.path} has labels, and the documents ingested before have none: ingest it into another "
+                    "folder."
+                )
+    for source in sources:
+        if source.format == "folder" and options.labels == "numbers":
+            raise InputError(f"{source.path} is a folder of a file a document: its folders are classes, not numbers.")
+
+
 def settle_labels(pieces: list[PieceInfo], options: TextOptions, previous: Manifest | None) -> Labels:
     """The label table; classes are those named or those of the first ingest, in order, with counts.
 
-    Raises `InputError` for labels in some inputs only.
+    All pieces have labels or none has (`check_labelled`).
     """
-    unlabelled = {piece.split.format in UNLABELLED for piece in pieces}
-    if len(unlabelled) > 1:
-        raise InputError("Some inputs have labels and some (plain lines) have none: ingest them apart.")
-    if unlabelled == {True}:
+    if any(piece.split.format in UNLABELLED for piece in pieces):
         return Labels(LabelTable(kind="classes"), ())
     if options.labels == "numbers":
         return Labels(LabelTable(kind="numbers"), None)

@@ -63,13 +63,12 @@ def count_documents(documents: Documents | Bags, options: TextOptions) -> Arrays
 def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -> PieceInfo:
     """Count one split and stage its piece at `path`; a piece that is already there is taken as it is.
 
-    Raises `InputError` naming file and line when it alone has more bad rows than options.max_bad_rows.
+    How many rows may be bad is for who sees all splits (`count_bad`).
     """
     target = location(path)
     if not target.exists():
         keep_memory()
         documents = read_split(split, options, labelled=labelled)
-        count_bad(split, documents.bad, options)
         arrays = count_documents(documents, options)
         levels = [arrays[f"nodes_{n}"].size for n in range(1, options.ngram_range[1] + 1) if f"nodes_{n}" in arrays]
         facts = {
@@ -97,7 +96,7 @@ def _describe(path: Location, split: Split) -> PieceInfo:
     )
 
 
-def count_bad(split: Split, bad: list[BadRow], options: TextOptions, before: int = 0) -> int:
+def count_bad(split: Split, bad: list[BadRow], options: TextOptions, before: int) -> int:
     """How many rows count as bad, `before` of them in the splits before this one.
 
     Raises `InputError` if they are more than may be, naming the first that is too many.

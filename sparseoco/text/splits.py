@@ -132,7 +132,7 @@ class Cutter:
             return newline + 1
         if ended:
             return len(pending)
-        if len(pending) - max(pending.rfind(b"\n"), 0) > self.options.max_line_bytes:
+        if len(pending) - (pending.rfind(b"\n") + 1) > self.options.max_line_bytes:
             raise too_long(self.source.path, line + pending.count(b"\n"), self.options)
         return -1
 
