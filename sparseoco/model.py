@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.errors import InputError, StorageError
+from sparseoco.errors import DamagedError, InputError, StorageError
 from sparseoco.kept import kept_features
 from sparseoco.learner import Learner
 from sparseoco.metrics import read_table, write_table
@@ -159,9 +159,9 @@ class Model:
             if len(self.classes) == 1:
                 raise ValueError("one class")
         except (KeyError, TypeError, ValueError) as error:
-            raise StorageError(f"{folder / 'model.json'} is damaged or of another version; train again.") from error
+            raise DamagedError(f"{folder / 'model.json'} is damaged or of another version; train again.") from error
         if digest_file(folder / "weights.parquet") != expected:
-            raise StorageError(f"{folder}: weights.parquet is damaged or being replaced; run again, or train again.")
+            raise DamagedError(f"{folder}: weights.parquet is damaged or being replaced; run again, or train again.")
         self.table = read_table(folder / "weights.parquet")
 
     @property

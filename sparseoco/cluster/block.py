@@ -6,14 +6,16 @@ block and the place. A result is found again by what it is: setting, configurati
 configurations were grouped.
 """
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from sparseoco import __version__
-from sparseoco.storage.commit import commit_json, digest_value, read_jsons
+from sparseoco.logs import tell
+from sparseoco.storage.commit import commit_sealed, digest_value, read_all_sealed, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.warm import Origin
 
@@ -132,7 +134,17 @@ def write_cell(path: Location, block: Block, place: Place, tables: Sequence[Tabl
         {"algorithm": block.algorithm, "parameters": parameters, "tables": rows}
         for parameters, rows in zip(block.configurations, tables, strict=True)
     ]
-    commit_json(path, {"setting": block.setting.described, "place": list(place), "results": results})
+    commit_sealed(path, {"setting": block.setting.described, "place": list(place), "results": results})
+
+
+def read_cells(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any]]]:
+    """The cells at these paths; damaged ones are removed, so that they are learned anew. Raises `StorageError`."""
+    for path, cell in read_all_sealed(paths):
+        if cell is not None:
+            yield path, cell
+            continue
+        tell("search", "damaged result removed", level=logging.WARNING, file=path.name)
+        remove_file(path)
 
 
 class Cells:
@@ -151,7 +163,7 @@ class Cells:
             for path in sorted(self._folder.glob("*.json"))
             if path.name.split("-")[0] in self._folds and path.name not in self._seen
         ]
-        for path, cell in zip(new, read_jsons(new), strict=True):
+        for path, cell in read_cells(new):
             self._seen.add(path.name)
             fold, place = self._folds[path.name.split("-")[0]], Place(*map(int, path.stem.split("-")[2:]))
             for result in cell["results"]:

@@ -16,7 +16,7 @@ from sparseoco.errors import DamagedError, StorageError
 from sparseoco.learner import Learner
 from sparseoco.manifest import Manifest, read_manifest, read_manifests
 from sparseoco.shards import Store
-from sparseoco.storage.commit import digest_value, read_json, remove_file
+from sparseoco.storage.commit import digest_value, read_sealed, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.warm import Origin
 
@@ -127,7 +127,7 @@ def states_of(folder: Location, ends: Mapping[str, Place]) -> Iterator[NightStat
         if end is None:
             continue
         with suppress(DamagedError, KeyError, TypeError, ValueError):  # removed a moment ago, or damaged
-            state = read_json(path)
+            state = read_sealed(path)
             learner = folder / str(state["learner"])
             if Place(*state["place"]) == end and learner.exists():
                 yield NightState(path, learner, Block.model_validate(state["block"]))

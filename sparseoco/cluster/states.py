@@ -16,7 +16,7 @@ from sparseoco.cluster.block import Block, Key, Place, Setting
 from sparseoco.cluster.course import Course
 from sparseoco.errors import DamagedError, StorageError
 from sparseoco.learner import Learner, Progress
-from sparseoco.storage.commit import commit_json, read_json, remove_file
+from sparseoco.storage.commit import commit_sealed, read_sealed, remove_file
 from sparseoco.storage.locations import Location
 
 
@@ -26,10 +26,10 @@ def keep_state(folder: Location, course: Course) -> None:
     stem = f"{block.setting.digest}-{block.digest}"
     name = _learner_name(stem, course.place)
     with suppress(StorageError):
-        if Place(*read_json(folder / f"{stem}.json")["place"]) >= course.place:
+        if Place(*read_sealed(folder / f"{stem}.json")["place"]) >= course.place:
             return
     course.learner.save(folder / name)
-    commit_json(
+    commit_sealed(
         folder / f"{stem}.json",
         {
             "block": block.model_dump(mode="json"),
@@ -72,7 +72,7 @@ def is_held(folder: Location, block: Block, place: Place) -> bool:
     """Whether a state of this very block is at a place. Raises `StorageError` where that cannot be read now."""
     stem = f"{block.setting.digest}-{block.digest}"
     with suppress(DamagedError):
-        return Place(*read_json(folder / f"{stem}.json")["place"]) == place and (
+        return Place(*read_sealed(folder / f"{stem}.json")["place"]) == place and (
             (folder / _learner_name(stem, place)).exists()
         )
     return False
@@ -101,7 +101,7 @@ def _states(folder: Location, settings: Sequence[Setting]) -> Iterator[tuple[Pla
     for setting in settings:
         for path in sorted(folder.glob(f"{setting.digest}-*.json")):
             try:
-                state = read_json(path)
+                state = read_sealed(path)
                 yield Place(*state["place"]), state, Block.model_validate(state["block"])
             except (StorageError, KeyError, TypeError, ValueError):
                 continue  # removed a moment ago, or damaged: the stream is played again

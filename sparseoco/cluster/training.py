@@ -1,5 +1,6 @@
 """Training on the cluster: one configuration on all the data, as one Dask task, or by epochs, that leaves a model."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from sparseoco.cluster.packing import configurations_at_once, room_for
 from sparseoco.cluster.search import setting_of
 from sparseoco.cluster.tasks import Meter, Progress, reporter, told_rows
 from sparseoco.config import Configuration, SearchOptions
-from sparseoco.errors import SparseocoError
+from sparseoco.errors import DamagedError, SparseocoError
 from sparseoco.learners import find_algorithm
-from sparseoco.model import write_model
+from sparseoco.model import STATE, write_model
 from sparseoco.shards import Store
-from sparseoco.storage.commit import read_json, remove_folder
+from sparseoco.storage.commit import digest_file, read_json, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.warm import go_on
 from sparseoco.workers.waiting import result_of, send
@@ -112,10 +113,14 @@ def train_epoch_block(
 
 def is_there(model: Location, block: Block) -> bool:
     """Whether the folder `model` has what this block would leave there."""
-    if not (model / "model.json").exists():
-        return False
-    there = read_json(model / "model.json")
-    return (there.get("block"), there.get("epochs")) == (block.digest, block.setting.epochs)
+    with suppress(DamagedError):  # not there, or to be written anew
+        there = read_json(model / "model.json")
+        if (there.get("block"), there.get("epochs")) != (block.digest, block.setting.epochs):
+            return False
+        # Another block may have been killed while it wrote its own over it.
+        parts = ("weights.parquet", "weights_sha256"), (STATE, "learner_sha256")
+        return all(digest_file(model / name) == there[key] for name, key in parts if key in there)
+    return False
 
 
 def describe_block(block: Block) -> dict[str, Any]:

@@ -3,6 +3,7 @@ new. And leaving the model of a candidate. Both are Dask tasks that leave files 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +15,12 @@ from sparseoco.cluster.corpus import open_corpus
 from sparseoco.cluster.nights import learner_after, night_store
 from sparseoco.cluster.training import describe_block, is_there
 from sparseoco.cluster.worker import end_with_worker
-from sparseoco.errors import DamagedError
+from sparseoco.errors import DamagedError, InputError, SparseocoError
 from sparseoco.learner import Learner
 from sparseoco.manifest import read_manifest
 from sparseoco.model import STATE, Model, write_model
 from sparseoco.shards import Store
-from sparseoco.storage.commit import commit_json, digest_value, read_json
+from sparseoco.storage.commit import commit_sealed, digest_value, read_sealed
 from sparseoco.storage.locations import Location, location
 from sparseoco.warm import Origin, take_weights
 from sparseoco.workers.waiting import result_of, send
@@ -41,14 +42,33 @@ class Look(NamedTuple):
 
 def look(client: Client, store: Location, version: int, champion: Location | None, folder: Location) -> Look:
     """Look at a night; what is found is kept in `folder`. Raises `SparseocoError` if it cannot be done."""
-    served = None if champion is None else Model(champion).description["learner_sha256"]
+    served = None if champion is None else _opened(champion).description["learner_sha256"]
     name = digest_value([night_store(store, version).manifest.digest, served])[:32]
     target = folder / f"{name}.json"
-    if not target.exists():
+    found = _found(target)
+    if found is None:
         model = None if champion is None else str(champion.resolve())
         arguments = version, model, str(store.resolve()), str(target.resolve())
         result_of(client, send(client, "look", _look_on_worker, *arguments), "The new documents could not be looked at")
-    return Look(**read_json(target))
+        found = Look(**read_sealed(target))
+    return found
+
+
+def _found(target: Location) -> Look | None:
+    """What was found by an earlier run, unless it is damaged."""
+    with suppress(DamagedError):
+        return Look(**read_sealed(target))
+    return None
+
+
+def _opened(champion: Location) -> Model:
+    """The model that serves. Raises `SparseocoError`, saying how another comes to serve."""
+    try:
+        return Model(champion)
+    except (InputError, DamagedError) as error:
+        raise SparseocoError(
+            f"{error} Let another night's model serve: sparseoco nightly RUN_FILE --serve NIGHT."
+        ) from error
 
 
 def leave_model(
@@ -87,7 +107,7 @@ def _look_on_worker(version: int, champion: str | None, store: str, target: str)
             learner.evaluate(indptr, indices, counts, labels, losses, errors)
     rows = max(night.n_rows, 1)
     judged = {} if learner is None else {"error": int(errors[0]) / rows, "loss": float(losses[0]) / rows}
-    commit_json(location(target), {"words": words, "error": None, "loss": None} | judged)
+    commit_sealed(location(target), {"words": words, "error": None, "loss": None} | judged)
 
 
 def _served(champion: Location, night: Store) -> Learner:

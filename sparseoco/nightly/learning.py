@@ -9,23 +9,26 @@ from typing import Any
 
 from distributed import Client
 
-from sparseoco.cluster.block import NO_FOLD, Key, identity
+from sparseoco.cluster.block import NO_FOLD, Key, identity, read_cells
 from sparseoco.cluster.legs import Folders
 from sparseoco.cluster.nights import NightState, Planned, night_store, plan_nights, states_of
 from sparseoco.cluster.packing import Pack, pack, room_for
 from sparseoco.cluster.tasks import Meter, Progress, run_jobs
 from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import SparseocoError
-from sparseoco.storage.commit import make_folder, read_jsons, remove_file
+from sparseoco.storage.commit import make_folder, remove_file
 from sparseoco.storage.locations import Location
 
 Row = dict[str, Any]
 
 
 class Nights:
-    """The nights of a store up to that of version `last`, as learned by the configurations of a grid in `folder`."""
+    """The nights of a store up to that of version `last`, as learned by the configurations of a grid in `folder`.
 
-    def __init__(self, options: SearchOptions, store: Location, last: int, folder: Location) -> None:
+    The first `decided` of them are decided: nothing is asked of them any more but to lead to the next.
+    """
+
+    def __init__(self, options: SearchOptions, store: Location, last: int, decided: int, folder: Location) -> None:
         self._options, self._store = options, store
         self.folders = Folders.of(folder)
         self.planned: list[Planned] = plan_nights(options, store, last)
@@ -36,7 +39,7 @@ class Nights:
         self._refresh()
         self._failures: dict[Key, str] = {}
         held = self._held()
-        self._begins = {name: self._first_to_learn(name, held) for name in self._configurations}
+        self._begins = {name: self._first_to_learn(name, decided, held) for name in self._configurations}
 
     def learn(self, client: Client, version: int, deadline: float | None, progress: Progress) -> bool:
         """Learn a night, those before it being learned; gives whether there was anything left of it to learn.
@@ -48,6 +51,23 @@ class Nights:
         names = [name for name in names if (NO_FOLD, name) not in self._failures]
         if not names:
             return False
+        failures = self._run(client, version, names, deadline, progress)
+        if failures:  # a night that is decided stays so: what was short for a moment, memory above all, is no reason
+            failures = self._run(client, version, [name for _, name in failures], deadline, progress)
+        self._failures |= failures
+        left_over = [name for name in names if (version, name) not in self._found]
+        left_over = [name for name in left_over if (NO_FOLD, name) not in self._failures]
+        if left_over:
+            raise SparseocoError(
+                f"The time limit of {self._options.time_limit:g} s left {len(left_over):,} configurations of night "
+                f"{version} unfinished: run again to go on."
+            )
+        return True
+
+    def _run(
+        self, client: Client, version: int, names: Sequence[str], deadline: float | None, progress: Progress
+    ) -> dict[Key, str]:
+        """Learn a night with these configurations; gives the reasons of those that could not."""
         night, store = self.planned[version - 1], night_store(self._store, version)
         for folder in (self.folders.cells, self.folders.states):
             make_folder(folder)
@@ -62,17 +82,10 @@ class Nights:
         keys = [(NO_FOLD, name) for name in names]
         meter = Meter(f"night {version}", keys, max(store.n_rows, 1), progress)
         jobs = pack(packs, self._options, store, room_for(client, self._options, store), goes_on=True)
-        self._failures |= run_jobs(client, jobs, store, self.folders, meter, deadline)
+        failures = run_jobs(client, jobs, store, self.folders, meter, deadline)
         self._refresh()
         remove_file(self.folders.stop)
-        left_over = [name for name in names if (version, name) not in self._found]
-        left_over = [name for name in left_over if (NO_FOLD, name) not in self._failures]
-        if left_over:
-            raise SparseocoError(
-                f"The time limit of {self._options.time_limit:g} s left {len(left_over):,} configurations of night "
-                f"{version} unfinished: run again to go on."
-            )
-        return True
+        return failures
 
     def clear(self, version: int) -> None:
         """Remove the states that nobody goes on from, the nights up to `version` being learned."""
@@ -127,18 +140,23 @@ class Nights:
         """Read the cells that were not there before."""
         paths = [path for path in sorted(self.folders.cells.glob("*.json")) if path.name not in self._seen]
         new = [path for path in paths if path.name.partition("-")[0] in self._versions]
-        for path, cell in zip(new, read_jsons(new), strict=True):
+        for path, cell in read_cells(new):
             self._seen.add(path.name)
             version = self._versions[path.name.partition("-")[0]]
             for result in cell["results"]:
                 name = identity(result["algorithm"], result["parameters"])
                 self._found[version, name] = result["tables"]["metrics"][0]
 
-    def _first_to_learn(self, name: str, held: dict[tuple[int, str], NightState]) -> int:
+    def _first_to_learn(self, name: str, decided: int, held: dict[tuple[int, str], NightState]) -> int:
         """The first night that a configuration has to learn; one more than there are if it has learned all."""
         last = len(self.planned)
         versions: Sequence[int] = range(1, last + 1)
-        missing = next((version for version in versions if (version, name) not in self._found), last + 1)
+
+        def is_missing(version: int) -> bool:
+            """A night that is to be decided may be asked for its model too."""
+            return (version, name) not in self._found or (version > decided and (version, name) not in held)
+
+        missing = next(filter(is_missing, versions), last + 1)
         states = [version for version in versions if version < missing and (version, name) in held]
         return 1 + max(states, default=0)
 

@@ -104,10 +104,21 @@ def read_rows(run: Location, name: str) -> list[Row]:
 
 
 def add_night(run: Location, night: int, rows: Mapping[str, Iterable[Row]]) -> None:
-    """Commit the rows of a night to the tables, each row without its night; those of later nights are not kept."""
+    """Commit the rows of a night to the tables, each row without its night; those of later nights are not kept.
+
+    Raises `StorageError` where a table lacks a night before.
+    """
+    before = {name: [row for row in read_rows(run, name) if row["night"] < night] for name in TABLES}
+    for name, there in before.items():
+        lacking = set(range(1, night)) - {row["night"] for row in there}
+        if lacking:
+            raise StorageError(
+                f"{run / name}.parquet lacks {len(lacking):,} of {night - 1:,} nights, the first of them night "
+                f"{min(lacking)}: put it back from a copy; or remove history.parquet, and all nights are decided anew."
+            )
     for name, schema in TABLES.items():
-        before = [row for row in read_rows(run, name) if row["night"] < night]
-        write_table(run / f"{name}.parquet", [*before, *({"night": night} | row for row in rows[name])], schema)
+        added = ({"night": night} | row for row in rows[name])
+        write_table(run / f"{name}.parquet", [*before[name], *added], schema)
 
 
 def timing(seconds: float) -> Row:

@@ -120,7 +120,7 @@ def _learn_again(run: RunFile, client: Client, last: int, deadline: float | None
 def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: Progress) -> list[Row]:
     """Learn what is left of all nights and decide those that are not decided yet; gives the history."""
     history = read_rows(run.out, "history")
-    nights = Nights(run.search, run.store, last, run.out / "nightly")
+    nights = Nights(run.search, run.store, last, len(history), run.out / "nightly")
     for version in range(1, last + 1):
         started = time.monotonic()
         learned = nights.learn(client, version, deadline, progress)
@@ -168,6 +168,11 @@ def _take_in(run: RunFile, client: Client, progress: Progress) -> None:
 def _check_store(run: RunFile) -> int:
     """The newest version of the store, what is to be learned from it being looked at. Raises `InputError`."""
     store = Store.open(run.store)
+    if len(store.classes) == 1:
+        raise InputError(
+            f"The first night has one class only ({store.classes[0]}): name all that may come in [ingest], classes = "
+            f"[…], remove {run.store}, and run again."
+        )
     check_labels(store)
     if run.search.warm_start is not None:
         check_origin(Origin.of(run.search.warm_start), store)

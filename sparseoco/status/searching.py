@@ -12,7 +12,7 @@ from sparseoco.config import Configuration, SearchOptions
 from sparseoco.errors import StorageError
 from sparseoco.metrics import read_table
 from sparseoco.selection import candidates
-from sparseoco.storage.commit import read_json, read_jsons
+from sparseoco.storage.commit import read_all_sealed, read_json
 from sparseoco.storage.locations import Location
 
 Row = dict[str, Any]
@@ -103,8 +103,8 @@ def _setting(run: Mapping[str, Any], options: SearchOptions) -> Row:
 
 def _cells(folder: Location, wanted: Row, names: Mapping[str, Configuration]) -> Iterator[tuple[int, str, Place, Row]]:
     """(fold, configuration, place, row of the metrics) of the cells of this search."""
-    for cell in read_jsons(sorted(folder.glob("*.json"))):
-        if any(cell["setting"].get(key) != value for key, value in wanted.items()):
+    for _, cell in read_all_sealed(sorted(folder.glob("*.json"))):
+        if cell is None or any(cell["setting"].get(key) != value for key, value in wanted.items()):
             continue
         for result in cell["results"]:
             name = identity(result["algorithm"], result["parameters"])

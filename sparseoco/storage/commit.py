@@ -24,6 +24,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.objects import fetch, put_file, read_all, remove, remove_below
 
 LOOK = 0.5  # seconds between two looks at a folder that is in use
+SEAL = "sha256"
 TEMPORARY = ".*.????????.tmp"  # as `tempfile` names what is beside its target
 A_DAY = 24 * 3600.0
 
@@ -102,14 +103,38 @@ def commit_json(path: Location, value: Any, *, replace: bool = True) -> None:
     )
 
 
+def commit_sealed(path: Location, value: dict[str, Any]) -> None:
+    """As `commit_json`, with a digest of all the rest, so that a bit that flips is noticed."""
+    commit_json(path, value | {SEAL: digest_value(value)})
+
+
+def read_sealed(path: Location) -> dict[str, Any]:
+    """What `commit_sealed` wrote. Raises as `read_json`, a flipped bit being damage."""
+    return _unsealed(path, read_bytes(path))
+
+
+def read_all_sealed(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any] | None]]:
+    """The same of files of one folder, None for those that are damaged; what lies at an address is asked for at once.
+
+    Raises as `read_bytes`.
+    """
+    for path, data in zip(paths, read_files(paths), strict=True):
+        value = None
+        with suppress(DamagedError):
+            value = _unsealed(path, data)
+        yield path, value
+
+
+def _unsealed(path: Location, data: bytes) -> dict[str, Any]:
+    value = _parsed(path, data)
+    if not isinstance(value, dict) or value.pop(SEAL, None) != digest_value(value):
+        raise DamagedError(f"{path} is damaged: it does not have the digest it names.")
+    return value
+
+
 def read_json(path: Location) -> Any:
     """A JSON file's value. Raises `DamagedError` if it is missing or damaged, `StorageError` if it cannot be read."""
     return _parsed(path, read_bytes(path))
-
-
-def read_jsons(paths: Sequence[Location]) -> list[Any]:
-    """The values of JSON files of one folder; what lies at an address is asked for at once. Raises as `read_json`."""
-    return [_parsed(path, data) for path, data in zip(paths, read_files(paths), strict=True)]
 
 
 def _parsed(path: Location, data: bytes) -> Any:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import dask
 from distributed import Client, Future, KilledWorker
 
-from sparseoco.errors import SparseocoError
+from sparseoco.errors import SparseocoError, StorageError, said_by
 from sparseoco.logs import tell
 from sparseoco.workers.connect import PATIENCE, start_again
 
@@ -150,6 +150,8 @@ def reason_of(error: BaseException) -> str:
         return error.reason
     if isinstance(error, SparseocoError):
         raise error
+    if isinstance(error, OSError):  # of a file system or a connection: the next run may not meet it
+        raise StorageError(f"A worker met an error: {said_by(error)}. Run again to go on.") from error
     if isinstance(error, KilledWorker):
         return "its worker was killed each time it was tried, most likely for want of memory"
     if isinstance(error, MemoryError):

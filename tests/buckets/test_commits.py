@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.errors import FolderInUseError, StorageError
+from sparseoco.errors import DamagedError, FolderInUseError, StorageError
 from sparseoco.storage import leases
 from sparseoco.storage.commit import (
     commit_bytes,
+    commit_sealed,
     committed,
     digest_file,
     on_disk,
     owned,
+    read_all_sealed,
     read_json,
-    read_jsons,
+    read_sealed,
     remove_folder,
 )
 from sparseoco.storage.leases import Lease
@@ -65,11 +67,15 @@ def test_putting_the_same_again_is_no_conflict(bucket: Location) -> None:
 
 def test_files_are_read_where_they_are(bucket: Location) -> None:
     for number in range(3):
-        commit_bytes(bucket / "folder" / f"{number}.json", json.dumps(number).encode())
+        commit_sealed(bucket / "folder" / f"{number}.json", {"n": number})
     paths = sorted((bucket / "folder").glob("*.json"))
-    assert read_jsons(paths) == [0, 1, 2] == [read_json(path) for path in paths]
+    whole = paths[1].read_bytes()
+    commit_bytes(paths[2], whole.replace(b": 1", b": 3"))
+    assert [value for _, value in read_all_sealed(paths)] == [{"n": 0}, {"n": 1}, None]
+    with pytest.raises(DamagedError, match="does not have the digest it names"):
+        read_sealed(paths[2])
     with on_disk(paths[1]) as local:
-        assert local.read_bytes() == b"1"
+        assert local.read_bytes() == whole
     assert not local.exists()
     assert len(digest_file(paths[1])) == 64
     with pytest.raises(StorageError, match="is not there"):

@@ -13,7 +13,7 @@ from sparseoco.errors import InputError, SparseocoError, StorageError
 from sparseoco.nightly import night_line, run_nightly
 from sparseoco.nightly.deciding import candidate, decide
 from sparseoco.nightly.page import Mix, mix_figure
-from sparseoco.storage.commit import read_json
+from sparseoco.storage.commit import commit_sealed, read_json, read_sealed
 from tests.nightly.made import arrive, prepare
 from tests.nightly.test_nights import rows_of
 
@@ -180,7 +180,7 @@ def test_a_state_that_says_an_earlier_place_than_its_files(tmp_path: Path) -> No
     run = prepare(tmp_path, 1)
     run_nightly(run)
     for path in (tmp_path / "run" / "nightly" / "checkpoints").glob("*.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"place": [1, 31]}))
+        commit_sealed(path, read_sealed(path) | {"place": [1, 31]})
     arrive(tmp_path, 2)
     assert [row["night"] for row in run_nightly(run).nights] == [2]
 
