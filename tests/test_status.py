@@ -177,7 +177,7 @@ def test_nights_are_told_with_the_model_that_serves(tmp_path: Path) -> None:
     first = {"documents": 50, "error": 0.25, "promoted": True}
     second = {"documents": 40, "error": 0.3, "champion_error": 0.2, "promoted": False}
     for night, row in enumerate((first, second), start=1):
-        add_night(tmp_path, night, {name: [row] if name == "history" else [] for name in TABLES})
+        add_night(tmp_path, night, {name: [row] if name == "history" else [{}] for name in TABLES})
     found = read_status(tmp_path)
     assert found.nights is not None
     assert (found.nights.nights, found.nights.last["night"]) == (2, 2)
@@ -204,7 +204,7 @@ def test_a_night_that_is_taken_in_and_not_decided_is_told(
         "The same command goes on with night 1, which is taken in, and with files that have come since.",
     ]
     row = {"documents": 300, "error": 0.25, "promoted": True}
-    add_night(tmp_path, 1, {name: [row] if name == "history" else [] for name in TABLES})
+    add_night(tmp_path, 1, {name: [row] if name == "history" else [{}] for name in TABLES})
     assert states(read_status(tmp_path)) == {"ingest": "done", "train": "done"}
 
 

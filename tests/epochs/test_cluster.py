@@ -1,6 +1,5 @@
 """Epoch methods on Dask: the bits of one process for any cluster, after any kill; cells and models as any block's."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from sparseoco.metrics import CURVES, KEPT, METRICS
 from sparseoco.model import Model
 from sparseoco.passes import LocalPasses, Span
 from sparseoco.shards import Store, read_shards
+from sparseoco.storage.commit import read_sealed
 from sparseoco.workers.connect import ClusterOptions, connect
 from tests.stores import make_store
 
@@ -73,7 +73,7 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
 
 
 def without_timings(folder: Path) -> dict[str, Any]:
-    cells = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
+    cells = {path.name: read_sealed(path) for path in folder.glob("*.json")}
     for cell in cells.values():
         for result in cell["results"]:
             assert result["tables"].pop("timings")[0]["seconds"] > 0
