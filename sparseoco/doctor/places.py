@@ -30,8 +30,8 @@ def look_at_new_inputs(run: RunFile) -> Iterator[Finding]:
     """The same of the raw text of a run, and how much of it is new where some was taken in already."""
     options, manifest = run.ingest.text, latest_manifest(run.store)
     sources = find_sources(list(run.ingest.inputs), options, may_be_empty=by_night(run))
-    new = None if manifest is None else len(new_sources(sources, options, manifest))
-    yield _readable("inputs", sources, "" if new is None else f", {new:,} of them new")
+    new = len(new_sources(sources, options, manifest))
+    yield _readable("inputs", sources, "" if manifest is None else f", {new:,} of them new")
 
 
 def by_night(run: RunFile) -> bool:
