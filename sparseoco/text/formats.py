@@ -187,8 +187,9 @@ def _source(path: str, facts: Facts, options: TextOptions) -> Source:
     form: str = "folder" if folder else options.format
     if form == "auto":
         stem = PurePosixPath(path).with_suffix("") if compression else PurePosixPath(path)
-        form = SUFFIXES.get(stem.suffix.lower()) or _sniff(path, compression)
-    if options.where and form not in FIELDS:
+        # An empty one marks that a folder is complete, as Spark leaves it: there is nothing to tell, or to read.
+        form = SUFFIXES.get(stem.suffix.lower()) or (_sniff(path, compression) if size else "lines")
+    if options.where and size and form not in FIELDS:
         raise InputError(
             f"{path} ({form}) has no fields that where could choose by: put what is wanted into files of its own."
         )

@@ -110,7 +110,9 @@ def _repeated(hashes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def check_labelled(sources: Sequence[Source], options: TextOptions, previous: Manifest | None) -> None:
     """Raises `InputError` where some sources have labels and others, or the store they are added to, have none, and for
-    a folder of a file a document, whose folders are classes, where numbers are asked for."""
+    a folder of a file a document, whose folders are classes, where numbers are asked for. Empty files are of any kind.
+    """
+    sources = [source for source in sources if source.bytes]
     if previous is None:
         labelled = [source.format not in UNLABELLED for source in sources]
         if any(labelled) and not all(labelled):

@@ -32,6 +32,9 @@ def test_plain_lines_and_labels_are_kept_apart(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"b\.txt is plain text without labels, and other inputs have some"):
         ingest(both, tmp_path / "both", TextOptions())
     assert run(tmp_path, "c.txt", b"alpha\n", out="plain").rows == 2
+    marked = run(tmp_path, "_SUCCESS", b"")  # as others mark a folder that is complete
+    assert (marked.labels, marked.rows) == (labelled.labels, labelled.rows)
+    assert len(marked.sources) == 2
 
     numbers = jsonl(texts(20), label=float)
     run(tmp_path, "n.jsonl", numbers, out="numbers", labels="numbers")
@@ -50,6 +53,7 @@ def test_folders_are_classes(tmp_path: Path) -> None:
 def test_where_needs_fields(tmp_path: Path, name: str) -> None:
     if name == "texts":
         (tmp_path / name / "p").mkdir(parents=True)
+        (tmp_path / name / "p" / "1.txt").write_text("word")
     else:
         (tmp_path / name).write_text("1 1:1\n")
     with pytest.raises(InputError, match="has no fields that where could choose by"):
