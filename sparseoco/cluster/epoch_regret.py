@@ -15,7 +15,7 @@ from sparseoco.epochs import Blocks, row_sizes
 from sparseoco.passes import Span, chunks
 from sparseoco.regret.epochs import EpochMark, Sums, block_quantities, epoch_marks
 from sparseoco.shards import Store
-from sparseoco.storage.commit import read_json
+from sparseoco.storage.commit import read_sealed
 from sparseoco.storage.locations import Location
 from sparseoco.workers.waiting import result_of, send
 
@@ -29,7 +29,7 @@ def measure_epochs(
     """
     run_epoch_block(client, block, store, cells, work, report)
     ends = [
-        read_json(cell_path(cells, block, Place(epoch, store.n_rows)))["results"][0]["tables"]["metrics"][0]
+        read_sealed(cell_path(cells, block, Place(epoch, store.n_rows)))["results"][0]["tables"]["metrics"][0]
         for epoch in range(1, block.setting.epochs + 1)
     ]
     fine = [end for end in ends if end["status"] == "ok"]

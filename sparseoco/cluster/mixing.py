@@ -27,6 +27,7 @@ from sparseoco.cluster.course import CHUNK_ROWS, curve_marks
 from sparseoco.cluster.packing import room_for, state_bytes
 from sparseoco.cluster.search import setting_of
 from sparseoco.cluster.tasks import Meter, Progress, reporter, told_rows
+from sparseoco.cluster.training import is_there
 from sparseoco.config import SearchOptions
 from sparseoco.drivers.order import epoch_rows
 from sparseoco.errors import InputError, SparseocoError
@@ -34,7 +35,7 @@ from sparseoco.metrics import write_table
 from sparseoco.mixture import Mark, Mixture
 from sparseoco.model import write_model
 from sparseoco.shards import Store
-from sparseoco.storage.commit import digest_value, read_json
+from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.warm import take_weights
 from sparseoco.workers.waiting import result_of, send
@@ -132,8 +133,7 @@ def mix_blocks(
     `name` stands for blocks and options. Raises as `train_block`.
     """
     setting = blocks[0].setting
-    done = read_json(model / "model.json") if (model / "model.json").exists() else {}
-    if (done.get("block"), done.get("epochs")) == (name, setting.epochs):
+    if is_there(model, name, setting.epochs):
         return
     corpus = open_corpus(store, scratch)
     mixture = Mixture(

@@ -18,7 +18,7 @@ from sparseoco.errors import DamagedError, SparseocoError
 from sparseoco.learners import find_algorithm
 from sparseoco.model import STATE, write_model
 from sparseoco.shards import Store
-from sparseoco.storage.commit import digest_file, read_json, remove_folder
+from sparseoco.storage.commit import digest_file, read_json, read_sealed, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.warm import go_on
 from sparseoco.workers.waiting import result_of, send
@@ -59,7 +59,7 @@ def train_block(block: Block, store: Store, model: Location, scratch: Path, repo
     Raises `StorageError` for a shard that cannot be trusted or a disk that is full, `SparseocoError` if the
     configuration diverges.
     """
-    if is_there(model, block):
+    if is_there(model, block.digest, block.setting.epochs):
         return
     setting = block.setting
     corpus = open_corpus(store, scratch)
@@ -91,13 +91,13 @@ def train_epoch_block(
     The folder `work` is this block's alone, and removed in the end. Raises as `run_epoch_block`, and `SparseocoError`
     if the configuration diverges.
     """
-    if is_there(model, block):
+    if is_there(model, block.digest, block.setting.epochs):
         return
     folder = work / block.digest
     cells = folder / "cells"
     run_epoch_block(client, block, store, cells, work, report, goes_on=True)
     ends = [
-        read_json(cell_path(cells, block, Place(epoch, store.n_rows)))["results"][0]["tables"]["metrics"][0]
+        read_sealed(cell_path(cells, block, Place(epoch, store.n_rows)))["results"][0]["tables"]["metrics"][0]
         for epoch in range(1, block.setting.epochs + 1)
     ]
     if ends[-1]["status"] != "ok":
@@ -111,11 +111,11 @@ def train_epoch_block(
     remove_folder(work)
 
 
-def is_there(model: Location, block: Block) -> bool:
-    """Whether the folder `model` has what this block would leave there."""
+def is_there(model: Location, block: str, epochs: int) -> bool:
+    """Whether the folder `model` has what a block, by its digest, would leave there after so many epochs."""
     with suppress(DamagedError):  # not there, or to be written anew
         there = read_json(model / "model.json")
-        if (there.get("block"), there.get("epochs")) != (block.digest, block.setting.epochs):
+        if (there.get("block"), there.get("epochs")) != (block, epochs):
             return False
         # Another block may have been killed while it wrote its own over it.
         parts = ("weights.parquet", "weights_sha256"), (STATE, "learner_sha256")

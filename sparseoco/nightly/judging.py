@@ -84,7 +84,7 @@ def leave_model(
 
     Raises `SparseocoError` if it cannot be done.
     """
-    if is_there(model, block):
+    if is_there(model, block.digest, block.setting.epochs):
         return
     places = [str(place.resolve()) for place in (store, states, model)]
     arguments = block.model_dump(mode="json"), seed, list(curve), *places

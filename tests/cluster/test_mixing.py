@@ -99,6 +99,8 @@ def test_a_run_that_died_leaves_what_one_that_lived_does(client: Client, tmp_pat
     before = (tmp_path / "model" / "timings.parquet").stat()
     train(client, store, tmp_path / "model")  # there already
     assert (tmp_path / "model" / "timings.parquet").stat() == before
+    (tmp_path / "model" / "weights.parquet").write_bytes(b"of another, killed before it said so")
+    assert left(train(client, store, tmp_path / "model")) == left(whole)
 
 
 @pytest.mark.slow
