@@ -38,7 +38,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import SGDClassifier
 
 from sparseoco import SparseOnlineClassifier
-from sparseoco.demo import write_corpus
+from sparseoco.pipeline.demo import write_corpus
 
 ETA0, LAM = 0.5, 1e-4
 CHUNKS = (5000, 500, 50)

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 
-from sparseoco.stopping import watch
+from sparseoco.core.signals import watch
 
 # Before Prefect is imported: a batch job phones nobody.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")

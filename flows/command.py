@@ -17,12 +17,12 @@ from prefect.settings import PREFECT_API_URL
 from flows.ending import end_known
 from flows.serving import TAG
 from flows.serving import serve as serve_flow
-from sparseoco.config import load_run_file
-from sparseoco.console import Command, Group, sentences
-from sparseoco.durations import in_seconds
-from sparseoco.errors import InputError
-from sparseoco.stopping import to_the_end
-from sparseoco.storage.locations import location, without_password
+from sparseoco.cli.console import Command, Group, sentences
+from sparseoco.core.durations import parse_duration
+from sparseoco.core.errors import InputError
+from sparseoco.core.signals import to_the_end
+from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.storage.locations import location, redact_password
 
 File = Annotated[str, typer.Argument(metavar="RUN_FILE", help="A run file (.toml or .yaml), or its address.")]
 
@@ -125,7 +125,7 @@ def _schedules(cron: str | None, interval: str | None, timezone: str) -> list[Cr
 
 def _time(text: str) -> datetime.timedelta:
     try:
-        time = datetime.timedelta(seconds=in_seconds(text))
+        time = datetime.timedelta(seconds=parse_duration(text))
     except (ValueError, OverflowError) as error:
         raise InputError(f"--interval {text}: {error}.") from error
     if time < datetime.timedelta(seconds=1):
@@ -142,6 +142,6 @@ def _check_server() -> None:
         error = client.api_healthcheck()
     if error is not None:
         raise InputError(
-            f"No Prefect server answers at {without_password(address)} ({type(error).__name__}): start it, or unset "
+            f"No Prefect server answers at {redact_password(address)} ({type(error).__name__}): start it, or unset "
             "PREFECT_API_URL."
         )

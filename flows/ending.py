@@ -10,7 +10,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Crashed
 
-from sparseoco.stopping import end_in_time
+from sparseoco.core.signals import end_in_time
 
 GRACE_SECONDS = 7.0  # for a run to let go of its workers and tell the server itself
 

@@ -17,20 +17,20 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.command import start
 from flows.steps import key_of, read_run, run_name, step_of
-from sparseoco.config import RunFile
-from sparseoco.nightly import Outcome, night_line, nights_markdown, nights_table, run_nightly, serve_night
+from sparseoco.pipeline.nightly import Outcome, night_line, nights_markdown, nights_table, run_nightly, serve_night
+from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.locations import Location
 
 
 def _take(run: RunFile) -> Location | None:
-    return _tell(run, run_nightly(run))
+    return _log_outcome(run, run_nightly(run))
 
 
 def _serve(run: RunFile, night: int) -> Location | None:
-    return _tell(run, serve_night(run, night))
+    return _log_outcome(run, serve_night(run, night))
 
 
-def _tell(run: RunFile, outcome: Outcome) -> Location | None:
+def _log_outcome(run: RunFile, outcome: Outcome) -> Location | None:
     for sentence in (*map(night_line, outcome.nights), outcome.sentence):
         if sentence:
             get_run_logger().info("%s: %s", run.name, sentence)

@@ -11,7 +11,7 @@ from prefect import flow
 
 from flows.command import start
 from flows.steps import evaluate_step, ingest_step, publish, read_run, report_step, run_name, search_step, train_step
-from sparseoco.steps import one_cluster
+from sparseoco.pipeline.steps import one_cluster
 
 
 @flow(name="sparseoco-pipeline", flow_run_name=run_name)

@@ -12,7 +12,7 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.runner import Runner
 from prefect.types.entrypoint import EntrypointType
 
-from sparseoco.stopping import SIGNALS, Stopped, end_in_time
+from sparseoco.core.signals import SIGNALS, Stopped, end_in_time
 
 TAG = "sparseoco"  # of all runs; deploy/prefect-automations.yaml looks for it
 

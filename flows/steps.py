@@ -13,11 +13,11 @@ from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 
 from flows import BY_HAND
-from sparseoco import steps
-from sparseoco.config import RunFile, load_run_file
-from sparseoco.errors import InputError, SparseocoError
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.signals import end_in_time
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.report import leaderboard_table, summary_markdown
-from sparseoco.stopping import end_in_time
 from sparseoco.storage.locations import Location, location
 
 Take = Callable[[RunFile], Location | None]

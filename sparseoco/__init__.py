@@ -4,15 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparseoco.errors import InputError, SparseocoError, StorageError
+    from sparseoco.core.errors import InputError, SparseocoError, StorageError
+    from sparseoco.datasets.tables import Table, read_table, standardise
     from sparseoco.estimators import SparseOnlineClassifier, SparseOnlineRegressor
-    from sparseoco.learner import Learner
-    from sparseoco.metrics import read_metrics
-    from sparseoco.mixture import Mixture
-    from sparseoco.model import Model
-    from sparseoco.optimum import Optimum, offline_optimum
-    from sparseoco.shards import Store, read_shards
-    from sparseoco.tables import Table, read_table, standardise
+    from sparseoco.offline.epochs import fit_epochs
+    from sparseoco.offline.optimum import Optimum, offline_optimum
+    from sparseoco.storage.metrics import read_metrics
+    from sparseoco.store.shards import Store, read_shards
+    from sparseoco.training.learner import Learner
+    from sparseoco.training.mixture import Mixture
+    from sparseoco.training.model import Model
 
     __version__: str
 
@@ -29,6 +30,7 @@ __all__ = [
     "Store",
     "Table",
     "__version__",
+    "fit_epochs",
     "offline_optimum",
     "read_metrics",
     "read_shards",
@@ -38,15 +40,16 @@ __all__ = [
 
 
 _MODULES = {
-    "errors": ("InputError", "SparseocoError", "StorageError"),
+    "core.errors": ("InputError", "SparseocoError", "StorageError"),
+    "datasets.tables": ("Table", "read_table", "standardise"),
     "estimators": ("SparseOnlineClassifier", "SparseOnlineRegressor"),
-    "learner": ("Learner",),
-    "metrics": ("read_metrics",),
-    "mixture": ("Mixture",),
-    "model": ("Model",),
-    "optimum": ("Optimum", "offline_optimum"),
-    "shards": ("Store", "read_shards"),
-    "tables": ("Table", "read_table", "standardise"),
+    "offline.epochs": ("fit_epochs",),
+    "offline.optimum": ("Optimum", "offline_optimum"),
+    "storage.metrics": ("read_metrics",),
+    "store.shards": ("Store", "read_shards"),
+    "training.learner": ("Learner",),
+    "training.mixture": ("Mixture",),
+    "training.model": ("Model",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,6 +1,6 @@
 """The `sparseoco` command, and `python -m sparseoco`: a stop is heeded before the libraries are loaded."""
 
-from sparseoco.stopping import to_the_end, watch
+from sparseoco.core.signals import to_the_end, watch
 
 
 def main() -> None:

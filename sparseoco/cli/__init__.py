@@ -4,9 +4,18 @@ import sys
 
 # Commands are listed in the order in which they are registered.
 # isort: off
-from sparseoco.cli import runs, nightly, regret, optimum, table, files, about, doctor, status, reproduce
+from sparseoco.cli import runs
+from sparseoco.cli import nightly
+from sparseoco.cli import regret
+from sparseoco.cli import optimum
+from sparseoco.cli import table
+from sparseoco.cli import files
+from sparseoco.cli import about
+from sparseoco.cli import doctor
+from sparseoco.cli import status
+from sparseoco.cli import reproduce
 from sparseoco.cli.app import app
-from sparseoco.console import sentences
+from sparseoco.cli.console import sentences
 # isort: on
 
 __all__ = ["about", "app", "doctor", "files", "main", "nightly", "optimum", "regret", "reproduce", "runs"]

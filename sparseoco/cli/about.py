@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from sparseoco.arguments import local_place
-from sparseoco.cli.app import HELP, command, tell_run
-from sparseoco.console import output, progress_bars
-from sparseoco.demo import run_demo
+from sparseoco.cli.app import HELP, command, summarize_run
+from sparseoco.cli.console import output, progress_bars
+from sparseoco.cli.options import local_place
 from sparseoco.learners import ALGORITHMS
+from sparseoco.pipeline.demo import run_demo
 
 
 @command(rich_help_panel=HELP)
@@ -21,7 +21,7 @@ def demo(
     """Learn which library a docstring belongs to, from the packages installed here, and write a report."""
     with progress_bars() as progress:
         described, page = run_demo(out, progress)
-    tell_run(described.out, page)
+    summarize_run(described.out, page)
 
 
 KINDS = {

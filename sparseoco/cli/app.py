@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from sparseoco import __version__
-from sparseoco.arguments import local_place
-from sparseoco.console import Command, Group
-from sparseoco.logs import ENVIRONMENT, log_to
-from sparseoco.metrics import read_table
-from sparseoco.model import Model
+from sparseoco.cli.console import Command, Group
+from sparseoco.cli.options import local_place
+from sparseoco.core.logs import ENVIRONMENT, log_to
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import read_table
+from sparseoco.training.model import Model
 
 app = typer.Typer(
     name="sparseoco",
@@ -59,8 +59,8 @@ def _before(
     context.with_resource(log_to(log))
 
 
-def tell_run(folder: Location, page: Location) -> None:
-    tell_model(Model(folder / "model"))
+def summarize_run(folder: Location, page: Location) -> None:
+    summarize_model(Model(folder / "model"))
     unfinished = json.loads((folder / "search" / "best.json").read_bytes()).get("unfinished", 0)
     if unfinished:
         print(f"the time limit left {unfinished:,} configurations unfinished: the same command goes on with them")
@@ -71,7 +71,7 @@ def tell_run(folder: Location, page: Location) -> None:
     print(f"report: {page}")
 
 
-def tell_mixture(folder: Location, page: Location) -> None:
+def summarize_mixture(folder: Location, page: Location) -> None:
     """The mixture against the best column, at the end."""
     last = read_table(folder / "regret.parquet").to_pylist()[-1]
     print(
@@ -85,7 +85,7 @@ def tell_mixture(folder: Location, page: Location) -> None:
     print(f"report: {page}")
 
 
-def tell_model(model: Model) -> None:
+def summarize_model(model: Model) -> None:
     described = model.description
     parameters = " ".join(f"{key}={value}" for key, value in described["parameters"].items())
     print(f"model: {model.folder} ({described['algorithm']} {parameters}; {described['nonzeros']:,} nonzero weights)")

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from sparseoco.arguments import Cluster, place
 from sparseoco.cli.app import HELP, command
-from sparseoco.doctor import examine
+from sparseoco.cli.options import Cluster, place
+from sparseoco.ops.doctor import examine
 from sparseoco.storage.locations import Location
 
 

@@ -9,15 +9,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sparseoco.arguments import Inputs, SavedModel, Where, local_place, pairs, place, size_in_bytes
 from sparseoco.cli.app import FILES, command
-from sparseoco.console import output, progress_bars
-from sparseoco.corpora import fetch, list_cards
-from sparseoco.evaluation import evaluate_model
-from sparseoco.generate import FILE_BYTES, Made, generate
-from sparseoco.model import Model
-from sparseoco.prediction import predict_files, predict_lines
+from sparseoco.cli.console import output, progress_bars
+from sparseoco.cli.options import Inputs, SavedModel, Where, local_place, pairs, place, size_in_bytes
+from sparseoco.datasets.corpora import fetch, list_cards
+from sparseoco.datasets.synthetic import FILE_BYTES, SyntheticCorpus, generate
+from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.pipeline.prediction import predict_files, predict_lines
 from sparseoco.storage.locations import Location
+from sparseoco.training.model import Model
 
 
 @command(rich_help_panel=FILES)
@@ -124,7 +124,7 @@ def generate_corpus(
 ) -> None:
     """Make a corpus to try things on: JSON lines in Zipf's law, labels decided by the few words in planted.json."""
     wanted = size_in_bytes(size, "--bytes")
-    made = Made(wanted, files or -(-wanted // FILE_BYTES), vocabulary, exponent, classes, seed)
+    made = SyntheticCorpus(wanted, files or -(-wanted // FILE_BYTES), vocabulary, exponent, classes, seed)
     with progress_bars() as progress:
         generate(made, out, threads=threads, progress=progress)
     print(out / "text")

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from sparseoco.arguments import Cluster, File
 from sparseoco.cli.app import STEPS, command
-from sparseoco.config import load_cluster_file, load_run_file
-from sparseoco.console import progress_bars
-from sparseoco.nightly import night_line, run_nightly, serve_night
+from sparseoco.cli.console import progress_bars
+from sparseoco.cli.options import Cluster, File
+from sparseoco.pipeline.nightly import night_line, run_nightly, serve_night
+from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
 
 
 class IfRunning(StrEnum):

@@ -6,8 +6,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sparseoco import steps
-from sparseoco.arguments import (
+from sparseoco.cli.app import STEPS, command
+from sparseoco.cli.console import errors, output, progress_bars
+from sparseoco.cli.options import (
     Cluster,
     Memory,
     Scheduler,
@@ -19,12 +20,11 @@ from sparseoco.arguments import (
     number_or_word,
     place,
 )
-from sparseoco.cli.app import STEPS, command
-from sparseoco.cluster.optimum import OptimumOptions
-from sparseoco.console import errors, output, progress_bars
-from sparseoco.errors import InputError
-from sparseoco.metrics import read_table
+from sparseoco.core.errors import InputError
+from sparseoco.offline.optimum_tasks import OptimumOptions
+from sparseoco.pipeline import steps
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import read_table
 
 
 @command(rich_help_panel=STEPS)

@@ -6,16 +6,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sparseoco import steps
-from sparseoco.arguments import Cluster, Memory, Run, Scheduler, Threads, Workers, cluster_options, place
 from sparseoco.cli.app import STEPS, command
-from sparseoco.cluster.regret import TOL
-from sparseoco.console import output, progress_bars
-from sparseoco.metrics import read_table
-from sparseoco.regret.rounds import MARKS
+from sparseoco.cli.console import output, progress_bars
+from sparseoco.cli.options import Cluster, Memory, Run, Scheduler, Threads, Workers, cluster_options, place
+from sparseoco.offline.regret.rounds import MARKS
+from sparseoco.offline.regret_search import TOL
+from sparseoco.pipeline import steps
 from sparseoco.report import write_report
 from sparseoco.report.wording import amount, plus_minus
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import read_table
 
 
 @command(rich_help_panel=STEPS)

@@ -9,11 +9,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sparseoco.arguments import local_place
 from sparseoco.cli.app import HELP, command
-from sparseoco.console import output, progress_bars
-from sparseoco.errors import InputError
-from sparseoco.reproduce import PAPERS
+from sparseoco.cli.console import output, progress_bars
+from sparseoco.cli.options import local_place
+from sparseoco.core.errors import InputError
+from sparseoco.papers import PAPERS
 
 _PAPERS = "; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items())
 

@@ -1,11 +1,12 @@
-"""The steps of a run as commands: thin, what they can do `sparseoco.steps` does."""
+"""The steps of a run as commands: thin, what they can do `sparseoco.pipeline.steps` does."""
 
 from typing import Annotated
 
 import typer
 
-from sparseoco import steps
-from sparseoco.arguments import (
+from sparseoco.cli.app import STEPS, command, summarize_mixture, summarize_model, summarize_run
+from sparseoco.cli.console import errors, progress_bars
+from sparseoco.cli.options import (
     Cluster,
     Dtype,
     Duplicates,
@@ -39,17 +40,17 @@ from sparseoco.arguments import (
     place,
     search_tables,
 )
-from sparseoco.cli.app import STEPS, command, tell_mixture, tell_model, tell_run
-from sparseoco.cluster.mixing import MixtureOptions
-from sparseoco.config import Configuration, SearchOptions, load_cluster_file, load_run_file
-from sparseoco.console import errors, progress_bars
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
-from sparseoco.model import Model
-from sparseoco.penalties import find_penalty
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
 from sparseoco.report import write_report
+from sparseoco.search.mixture_task import MixtureOptions
 from sparseoco.storage.locations import Location
 from sparseoco.text.options import SHARD_BYTES, TextOptions
+from sparseoco.training.model import Model
+from sparseoco.training.options import Configuration, SearchOptions
 
 SOONER = "Done sooner"
 TRIED = ("cl-fobos", "fobos", "rda", "stda")  # what a search tries where it is told nothing: two primal, two dual
@@ -66,7 +67,7 @@ def run(
         described = described.model_copy(update={"cluster": load_cluster_file(cluster_file)})
     with progress_bars() as progress:
         page = steps.run_all(described, progress)
-    tell_run(described.out, page)
+    summarize_run(described.out, page)
 
 
 @command(rich_help_panel=STEPS)
@@ -325,7 +326,7 @@ def search(
         steps.search(store, out, options, cluster, name=out.resolve().name, progress=progress)
         steps.train_best(store, out, cluster, progress=progress)
         page = write_report(out)
-    tell_run(out, page)
+    summarize_run(out, page)
 
 
 @command(rich_help_panel=STEPS)
@@ -388,8 +389,8 @@ def train(
         options = checked(SearchOptions, {"algorithms": mixture_tables(grid or [], penalty)} | given)
         with progress_bars() as progress:
             page = steps.train_auto(store, out, options, mixing, cluster, epochs=epochs, progress=progress)
-        tell_model(Model(out))
-        tell_mixture(out, page)
+        summarize_model(Model(out))
+        summarize_mixture(out, page)
         return
     if grid:
         raise InputError(f"--grid says what auto mixes; a parameter of {algorithm} is --set NAME=VALUE.")
@@ -399,7 +400,7 @@ def train(
     configuration = Configuration(number=0, algorithm=algorithm, parameters=chosen)
     with progress_bars() as progress:
         steps.train(store, out, configuration, options, cluster, epochs=epochs, progress=progress)
-    tell_model(Model(out))
+    summarize_model(Model(out))
 
 
 @command(rich_help_panel=STEPS)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from sparseoco.arguments import place
 from sparseoco.cli.app import HELP, command
+from sparseoco.cli.options import place
+from sparseoco.ops.status import Status, read_status
 from sparseoco.report.wording import duration
-from sparseoco.status import Status, read_status
 from sparseoco.storage.locations import Location
 
 
@@ -27,7 +27,7 @@ def status(
     """How far a run is, from its files alone: steps, cells, the best so far, who works on it, what is left."""
     while True:
         found = read_status(run)
-        print(json.dumps(_plain(found))) if as_json else _tell(found)
+        print(json.dumps(_plain(found))) if as_json else _log_outcome(found)
         if watch is None or found.ended:
             return
         time.sleep(watch)
@@ -43,7 +43,7 @@ def _plain(found: Status) -> dict[str, object]:
     }
 
 
-def _tell(found: Status) -> None:
+def _log_outcome(found: Status) -> None:
     name = f"{found.name}: " if found.name else ""
     written = "" if found.seconds is None else f", last written to {duration(found.seconds)} ago"
     print(f"{name}{found.run}{written}")

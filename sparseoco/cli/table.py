@@ -7,12 +7,12 @@ from typing import Annotated
 import pyarrow.parquet as pq
 import typer
 
-from sparseoco.arguments import Labels, local_place, number_or_word, pairs
 from sparseoco.cli.app import STEPS, command
-from sparseoco.console import errors
+from sparseoco.cli.console import errors
+from sparseoco.cli.options import Labels, local_place, number_or_word, pairs
+from sparseoco.datasets.tables import read_table
+from sparseoco.pipeline.tabular import fit_table
 from sparseoco.report.wording import amount, parameters, percent, plural
-from sparseoco.tables import read_table
-from sparseoco.tabular import fit_table
 
 SHOWN = 10
 

@@ -13,12 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sparseoco.drivers.order import epoch_rows
-from sparseoco.errors import InputError
-from sparseoco.examples import checked_rows
-from sparseoco.learner import Learner
+from sparseoco.core.errors import InputError
+from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
-from sparseoco.penalties import find_penalty
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.training.learner import Learner
+from sparseoco.training.validation import checked_rows
 
 _PARAMETERS = ("lam", "eta0", "gamma", "p", "K", "by", "R", "predict_gradient")
 _RENAMED = {"predict_gradient": "predict"}  # an estimator's `predict` is its method

@@ -10,7 +10,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.estimators.base import SparseOnline
 
 
@@ -25,7 +25,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     further : parameters of the learner or the penalty that have no name here, as a mapping: ``{"l1_ratio": 0.5}``.
     epochs : times `fit` goes through the rows; the rounds are counted on, steps do not start again.
     shuffle, random_state : whether each epoch of `fit` goes in an order of its own, a function of the seed, the epoch
-        and the number of rows: that of `sparseoco.drivers.order`. An integer is the seed itself; None and a
+        and the number of rows: that of `sparseoco.kernels.order`. An integer is the seed itself; None and a
         `RandomState` draw one.
     fit_intercept : adds a constant feature of value 1. It is a feature like any other: the penalty shrinks it too.
     dtype : float64 or float32, of the weights.

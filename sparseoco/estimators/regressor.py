@@ -7,9 +7,9 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.estimators.base import SparseOnline
-from sparseoco.examples import checked_labels
+from sparseoco.training.validation import checked_labels
 
 
 class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]

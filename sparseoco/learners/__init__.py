@@ -3,7 +3,7 @@
 A new learner is one file, one line here, and one oracle in the tests.
 """
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.learners.adagrad import ADAGRAD
 from sparseoco.learners.ao_eg import AO_EG
 from sparseoco.learners.bandit import OGDEG, ONSEG
@@ -12,8 +12,8 @@ from sparseoco.learners.cao_rcd import CAO_RCD
 from sparseoco.learners.caos_erm import CAOS_ERM
 from sparseoco.learners.caos_ftrl import CAOS_FTRL
 from sparseoco.learners.cl_fobos import CL_FOBOS
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.cumulative import CUMULATIVE_L1, SGFT_CUMULATIVE
-from sparseoco.learners.definition import Algorithm
 from sparseoco.learners.fobos import FOBOS, SG_L1
 from sparseoco.learners.l_fobos import L_FOBOS
 from sparseoco.learners.ogd import OGD

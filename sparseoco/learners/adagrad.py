@@ -22,9 +22,9 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import LAM, Algorithm, Parameter, Rule, no_time, nonzero, positive
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.learners.contract import LAM, Algorithm, Parameter, Rule, no_time, nonzero, positive
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty
 
 
 @register_jitable

@@ -3,7 +3,8 @@
     simplex:  x_{t+1} ∝ exp(−(g_{1:t} + g̃_{t+1})/s_t),    s_t = √(2(C + Σ_{a≤t} ‖g_a − g̃_a‖∞²)/log n)
     l1:       y_{t+1} = R(p − q), (p, q) of the simplex of 2n coordinates, by the gradients R(g_t, −g_t)
 
-Source: Mohri and Yang (2015), Corollary 3, whose bound needs C ≥ ‖g_t − g̃_t‖∞² (see `sparseoco.bounds`); EG± is of
+Source: Mohri and Yang (2015), Corollary 3, whose bound needs C ≥ ‖g_t − g̃_t‖∞² (see `sparseoco.offline.bounds`); EG±
+is of
 Kivinen and Warmuth (1997). The formula is in `sparseoco.learners.exponentiated`.
 
 The prediction g̃_{t+1} is g_t (last) or 0 (none).
@@ -22,12 +23,12 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import Algorithm, Parameter, one_of, positive
+from sparseoco.learners.contract import Algorithm, Parameter, one_of, positive
 from sparseoco.learners.dense import WHY, DenseRule, begin_with_nothing
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.exponentiated import ao_eg_scale, ao_eg_weights
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty
 
 INWARD = 1e-3  # how far towards the centre weights that others made are moved
 

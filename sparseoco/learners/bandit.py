@@ -19,7 +19,8 @@ What is left to be computed (auto), with T rounds, diameter D, losses L-Lipschit
             β = ½·min{δ/(4mFD), α}, α = σδ²/(m²F²)
     ogdeg:  δ = ∛(3m²D²r/(16T)), γ = ∛(9mD/(4r√T));  or  δ = √(3mDFr/(2(3Lr + 2F)√T)), γ = δ/r
 
-The last line makes least what `sparseoco.bounds` has for this step, in the way of Flaxman et al., Theorem 1: the sum
+The last line makes least what `sparseoco.offline.bounds` has for this step, in the way of Flaxman et al., Theorem 1:
+the sum
 a/δ + bδ/γ + cγ is least where δ = ∛(a²/(bc)) and γ = ∛(ab/c²). Where T is so small that γ ≥ 1 comes out, no such
 theorem says anything: γ is ½ then, and δ is γr at most.
 
@@ -30,9 +31,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.learners import ogd, ons
-from sparseoco.learners.definition import Algorithm, Parameter, not_negative, number, positive, whole
+from sparseoco.learners.contract import Algorithm, Parameter, nonnegative, number, positive, whole
 from sparseoco.learners.dense import (
     AUTO,
     DIAMETER,
@@ -47,8 +48,8 @@ from sparseoco.learners.dense import (
     nothing_kept,
 )
 from sparseoco.learners.domains import Numbers
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty
 
 
 class Terms(NamedTuple):
@@ -165,7 +166,7 @@ def _repetition(value: Any) -> int:
 F = Parameter("F", 10.0, "bound of |f_t| in the set", positive, grid=(1.0, 3.0, 10.0, 30.0))
 T = Parameter("T", 100_000, "rounds there will be, from which delta, gamma and beta are computed", whole)
 INNER = Parameter("r", AUTO, "radius of a ball within the set; auto is the largest about its centre", auto_or(positive))
-LIPSCHITZ = Parameter("L", 0.0, "Lipschitz constant of the losses; 0 where none is known", not_negative)
+LIPSCHITZ = Parameter("L", 0.0, "Lipschitz constant of the losses; 0 where none is known", nonnegative)
 DELTA = Parameter("delta", AUTO, "δ, length of the perturbations; auto is as the theorem has it", auto_or(positive))
 SHRINKING = Parameter("gamma", AUTO, "γ, by which the set is shrunk; auto as the theorem has it", auto_or(positive))
 REPETITION = Parameter("repetition", 0, "number of the run: others draw other directions", _repetition)

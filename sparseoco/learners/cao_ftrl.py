@@ -39,9 +39,9 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import LAM, Algorithm, Parameter, Rule, no_time, nonzero, one_of, positive
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty, clip
+from sparseoco.learners.contract import LAM, Algorithm, Parameter, Rule, no_time, nonzero, one_of, positive
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty, clip
 
 ZERO, ONE = np.float32(0), np.float32(1)  # of a type that does not widen float32 columns
 LARGE = np.float32(2.0**64)

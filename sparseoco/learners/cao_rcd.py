@@ -38,12 +38,12 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.learners.cao_ftrl import TICKS, minimizer, played, stiffness, terms
 from sparseoco.learners.caos_erm import ALPHA, rounds
-from sparseoco.learners.definition import Algorithm, Parameter, Rule, no_time, one_of, positive, same, whole
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty, soft
+from sparseoco.learners.contract import Algorithm, Parameter, Rule, no_time, one_of, positive, same, whole
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty, soft
 
 
 @register_jitable

@@ -37,19 +37,11 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.errors import InputError
-from sparseoco.learners.cao_ftrl import (
-    SEPARABLE,
-    TICKS,
-    minimizer,
-    played,
-    stiffness,
-    stiffness_decaying,
-    terms,
-)
-from sparseoco.learners.definition import Algorithm, Parameter, Rule, no_time, not_negative, one_of, positive, whole
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.core.errors import InputError
+from sparseoco.learners.cao_ftrl import SEPARABLE, TICKS, minimizer, played, stiffness, stiffness_decaying, terms
+from sparseoco.learners.contract import Algorithm, Parameter, Rule, no_time, nonnegative, one_of, positive, whole
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty
 
 
 @register_jitable
@@ -108,7 +100,7 @@ def rounds(value: Any) -> int | str:
 
 ESTIMATES = ("sampled", "corrected")
 PLACEMENTS = ("serial", "parallel", "dealt")
-ALPHA = Parameter("alpha", 1.0, "weight α of the penalty against the sum of the losses", not_negative, grid=(1.0, 10.0))
+ALPHA = Parameter("alpha", 1.0, "weight α of the penalty against the sum of the losses", nonnegative, grid=(1.0, 10.0))
 CAOS_ERM = Algorithm(
     name="caos-erm",
     formula="x_t = argmin_{|x| ≤ R} (ĝ_{1:t−1} + g̃_t)·x + Σ σ_s(x − x_s)²/2 + tαψ(x), ĝ_t = ∇f_j(x_t)/p_j, "

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.functions import mix
 from sparseoco.learners.cao_ftrl import L1, PREDICT, SEPARABLE, WHY, R, rule_of, terms
-from sparseoco.learners.definition import Algorithm, Parameter, Rule, one_of, positive
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.learners.contract import Algorithm, Parameter, Rule, one_of, positive
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.numerics import mix
+from sparseoco.learners.penalties import Penalty
 
 DRAWS = np.uint64(3)  # a stream of hashes apart from the order of rows and the folds
 

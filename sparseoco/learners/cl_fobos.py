@@ -24,10 +24,10 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, STEP, Algorithm, Rule, begin, no_time, weight_itself
+from sparseoco.learners.contract import ETA0, LAM, STEP, Algorithm, Rule, begin, no_time, weight_itself
 from sparseoco.learners.fobos import DECAYING, decayed, from_weight_bounded, run_decaying, tick, tick_bounded
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty
 
 
 @register_jitable

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin, no_time, nonzero
+from sparseoco.learners.contract import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin, no_time, nonzero
+from sparseoco.learners.losses import Loss
 from sparseoco.learners.norms import growth_of_order
+from sparseoco.learners.penalties import Penalty
 from sparseoco.learners.sgft import NO_BOUND, P, V, threshold
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
 
 ZERO = np.float32(0)  # of a type that does not widen float32 columns
 

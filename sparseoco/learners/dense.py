@@ -11,14 +11,8 @@ y, or for a bandit x = y + δv with a direction v of its own, and calls
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from sparseoco.learners.definition import Parameter, one_of, positive
-from sparseoco.learners.domains import (
-    Numbers,
-    onto_ball,
-    onto_ball_in_metric,
-    onto_simplex,
-    onto_simplex_in_metric,
-)
+from sparseoco.learners.contract import Parameter, one_of, positive
+from sparseoco.learners.domains import Numbers, onto_ball, onto_ball_in_metric, onto_simplex, onto_simplex_in_metric
 
 
 class DenseRule(NamedTuple):

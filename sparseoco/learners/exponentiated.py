@@ -22,7 +22,7 @@ import math
 
 from numba.extending import register_jitable
 
-from sparseoco.functions import exp_of_negative
+from sparseoco.learners.numerics import exp_of_negative
 
 LEAST_EXPONENT = 700.0  # exp of less is 0: a weight that small is none
 

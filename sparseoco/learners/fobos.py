@@ -26,10 +26,10 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.functions import exp_of_negative
-from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin, no_time
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.learners.contract import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin, no_time
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.numerics import exp_of_negative
+from sparseoco.learners.penalties import Penalty
 
 
 @register_jitable

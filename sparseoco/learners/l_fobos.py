@@ -11,7 +11,7 @@ steps up to the last round that K divides. K = 1 is FOBOS itself, bit for bit.
 One slot a coordinate, one stamp a feature.
 """
 
-from sparseoco.learners.definition import ETA0, LAM, STEP, Algorithm, Parameter, whole
+from sparseoco.learners.contract import ETA0, LAM, STEP, Algorithm, Parameter, whole
 from sparseoco.learners.fobos import FOBOS, rule
 
 L_FOBOS = Algorithm(

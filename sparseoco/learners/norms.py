@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import number
+from sparseoco.learners.contract import number
 
 ONE = np.float32(1)  # of a type that does not widen float32 columns
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import Algorithm
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.dense import (
     DIAMETER,
     DOMAIN,
@@ -26,8 +26,8 @@ from sparseoco.learners.dense import (
     nothing_kept,
 )
 from sparseoco.learners.domains import Numbers
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty
 
 
 @register_jitable

@@ -18,9 +18,9 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import GAMMA, LAM, Algorithm, Rule, no_time
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.learners.contract import GAMMA, LAM, Algorithm, Rule, no_time
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty
 
 
 @register_jitable

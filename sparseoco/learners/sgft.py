@@ -19,11 +19,11 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, SECOND, STEP, Algorithm, Parameter, Rule, begin, no_time, positive
+from sparseoco.learners.contract import ETA0, LAM, SECOND, STEP, Algorithm, Parameter, Rule, begin, no_time, positive
 from sparseoco.learners.fobos import time
+from sparseoco.learners.losses import Loss
 from sparseoco.learners.norms import growth_of_order, order
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.learners.penalties import Penalty
 
 NO_BOUND = 3e38  # the largest round number of float32
 

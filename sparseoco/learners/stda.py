@@ -19,10 +19,10 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import GAMMA, LAM, Algorithm, Parameter, Rule, no_time, nonzero, one_of, positive
+from sparseoco.learners.contract import GAMMA, LAM, Algorithm, Parameter, Rule, no_time, nonzero, one_of, positive
+from sparseoco.learners.losses import Loss
 from sparseoco.learners.norms import growth_of_order, order
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
+from sparseoco.learners.penalties import Penalty
 
 
 @register_jitable

@@ -19,10 +19,10 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.definition import ETA0, LAM, STEP, Algorithm, Rule, begin
+from sparseoco.learners.contract import ETA0, LAM, STEP, Algorithm, Rule, begin
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty
 from sparseoco.learners.swings import swing, swing_evenly
-from sparseoco.losses import Loss
-from sparseoco.penalties import Penalty
 
 
 @register_jitable

@@ -14,10 +14,10 @@ import plotly.graph_objects as go
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparseoco.report.leaderboard import Standing, pareto_front
+from sparseoco.report.leaderboard import LeaderboardRow, pareto_front
 from sparseoco.report.results import Results
 from sparseoco.report.wording import duration, integer, percent, percent_with_error
-from sparseoco.selection import COMPLETE
+from sparseoco.search.selection import COMPLETE
 
 # Okabe and Ito's colours, told apart by the colour-blind, without the two that fade on white or black.
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
@@ -37,7 +37,7 @@ def styles(algorithms: Iterable[str]) -> Style:
     }
 
 
-def curves_figure(results: Results, shown: Sequence[Standing], style: Style) -> go.Figure:
+def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> go.Figure:
     """Progressive error against documents seen: mean over folds at each mark, a line per configuration."""
     figure = go.Figure()
     marks: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
@@ -77,7 +77,7 @@ def curves_figure(results: Results, shown: Sequence[Standing], style: Style) -> 
     return figure
 
 
-def sparsity_figure(table: Sequence[Standing], style: Style, baseline: float | None, held_out: bool) -> go.Figure:
+def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: float | None, held_out: bool) -> go.Figure:
     """Error against nonzero weights: a point per configuration, the Pareto front, the chosen one."""
     figure = go.Figure()
     ranked = [s for s in table if s.rank is not None]
@@ -132,7 +132,7 @@ def sparsity_figure(table: Sequence[Standing], style: Style, baseline: float | N
     return figure
 
 
-def kept_figure(results: Results, shown: Sequence[Standing], style: Style) -> go.Figure:
+def kept_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> go.Figure:
     """Share of weights that are not zero, by how many documents contain the feature."""
     figure = go.Figure()
     classes = len(results.run.corpus.classes)
@@ -170,7 +170,7 @@ def kept_figure(results: Results, shown: Sequence[Standing], style: Style) -> go
     return figure
 
 
-def _rows_of(table: pa.Table, shown: Sequence[Standing]) -> list[dict[str, Any]]:
+def _rows_of(table: pa.Table, shown: Sequence[LeaderboardRow]) -> list[dict[str, Any]]:
     """The rows of the configurations that are drawn; a search may have had thousands."""
     drawn = pa.array([s.configuration for s in shown[:MAX_LINES]], pa.int32())
     rows: list[dict[str, Any]] = table.filter(pc.is_in(table["configuration"], drawn)).to_pylist()
@@ -213,11 +213,11 @@ def decades(values: Sequence[float]) -> dict[str, Any]:
 _ZERO: Final = 0.5  # where a log axis shows zero
 
 
-def _at(standing: Standing) -> float:
+def _at(standing: LeaderboardRow) -> float:
     return max(standing.nonzeros or 0.0, _ZERO)
 
 
-def _error(standing: Standing) -> float:
+def _error(standing: LeaderboardRow) -> float:
     return 100 * (standing.error or 0.0)
 
 
@@ -233,21 +233,21 @@ def _bin(start: int) -> str:
     return integer(start) if start == 1 else f"{integer(start)}–{integer(2 * start - 1)}"
 
 
-def _label(standing: Standing) -> str:
+def _label(standing: LeaderboardRow) -> str:
     return f"<b>{escape(standing.algorithm)}</b> {escape(standing.label)}"
 
 
-def _line_name(standing: Standing) -> str:
+def _line_name(standing: LeaderboardRow) -> str:
     return escape(standing.algorithm) + (" (chosen)" if standing.chosen else "")
 
 
-def _dash(standing: Standing, shown: Sequence[Standing]) -> str:
+def _dash(standing: LeaderboardRow, shown: Sequence[LeaderboardRow]) -> str:
     """The chosen configuration is dotted where its algorithm's best one is another."""
     best = next(s for s in shown if s.algorithm == standing.algorithm)
     return "solid" if standing is best else "dot"
 
 
-def _hover(standing: Standing) -> str:
+def _hover(standing: LeaderboardRow) -> str:
     return (
         f"{_label(standing)}<br>error {percent_with_error(standing.error, standing.standard_error)}"
         f"<br>{integer(standing.nonzeros)} nonzero weights<br>rank {standing.rank}, {duration(standing.seconds)}"

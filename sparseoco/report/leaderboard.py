@@ -12,17 +12,18 @@ import pyarrow.parquet as pq
 from sparseoco.learners import ALGORITHMS
 from sparseoco.report.results import Results
 from sparseoco.report.wording import parameters
-from sparseoco.selection import COMPLETE, Candidate, candidates
+from sparseoco.search.selection import COMPLETE, Candidate, candidates
 from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
 
 _SEVERITY: Final = {"ok": 0, "stopped": 1, "dropped": 2, "unfinished": 3, "diverged": 4, "failed": 5}
 
 
-class Standing(NamedTuple):
+class LeaderboardRow(NamedTuple):
     """A configuration's means over folds at its best epoch (the chosen one's: at the chosen epoch).
 
-    `error` and `standard_error` are those of `sparseoco.selection`. `online_error` and `online_loss` are the first
+    `error` and `standard_error` are those of `sparseoco.search.selection`. `online_error` and `online_loss` are the
+    first
     epoch's progressive ones: later epochs predict documents that were learned before, and so does every epoch of an
     algorithm that `holds_documents`, which has none. `seconds` is the sum over folds and epochs. Ranks count from 1, by
     error, then fewer nonzeros; what did not finish has none.
@@ -56,7 +57,7 @@ def holds_documents(algorithm: str) -> bool:
     return algorithm in ALGORITHMS and not ALGORITHMS[algorithm].online
 
 
-def standings(results: Results) -> list[Standing]:
+def leaderboard_rows(results: Results) -> list[LeaderboardRow]:
     """All configurations, the ranked ones first, then the others in order of their numbers."""
     metrics = results.metrics.to_pylist()
     of: dict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -84,23 +85,23 @@ def standings(results: Results) -> list[Standing]:
     return [s._replace(rank=rank) for rank, s in enumerate(ordered, start=1)] + others
 
 
-def best_of_each(table: Iterable[Standing]) -> list[Standing]:
+def best_of_each(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
     """The first ranked standing of each algorithm, best algorithm first."""
-    best: dict[str, Standing] = {}
+    best: dict[str, LeaderboardRow] = {}
     for standing in table:
         if standing.rank is not None:
             best.setdefault(standing.algorithm, standing)
     return list(best.values())
 
 
-def chosen_of(table: Iterable[Standing]) -> Standing | None:
+def chosen_of(table: Iterable[LeaderboardRow]) -> LeaderboardRow | None:
     """The configuration that the model was refitted with."""
     return next((standing for standing in table if standing.chosen), None)
 
 
-def pareto_front(table: Iterable[Standing]) -> list[Standing]:
+def pareto_front(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
     """Ranked standings that no other beats in both error and nonzeros, sparsest first."""
-    front: list[Standing] = []
+    front: list[LeaderboardRow] = []
     ranked = [s for s in table if s.rank is not None]
     for standing in sorted(ranked, key=lambda s: (s.nonzeros, s.error)):
         if not front or (standing.error or 0.0) < (front[-1].error or 0.0):
@@ -108,7 +109,7 @@ def pareto_front(table: Iterable[Standing]) -> list[Standing]:
     return front
 
 
-def write_leaderboard(path: Location, table: Sequence[Standing]) -> None:
+def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
     """Write the standings as Parquet, `parameters` as canonical JSON."""
     rows = [s._asdict() | {"parameters": json.dumps(s.parameters, sort_keys=True)} for s in table]
     integers = {"rank", "configuration", "folds", "epochs", "epoch"}
@@ -122,7 +123,7 @@ def write_leaderboard(path: Location, table: Sequence[Standing]) -> None:
             else pa.bool_()
             if name == "chosen"
             else pa.float64()
-            for name in Standing._fields
+            for name in LeaderboardRow._fields
             if name != "label"
         }
     )
@@ -130,11 +131,11 @@ def write_leaderboard(path: Location, table: Sequence[Standing]) -> None:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
 
 
-def _standing(rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None) -> Standing:
+def _standing(rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None) -> LeaderboardRow:
     worst = max(rows, key=lambda row: _SEVERITY.get(row["status"], 5))
     here = [row for row in rows if at and row["epoch"] == at.epoch]
     first = [row for row in rows if at and row["epoch"] == 1 and not holds_documents(row["algorithm"])]
-    return Standing(
+    return LeaderboardRow(
         rank=None,
         configuration=rows[0]["configuration"],
         algorithm=rows[0]["algorithm"],

@@ -6,13 +6,13 @@ from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
 
-from sparseoco.errors import InputError
-from sparseoco.metrics import read_table
+from sparseoco.core.errors import InputError
 from sparseoco.report.figures import NEUTRAL, Style, axes, decades, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import amount, integer, parameters, percent
 from sparseoco.storage.commit import commit_bytes, read_json, storage_error
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import read_table
 
 OWN: Final = "#CC79A7"
 """The colour of the mixture; columns have those of their algorithms."""

@@ -7,17 +7,17 @@ from sparseoco.report.features import MAX_CLASSES, strongest
 from sparseoco.report.figures import curves_figure, kept_figure, sparsity_figure, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.leaderboard import (
-    Standing,
+    LeaderboardRow,
     best_of_each,
     chosen_of,
     holds_documents,
-    standings,
+    leaderboard_rows,
     write_leaderboard,
 )
 from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, way_figure
 from sparseoco.report.results import Results, check_results, read_results
-from sparseoco.report.story import baseline_error, tell
-from sparseoco.storage.commit import commit_bytes, owned
+from sparseoco.report.story import baseline_error, log_event
+from sparseoco.storage.commit import commit_bytes, exclusive_lock
 from sparseoco.storage.locations import Location, location
 
 STRONGEST: Final = 15
@@ -47,16 +47,16 @@ def write_report(run: Location) -> Location:
     """
     run = location(run)
     check_results(run)
-    with owned(run):
+    with exclusive_lock(run):
         results = read_results(run)
-        table = standings(results)
+        table = leaderboard_rows(results)
         write_leaderboard(run / "report" / "leaderboard.parquet", table)
         page = run / "report" / "report.html"
         commit_bytes(page, render(results, table).encode())
     return page
 
 
-def render(results: Results, table: list[Standing]) -> str:
+def render(results: Results, table: list[LeaderboardRow]) -> str:
     """The page as text."""
     best, chosen = best_of_each(table), chosen_of(table)
     shown = [*best, *([chosen] if chosen and chosen not in best else [])]
@@ -80,7 +80,7 @@ def render(results: Results, table: list[Standing]) -> str:
         plots["way"] = plot("way", "Objective above the optimum against passes", way_figure(epochs, style))
     context = {
         "run": results.run,
-        "story": tell(results, table),
+        "story": log_event(results, table),
         "classes": classes,
         "largest": max((of.rows for of in classes), default=0),
         "table": table,

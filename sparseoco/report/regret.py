@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 import plotly.graph_objects as go
 
 from sparseoco.learners import find_algorithm
-from sparseoco.regret.slope import Slope
+from sparseoco.offline.regret.slope import Slope
 from sparseoco.report.figures import NEUTRAL, Style, axes, decades
-from sparseoco.report.leaderboard import Standing
+from sparseoco.report.leaderboard import LeaderboardRow
 from sparseoco.report.results import Results
 from sparseoco.report.wording import amount, integer, percent
 
@@ -39,7 +39,7 @@ class Line(NamedTuple):
         return Slope(end["slope"], end["slope_error"], end["intercept"], end["fitted_from"], end["fitted_marks"])
 
 
-def regret_lines(results: Results, table: Sequence[Standing]) -> list[Line]:
+def regret_lines(results: Results, table: Sequence[LeaderboardRow]) -> list[Line]:
     """Configurations whose regret was measured, the best of the leaderboard first; none where it was not."""
     marks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in results.regret.sort_by([("configuration", "ascending"), ("T", "ascending")]).to_pylist():

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sparseoco.errors import InputError, StorageError
-from sparseoco.metrics import CURVES, KEPT, METRICS, TIMINGS, read_table
-from sparseoco.regret.tables import REGRET, SLOPES
+from sparseoco.core.errors import InputError, StorageError
+from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.storage.commit import digest_file, read_json
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import CURVES, KEPT, METRICS, TIMINGS, read_table
 
 WEIGHTS: Final = pa.schema(
     {
@@ -22,7 +22,7 @@ WEIGHTS: Final = pa.schema(
         "documents": pa.int64(),
     }
 )
-"""The weights of the model that are not zero, as `sparseoco.model` writes them."""
+"""The weights of the model that are not zero, as `sparseoco.training.model` writes them."""
 
 
 class _Record(BaseModel):

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from sparseoco.report.features import used_features
-from sparseoco.report.leaderboard import Standing, chosen_of, holds_documents
+from sparseoco.report.leaderboard import LeaderboardRow, chosen_of, holds_documents
 from sparseoco.report.results import Results
 from sparseoco.report.wording import duration, integer, percent, percent_with_error, plural
 
@@ -31,7 +31,7 @@ _FATES: Final = {
 }
 
 
-def fates(table: list[Standing]) -> str:
+def fates(table: list[LeaderboardRow]) -> str:
     """A sentence on the configurations without a rank, empty where there are none."""
     counts = {status: sum(s.rank is None and s.status == status for s in table) for status in _FATES}
     parts = [f"{integer(count)} {_FATES[status]}" for status, count in counts.items() if count]
@@ -48,7 +48,7 @@ def baseline_error(results: Results) -> float | None:
     return 1 - max(rows) / sum(rows) if sum(rows) else None
 
 
-def tell(results: Results, table: list[Standing]) -> Story:
+def log_event(results: Results, table: list[LeaderboardRow]) -> Story:
     """Words and tiles for a run, also for one in which nothing could be chosen."""
     corpus, chosen = results.run.corpus, chosen_of(table)
     names = [of.name for of in corpus.classes]

@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 from sparseoco.report.features import strongest
-from sparseoco.report.leaderboard import best_of_each, standings
+from sparseoco.report.leaderboard import best_of_each, leaderboard_rows
 from sparseoco.report.results import read_results
-from sparseoco.report.story import tell
+from sparseoco.report.story import log_event
 from sparseoco.report.wording import duration, integer, percent_with_error
 from sparseoco.storage.locations import Location
 
@@ -24,15 +24,15 @@ def leaderboard_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]
             "status": s.status,
             "reason": s.reason,
         }
-        for s in standings(read_results(run))[:limit]
+        for s in leaderboard_rows(read_results(run))[:limit]
     ]
 
 
 def summary_markdown(run: Location) -> str:
     """Headline, the best of each algorithm and the strongest features of each class."""
     results = read_results(run)
-    table = standings(results)
-    story = tell(results, table)
+    table = leaderboard_rows(results)
+    story = log_event(results, table)
     lines = [f"# {plain(results.run.name)}", "", plain(story.headline), "", plain(story.detail), ""]
     lines += ["| rank | algorithm | parameters | held-out error | nonzero weights |", "|--:|---|---|--:|--:|"]
     for s in best_of_each(table):

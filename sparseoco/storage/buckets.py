@@ -25,7 +25,7 @@ from s3fs import S3FileSystem
 from upath.implementations.cloud import S3Path
 from upath.registry import register_implementation
 
-from sparseoco.errors import StorageError
+from sparseoco.core.errors import StorageError
 
 ATTEMPTS = 5  # of botocore, unless AWS_MAX_ATTEMPTS says otherwise
 ROUNDS = 3  # of such attempts: with the pauses in between, half a minute

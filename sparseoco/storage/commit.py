@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sparseoco.errors import DamagedError, FolderInUseError, StorageError, said_by
+from sparseoco.core.errors import DamagedError, FolderInUseError, StorageError, error_text
 from sparseoco.storage.leases import check_lease, holder, leased
 from sparseoco.storage.locations import Location
 from sparseoco.storage.objects import fetch, put_file, read_all, remove, remove_below
@@ -103,17 +103,17 @@ def commit_json(path: Location, value: Any, *, replace: bool = True) -> None:
     )
 
 
-def commit_sealed(path: Location, value: dict[str, Any]) -> None:
+def commit_checksummed(path: Location, value: dict[str, Any]) -> None:
     """As `commit_json`, with a digest of all the rest, so that a bit that flips is noticed."""
     commit_json(path, value | {SEAL: digest_value(value)})
 
 
-def read_sealed(path: Location) -> dict[str, Any]:
-    """What `commit_sealed` wrote. Raises as `read_json`, a flipped bit being damage."""
+def read_checksummed(path: Location) -> dict[str, Any]:
+    """What `commit_checksummed` wrote. Raises as `read_json`, a flipped bit being damage."""
     return _unsealed(path, read_bytes(path))
 
 
-def read_all_sealed(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any] | None]]:
+def read_all_checksummed(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any] | None]]:
     """The same of files of one folder, None for those that are damaged; what lies at an address is asked for at once.
 
     Raises as `read_bytes`.
@@ -210,7 +210,7 @@ def remove_file(path: Location) -> None:
 
 
 @contextmanager
-def owned(folder: Location, *, wait: bool = False) -> Iterator[None]:
+def exclusive_lock(folder: Location, *, wait: bool = False) -> Iterator[None]:
     """Hold a folder for one writer; the hold ends with the process, however it ends.
 
     At an address the hold is a lease (`sparseoco.storage.leases`): what is left of a process that died elsewhere is
@@ -285,7 +285,7 @@ def storage_error(error: OSError, path: Location) -> StorageError:
         return DamagedError(f"{path} is not there.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(f"{path} cannot be written or read: permission denied.")
-    return StorageError(f"{path}: {said_by(error)}.")
+    return StorageError(f"{path}: {error_text(error)}.")
 
 
 def _free_bytes(path: Path) -> int:

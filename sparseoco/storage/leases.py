@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sparseoco.errors import FolderInUseError, StorageError
+from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.storage.locations import Location
 from sparseoco.storage.objects import put_again, put_new, remove, tag
 

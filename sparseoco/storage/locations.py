@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 # Not where it is needed: two threads that load fsspec at once may each find the half of it that the other has made.
 from fsspec.core import split_protocol, url_to_fs
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 
 BUCKETS = ("s3", "s3a")
 PATTERNS = "*?["  # what has one of these is a pattern where fsspec lists and removes
@@ -142,13 +142,14 @@ def file_system(address: str) -> tuple[Any, str]:
         raise InputError(f"{protocol}:// addresses need another package: {error}.") from error
 
 
-def beside(folder: Location, text: str) -> Location:
+def resolve_against(folder: Location, text: str) -> Location:
     """What `text` names, relative to a folder unless it is whole."""
-    return location(joined(folder, text))
+    return location(join_path(folder, text))
 
 
-def joined(folder: Location, text: str) -> str:
-    """The path or address of `beside`, which may be a pattern. Raises `InputError` for one above all of a bucket."""
+def join_path(folder: Location, text: str) -> str:
+    """The path or address of `resolve_against`, which may be a pattern. Raises `InputError` for one above all of a
+    bucket."""
     if split_protocol(text)[0] is not None or os.path.isabs(text):
         return text
     if isinstance(folder, Path):
@@ -162,7 +163,7 @@ def joined(folder: Location, text: str) -> str:
 
 
 def relative(place: Location, folder: Location) -> str:
-    """What `beside` takes for a place: relative to a folder where both are of one file system, else whole."""
+    """What `resolve_against` takes for a place: relative to a folder where both are of one file system, else whole."""
     place, folder = place.resolve(), folder.resolve()
     if isinstance(place, Path) and isinstance(folder, Path):
         return os.path.relpath(place, folder)
@@ -182,7 +183,7 @@ def is_inside(place: Location, folder: Location) -> bool:
     return not (is_address(way) or os.path.isabs(way) or way.split("/")[0] == "..")
 
 
-def workplace(folder: Location) -> Path:
+def local_work_folder(folder: Location) -> Path:
     """A folder of this machine for what must be on one while a run writes to a folder: that one, where it is here.
 
     For one at an address it is of that address's own, below `SCRATCH` or else the user's folder for caches.
@@ -199,7 +200,7 @@ def is_address(text: str) -> bool:
     return split_protocol(text)[0] not in (None, "file", "local")
 
 
-def without_password(address: str) -> str:
+def redact_password(address: str) -> str:
     """An address without what may stand before its host: a name and a password.
 
     >>> without_password("http://me:secret@127.0.0.1:4200/api")

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparseoco.errors import StorageError
+from sparseoco.core.errors import StorageError
 from sparseoco.storage.commit import storage_error
 from sparseoco.storage.locations import Location
 from sparseoco.text.staging import local_copy, staged

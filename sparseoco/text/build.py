@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.errors import InputError
-from sparseoco.logs import tell
-from sparseoco.manifest import FileEntry, ShardEntry
-from sparseoco.shards import Rows, Store, write_names, write_shard, write_vocabulary
+from sparseoco.core.errors import InputError
+from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.manifest import FileEntry, ShardEntry
+from sparseoco.store.shards import Rows, Store, write_names, write_shard, write_vocabulary
 from sparseoco.text.arrays import load_arrays, save_arrays, string_array
 from sparseoco.text.encode import counted_levels, encode_rows, hash_features
 from sparseoco.text.formats import Source
@@ -286,7 +286,7 @@ def encode_pieces(
     shards = []
     for i, result in enumerate(started):
         shard = result.result()
-        tell("ingest", "shard written", shard=shard.entry.file, rows=shard.entry.rows, bytes=shard.entry.bytes)
+        log_event("ingest", "shard written", shard=shard.entry.file, rows=shard.entry.rows, bytes=shard.entry.bytes)
         shards.append(shard)
         plan.progress("write", i + 1, len(started))
     return shards

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.text.documents import Bags, Documents, Row, documents_of
 from sparseoco.text.encode import encode_rows, hash_features
 from sparseoco.text.options import TextOptions

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.text.arrays import Arrays, string_array, string_buffers
 from sparseoco.text.kernels.rows import sort_real_rows, sort_rows
 from sparseoco.text.kernels.xxh64 import hash_terms

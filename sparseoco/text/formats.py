@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from sparseoco.errors import InputError, SparseocoError, said_by
+from sparseoco.core.errors import InputError, SparseocoError, error_text
 from sparseoco.storage.commit import digest_value, storage_error
 from sparseoco.storage.locations import file_system, is_address
 from sparseoco.text.options import TextOptions
@@ -225,7 +225,7 @@ def _told(path: str) -> Iterator[None]:
     except SparseocoError:
         raise
     except Exception as error:  # every kind of address has errors of its own
-        raise InputError(f"{path} cannot be opened: {said_by(error)}.") from None
+        raise InputError(f"{path} cannot be opened: {error_text(error)}.") from None
 
 
 def _changed(facts: Facts) -> int | None:

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparseoco.errors import InputError
-from sparseoco.manifest import ClassEntry, LabelTable, Manifest
-from sparseoco.shards import Store
+from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import location
+from sparseoco.store.manifest import ClassEntry, LabelTable, Manifest
+from sparseoco.store.shards import Store
 from sparseoco.text.arrays import load_arrays, string_array, string_buffers
 from sparseoco.text.formats import Source
 from sparseoco.text.kernels.xxh64 import hash_terms

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.arrays import Parts, Reader, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.kernels.order import add_at, distinct, global_keys, locate, spread

@@ -7,11 +7,12 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from sparseoco.errors import InputError
-from sparseoco.invalid import words
+from sparseoco.core.errors import InputError
+from sparseoco.core.option_models import describe_problem
 from sparseoco.storage.commit import digest_value
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
+Policy = Literal["frozen", "extend"]
 SHARD_BYTES = 8 << 20  # of text a shard: its tables then fit a processor's caches
 # Options that choose among counted terms: they do not change what a split of the text counts to.
 SELECTING = frozenset({"min_df", "max_df", "max_features", "max_bad_rows", "duplicates", "hash_bits", "hash_seed"})
@@ -87,7 +88,7 @@ class TextOptions(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             key = ".".join(str(part) for part in first["loc"])
-            message = words(first)
+            message = describe_problem(first)
             raise InputError(f"Option {key}: {message}." if key else f"Option {message}.") from error
 
     def has_class(self, name: str) -> bool:
@@ -115,3 +116,17 @@ class TextOptions(BaseModel):
         """The options as JSON values."""
         values: dict[str, Any] = json.loads(self.model_dump_json())
         return values
+
+
+class IngestOptions(TextOptions):
+    """`[ingest]`: the raw files and how they are read."""
+
+    inputs: tuple[str, ...] = Field(min_length=1, description="Files, folders or fsspec addresses.")
+    store: str | None = Field(None, description="Where the shards go; by default `shards` in the run's folder.")
+    shard_bytes: int = Field(SHARD_BYTES, ge=1 << 16, description="Bytes of raw text a shard.")
+    vocabulary: Policy = Field("frozen", description="Whether files added later add terms, after the last one's id.")
+
+    @property
+    def text(self) -> TextOptions:
+        """The options that decide the content of shards."""
+        return TextOptions(**{name: getattr(self, name) for name in TextOptions.model_fields})

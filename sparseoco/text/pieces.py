@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value, remove_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.allocator import keep_memory

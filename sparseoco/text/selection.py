@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.text.kernels.order import rank_by_count
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary import Vocabulary

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.errors import InputError, StorageError
+from sparseoco.core.errors import InputError, StorageError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, file_system, is_address, location
 from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers

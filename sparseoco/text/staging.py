@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from sparseoco.storage.commit import committed, make_folder, remove_folder, storage_error
-from sparseoco.storage.locations import Location, workplace
+from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.objects import fetch
 
 KEPT_BYTES = 4 << 30  # of copies in a process; whatever is mapped of one that was removed stays
@@ -35,12 +35,12 @@ def staging_folder(out: Location, *, here: bool) -> Location:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         boot = "unknown"
-    return workplace(out) / ".staging" / boot
+    return local_work_folder(out) / ".staging" / boot
 
 
 def clear_staging(out: Location) -> None:
     """Remove all that ingests into `out` left behind, as far as it can be seen from here."""
-    for folder in {out, workplace(out)}:
+    for folder in {out, local_work_folder(out)}:
         remove_folder(folder / ".staging")
 
 

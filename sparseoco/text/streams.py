@@ -10,7 +10,7 @@ from typing import IO, Any, cast
 import zstandard
 from isal import isal_zlib
 
-from sparseoco.errors import InputError, SparseocoError, said_by
+from sparseoco.core.errors import InputError, SparseocoError, error_text
 from sparseoco.storage.commit import storage_error
 from sparseoco.storage.locations import file_system, is_address
 
@@ -75,7 +75,7 @@ class Stream:
             raise
         except Exception as error:  # every kind of address has errors of its own, where a connection is cut above all
             if "://" in self.path:
-                raise InputError(f"{self.path} cannot be read: {said_by(error)}.") from error
+                raise InputError(f"{self.path} cannot be read: {error_text(error)}.") from error
             if isinstance(error, OSError):
                 raise storage_error(error, Path(self.path)) from error
             raise

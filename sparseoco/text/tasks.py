@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from sparseoco.errors import SparseocoError
+from sparseoco.core.errors import SparseocoError
 
 
 class Result(Protocol):
@@ -54,7 +54,7 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
         return
     from distributed import KilledWorker, LocalCluster
 
-    from sparseoco.workers.waiting import Awaited, send
+    from sparseoco.execution.pool import Awaited, send
 
     def submit(function: Callable[..., Any], *arguments: Any) -> Any:
         return Awaited(client, send(client, function.__name__.strip("_"), function, *arguments))

@@ -12,17 +12,18 @@ import pyarrow as pa
 import pytest
 from scipy.sparse import csr_matrix, vstack
 
-from sparseoco import Mixture, Model, Store, steps
-from sparseoco.cluster.corpus import open_corpus
-from sparseoco.cluster.mixing import MixtureOptions
-from sparseoco.config import SearchOptions
-from sparseoco.drivers.order import epoch_rows
-from sparseoco.evaluation import evaluate_model
-from sparseoco.mixture import GRID
+from sparseoco import Mixture, Model, Store
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.kernels.order import epoch_rows
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.search.mixture_task import MixtureOptions
+from sparseoco.store.corpus import open_corpus
 from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.readers import read_documents
-from sparseoco.workers.connect import ClusterOptions
+from sparseoco.training.mixture import GRID
+from sparseoco.training.options import SearchOptions
 from tests.benchmarks.corpora import corpus
 
 pytestmark = pytest.mark.benchmark

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from sparseoco.learner import Learner
+from sparseoco.training.learner import Learner
 
 pytestmark = pytest.mark.benchmark
 ROUNDS = {8: 20_000, 33: 20_000, 94: 5_000, 300: 2_000, 1000: 300}

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
-from sparseoco.epochs import Blocks, Problem, fit_epochs, play_share, row_sizes
-from sparseoco.optimum import offline_optimum
-from sparseoco.passes import LocalPasses
+from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_share, row_sizes
+from sparseoco.offline.optimum import offline_optimum
+from sparseoco.offline.passes import LocalPasses
 from tests.benchmarks.corpora import corpus
 
 pytestmark = [

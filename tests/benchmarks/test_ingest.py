@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 
-from sparseoco.steps import ingest_texts
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.pipeline.steps import ingest_texts
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.workers.connect import ClusterOptions
 from tests.benchmarks.corpora import corpus
 
 

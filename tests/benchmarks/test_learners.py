@@ -15,10 +15,10 @@ import scipy.sparse as sp
 from sklearn.linear_model import SGDClassifier
 from threadpoolctl import threadpool_limits
 
-from sparseoco.learner import Learner
 from sparseoco.learners import find_algorithm
-from sparseoco.losses import find_loss
-from sparseoco.penalties import find_penalty
+from sparseoco.learners.losses import find_loss
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.training.learner import Learner
 from tests.benchmarks.matrices import IMDB, imdb_bigrams, zipf
 
 pytestmark = pytest.mark.benchmark

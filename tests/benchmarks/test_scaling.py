@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from sparseoco.learner import Learner
 from sparseoco.learners import streaming
+from sparseoco.training.learner import Learner
 
 pytestmark = pytest.mark.benchmark
 ROW_NONZEROS = 100

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from sklearn.linear_model import SGDClassifier
 
-from sparseoco import steps
-from sparseoco.cluster.block import NO_FOLD, Block
-from sparseoco.cluster.legs import Folders, run_block
-from sparseoco.cluster.search import setting_of
-from sparseoco.cluster.stages import whole_run
-from sparseoco.config import SearchOptions, load_run_file
-from sparseoco.shards import Store, read_shards
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.search.milestones import Folders, run_block
+from sparseoco.search.runner import search_setting
+from sparseoco.search.stages import full_run
+from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.workers.connect import ClusterOptions
+from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.options import SearchOptions
 from tests.benchmarks.corpora import corpus
 
 pytestmark = pytest.mark.benchmark
@@ -62,15 +63,15 @@ def test_what_dask_adds(imdb: Path, tmp_path: Path) -> None:
     """A search step against its only block run in a plain call of this process, one core each."""
     options = search_options(64, epochs=12)
     store = Store.open(imdb)
-    setting = setting_of(options, store, NO_FOLD)
-    legs = whole_run(options, store.n_rows).legs
+    setting = search_setting(options, store, NO_FOLD)
+    milestones = full_run(options, store.n_rows).milestones
     grid = tuple(configuration.parameters for configuration in options.configurations())
     block = Block(setting=setting, algorithm="cl-fobos", configurations=grid)
     ratios = []
     for i in range(3):
         started = time.perf_counter()
         folders = Folders.of(tmp_path / f"bare{i}")
-        run_block(block, legs, store, folders, tmp_path / f"scratch{i}", lambda rows: None)
+        run_block(block, milestones, store, folders, tmp_path / f"scratch{i}", lambda rows: None)
         bare = time.perf_counter() - started
         started = time.perf_counter()
         steps.search(imdb, tmp_path / f"run{i}", options, ClusterOptions(threads=1))

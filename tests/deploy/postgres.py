@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.prefects import free_port, wait_for
+from tests.support.prefect_server import free_port, wait_for
 
 USERS = ("postgres", "nobody")  # of the system: PostgreSQL does not run as root
 

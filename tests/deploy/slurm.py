@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.prefects import free_port, wait_for
+from tests.support.prefect_server import free_port, wait_for
 
 CONFIGURATION = """
 ClusterName=test

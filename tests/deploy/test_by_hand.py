@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.by_hand import as_environment, certificates, cluster_by_hand
 from tests.deploy.postgres import Database, postgres
 from tests.deploy.test_schedules import check_results, copy_with_three_lines_changed, deployed
-from tests.prefects import FINAL, ask, flow_runs, prefect_server, wait_for
-from tests.texts import write_run_file
+from tests.search.by_hand import as_environment, certificates, cluster_by_hand
+from tests.support.prefect_server import FINAL, ask, flow_runs, prefect_server, wait_for
+from tests.support.texts import write_run_file
 
 NEVER = "0 0 1 1 *"
 

@@ -17,8 +17,8 @@ import pytest
 import yaml
 from prefect.settings import get_current_settings
 
-from sparseoco.config import load_cluster_file
-from sparseoco.workers.kubernetes import KubernetesOptions, cluster_spec
+from sparseoco.execution.kubernetes import KubernetesOptions, cluster_spec
+from sparseoco.pipeline.run_file import load_cluster_file
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

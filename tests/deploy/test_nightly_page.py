@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from sparseoco.config import load_run_file
 from sparseoco.learners import find_algorithm
+from sparseoco.pipeline.run_file import load_run_file
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

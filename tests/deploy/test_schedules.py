@@ -16,10 +16,20 @@ import yaml
 from prefect.flows import load_flow_from_entrypoint
 
 from flows.serving import TAG
-from sparseoco import steps
-from sparseoco.config import load_run_file
-from tests.prefects import ROOT, artifacts, ask, check_ends, environment, flow_runs, prefect_server, running, wait_for
-from tests.texts import write_run_file
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.run_file import load_run_file
+from tests.support.prefect_server import (
+    ROOT,
+    artifacts,
+    ask,
+    check_ends,
+    environment,
+    flow_runs,
+    prefect_server,
+    running,
+    wait_for,
+)
+from tests.support.texts import write_run_file
 
 EXAMPLE = ROOT / "deploy" / "prefect.yaml"
 AUTOMATIONS = ROOT / "deploy" / "prefect-automations.yaml"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.buckets.contents import contents
 from tests.deploy.slurm import Queue, slurm
-from tests.prefects import wait_for
-from tests.texts import write_run_file
+from tests.storage.buckets.contents import contents
+from tests.support.prefect_server import wait_for
+from tests.support.texts import write_run_file
 
 COMMAND = [sys.executable, "-m", "sparseoco", "run"]
 DEPLOY = Path(__file__).parents[2] / "deploy"

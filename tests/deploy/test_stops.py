@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.test_schedules import search_begun, write_long_run_file
-from tests.prefects import check_ends, environment, flow_runs, prefect_server, running, wait_for
-from tests.texts import write_run_file
+from tests.support.prefect_server import check_ends, environment, flow_runs, prefect_server, running, wait_for
+from tests.support.texts import write_run_file
 
 # The main thread heeds no signal, as within a kernel or a library.
 STUCK = """

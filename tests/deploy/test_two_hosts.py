@@ -12,10 +12,10 @@ import distributed
 import pytest
 import yaml
 
-from sparseoco.workers.settings import ACROSS_HOSTS, ONE_THREAD, as_environment
-from tests.cluster.by_hand import certificates
+from sparseoco.execution.settings import ACROSS_HOSTS, ONE_THREAD, as_environment
 from tests.deploy.hosts import ADDRESSES, Hosts, two_hosts
-from tests.stores import make_store
+from tests.search.by_hand import certificates
+from tests.support.stores import make_store
 
 SETTINGS = Path(__file__).parents[2] / "deploy" / "dask.yaml"
 FILES = ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet")

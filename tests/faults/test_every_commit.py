@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco import steps
-from sparseoco.config import RunFile, load_run_file
-from sparseoco.errors import StorageError
+from sparseoco.core.errors import StorageError
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage import commit
-from tests.texts import write_run_file
+from tests.support.texts import write_run_file
 
 # Timings are seconds, which the page shows too.
 TIMED = {"timings.parquet", "report.html", "leaderboard.parquet", ".lock"}
@@ -80,7 +80,7 @@ import os, sys
 from pathlib import Path
 from sparseoco import steps
 from sparseoco.storage import commit
-from sparseoco.config import load_run_file
+from sparseoco.pipeline.run_file import load_run_file
 
 at, calls, sync = int(sys.argv[2]), 0, commit._sync
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco import steps
-from sparseoco.cluster import legs
-from sparseoco.config import Halving, SearchOptions
-from sparseoco.errors import StorageError
+from sparseoco.core.errors import StorageError
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.pipeline import steps
+from sparseoco.search import milestones as milestones
 from sparseoco.storage import commit
-from sparseoco.workers.connect import ClusterOptions
-from tests.stores import make_store
+from sparseoco.training.options import Halving, SearchOptions
+from tests.support.stores import make_store
 
 OPTIONS = SearchOptions(
     algorithms={"cl-fobos": {"lam": [1e-4, 1e-3, 1e-2, 1e-1], "eta0": [0.01, 0.1, 1.0]}},
@@ -34,7 +34,7 @@ import sys
 from pathlib import Path
 from sparseoco import steps
 from sparseoco.cluster import course, legs
-from sparseoco.workers.connect import ClusterOptions
+from sparseoco.execution.clusters import ClusterOptions
 from tests.faults.test_search_kills import OPTIONS
 legs.LOOK_SECONDS, legs._pays, course.CHUNK_ROWS = 0, lambda *_, **__: True, 41
 folder = Path(sys.argv[1])
@@ -101,7 +101,7 @@ def check_failures(folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, st
     """Fail at the first, first + stride, … commit of a search; run it again each time."""
     store = make_store(folder / "store", features=40)
     steps.search(store, folder / "whole", OPTIONS, ONE)
-    monkeypatch.setattr(legs, "_pays", lambda *_, **__: True)
+    monkeypatch.setattr(milestones, "_pays", lambda *_, **__: True)
     sync, n = commit._sync, first
     while True:
         calls = 0

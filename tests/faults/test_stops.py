@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.stopping import SENTENCE
-from tests.buckets.contents import contents
-from tests.stopping import COMMAND, after, stop
-from tests.texts import write_reviews, write_run_file
+from sparseoco.core.signals import SENTENCE
+from tests.storage.buckets.contents import contents
+from tests.support.stops import COMMAND, after, stop
+from tests.support.texts import write_reviews, write_run_file
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from sparseoco import steps
-from sparseoco.cluster import optimum as cluster_optimum
-from sparseoco.cluster import regret as cluster_regret
-from sparseoco.cluster.optimum import OptimumOptions, run_optimum
-from sparseoco.cluster.passes import NEAR
-from sparseoco.cluster.regret import run_regret
-from sparseoco.config import SearchOptions
-from sparseoco.shards import Store
-from sparseoco.workers.connect import ClusterOptions, connect
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.offline import optimum_tasks as cluster_optimum
+from sparseoco.offline import regret_search as cluster_regret
+from sparseoco.offline.optimum_tasks import OptimumOptions, run_optimum
+from sparseoco.offline.pass_tasks import NEAR
+from sparseoco.offline.regret_search import run_regret
+from sparseoco.pipeline import steps
+from sparseoco.store.shards import Store
+from sparseoco.training.options import SearchOptions
 from tests.faults.test_search_kills import OPTIONS, tables
-from tests.killing import check_under_kills
-from tests.stores import make_store
+from tests.support.kills import check_under_kills
+from tests.support.stores import make_store
 
 OPTIMUM = OptimumOptions(alphas=(1.0, 4.0, 12.0), tol=1e-4)
 

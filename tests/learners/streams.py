@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 
 from sparseoco.learners import streaming
-from sparseoco.learners.definition import Algorithm
+from sparseoco.learners.contract import Algorithm
 
 LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
 # Every learner with one loss always, with the rest when asked: making the machine code is what takes time.

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.learner import Learner
 from sparseoco.learners import ALGORITHMS, streaming
+from sparseoco.training.learner import Learner
 from tests.learners.streams import WITH_LOSSES, Stream, configurations, streams
-from tests.oracles import JOINT_SLOPES, JOINT_VALUES, ORACLES, VALUES
+from tests.oracles.stream import JOINT_SLOPES, JOINT_VALUES, ORACLES, VALUES
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco import compiling
-from sparseoco.learner import Learner
+from sparseoco.core import compile_cache as compiling
+from sparseoco.training.learner import Learner
 
 SCRIPT = """
 import hashlib, sys, time
 import numpy as np, scipy.sparse as sp
 start = time.perf_counter()
-from sparseoco.learner import Learner
+from sparseoco.training.learner import Learner
 X = sp.csr_matrix(np.arange(40).reshape(8, 5) % 3)
 digest = hashlib.sha256()
 for name in sys.argv[1:]:

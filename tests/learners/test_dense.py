@@ -9,13 +9,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.errors import InputError
-from sparseoco.learner import Learner
+from sparseoco.core.errors import InputError
 from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.learners.bandit import terms_of
-from sparseoco.sizes import DENSE_BYTES, bytes_per_column, check_size
-from tests.oracles import SLOPES, VALUES
-from tests.oracles_dense import DIRECTION, ORACLES
+from sparseoco.training.learner import Learner
+from sparseoco.training.sizes import DENSE_BYTES, bytes_per_column, check_size
+from tests.oracles.dense import DIRECTION, ORACLES
+from tests.oracles.stream import SLOPES, VALUES
 
 PORTFOLIO = {
     "return": (lambda z, y: -z, lambda z, y: -1.0),
@@ -200,9 +200,9 @@ def test_directions_are_uniform(n: int, flat: bool) -> None:
         DIRECTION(5, t, 0, flat, V[t])
     np.testing.assert_allclose(np.linalg.norm(V, axis=1), 1.0, rtol=1e-14)
     m = n - 1 if flat else n
-    identity = np.eye(n) - flat / n
+    configuration_id = np.eye(n) - flat / n
     assert np.abs(V.mean(axis=0)).max() < 5 / np.sqrt(T * m)
-    assert np.abs(m * V.T @ V / T - identity).max() < 5 * np.sqrt(2 / T)
+    assert np.abs(m * V.T @ V / T - configuration_id).max() < 5 * np.sqrt(2 / T)
     if m == 2:  # the fourth moment too: E[v⁴] = 3/(m(m + 2)) of a coordinate in the plane
         along = V @ (np.array([1.0, -1.0, *np.zeros(n - 2)]) / np.sqrt(2) if flat else np.eye(n)[0])
         assert (along**4).mean() == pytest.approx(3 / 8, abs=0.02)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from sparseoco.errors import InputError
-from sparseoco.learner import Learner
+from sparseoco.core.errors import InputError
+from sparseoco.training.learner import Learner
 from tests.learners.streams import Stream, streams
-from tests.oracles import ORACLES, SLOPES, VALUES
-from tests.oracles_ftrl import importances
+from tests.oracles.ftrl import importances
+from tests.oracles.stream import ORACLES, SLOPES, VALUES
 
 PREDICTIONS = ("none", "last", "mean")
 LAMS = [0.0, 1e-4, 1e-2]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.errors import InputError
-from sparseoco.learner import Learner
+from sparseoco.core.errors import InputError
 from sparseoco.learners import dense_learners, find_algorithm, streaming
-from sparseoco.penalties import find_penalty
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.training.learner import Learner
 
 ROWS, BEFORE, AFTER = 240, 25, 40
 

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.errors import StorageError
-from sparseoco.learner import Learner
-from tests.oracles import ORACLES, VALUES
+from sparseoco.core.errors import StorageError
+from sparseoco.training.learner import Learner
+from tests.oracles.stream import ORACLES, VALUES
 
 ROWS, MARKS = 90, (0, 1, 7, 40, 90)
 EXACT = {"cl-fobos": {}, "l-fobos": {"K": 7}, "cumulative-l1": {}, "sgft-cumulative": {"p": 1}}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.learner import Learner
-from tests.oracles import VALUES
+from sparseoco.training.learner import Learner
+from tests.oracles.stream import VALUES
 
 ROWS, FEATURES = 400, 25
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.learner import Learner
 from sparseoco.learners import ALGORITHMS, streaming
+from sparseoco.training.learner import Learner
 
 ROWS, FEATURES = 300, 40
 CASES = [
@@ -132,8 +132,8 @@ def test_a_diverging_neighbour_changes_no_bit(name: str, data: tuple) -> None:
     grid = [{varied: value} for value in tame]
     alone = Learner(name, grid=grid, n_features=FEATURES).partial_fit(X, y)
     wild = {step: WILD[step]} | ({"lam": 0.0} if "lam" in own else {})
-    beside = Learner(name, grid=[*grid, wild], n_features=FEATURES).partial_fit(X, y)
-    assert beside.diverged[:-1].tolist() == [0] * len(LAMS)
-    assert 2 <= beside.diverged[-1] <= 10
-    assert beside.weights(range(len(LAMS))).tobytes() == alone.weights().tobytes()
-    assert np.isfinite(beside.progress.loss_sum).all()
+    resolve_against = Learner(name, grid=[*grid, wild], n_features=FEATURES).partial_fit(X, y)
+    assert resolve_against.diverged[:-1].tolist() == [0] * len(LAMS)
+    assert 2 <= resolve_against.diverged[-1] <= 10
+    assert resolve_against.weights(range(len(LAMS))).tobytes() == alone.weights().tobytes()
+    assert np.isfinite(resolve_against.progress.loss_sum).all()

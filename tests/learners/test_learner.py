@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.errors import InputError, StorageError
-from sparseoco.learner import Learner
+from sparseoco.core.errors import InputError, StorageError
 from sparseoco.learners import streaming
-from sparseoco.sizes import bytes_per_column
-from tests.oracles import fobos
+from sparseoco.training.learner import Learner
+from sparseoco.training.sizes import bytes_per_column
+from tests.oracles.stream import fobos
 
 
 @pytest.fixture

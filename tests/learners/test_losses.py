@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparseoco.errors import InputError
-from sparseoco.functions import exp_of_negative, log1p_of_fraction
-from sparseoco.losses import LOSSES, find_loss
-from sparseoco.penalties import PENALTIES, find_penalty
-from tests.oracles import JOINT_SLOPES, JOINT_VALUES, SLOPES, VALUES
+from sparseoco.core.errors import InputError
+from sparseoco.learners.losses import LOSSES, find_loss
+from sparseoco.learners.numerics import exp_of_negative, log1p_of_fraction
+from sparseoco.learners.penalties import PENALTIES, find_penalty
+from tests.oracles.stream import JOINT_SLOPES, JOINT_VALUES, SLOPES, VALUES
 
 margins = st.floats(-40, 40)
 OF_ONE_MARGIN = [name for name, loss in LOSSES.items() if not loss.joint]

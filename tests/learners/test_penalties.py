@@ -10,15 +10,15 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.arguments import mixture_tables, search_tables
-from sparseoco.errors import InputError
-from sparseoco.learner import Learner
+from sparseoco.cli.options import mixture_tables, search_tables
+from sparseoco.core.errors import InputError
 from sparseoco.learners import ALGORITHMS, streaming
-from sparseoco.penalties import PENALTIES
+from sparseoco.learners.penalties import PENALTIES
+from sparseoco.training.learner import Learner
 from tests.learners.streams import configurations, streams
 from tests.learners.test_battery import TOLERANCE, check_every_row
-from tests.oracles import JOINT_SLOPES, ORACLES, SLOPES
-from tests.oracles_group import GROUP_ORACLES
+from tests.oracles.group import GROUP_ORACLES
+from tests.oracles.stream import JOINT_SLOPES, ORACLES, SLOPES
 
 PAIRS = [
     pytest.param(name, penalty, marks=() if name in ("fobos", "cl-fobos") else pytest.mark.slow)

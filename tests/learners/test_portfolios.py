@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from sparseoco import Learner
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 
 
 def learner(loss: str, domain: str, n_classes: int | None = None) -> Learner:

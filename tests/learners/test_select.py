@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparseoco.errors import InputError
-from sparseoco.learner import Learner
+from sparseoco.core.errors import InputError
+from sparseoco.training.learner import Learner
 from tests.learners.test_invariance import CASES, FEATURES, LAMS, ROWS, bits, data, new
 
 __all__ = ["data"]

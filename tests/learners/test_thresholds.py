@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.learner import Learner
-from tests.oracles import SLOPES
+from sparseoco.training.learner import Learner
+from tests.oracles.stream import SLOPES
 
 ROWS, FEATURES = 60, 9
 

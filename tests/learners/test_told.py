@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.learner import Learner
+from sparseoco.training.learner import Learner
 
 ROWS, FEATURES = 60, 20
 

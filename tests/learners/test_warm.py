@@ -9,13 +9,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.errors import InputError
-from sparseoco.learner import Learner
+from sparseoco.core.errors import InputError
 from sparseoco.learners import ALGORITHMS, streaming
-from sparseoco.penalties import PENALTIES
+from sparseoco.learners.penalties import PENALTIES
+from sparseoco.training.learner import Learner
 from tests.learners.streams import configurations
 from tests.learners.test_battery import TOLERANCE, at_a_jump
-from tests.oracles import ORACLES, SLOPES
+from tests.oracles.stream import ORACLES, SLOPES
 
 FEATURES, ROWS = 40, 120
 PRIMAL = {"subgradient", "fobos", "sg-l1", "l-fobos", "cl-fobos", "cumulative-l1", "sgft", "sgft-cumulative"}

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparseoco.bounds import Bound, NoBound
-from sparseoco.metrics import CURVES, KEPT, METRICS, TIMINGS, write_table
-from sparseoco.regret.rounds import spread_marks
-from sparseoco.regret.tables import REGRET, SLOPES, slope_row
+from sparseoco.offline.bounds import Bound, NoBound
+from sparseoco.offline.regret.rounds import spread_marks
+from sparseoco.offline.regret.tables import REGRET, SLOPES, slope_row
 from sparseoco.report.results import WEIGHTS
 from sparseoco.storage.commit import commit_json
+from sparseoco.storage.metrics import CURVES, KEPT, METRICS, TIMINGS, write_table
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
 WORDS = [

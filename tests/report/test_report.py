@@ -4,10 +4,10 @@ import re
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.errors import FolderInUseError, InputError, StorageError
-from sparseoco.report import leaderboard_table, read_results, standings, summary_markdown, write_report
+from sparseoco.core.errors import FolderInUseError, InputError, StorageError
+from sparseoco.report import leaderboard_rows, leaderboard_table, read_results, summary_markdown, write_report
 from sparseoco.report.leaderboard import _labels, best_of_each, pareto_front
-from sparseoco.storage.commit import owned
+from sparseoco.storage.commit import exclusive_lock
 from tests.report import synthetic
 from tests.report.synthetic import write_run
 
@@ -67,7 +67,7 @@ def test_the_leaderboard_agrees_with_the_metrics(run, page):
 
 
 def test_best_of_each_and_front(run):
-    table = standings(read_results(run))
+    table = leaderboard_rows(read_results(run))
     best = best_of_each(table)
     assert len({s.algorithm for s in best}) == len(best) == 4
     assert best[0].rank == 1
@@ -117,7 +117,7 @@ def test_errors_on_documents_a_method_was_trained_on_are_said_to_be(tmp_path, mo
     own = _without_plotly(write_report(write_run(tmp_path, folds=1, epochs=1)).read_text())
     assert "those of caos-erm are of documents it was" in " ".join(own.split())
     rows = leaderboard_table(tmp_path)
-    table = standings(read_results(tmp_path))
+    table = leaderboard_rows(read_results(tmp_path))
     assert {s.algorithm: s.online_error is None for s in table if s.rank} == {"caos-erm": True, "fobos": False}
     assert rows
     chosen = next(s for s in table if s.chosen)
@@ -192,7 +192,7 @@ def test_no_page_is_written_into_the_work_of_another_process(tmp_path):
         write_report(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
     run = write_run(tmp_path)
-    with owned(run), pytest.raises(FolderInUseError):
+    with exclusive_lock(run), pytest.raises(FolderInUseError):
         write_report(run)
     assert not (run / "report").exists()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.errors import StorageError
-from sparseoco.storage.commit import commit_bytes, commit_json, committed, owned, read_json
+from sparseoco.core.errors import StorageError
+from sparseoco.storage.commit import commit_bytes, commit_json, committed, exclusive_lock, read_json
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_damaged_json_is_said(tmp_path: Path) -> None:
 def test_a_folder_has_one_owner_and_none_after_a_kill(tmp_path: Path) -> None:
     hold = """
 import sys, pathlib, sparseoco.storage.commit
-with sparseoco.storage.commit.owned(pathlib.Path(sys.argv[1])):
+with sparseoco.storage.commit.exclusive_lock(pathlib.Path(sys.argv[1])):
     print(1, flush=True)
     input()
 """
@@ -72,10 +72,10 @@ with sparseoco.storage.commit.owned(pathlib.Path(sys.argv[1])):
     with other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(StorageError, match=f"in use by process {other.pid}"), owned(tmp_path):
+        with pytest.raises(StorageError, match=f"in use by process {other.pid}"), exclusive_lock(tmp_path):
             pass
         other.kill()
-    with owned(tmp_path):
+    with exclusive_lock(tmp_path):
         pass
 
 
@@ -89,7 +89,7 @@ def test_what_killed_processes_were_writing_is_removed_after_a_day(tmp_path: Pat
         os.utime(left, (time.time() - hours * 3600,) * 2)
     commit_bytes(tmp_path / "long-ago" / ".mine.tmp", b"")
     os.utime(tmp_path / "long-ago" / ".mine.tmp", (0, 0))
-    with owned(tmp_path):
+    with exclusive_lock(tmp_path):
         pass
     assert [path.name for path in (tmp_path / "long-ago").iterdir()] == [".mine.tmp"]
     assert len(list((tmp_path / "just-now").iterdir())) == 1

@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.errors import FolderInUseError, InputError, StorageError
-from sparseoco.storage.commit import commit_bytes, on_disk, owned, read_json, remove_file, remove_folder
-from sparseoco.storage.locations import beside, file_system, is_address, is_local, location, relative, workplace
+from sparseoco.core.errors import FolderInUseError, InputError, StorageError
+from sparseoco.storage.commit import commit_bytes, exclusive_lock, on_disk, read_json, remove_file, remove_folder
+from sparseoco.storage.locations import (
+    file_system,
+    is_address,
+    is_local,
+    local_work_folder,
+    location,
+    relative,
+    resolve_against,
+)
 
 
 def test_a_path_is_a_path(tmp_path: Path) -> None:
@@ -47,16 +55,16 @@ def test_an_address_is_a_path_with_the_same_methods() -> None:
 )
 def test_a_place_is_found_again_from_a_folder(place: str, folder: str, between: str) -> None:
     assert relative(location(place), location(folder)) == between
-    found = beside(location(folder), between)
+    found = resolve_against(location(folder), between)
     assert (str(found.resolve()) if is_local(found) else str(found)) == place
 
 
 def test_a_workplace_is_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARSEOCO_SCRATCH", str(tmp_path))
-    assert workplace(Path("run")) == Path("run")
-    one, other = workplace(location("s3://bucket/one")), workplace(location("s3://bucket/two"))
+    assert local_work_folder(Path("run")) == Path("run")
+    one, other = local_work_folder(location("s3://bucket/one")), local_work_folder(location("s3://bucket/two"))
     assert one.parent == other.parent == tmp_path
-    assert one != other == workplace(location("s3://bucket/two"))
+    assert one != other == local_work_folder(location("s3://bucket/two"))
 
 
 def test_any_file_system_will_do() -> None:
@@ -68,7 +76,7 @@ def test_any_file_system_will_do() -> None:
     assert [path.name for path in folder.glob("*/file")] == ["file"]
     with on_disk(folder / "a" / "file") as local:
         assert local.read_bytes() == b"[1]"
-    with owned(folder):
+    with exclusive_lock(folder):
         assert (folder / ".lock").exists()
     assert not (folder / ".lock").exists()
     remove_file(folder / "a" / "file")
@@ -80,9 +88,9 @@ def test_any_file_system_will_do() -> None:
 
 
 def test_who_waits_for_a_folder_gets_it(tmp_path: Path) -> None:
-    with owned(tmp_path), pytest.raises(FolderInUseError, match="in use by process"), owned(tmp_path):
+    with exclusive_lock(tmp_path), pytest.raises(FolderInUseError, match="in use by process"), exclusive_lock(tmp_path):
         pass
-    with owned(tmp_path, wait=True):
+    with exclusive_lock(tmp_path, wait=True):
         pass
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from sparseoco.ingest import ingest
-from sparseoco.manifest import Manifest
-from sparseoco.shards import Store, read_shards
+from sparseoco.store.manifest import Manifest
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 
 WORDS = ["alpha", "beta", "gamma", "delta", "Épée", "naïve", "σίγμα", "東京", "under_score", "x9", "the", "The"]

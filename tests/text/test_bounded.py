@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparseoco.errors import InputError
-from sparseoco.ingest import ingest
-from sparseoco.shards import Store, read_shards
+from sparseoco.core.errors import InputError
+from sparseoco.store.shards import Store, read_shards
 from sparseoco.text import build, labels
 from sparseoco.text.arrays import Parts, Reader, load_arrays, save_arrays
+from sparseoco.text.ingest import ingest
 from sparseoco.text.merge import collect_tokens, token_edges, unite_range
 from sparseoco.text.options import TextOptions
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.errors import InputError
-from sparseoco.ingest import ingest
-from sparseoco.manifest import Manifest
+from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
+from sparseoco.store.manifest import Manifest
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from tests.commands import call
+from tests.support.commands import call
 from tests.text.ingests import content, files, jsonl, run, texts
 
 FORMS = {

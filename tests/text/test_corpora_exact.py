@@ -10,8 +10,8 @@ import pytest
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import CountVectorizer
 
-from sparseoco.ingest import ingest
-from sparseoco.shards import read_shards
+from sparseoco.store.shards import read_shards
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

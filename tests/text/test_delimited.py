@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import sparseoco.text.streams
-from sparseoco.errors import InputError
-from sparseoco.ingest import ingest
+from sparseoco.core.errors import InputError
 from sparseoco.text.documents import Documents
 from sparseoco.text.formats import find_sources
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.splits import Cutter, read_split
 

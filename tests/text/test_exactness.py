@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
-from sparseoco.errors import InputError
-from sparseoco.ingest import ingest
-from sparseoco.shards import read_shards
+from sparseoco.core.errors import InputError
+from sparseoco.store.shards import read_shards
 from sparseoco.text.counting import Features, count_texts
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 
 HARD = [

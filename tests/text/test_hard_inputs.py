@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sparseoco.errors import InputError
-from sparseoco.ingest import ingest
-from sparseoco.shards import Store
+from sparseoco.core.errors import InputError
+from sparseoco.store.shards import Store
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
 from tests.text.ingests import WORDS, content, files, jsonl, run
@@ -22,7 +22,7 @@ from tests.text.ingests import WORDS, content, files, jsonl, run
 def test_more_pieces_than_files_may_be_open(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(jsonl([" ".join(WORDS[:4] * 10) for _ in range(2000)]))
     program = (
-        "import resource, sys; from pathlib import Path; from sparseoco.ingest import ingest;"
+        "import resource, sys; from pathlib import Path; from sparseoco.text.ingest import ingest;"
         "from sparseoco.text.options import TextOptions;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128));"
         "m = ingest([sys.argv[1]], Path(sys.argv[2]), TextOptions(ngram_range=(1, 2)), shard_bytes=1024);"
@@ -147,7 +147,7 @@ def test_an_address_that_does_not_answer(tmp_path: Path) -> None:
 def test_staging_left_by_a_kill_after_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = jsonl(["ab", "cd"])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("sparseoco.ingest.clear_staging", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("sparseoco.text.ingest.clear_staging", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         run(tmp_path, "a.jsonl", data)
     assert (tmp_path / "out" / ".staging").exists()
     before = files(tmp_path / "out")

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from sparseoco.errors import InputError, SparseocoError
-from sparseoco.ingest import ingest
-from sparseoco.shards import Store
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.store.shards import Store
 from sparseoco.text.counting import Features, count_texts
+from sparseoco.text.ingest import ingest
 from sparseoco.text.kernels.xxh64 import hash_terms
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents

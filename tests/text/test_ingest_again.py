@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import sparseoco.ingest
 import sparseoco.storage.commit
-from sparseoco.errors import InputError
-from sparseoco.ingest import ingest
-from sparseoco.shards import Store
+import sparseoco.text.ingest
+from sparseoco.core.errors import InputError
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.store.shards import Store
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.workers.connect import ClusterOptions, connect
 from tests.text.ingests import WORDS, content, files, jsonl, run, texts
 
 

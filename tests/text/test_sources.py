@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparseoco.errors import InputError
-from sparseoco.evaluation import evaluate_model
-from sparseoco.ingest import ingest
-from sparseoco.manifest import latest_manifest
-from sparseoco.model import Model
-from sparseoco.shards import Store, read_shards
+from sparseoco.core.errors import InputError
+from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.store.manifest import latest_manifest
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from tests.commands import call
+from sparseoco.training.model import Model
+from tests.support.commands import call
 from tests.text.ingests import jsonl, run, texts
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from sparseoco.compiling import compiled
+from sparseoco.core.compile_cache import compiled
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.text.documents import REPLACEMENT, BadRow
 from sparseoco.text.kernels.json_lines import find_lines
 from sparseoco.text.options import TextOptions

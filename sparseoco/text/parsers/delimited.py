@@ -5,7 +5,7 @@ import io
 import sys
 from typing import TYPE_CHECKING
 
-from sparseoco.errors import InputError
+from sparseoco.core.errors import InputError
 from sparseoco.text.documents import Documents, Row, documents_of
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk, UnreadableError, settle_label, utf8

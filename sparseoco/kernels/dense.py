@@ -1,0 +1,281 @@
+"""The loop over rows for learners that touch all features in every round, and a block of their columns.
+
+Configuration by configuration, as far as the rows go: what a column moves by, d² numbers perhaps, stays in the cache
+for as long as it can. Every column's arithmetic is its own and in float64, whatever the type of the rows and of the
+weights that are handed out, so that its bits depend neither on its neighbours nor on how a stream is cut.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparseoco.core.compile_cache import compiled
+from sparseoco.core.errors import InputError
+from sparseoco.kernels import responses
+from sparseoco.kernels.binding import SOURCES
+from sparseoco.kernels.directions import direction
+from sparseoco.kernels.stream import build_evaluate
+from sparseoco.kernels.sweeping import ColumnBlock, Rows
+from sparseoco.learners.dense import DenseRule
+from sparseoco.learners.domains import Numbers, numbers_of
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.numerics import response
+
+
+def build_learn(move, project, bandit, flat, respond, value, slope, bound):
+    """``learn``: play every row in turn, update points, memories and progress in place.
+
+    `points` (columns, n), `memories` (columns, m, n), `numbers` (columns, fields of `Numbers`). `positive` (outputs,)
+    : the class that a column takes for +1, see `functions.response`. `told`, unless it is empty, (rows, columns),
+    receives the margins with which the rows were predicted.
+    """
+
+    def learn(
+        indptr,
+        indices,
+        counts,
+        labels,
+        positive,
+        rounds,
+        points,
+        memories,
+        numbers,
+        diverged,
+        loss_sum,
+        error_count,
+        told,
+    ):
+        outputs = positive.shape[0]
+        n = points.shape[1]
+        base = indptr[0]
+        g = np.zeros(n)
+        z, u = np.zeros(outputs), np.zeros(outputs)
+        v = np.zeros((outputs, n))
+        for q in range(diverged.shape[0]):
+            first, last = q * outputs, (q + 1) * outputs
+            for i in range(labels.shape[0]):
+                start, stop = indptr[i] - base, indptr[i + 1] - base
+                t = rounds + i + 1
+                for c in range(outputs):
+                    y = points[first + c]
+                    z[c] = 0.0
+                    if bandit:
+                        own = numbers_of(numbers[first + c])
+                        direction(np.int64(own.repetition), t, c, flat, v[c])
+                        for k in range(start, stop):
+                            z[c] += counts[k] * (y[indices[k]] + own.delta * v[c, indices[k]])
+                    else:
+                        for k in range(start, stop):
+                            z[c] += counts[k] * y[indices[k]]
+                if told.shape[0] > 0:
+                    told[i, first:last] = z
+                respond(
+                    value,
+                    slope,
+                    bound,
+                    z,
+                    u,
+                    outputs,
+                    labels[i],
+                    t,
+                    diverged[q : q + 1],
+                    loss_sum[q : q + 1],
+                    error_count[q : q + 1],
+                )
+                if diverged[q] > 0:
+                    continue
+                for c in range(outputs):
+                    own = numbers_of(numbers[first + c])
+                    if bandit:
+                        m = n - 1.0 if flat else float(n)
+                        estimate = m / own.delta * value(z[c], response(labels[i], positive[c]))
+                        for j in range(n):
+                            g[j] = estimate * v[c, j]
+                    else:
+                        g[:] = 0.0
+                        for k in range(start, stop):
+                            g[indices[k]] = u[c] * counts[k]
+                    move(points[first + c], memories[first + c], g, t, own, project)
+
+    return learn
+
+
+def build_settle(project):
+    """``settle``: move points, given in float64, to the nearest ones of their sets."""
+
+    def settle(points, memories, numbers):
+        for c in range(points.shape[0]):
+            project(points[c], memories[c], numbers_of(numbers[c]))
+
+    return settle
+
+
+def margins(indptr, indices, counts, points, out):
+    """The margins of every row under `points` (columns, n) into `out` (rows, columns)."""
+    base = indptr[0]
+    for i in range(out.shape[0]):
+        for c in range(out.shape[1]):
+            total = 0.0
+            for k in range(indptr[i] - base, indptr[i + 1] - base):
+                total += counts[k] * points[c, indices[k]]
+            out[i, c] = total
+
+
+class DenseKernels(NamedTuple):
+    """The loops of a block of columns."""
+
+    learn: Callable[..., None]
+    evaluate: Callable[..., None]
+    settle: Callable[..., None]
+
+
+@lru_cache(maxsize=64)
+def dense_kernels(rule: DenseRule, loss: Loss, respond: str) -> DenseKernels:
+    """The kernels of these functions; equal arguments share them. `respond` is a function of `outputs`."""
+    function = getattr(responses, respond)
+    move, project = (f"{f.__module__}.{f.__qualname__}" for f in (rule.move, rule.project))
+    judged = [respond, loss.name]
+    learn = build_learn(rule.move, rule.project, rule.bandit, rule.flat, function, loss.value, loss.slope, loss.bound)
+    return DenseKernels(
+        _bound(learn, [move, project, str((rule.bandit, rule.flat)), *judged]),
+        _bound(build_evaluate(function, loss.value, loss.slope), judged),
+        _bound(build_settle(rule.project), [project]),
+    )
+
+
+def _bound(function: Callable[..., Any], key: list[str]) -> Callable[..., Any]:
+    return compiled(function, key, SOURCES, restrict=True)
+
+
+MARGINS = _bound(margins, [])
+
+
+class DenseColumns(ColumnBlock):
+    """State of configurations of a dense learner, with `outputs` adjacent columns each.
+
+    Arrays: ``points`` (columns, n_features) and ``memories`` (columns, m, n_features), float64; ``clock`` (1,) the
+    rounds done; a configuration: ``loss_sum`` float64, ``error_count`` and ``diverged`` int64. It is to a `Learner`
+    what `Columns` is, and has neither padding nor coordinates that sleep.
+
+    Raises `InputError` for parameters that have no meaning together.
+    """
+
+    every = 0.0
+    slots = ("y",)
+
+    def __init__(
+        self,
+        rule: DenseRule,
+        loss: Loss,
+        respond: str,
+        configurations: Sequence[Mapping[str, Any]],
+        outputs: int,
+        n_features: int,
+        dtype: np.dtype,
+    ) -> None:
+        self.outputs, self.n_features, self.dtype = outputs, n_features, dtype
+        self.columns = self.width = len(configurations) * outputs
+        self.kernels = dense_kernels(rule, loss, respond)
+        single = {"regression": -1, "binary": 1}.get(respond)
+        self.positive = np.arange(outputs) if single is None else np.array([single])
+        numbers = [_numbers(rule, entry, n_features) for entry in configurations for _ in range(outputs)]
+        self.numbers = np.array(numbers, np.float64)
+        self.points = np.full((self.columns, n_features), 1.0 / n_features if rule.flat else 0.0)
+        self.memories = np.zeros((self.columns, rule.memory(n_features), n_features))
+        for memory, own in zip(self.memories, numbers, strict=True):
+            rule.begin(memory, own)
+        self.clock = np.zeros(1)
+        self.stamp = self.level_sum = np.zeros(0)
+        self.loss_sum = np.zeros(len(configurations))
+        self.error_count = np.zeros(len(configurations), np.int64)
+        self.diverged = np.zeros(len(configurations), np.int64)
+
+    @property
+    def state(self) -> np.ndarray:
+        """(n_features, 1, columns): a view of the points, as `Columns` lays out what it stores."""
+        return self.points.T[:, None, :]
+
+    def learn(self, rows: Rows, labels: np.ndarray, told: np.ndarray | None = None) -> None:
+        """Play the rows in turn; `labels` is read-only float64.
+
+        `told` (rows, width), if given, receives the margins with which each row was predicted: for a bandit, those of
+        the points it played.
+        """
+        margins = np.empty((0 if told is None else len(labels), self.columns))
+        self.kernels.learn(
+            *_in_float64(rows),
+            labels,
+            self.positive,
+            int(self.clock[0]),
+            self.points,
+            self.memories,
+            self.numbers,
+            self.diverged,
+            self.loss_sum,
+            self.error_count,
+            margins,
+        )
+        self.clock += len(labels)
+        if told is not None:
+            told[...] = margins
+
+    def margins(self, rows: Rows) -> np.ndarray:
+        """(rows, columns)."""
+        out = np.empty((len(rows.indptr) - 1, self.columns))
+        MARGINS(*_in_float64(rows), self.points, out)
+        return out.astype(self.dtype)
+
+    def weights(self, first: int, stop: int) -> np.ndarray:
+        """(stop − first, columns): the points of a run of features."""
+        return np.ascontiguousarray(self.points[:, first:stop].T, self.dtype)
+
+    def thresholds(self) -> None:
+        """No penalty, no thresholds."""
+
+    def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        """All that there is to keep, with names."""
+        yield "points", self.points
+        yield "memories", self.memories
+        yield "clock", self.clock
+        yield "loss_sum", self.loss_sum
+        yield "error_count", self.error_count
+        yield "diverged", self.diverged
+
+    def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int) -> None:
+        """Become, being new, a block that has played `rows` rounds and has come to the nearest points of its set to
+        the weights (n_features, any number) of which these are its columns. Nothing but the points is known of those
+        rounds: memories are as they begin."""
+        self.points[...] = weights[:, columns].T
+        self.kernels.settle(self.points, self.memories, self.numbers)
+        self.clock[0] = rows
+
+    def pad(self) -> None:
+        """There is no padding."""
+
+    def take(self, other: "DenseColumns", configurations: np.ndarray) -> None:
+        """Become these configurations of a block of the same rule, this block being new and made for them."""
+        columns = (configurations[:, None] * self.outputs + np.arange(self.outputs)).ravel()
+        self.points[...], self.memories[...] = other.points[columns], other.memories[columns]
+        self.clock[...] = other.clock
+        for name in ("loss_sum", "error_count", "diverged"):
+            getattr(self, name)[...] = getattr(other, name)[configurations]
+
+
+def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbers:
+    """A configuration's numbers. Raises `InputError` where float64 has no room for them."""
+    try:
+        numbers = rule.numbers(configuration, n)
+    except (OverflowError, ZeroDivisionError):
+        numbers = None
+    if numbers is None or not np.isfinite(numbers).all():
+        given = ", ".join(f"{name}={value}" for name, value in configuration.items())
+        raise InputError(f"Steps cannot be computed from {given}: they are too large or too small for numbers.")
+    return numbers
+
+
+def _in_float64(rows: Rows) -> Rows:
+    counts = rows.counts.astype(np.float64, copy=False)
+    counts.flags.writeable = False
+    return rows._replace(counts=counts)

@@ -1,0 +1,116 @@
+"""The loops of a full-gradient pass: margins of rows under dense weights, losses and slopes, gradients.
+
+Weights and gradients lie ``[feature, column]`` in float64, so one random access to a feature serves every column. A
+linear model's gradient is Σ_j s_j·a_j for the slopes s_j = ℓ'(z_j): one number an example and column is all that a
+pass must keep. Sums over a row run in the order of its nonzeros and sums over rows in the order of the rows; every
+column's arithmetic is its own. So bits do not depend on how rows are cut into calls or on which columns lie side by
+side.
+
+Rows come as CSR: ``indptr`` (rows + 1,), whose first entry need not be 0, and the ``indices`` and ``counts`` of these
+rows alone.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sparseoco.core.compile_cache import compiled
+from sparseoco.learners.losses import Loss, hinge_value, smoothed_hinge_slope, smoothed_hinge_value
+from sparseoco.learners.numerics import response
+
+SOURCES = ("learners/numerics.py", "learners/losses.py", "kernels/full_pass.py")
+
+
+def margins(indptr, indices, counts, weights, out):
+    """z_{i,c} = Σ_j x_{i,j}·w_{j,c} into ``out`` (rows, columns), of ``weights`` (features, columns)."""
+    base = indptr[0]
+    width = out.shape[1]
+    for i in range(out.shape[0]):
+        z = out[i]
+        for c in range(width):
+            z[c] = 0.0
+        for k in range(indptr[i] - base, indptr[i + 1] - base):
+            w = weights[indices[k]]
+            x = float(counts[k])
+            for c in range(width):
+                z[c] += x * w[c]
+
+
+def accumulate(indptr, indices, counts, slopes, gradient):
+    """Add Σ_i s_{i,c}·x_{i,j} to ``gradient`` (features, columns), row by row, of ``slopes`` (rows, columns)."""
+    base = indptr[0]
+    width = slopes.shape[1]
+    for i in range(slopes.shape[0]):
+        s = slopes[i]
+        for k in range(indptr[i] - base, indptr[i + 1] - base):
+            g = gradient[indices[k]]
+            x = float(counts[k])
+            for c in range(width):
+                g[c] += x * s[c]
+
+
+def accumulate_squares(indices, counts, squares):
+    """Add Σ_i x_{i,j}² to ``squares`` (features,), nonzero by nonzero."""
+    for k in range(indices.shape[0]):
+        x = float(counts[k])
+        squares[indices[k]] += x * x
+
+
+def build_respond(value, slope):
+    """``respond``: losses and slopes of rows whose margins are known, of the class ``positive[c]`` in column c."""
+
+    def respond(z, labels, positive, slopes, loss_sum):
+        for i in range(labels.shape[0]):
+            for c in range(positive.shape[0]):
+                y = response(labels[i], positive[c])
+                loss_sum[c] += value(z[i, c], y)
+                slopes[i, c] = slope(z[i, c], y)
+
+    return respond
+
+
+def respond_smoothed(z, labels, positive, width, slopes, loss_sum, exact_sum):
+    """As ``respond`` for the hinge with its corner rounded over ``width`` (columns,); the hinge goes to `exact_sum`."""
+    for i in range(labels.shape[0]):
+        for c in range(positive.shape[0]):
+            y = response(labels[i], positive[c])
+            loss_sum[c] += smoothed_hinge_value(z[i, c], y, width[c])
+            exact_sum[c] += hinge_value(z[i, c], y)
+            slopes[i, c] = smoothed_hinge_slope(z[i, c], y, width[c])
+
+
+def build_conjugate(conjugate):
+    """``conjugate_sums``: add Σ_i f*(κ_c·s_{i,c}) to ``out`` (columns,), of ``slopes`` (rows, columns)."""
+
+    def conjugate_sums(slopes, scale, out):
+        for i in range(slopes.shape[0]):
+            for c in range(slopes.shape[1]):
+                out[c] += conjugate(scale[c] * slopes[i, c])
+
+    return conjugate_sums
+
+
+def _bound(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
+    return compiled(function, list(key), SOURCES, restrict=True)
+
+
+MARGINS = _bound(margins)
+ACCUMULATE = _bound(accumulate)
+ACCUMULATE_SQUARES = _bound(accumulate_squares)
+RESPOND_SMOOTHED = _bound(respond_smoothed)
+
+
+class LossKernels(NamedTuple):
+    """The loops that know the loss."""
+
+    respond: Callable[..., None]
+    conjugate_sums: Callable[..., None]
+
+
+@lru_cache(maxsize=16)
+def loss_kernels(loss: Loss) -> LossKernels:
+    """The loops of a loss of one margin, compiled once."""
+    return LossKernels(
+        _bound(build_respond(loss.value, loss.slope), loss.name),
+        _bound(build_conjugate(loss.conjugate), loss.name),
+    )

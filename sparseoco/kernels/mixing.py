@@ -1,0 +1,84 @@
+"""The loop that mixes columns: weights of AO-EG over the predictions of all columns, round by round."""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from sparseoco.core.compile_cache import compiled
+from sparseoco.kernels import responses
+from sparseoco.learners.exponentiated import ao_eg_scale, ao_eg_weights, balanced_scale, mixability_gap
+from sparseoco.learners.losses import Loss
+
+SUMS = ("deviation", "gaps", "drawn", "deviation_before", "gaps_before")
+"""Numbers that `mix` keeps: Σ ‖g − g̃‖∞², Σ m, Σ x·g, and the first two without the last round."""
+SOURCES = ("learners/numerics.py", "learners/losses.py", "learners", "kernels")
+ERROR_C = 1.0  # errors are 0 or 1 and so are their predictions: half the range of the difference is at most 1
+
+
+def build_mix(respond, value, slope, bound):
+    """``mix``: play the rows in turn, given what each column said of them, and learn from how wrong it was."""
+
+    def mix(
+        told, labels, rounds, outputs, by_error, last, total, guess, sums, out, losses, errors, loss_sum, error_count
+    ):
+        """`told` (rows, n·outputs) are margins, `rounds` the rows before; `total` (n,) is g_{1:t}, infinite for a
+        column that has diverged, `guess` (n,) g̃_{t+1}, `sums` the numbers of `SUMS`; `out` (n,) are the rounds at which
+        columns were taken out, 0 for those that were not. `losses` and `errors`, float64 and int64 (n,), are what each
+        column has suffered, `loss_sum` and `error_count` (1,) what the mixture has."""
+        n = total.shape[0]
+        x, z = np.zeros(n), np.zeros(outputs)
+        lost, wrong = np.zeros(n), np.zeros(n, np.int64)
+        u, v = np.zeros(n * outputs), np.zeros(outputs)
+        own = np.zeros(1, np.int64)
+        for i in range(labels.shape[0]):
+            t = rounds + i + 1
+            lost[:] = 0.0
+            wrong[:] = 0
+            respond(value, slope, bound, told[i], u, outputs, labels[i], t, out, lost, wrong)
+            for c in range(n):
+                if out[c] > 0:  # told before the row is played: its label has no part in it
+                    total[c], guess[c] = math.inf, 0.0
+            scale = ao_eg_scale(ERROR_C, sums[0], n) if by_error else balanced_scale(sums[1], n)
+            ao_eg_weights(total, guess, scale, x)
+            z[:] = 0.0
+            own[0] = 0  # a mean of margins that are within bounds can leave them by a last bit only
+            for c in range(n):
+                if x[c] > 0.0:
+                    for k in range(outputs):
+                        z[k] += x[c] * float(told[i, c * outputs + k])
+            respond(value, slope, bound, z, v, outputs, labels[i], t, own, loss_sum, error_count)
+            for c in range(n):
+                losses[c] += lost[c]
+                errors[c] += wrong[c]
+                if by_error:
+                    lost[c] = float(wrong[c])
+            gap, half = mixability_gap(total, guess, lost, scale, x)
+            sums[3], sums[4] = sums[0], sums[1]
+            sums[0] += half * half
+            sums[1] += gap
+            for c in range(n):
+                if total[c] < math.inf:
+                    sums[2] += x[c] * lost[c]
+                    total[c] += lost[c]
+                    guess[c] = lost[c] if last else 0.0
+
+    return mix
+
+
+@lru_cache(maxsize=64)
+def mix_for(loss: Loss, response: str) -> Callable[..., None]:
+    """`build_mix` compiled for a loss; `response` is a function of `outputs`."""
+    mix = build_mix(getattr(responses, response), loss.value, loss.slope, loss.bound)
+    return compiled(mix, [response, loss.name], SOURCES)
+
+
+def _weights(total: Any, guess: Any, sums: Any, by_error: Any, x: Any) -> None:
+    scale = ao_eg_scale(ERROR_C, sums[0], x.shape[0]) if by_error else balanced_scale(sums[1], x.shape[0])
+    ao_eg_weights(total, guess, scale, x)
+
+
+weights_now = compiled(_weights, [], SOURCES)
+"""``weights_now(total, guess, sums, by_error, x)``: write the weights of the coming round into `x` (n,)."""

@@ -1,0 +1,91 @@
+"""The order of examples: a permutation, a fold and a gather, each a pure function of seed, epoch and row number.
+
+Nothing here is stored or depends on shards, workers or earlier draws, so any worker can compute any part of an epoch
+and every way of cutting the work gives the same stream.
+"""
+
+import numpy as np
+from numba.extending import register_jitable
+
+from sparseoco.core.compile_cache import compiled
+from sparseoco.learners.numerics import mix
+
+
+def _kernel(function):
+    return compiled(function, [], ("kernels/order.py", "learners/numerics.py"))
+
+
+ROUNDS = 6
+EPOCH_STREAM = np.uint64(1)
+FOLD_STREAM = np.uint64(2)
+
+
+@register_jitable
+def key(seed, stream, epoch):
+    """One key for each (seed, stream, epoch)."""
+    return mix(mix(mix(np.uint64(seed)) ^ stream) ^ np.uint64(epoch))
+
+
+@_kernel
+def epoch_rows(seed, epoch, shuffled, n_rows, start, stop, fold, folds):
+    """Row numbers at positions start..stop of an epoch, those of the held-out fold left out.
+
+    The epoch's order is a Feistel permutation of 0..n_rows−1 (balanced, `ROUNDS` rounds, walked until it falls in
+    range), or the document order where `shuffled` is false. `fold` = −1 leaves nothing out. Returns int64.
+    """
+    half = 1
+    while (np.int64(1) << (2 * half)) < n_rows:
+        half += 1
+    shift = np.uint64(half)
+    mask = np.uint64((np.int64(1) << half) - 1)
+    epoch_key = key(seed, EPOCH_STREAM, epoch)
+    fold_key = key(seed, FOLD_STREAM, 0)
+    rows = np.empty(stop - start, np.int64)
+    kept = 0
+    for position in range(start, stop):
+        row = np.uint64(position)
+        if shuffled:
+            while True:
+                left = row >> shift
+                right = row & mask
+                for r in range(ROUNDS):
+                    left, right = right, left ^ (mix(epoch_key ^ (right << np.uint64(8)) ^ np.uint64(r)) & mask)
+                row = (left << shift) | right
+                if row < np.uint64(n_rows):
+                    break
+        if fold < 0 or mix(fold_key ^ row) % np.uint64(folds) != np.uint64(fold):
+            rows[kept] = np.int64(row)
+            kept += 1
+    return rows[:kept]
+
+
+@_kernel
+def fold_rows(seed, start, stop, fold, folds):
+    """Row numbers in start..stop that belong to a fold, in document order. Returns int64."""
+    fold_key = key(seed, FOLD_STREAM, 0)
+    rows = np.empty(stop - start, np.int64)
+    kept = 0
+    for row in range(start, stop):
+        if mix(fold_key ^ np.uint64(row)) % np.uint64(folds) == np.uint64(fold):
+            rows[kept] = row
+            kept += 1
+    return rows[:kept]
+
+
+@_kernel
+def gather(rows, indptr, indices, counts, labels):
+    """The rows named, as a CSR of their own: (indptr, indices, counts, labels), types as given."""
+    out_indptr = np.zeros(rows.size + 1, np.int64)
+    for i in range(rows.size):
+        out_indptr[i + 1] = out_indptr[i] + indptr[rows[i] + 1] - indptr[rows[i]]
+    out_indices = np.empty(out_indptr[-1], indices.dtype)
+    out_counts = np.empty(out_indptr[-1], counts.dtype)
+    out_labels = np.empty(rows.size, labels.dtype)
+    for i in range(rows.size):
+        first, last = indptr[rows[i]], indptr[rows[i] + 1]
+        to = out_indptr[i]
+        for k in range(last - first):
+            out_indices[to + k] = indices[first + k]
+            out_counts[to + k] = counts[first + k]
+        out_labels[i] = labels[rows[i]]
+    return out_indptr, out_indices, out_counts, out_labels

@@ -1,0 +1,295 @@
+"""The losses ℓ(z, y) of a margin z = ⟨w, x⟩: each formula once, as scalar functions for compiled loops.
+
+A loss of one margin gives `value(z, y)`, `slope(z, y)` = dℓ/dz and, where it has one, `curvature(z, y)` = d²ℓ/dz²; a
+classification loss takes y = ±1, a regression loss any number. With more than two classes such a loss is applied
+one-vs-rest: class k sees y = +1 on its own examples and −1 on all others, and the loss of a row is the sum over the
+classes.
+
+A joint loss has a margin z_k = ⟨w_k, x⟩ a class and is one loss of them all: `value(z, u, first, stop, truth)` reads
+``z[first:stop]``, writes the slopes dℓ/dz_k into the same places of `u` and gives ℓ; `truth` is the place of the true
+class.
+
+All arithmetic is in float64 whatever the type of the weights.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba.extending import register_jitable
+
+from sparseoco.core.errors import InputError
+from sparseoco.learners.numerics import exp_of_negative, log1p_of_fraction
+
+RUIN = 1e-12
+
+
+@register_jitable
+def logistic_value(z, y):
+    """log(1 + exp(−yz)) = log(1 + exp(−|z|)) + max(0, −yz)."""
+    m = y * z
+    return log1p_of_fraction(exp_of_negative(-abs(m))) + (-m if m < 0.0 else 0.0)
+
+
+@register_jitable
+def logistic_slope(z, y):
+    """−y / (1 + exp(yz))."""
+    m = y * z
+    e = exp_of_negative(-abs(m))
+    return -y * (e if m > 0.0 else 1.0) / (1.0 + e)
+
+
+@register_jitable
+def logistic_curvature(z, y):
+    """σ(z)(1 − σ(z)) = e/(1 + e)², e = exp(−|z|)."""
+    e = exp_of_negative(-abs(z))
+    return e / ((1.0 + e) * (1.0 + e))
+
+
+@register_jitable
+def hinge_value(z, y):
+    """max(0, 1 − yz)."""
+    m = 1.0 - y * z
+    return m if m > 0.0 else 0.0
+
+
+@register_jitable
+def hinge_slope(z, y):
+    """−y where yz < 1, else 0."""
+    return -y if y * z < 1.0 else 0.0
+
+
+@register_jitable
+def squared_hinge_value(z, y):
+    """max(0, 1 − yz)²."""
+    m = 1.0 - y * z
+    return m * m if m > 0.0 else 0.0
+
+
+@register_jitable
+def squared_hinge_slope(z, y):
+    """−2y·max(0, 1 − yz)."""
+    m = 1.0 - y * z
+    return -2.0 * y * m if m > 0.0 else 0.0
+
+
+@register_jitable
+def squared_hinge_curvature(z, y):
+    """2 where yz < 1, else 0."""
+    return 2.0 if y * z < 1.0 else 0.0
+
+
+@register_jitable
+def squared_value(z, y):
+    """½(z − y)²."""
+    return 0.5 * (z - y) * (z - y)
+
+
+@register_jitable
+def squared_slope(z, y):
+    """z − y."""
+    return z - y
+
+
+@register_jitable
+def squared_curvature(z, y):
+    """1."""
+    return 1.0
+
+
+@register_jitable
+def return_value(z, y):
+    """−z: a portfolio's return is what is not lost. There is no label."""
+    return -z
+
+
+@register_jitable
+def return_slope(z, y):
+    """−1."""
+    return -1.0
+
+
+@register_jitable
+def log_return_value(z, y):
+    """−log z; of a z below 10⁻¹², where all is lost, −log 10⁻¹²."""
+    return -np.log(max(z, RUIN))
+
+
+@register_jitable
+def log_return_slope(z, y):
+    """−1/z; of a z below 10⁻¹², −10¹²."""
+    return -1.0 / max(z, RUIN)
+
+
+@register_jitable
+def logistic_conjugate(u):
+    """a·log a + (1 − a)·log(1 − a), a = |u| ≤ 1."""
+    a = abs(u)
+    return (a * np.log(a) if a > 0.0 else 0.0) + ((1.0 - a) * np.log1p(-a) if a < 1.0 else 0.0)
+
+
+@register_jitable
+def hinge_conjugate(u):
+    """−a, a = |u| ≤ 1."""
+    return -abs(u)
+
+
+@register_jitable
+def squared_hinge_conjugate(u):
+    """a²/4 − a, a = |u|."""
+    a = abs(u)
+    return 0.25 * a * a - a
+
+
+@register_jitable
+def squared_conjugate(u):
+    """½u², to which yu is to be added."""
+    return 0.5 * u * u
+
+
+@register_jitable
+def smoothed_hinge_value(z, y, width):
+    """The hinge with its corner rounded: m²/(2μ) for 0 < m < μ, m − μ/2 beyond, m = 1 − yz, μ = width.
+
+    It is under the hinge by μ/2 at most (Nesterov 2005, Smooth minimization of non-smooth functions).
+    """
+    m = 1.0 - y * z
+    return 0.0 if m <= 0.0 else (0.5 * m * m / width if m < width else m - 0.5 * width)
+
+
+@register_jitable
+def smoothed_hinge_slope(z, y, width):
+    """−y·min(1, max(0, (1 − yz)/μ))."""
+    m = 1.0 - y * z
+    return 0.0 if m <= 0.0 else (-y * m / width if m < width else -y)
+
+
+@register_jitable
+def smoothed_hinge_curvature(z, y, width):
+    """1/μ where 0 < 1 − yz < μ, else 0."""
+    m = 1.0 - y * z
+    return 1.0 / width if 0.0 < m < width else 0.0
+
+
+@register_jitable
+def softmax(z, u, first, stop, truth):
+    """log Σ_k exp(z_k) − z_truth; slopes exp(z_k) / Σ exp(z) − [k = truth]."""
+    largest = float(z[first])
+    for c in range(first + 1, stop):
+        largest = max(largest, float(z[c]))
+    total = 0.0
+    for c in range(first, stop):
+        total += exp_of_negative(float(z[c]) - largest)
+    for c in range(first, stop):
+        u[c] = exp_of_negative(float(z[c]) - largest) / total - (1.0 if c == truth else 0.0)
+    return np.log(total) + (largest - float(z[truth]))
+
+
+@register_jitable
+def multiclass_hinge(z, u, first, stop, truth):
+    """max(0, 1 − z_truth + z_r), r the best wrong class, the first of equals; slopes −1 and +1 where it is not 0."""
+    rival = first if truth != first else first + 1
+    for c in range(first, stop):
+        u[c] = 0.0
+        rival = c if c != truth and z[c] > z[rival] else rival
+    loss = 1.0 - float(z[truth]) + float(z[rival])
+    if loss > 0.0:
+        u[truth], u[rival] = -1.0, 1.0
+    return loss if loss > 0.0 else 0.0
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss and what the learners must know of it.
+
+    `slope_vanishes`: whether dℓ/dz is exactly 0 for some (z, y) in exact arithmetic; the logistic slope never is, so
+    it is not treated as zero even where it underflows.
+    `bound`: a configuration whose |margin| passes it has diverged.
+    """
+
+    name: str
+    formula: str
+    value: Callable[..., Any]
+    slope: Callable[[Any, Any], Any] | None
+    slope_vanishes: bool
+    bound: float
+    regression: bool = False
+    joint: str = ""
+    """For a joint loss: the loss of one margin that two classes need instead."""
+    conjugate: Callable[[Any], Any] | None = None
+    """ℓ*(u) = sup_z uz − ℓ(z, y) at slopes u that ℓ can have; for regression without its term yu."""
+    curvature: Callable[[Any, Any], Any] | None = None
+    """d²ℓ/dz² of a loss that has one everywhere but at corners of its slope."""
+
+
+MARGIN_BOUND = 1e6  # a classifier this sure of anything is running away
+NUMBER_BOUND = 1e12  # targets may be large numbers; squares still fit float32
+
+LOSSES = {
+    loss.name: loss
+    for loss in (
+        Loss(
+            "logistic",
+            "log(1 + exp(−yz))",
+            logistic_value,
+            logistic_slope,
+            False,
+            MARGIN_BOUND,
+            conjugate=logistic_conjugate,
+            curvature=logistic_curvature,
+        ),
+        Loss("hinge", "max(0, 1 − yz)", hinge_value, hinge_slope, True, MARGIN_BOUND, conjugate=hinge_conjugate),
+        Loss(
+            "squared_hinge",
+            "max(0, 1 − yz)²",
+            squared_hinge_value,
+            squared_hinge_slope,
+            True,
+            MARGIN_BOUND,
+            conjugate=squared_hinge_conjugate,
+            curvature=squared_hinge_curvature,
+        ),
+        Loss(
+            "squared",
+            "½(z − y)²",
+            squared_value,
+            squared_slope,
+            True,
+            NUMBER_BOUND,
+            regression=True,
+            conjugate=squared_conjugate,
+            curvature=squared_curvature,
+        ),
+        Loss("softmax", "log Σ_k exp(z_k) − z_y", softmax, None, False, MARGIN_BOUND, joint="logistic"),
+        Loss(
+            "multiclass_hinge",
+            "max(0, 1 − z_y + max_{k≠y} z_k)",
+            multiclass_hinge,
+            None,
+            True,
+            MARGIN_BOUND,
+            joint="hinge",
+        ),
+    )
+}
+
+
+PORTFOLIO_LOSSES = {
+    loss.name: loss
+    for loss in (
+        Loss("return", "−z", return_value, return_slope, False, NUMBER_BOUND, regression=True),
+        Loss("log_return", "−log z", log_return_value, log_return_slope, False, NUMBER_BOUND, regression=True),
+    )
+}
+"""What a portfolio w on the simplex suffers, z = ⟨w, x⟩ being its return on returns x, or its value on price relatives
+x; labels are of no matter. Dense learners alone take them."""
+
+
+def find_loss(name: str, *, portfolio: bool = False) -> Loss:
+    """The loss of that name, one of portfolios too if asked; `InputError` names the ones there are."""
+    losses = LOSSES | PORTFOLIO_LOSSES if portfolio else LOSSES
+    try:
+        return losses[name]
+    except (KeyError, TypeError):
+        raise InputError(f"loss={name!r} is not known; choose one of {', '.join(losses)}.") from None

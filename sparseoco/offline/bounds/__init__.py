@@ -1,0 +1,279 @@
+"""The papers' bounds on regret, each with its theorem, what it assumes and what has to be measured for it.
+
+A bound holds for every sequence of convex losses and every comparator x (in the box, where there is one):
+
+    Reg_T(x) = Σ_{t≤T} f_t(w_t) + ψ_t(w_t) − f_t(x) − ψ_t(x) ≤ value(T, quantities)
+
+with g_t the gradient of f_t at w_t, ψ_t the penalty of the learner itself: λψ, or for sgft and stda Σ_i λ·h_{t,i}|w_i|
+with h_t after round t. One-vs-rest, each class is a problem of its own and the bounds add up; a joint loss is one
+problem of features × classes weights.
+
+What the papers print is kept wherever it holds. Where it does not, as found here:
+
+- Oiwa et al. 2012 (stda), Theorem 1. Lemma 3 there needs Ψ_t ≥ Ψ_{t+1} and Ψ grows: (34) puts Ψ_{t+1}(w_{t+1}) for
+  Ψ_t(w_{t+1}). What the proof gives is a bound on Σ ℓ_t(w_t) + Ψ_{t−1}(w_t), and (γD² + G²/γ)√T is exceeded by streams
+  of features that occur twice (tests/theorems). Lacking is Σ_t Ψ_t(w_t) − Ψ_{t−1}(w_t) ≤ Σ_i λ·h_{T,i}·max_t|w_{t,i}|,
+  which is added: about the penalty of one round.
+- Oiwa et al. 2011 (sgft), Theorem 1 holds as printed, though (29) takes one w for the largest |w_{t,i}| of every
+  coordinate: r_t(w_t) − r_t(w_{t+1}) ≤ U‖w_t − w_{t+1}‖ ≤ 2U²η_t and ½η_t U² a step sum to (D²/(2c) + 5U²c)√T.
+- Togari and Yamashita 2016, Theorem 1. (16) uses FOBOS' bound for the penalties c_t·r, so G must bound their
+  subgradients and not only r's as Assumption 2 (iii) has it: with c_{t,i} = (Σ η since i's last update)/η_t, U below is
+  the largest λ‖c_t‖₂ over the coordinates updated. By the argument above (16) then holds though c_t varies. Property 1
+  is not true of ½w², so the theorem is for l1 and the box.
+- Mohri and Yang 2015, Corollary 1.2 puts AdaGrad's regularizer, centred at 0, into Theorem 3, which needs r_t to be
+  least at x_t; Theorem 4 is the one, with the norm of t−1 (there (t) in the second bound, as its own proof and Theorem
+  6 do not have it). The sum of g²/(δ + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so δ must be of the size of
+  the gradients for the bound to mean anything.
+- Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on what
+  is drawn for it, so x_t does, and E[ĝ_t | x_t] = g_t, which Theorem 5 rests on, fails; regret exceeds Corollary 6,
+  also at its worst, where gradients are noisy and well predicted (tests/theorems). With the prediction of the whole
+  gradient, g̃_t for all coordinates (ḡ_s = Σ_j ḡ_s^j for caos-erm), and ĝ_t = g̃_t + (what was drawn − its
+  prediction)/p, ĝ_t − g̃_t is the same and the bounds are proved. Corollary 4 takes |g − L/2| ≤ L/2, which is for
+  0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times the bound, and 0 is the better prediction, with twice.
+
+Those of the learners that play in a convex set are in `sparseoco.offline.bounds.dense`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.offline.bounds import dense
+from sparseoco.offline.bounds.definition import QUANTITIES, Bound, Measured, NoBound, Quantities
+from sparseoco.training.learner import Learner
+
+__all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "bound_of", "state_quantities"]
+
+
+def bound_of(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l1") -> Bound | NoBound:
+    """The theorem of a learner with these parameters (as `Learner.configurations` has them).
+
+    Raises `InputError` for an algorithm or penalty that is unknown.
+    """
+    find_algorithm(algorithm), find_penalty(penalty)
+    if configuration.get("step", "sqrt") != "sqrt":
+        return NoBound("The theorem is for steps eta0/√t; with constant steps no paper here bounds the regret.")
+    if configuration.get("second", "same") != "same":
+        return NoBound("The theorem is for a truncation with the round's own step, second='same'.")
+    return THEOREMS[algorithm](configuration, penalty)
+
+
+def state_quantities(learner: Learner, configuration: int, x: ArrayLike, peaks: ArrayLike) -> dict[str, NDArray[Any]]:
+    """Those of a configuration's quantities that its state holds after the last round, (outputs,) each.
+
+    x : comparator, and peaks : max_t |w_{t,i}| so far, both (n_features, outputs).
+    """
+    comparator, largest = np.asarray(x, np.float64), np.asarray(peaks, np.float64)
+    parameters = learner.configurations[configuration]
+    found = {"x": np.sqrt((comparator**2).sum(axis=0)), "n": np.full(learner.n_outputs, float(learner.n_features))}
+    h = learner.thresholds_of(configuration)
+    if h is not None:
+        h = parameters["lam"] * h.astype(np.float64)
+        found |= {"U": np.sqrt((h**2).sum(axis=0)), "peak": (h * largest).sum(axis=0)}
+    slots = learner.slots_of(configuration)
+    if "Delta" in slots:
+        Delta = slots["Delta"].astype(np.float64)
+        if "g_last" in slots:  # asleep since before the last round, it was predicted g_last once, and that was wrong
+            asleep = learner.progress.rows - slots["stamp"] > 1
+            pending = np.where(asleep, slots["g_last"].astype(np.float64), 0.0)
+            Delta = np.hypot(Delta, pending)
+        found["Delta"] = Delta.sum(axis=0)
+    if "root" in slots:
+        root = slots["root"].astype(np.float64)
+        found |= {"root": root.sum(axis=0), "x_root": ((parameters["delta"] + root) * comparator**2).sum(axis=0)}
+    return found
+
+
+def _splitting(name: str, gradients: float, extra: str = "") -> Callable[[Mapping[str, Any], str], Bound]:
+    """2GD + (D²/(2c) + kG²c)√T for η_t = c/√t, all of ‖g_t‖₂ and the penalty's subgradients at most G."""
+
+    def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound:
+        c = configuration["eta0"]
+
+        def compute(T: NDArray[np.float64], q: Measured) -> NDArray[np.float64]:
+            return _fobos(T, c, q["D"], np.maximum(q["G"], q["U"]), gradients)
+
+        formula = f"2GD + (D²/(2c) + {gradients:g}G²c)√T, c = eta0"
+        return Bound(name, formula, ("D", "G", "U"), compute, radius=_radius(configuration, penalty), note=extra)
+
+    return theorem
+
+
+def _fobos(T: Any, c: float, D: Any, G: Any, gradients: float) -> NDArray[np.float64]:
+    return np.asarray(2 * G * D + (D**2 / (2 * c) + gradients * G**2 * c) * np.sqrt(T))
+
+
+def _radius(configuration: Mapping[str, Any], penalty: str) -> float | None:
+    return float(configuration["R"]) if penalty == "box" else None
+
+
+def _subgradient(configuration: Mapping[str, Any], penalty: str) -> Bound:
+    """Σ η_t‖g_t + λ·sign(w_t)‖²/2 ≤ c(G + U)²√T and D²/(2η_T)."""
+    c = configuration["eta0"]
+    return Bound(
+        "Zinkevich 2003, Theorem 1, as Togari and Yamashita 2016, §2.1, cite it",
+        "(D²/(2c) + (G + U)²c)√T, c = eta0",
+        ("D", "G", "U"),
+        lambda T, q: (q["D"] ** 2 / (2 * c) + (q["G"] + q["U"]) ** 2 * c) * np.sqrt(T),
+        note="The paper states O(√T) alone; the constant is of Zinkevich's proof, the penalty being part of the loss.",
+    )
+
+
+def _cl_fobos(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
+    """(24) with (16) and Lemmas 3 and 4: U_γ(T) + P(T) + 2nKS."""
+    if find_penalty(penalty).kind == "decaying":
+        return NoBound("The theorem needs proximal maps that add up (Property 1), and those of ½w² do not.")
+    c = configuration["eta0"]
+
+    def compute(T: NDArray[np.float64], q: Measured) -> NDArray[np.float64]:
+        K, spread = q["K"], q["spread"]
+        U = _fobos(T, c, q["D"], np.maximum(q["G"], q["U"]), 7.0)
+        late = np.where(T >= K, 1.0 + np.log(np.maximum(T - K + 1.0, 1.0)), 0.0)
+        P = K * (K * np.sqrt(K) - K + 1.0) * spread + K * (K - 1.0) * spread / 2 * late
+        return np.asarray(U + P + 2 * q["n"] * K * q["S"])
+
+    return Bound(
+        "Togari and Yamashita 2016, Theorem 1, (16), (24), Lemmas 3 and 4",
+        "2GD + (D²/(2c) + 7G²c)√T + K(K√K − K + 1)R + ½K(K − 1)R(1 + log(T − K + 1)) + 2nKS, c = eta0",
+        ("D", "G", "U", "K", "spread", "S", "n"),
+        compute,
+        radius=_radius(configuration, penalty),
+        note="G also bounds the penalties c_t·r that the proof gives FOBOS. K is the rarest feature's: "
+        "with features that are seen once, K is about T and the bound says nothing.",
+    )
+
+
+def _dual_averaging(name: str, peak: bool, note: str = "") -> Callable[[Mapping[str, Any], str], Bound]:
+    """β_T h(x) + Σ_t ‖g_t‖²/(2β_{t−1}) with β_t = γ√t, h = ½‖w‖²; D² = h(x)."""
+
+    def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound:
+        gamma = configuration["gamma"]
+
+        def compute(T: NDArray[np.float64], q: Measured) -> NDArray[np.float64]:
+            value = (gamma * q["x"] ** 2 / 2 + q["G"] ** 2 / gamma) * np.sqrt(T)
+            return np.asarray(value + q["peak"] if peak else value)
+
+        formula = "(γD² + G²/γ)√T" + (" + Σ_i λh_{T,i}·max_t|w_{t,i}|" if peak else "") + ", D² = ½‖x‖²"
+        needs = ("x", "G", "peak") if peak else ("x", "G")
+        return Bound(name, formula, needs, compute, radius=_radius(configuration, penalty), note=note)
+
+    return theorem
+
+
+def _adagrad(configuration: Mapping[str, Any], penalty: str) -> Bound:
+    """r_{0:T}(x) + Σ_t ‖g_t‖²_{(t−1),*} with r_{0:t}(x) = Σ_i (δ + ‖g_{1:t,i}‖₂)x_i²/(2·eta)."""
+    eta, delta = configuration["eta"], configuration["delta"]
+    return Bound(
+        "Mohri and Yang 2015, Corollary 1.2 by Theorem 4",
+        "Σ_i (δ + ‖g_{1:T,i}‖₂)x_i²/(2η) + 2η·max(1, G∞/δ)·Σ_i ‖g_{1:T,i}‖₂, η = eta",
+        ("x_root", "root", "G_inf"),
+        lambda T, q: q["x_root"] / (2 * eta) + 2 * eta * np.maximum(1.0, q["G_inf"] / delta) * q["root"] + 0 * T,
+        radius=_radius(configuration, penalty),
+        note="With delta far below the largest gradient the bound says nothing.",
+    )
+
+
+def _adaptive(name: str, expected: bool = False) -> Callable[[Mapping[str, Any], str], Bound]:
+    """r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, a coordinate each."""
+
+    def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound:
+        R = float(configuration["R"])
+        formula = "4R Σ_i √(Σ_t (g_{t,i} − g̃_{t,i})²)"
+        return Bound(name, formula, ("Delta",), lambda T, q: 4 * R * q["Delta"] + 0 * T, radius=R, expected=expected)
+
+    return theorem
+
+
+def _caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
+    """Corollary 6 with p_j ∝ L_j, F = Σ_j f_j in every round; Corollary 7 with L of the batches."""
+    if configuration["placement"] != "serial":
+        return NoBound("The corollaries are for rounds played one after the other, placement='serial'.")
+    if configuration["estimate"] != "corrected":
+        return NoBound(
+            "With estimate='sampled' the prediction depends on the draw and the gradients are not unbiased: Corollary "
+            "6 does not hold. It does with estimate='corrected'."
+        )
+    R = float(configuration["R"])
+    return Bound(
+        "Mohri and Yang 2015, Corollaries 6 and 7",
+        "8nR√T·Σ_j L_j",
+        ("n", "L"),
+        lambda T, q: 8 * q["n"] * R * np.sqrt(T) * q["L"],
+        radius=R,
+        expected=True,
+        note="Of the iterates x_t that the rounds play, T of them; f_t is Σ_j f_j in every round.",
+    )
+
+
+def _cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
+    """4 Σ_i R_i √(T·L_i²/p_i), p ∝ (R_i L_i)^{2/3} or 1/n."""
+    if configuration["predict"] != "none":
+        return NoBound(
+            f"With predict={configuration['predict']!r} the prediction depends on the draw and the gradients are not "
+            "unbiased: Theorem 7 does not hold. It does with predict='none'."
+        )
+    R = float(configuration["R"])
+    if configuration["sample"] == "uniform":
+        return Bound(
+            "Mohri and Yang 2015, Theorem 7 with equal chances",
+            "4√(nT)·Σ_i R_i L_i",
+            ("blocks", "RL1"),
+            lambda T, q: 4 * np.sqrt(q["blocks"] * T) * q["RL1"],
+            radius=R,
+            expected=True,
+        )
+    return Bound(
+        "Mohri and Yang 2015, Theorem 7, Corollaries 4 and 5 without a prediction",
+        "4√T·(Σ_i (R_i L_i)^{2/3})^{3/2}",
+        ("RL",),
+        lambda T, q: 4 * np.sqrt(T) * q["RL"] ** 1.5,
+        radius=R,
+        expected=True,
+        note="The paper has 2√T for 4√T, with the prediction L/2, which is for gradients of one sign.",
+    )
+
+
+def _none(why: str) -> Callable[[Mapping[str, Any], str], NoBound]:
+    return lambda configuration, penalty: NoBound(why)
+
+
+_FOBOS = "Duchi and Singer 2009, Theorem 6, as Togari and Yamashita 2016, (16), cite it"
+_CUMULATIVE = "No paper here bounds the regret of cumulative truncation: what it pays in a round is no proximal step."
+
+THEOREMS: dict[str, Callable[[Mapping[str, Any], str], Bound | NoBound]] = {
+    "subgradient": _subgradient,
+    "fobos": _splitting(_FOBOS, 7.0),
+    "sg-l1": _splitting(_FOBOS, 7.0),
+    "l-fobos": lambda configuration, penalty: (
+        _splitting(_FOBOS, 7.0)(configuration, penalty)
+        if configuration["K"] == 1
+        else NoBound("Togari and Yamashita (2016) give L-FOBOS no bound; with K = 1 it is fobos and has that one.")
+    ),
+    "cl-fobos": _cl_fobos,
+    "cumulative-l1": _none(_CUMULATIVE),
+    "sgft": _splitting("Oiwa, Matsushima and Nakagawa 2011, Theorem 1", 8.0),
+    "sgft-cumulative": _none(_CUMULATIVE),
+    "rda": _dual_averaging("Xiao 2010, as Oiwa, Matsushima and Nakagawa 2012, §II and (23), cite it", peak=False),
+    "stda": _dual_averaging(
+        "Oiwa, Matsushima and Nakagawa 2012, Theorem 1",
+        peak=True,
+        note="The last term is not in the paper, whose Lemma 3 takes Ψ_{t+1}(w_{t+1}) for Ψ_t(w_{t+1}).",
+    ),
+    "adagrad": _adagrad,
+    "ftrl-proximal": _adaptive("Mohri and Yang 2015, Corollary 1.1 by Theorem 3"),
+    "ao-ftrl": _adaptive("Mohri and Yang 2015, Theorem 1 with the regularizer of Corollary 2"),
+    "ao-gd": _adaptive("Mohri and Yang 2015, Corollary 2"),
+    "cao-ftrl": _adaptive("Mohri and Yang 2015, Theorem 3 with the regularizer of Corollary 2"),
+    "caos-ftrl": _adaptive("Mohri and Yang 2015, Theorem 5 with the regularizer of Corollary 2", expected=True),
+    "caos-erm": _caos_erm,
+    "cao-rcd": _cao_rcd,
+    "ogd": dense.ogd,
+    "ons": dense.ons,
+    "ogdeg": dense.ogdeg,
+    "onseg": dense.onseg,
+    "ao-eg": dense.ao_eg,
+}

@@ -1,0 +1,363 @@
+"""Epoch methods in one process: full passes over rows that are held, and what is played between them.
+
+An epoch of caos-erm begins with a full pass at the iterate that the last one left, then plays its rounds, in one run or
+in `parts` whose states are averaged; one of cao-rcd begins with margins made afresh, and its rounds are over features.
+`sparseoco.offline.epoch_tasks` does the same with the same pieces on the cluster, and gives the same bits.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import InputError
+from sparseoco.kernels.binding import MEASURE
+from sparseoco.kernels.epoch import DRAW, ROW_SIZES, Sampled
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.contract import Algorithm
+from sparseoco.learners.losses import Loss, find_loss
+from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
+from sparseoco.offline.coordinates import ColumnMajor, Coordinates, column_major
+from sparseoco.offline.passes import Floats, LocalPasses, PassRequest, PassResult, Source, Span, chunks, tree_sum
+from sparseoco.training.grid import Grid, expand
+from sparseoco.training.validation import checked_labels, checked_rows, output_shape
+
+PLAYED_ROWS = 4096  # rows that are taken out of a source at a time
+
+
+class Fit(NamedTuple):
+    """What `fit_epochs` gives."""
+
+    configurations: list[dict[str, Any]]
+    weights: Floats
+    """(n_features, columns), a configuration's outputs adjacent."""
+    objective: Floats
+    """(epochs, configurations): Σ_j f_j(x) + αψ(x) of the weights at the end of each epoch, over all outputs."""
+    diverged: NDArray[np.int64]
+    """A configuration's round (from 1) in which it diverged, or 0."""
+
+
+class Problem(NamedTuple):
+    """Configurations of one epoch method, their loss and penalty; `positive` as `drivers.epoch.Sampled`."""
+
+    algorithm: Algorithm
+    loss: Loss
+    penalty: Penalty
+    configurations: tuple[dict[str, Any], ...]
+    positive: tuple[int, ...]
+    n_features: int
+
+    @classmethod
+    def of(
+        cls, algorithm: str, loss: str, penalty: str, grid: Grid | None, n_classes: int | None, n_features: int
+    ) -> "Problem":
+        """Checked. Raises `InputError` for what is unknown or has no meaning."""
+        loss_, penalty_ = find_loss(loss), find_penalty(penalty)
+        definition = find_algorithm(algorithm).under(penalty_)
+        if definition.online:
+            raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.")
+        outputs, response = output_shape(loss_, n_classes)
+        positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
+        problem = cls(definition, loss_, penalty_, tuple(expand(definition, grid)), positive, n_features)
+        problem.groups()
+        return problem
+
+    @property
+    def outputs(self) -> int:
+        """Columns of a configuration."""
+        return len(self.positive)
+
+    @property
+    def response(self) -> str:
+        """The function of `drivers.outputs` that judges margins."""
+        return "one_vs_rest" if self.outputs > 1 else "binary" if self.positive[0] == 1 else "regression"
+
+    @property
+    def question(self) -> PassRequest:
+        """What passes are asked."""
+        return PassRequest(self.loss.name, self.positive * len(self.configurations))
+
+    def groups(self) -> list[tuple[list[int], "Problem"]]:
+        """Configurations that share their rounds: the numbers of each group, and a problem of it alone."""
+        static = [parameter.name for parameter in self.algorithm.parameters if parameter.static]
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for i, configuration in enumerate(self.configurations):
+            self.algorithm.rule(self.loss, self.penalty, configuration)  # says what has no meaning
+            groups.setdefault(tuple(configuration[name] for name in static), []).append(i)
+        return [
+            (members, self._replace(configurations=tuple(self.configurations[i] for i in members)))
+            for members in groups.values()
+        ]
+
+    def sampled(self) -> Sampled:
+        """The state before the first round; of configurations that share their rounds."""
+        rule = self.algorithm.rule(self.loss, self.penalty, self.configurations[0])
+        hyper = [self.algorithm.numbers(configuration, rule.hyper) for configuration in self.configurations]
+        return Sampled(rule, self.penalty, self.loss, hyper, self.positive, self.n_features)
+
+    def penalties(self, weights: Floats) -> Floats:
+        """(configurations,): αψ of weights (n_features, columns)."""
+        size = len(self.configurations)
+        absolute, squares, norms = np.zeros(size * self.outputs), np.zeros(size * self.outputs), np.zeros(size)
+        MEASURE(weights, absolute, squares, norms)
+        ratio = np.repeat([c.get("l1_ratio", 0.0) for c in self.configurations], self.outputs)
+        alpha = np.array([c["alpha"] for c in self.configurations])
+        values = penalty_values(self.penalty, absolute, squares, norms, ratio)
+        return np.asarray(alpha * self.by_configuration(values))
+
+    def by_configuration(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(columns,) summed over the outputs of each configuration."""
+        return np.asarray(values.reshape(-1, self.outputs).sum(axis=1))
+
+    def diverged(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(configurations,): the first round in which a column of each diverged, or 0."""
+        rounds = columns.reshape(-1, self.outputs)
+        first = np.where(rounds > 0, rounds, np.iinfo(np.int64).max).min(axis=1)
+        return np.where((rounds > 0).any(axis=1), first, 0)
+
+
+class Blocks(NamedTuple):
+    """The mini-batches of a span of examples: runs of `batch` positions, each drawn in proportion to its weight."""
+
+    weights: Floats
+    """Σ_{j∈Π} L_j of every mini-batch."""
+    batch: int
+    n_rows: int
+    """Examples in the span."""
+
+    @classmethod
+    def of(cls, sizes: Floats, batch: int) -> "Blocks":
+        """Of the sizes L_j of the span's examples, in its order."""
+        starts = np.arange(0, sizes.size, batch)
+        return cls(np.add.reduceat(sizes, starts) if sizes.size else sizes, batch, sizes.size)
+
+    def positions(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(positions of the examples of these mini-batches, one after the other; where each mini-batch begins)."""
+        starts = places * self.batch
+        sizes = np.minimum(self.batch, self.n_rows - starts)
+        edges = np.concatenate([[0], np.cumsum(sizes)])
+        within = np.arange(edges[-1]) - np.repeat(edges[:-1], sizes)
+        return np.repeat(starts, sizes) + within, edges
+
+    def shares(self, configuration: Mapping[str, Any]) -> list["Share"]:
+        """The rounds of an epoch as they are played one after the other: one run of them, or the parts.
+
+        Part p of P owns mini-batches, an even share of their number: a run of them (parallel), or those whose number
+        leaves p when divided by P (dealt). It plays ⌈rounds/P⌉ rounds, draws from what it owns in proportion to the
+        weights, and takes P times over what it finds: with F_p the sum over its own examples its estimates are unbiased
+        for ∇F(x̄) + P·(∇F_p(x) − ∇F_p(x̄)), corrected, or P·∇F_p(x), sampled, whose means over parts are ∇F(x). A part
+        that weighs nothing is none. With nothing to draw there are no rounds.
+        """
+        placement, n = configuration["placement"], self.weights.size
+        parts = 1 if placement == "serial" else configuration["parts"]
+        if placement == "dealt":
+            runs = [(p, n, parts) for p in range(parts)]
+        else:
+            runs = [(n * p // parts, n * (p + 1) // parts, 1) for p in range(parts)]
+        totals = [float(np.cumsum(np.append(0.0, self.weights[slice(*run)]))[-1]) for run in runs]
+        exclusive_lock = [(run, total) for run, total in zip(runs, totals, strict=True) if total > 0.0]
+        rounds = n if configuration["rounds"] == "pass" else configuration["rounds"]
+        each = -(-rounds // max(1, len(exclusive_lock)))
+        return [Share(p, *run, each, total * len(exclusive_lock)) for p, (run, total) in enumerate(exclusive_lock)]
+
+
+class Share(NamedTuple):
+    """The rounds of an epoch that are played one after the other on some of the mini-batches."""
+
+    part: int
+    first: int
+    stop: int
+    step: int
+    """Mini-batches first, first + step, … before stop."""
+    rounds: int
+    scale: float
+    """1/p of a mini-batch times its weight."""
+
+
+class Slopes(Protocol):
+    """Slopes that a pass has left."""
+
+    def __call__(self, positions: NDArray[np.int64], /) -> Floats:
+        """(positions, columns)."""
+
+
+def row_sizes(source: Source, span: Span, start: int, stop: int) -> Floats:
+    """L_j = max_i |a_{j,i}| of the examples at positions start..stop of a span."""
+    parts = [ROW_SIZES(indptr, counts) for indptr, _, counts, _ in chunks(source, span, start, stop)]
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def play_share(
+    method: Sampled,
+    source: Source,
+    rows: NDArray[np.int64],
+    slopes: Slopes,
+    gradient: Floats | None,
+    blocks: Blocks,
+    share: Share,
+    seed: int,
+    epoch: int,
+) -> Iterator[int]:
+    """Play a share of an epoch's rounds; yields how many were played, a few thousand examples at a time.
+
+    `rows` are the row numbers at the span's positions; `gradient` is the pass's where it corrects estimates.
+    """
+    method.begin(gradient)
+    cumulative = np.cumsum(blocks.weights[share.first : share.stop : share.step])
+    step = max(1, PLAYED_ROWS // blocks.batch)
+    for first in range(0, share.rounds, step):
+        count = min(step, share.rounds - first)
+        places = share.first + share.step * DRAW(cumulative, seed, epoch, share.part, first, count)
+        positions, edges = blocks.positions(places)
+        method.play(source.gather(rows[positions]), edges, slopes(positions), share.scale / blocks.weights[places])
+        yield count
+    method.settle()
+
+
+class State(NamedTuple):
+    """What a part of an epoch leaves; added, and divided by their number, the parts' are the epoch's.
+
+    The mean of the parts' Z and Δ is the state of the mean of the functions that their iterates minimise. ``rounds``
+    are those of one part; ``diverged`` the first of any.
+    """
+
+    state: Floats
+    rounds: int
+    diverged: NDArray[np.int64]
+
+    def __add__(self, other: Any) -> "State":
+        both = np.stack([self.diverged, other.diverged])
+        first = np.where((both > 0).all(axis=0), both.min(axis=0), both.max(axis=0))
+        return State(self.state + other.state, self.rounds, first)
+
+
+def mean_of(total: State, count: int) -> State:
+    """The mean of `count` states, of their sum."""
+    return total._replace(state=total.state / count)
+
+
+class SampledEpochs:
+    """caos-erm over rows at hand, of configurations that share their rounds (see `Problem.groups`)."""
+
+    def __init__(self, problem: Problem, passes: LocalPasses, seed: int) -> None:
+        self.problem, self.seed, self.epoch = problem, seed, 0
+        self._passes, self._method = passes, problem.sampled()
+        source, span = passes.source, passes.span
+        self._rows = span.rows(source.n_rows, span.start, span.stop)
+        self._blocks = Blocks.of(row_sizes(source, span, span.start, span.stop), problem.configurations[0]["batch"])
+        self._head: PassResult = passes.totals(self._method.weights(), problem.question)
+
+    def play(self) -> None:
+        """One epoch, and the pass at what it leaves."""
+        configuration, method = self.problem.configurations[0], self._method
+        slopes = self._passes.slopes(self._head)
+        gradient = self._head.gradient if configuration["estimate"] == "corrected" else None
+        before = State(method.state, method.rounds, method.diverged)
+        shares = self._blocks.shares(configuration)
+        self.epoch += 1
+
+        def part(i: int) -> State:
+            method.state, method.rounds = before.state.copy(), before.rounds
+            method.diverged = before.diverged.copy()
+            run = (self._passes.source, self._rows, slopes.__getitem__, gradient, self._blocks, shares[i])
+            for _ in play_share(method, *run, self.seed, self.epoch):
+                pass
+            return State(method.state, method.rounds, method.diverged)
+
+        if shares:
+            total = tree_sum(part, 0, len(shares))
+            method.state, method.rounds, method.diverged = mean_of(total, len(shares))
+        self._head = self._passes.totals(method.weights(), self.problem.question)
+
+    def weights(self) -> Floats:
+        """(n_features, columns) at the end of the last epoch."""
+        return self._method.weights()
+
+    def objectives(self) -> Floats:
+        """(configurations,): Σ_j f_j + αψ there."""
+        losses = self.problem.by_configuration(self._head.loss_sum)
+        return np.asarray(losses + self.problem.penalties(self.weights()))
+
+    @property
+    def diverged(self) -> NDArray[np.int64]:
+        """A configuration's round (from 1) in which it diverged, or 0."""
+        return self.problem.diverged(self._method.diverged)
+
+
+class CoordinateEpochs:
+    """cao-rcd over features at hand."""
+
+    def __init__(self, problem: Problem, data: ColumnMajor, seed: int) -> None:
+        self.problem = problem
+        self._coordinates = Coordinates(
+            data, problem.configurations, loss=problem.loss, positive=problem.positive, seed=seed
+        )
+
+    def play(self) -> None:
+        """One epoch."""
+        self._coordinates.play()
+
+    def weights(self) -> Floats:
+        """(n_features, columns) at the end of the last epoch."""
+        return self._coordinates.weights()
+
+    def objectives(self) -> Floats:
+        """(configurations,): Σ_j f_j + α‖x‖₁ there."""
+        losses = self.problem.by_configuration(self._coordinates.losses())
+        return np.asarray(losses + self.problem.penalties(self.weights()))
+
+    @property
+    def diverged(self) -> NDArray[np.int64]:
+        """(configurations,) zeros: weights are bounded."""
+        return np.zeros(len(self.problem.configurations), np.int64)
+
+
+def fit_epochs(
+    X: Any,
+    y: Any,
+    *,
+    algorithm: str = "caos-erm",
+    loss: str = "logistic",
+    penalty: str = "l1",
+    grid: Grid | None = None,
+    epochs: int = 5,
+    seed: int = 0,
+    n_classes: int | None = 2,
+) -> Fit:
+    """Minimise Σ_j f_j(x) + αψ(x) over the rows of a SciPy sparse matrix by an epoch method.
+
+    X : (rows, n_features); y : class indices (or −1 and +1 for two classes), numbers for regression (`n_classes` =
+    None); more than two classes are told apart one-vs-rest. grid : as `Learner`. Weights are float64. Equal arguments
+    give equal bits, whatever else is in the grid.
+
+    Raises `InputError` as `Learner`, and for a loss or penalty that the method is not defined for.
+    """
+    if isinstance(epochs, bool) or int(epochs) != epochs or epochs < 1:
+        raise InputError(f"epochs={epochs!r} must be a whole number of at least 1.")
+    if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**63:
+        raise InputError(f"seed={seed!r} must be a whole number from 0 to 2**63 − 1.")
+    n_features = X.shape[1] if getattr(X, "ndim", 0) == 2 else 0
+    matrix = checked_rows(X, n_features, np.dtype(np.float64))
+    labels = checked_labels(y, matrix.shape[0], n_classes)
+    problem = Problem.of(algorithm, loss, penalty, grid, n_classes, n_features)
+    size = len(problem.configurations)
+    fit = Fit(
+        list(problem.configurations),
+        np.empty((n_features, size * problem.outputs)),
+        np.empty((epochs, size)),
+        np.zeros(size, np.int64),
+    )
+    for members, part in problem.groups():
+        method: SampledEpochs | CoordinateEpochs
+        if part.algorithm.driver == "coordinate":
+            method = CoordinateEpochs(part, column_major(matrix, labels), seed)
+        else:
+            method = SampledEpochs(part, LocalPasses.of(matrix, labels), seed)
+        for epoch in range(epochs):
+            method.play()
+            fit.objective[epoch, members] = method.objectives()
+        columns = np.add.outer(np.array(members) * problem.outputs, np.arange(problem.outputs)).ravel()
+        fit.weights[:, columns] = method.weights()
+        fit.diverged[members] = method.diverged
+    return fit

@@ -1,0 +1,128 @@
+"""The quasi-Newton metric: what pairs of steps and gradient changes say of the Hessian of the loss.
+
+Compact L-BFGS (Byrd, Nocedal & Schnabel 1994, Representations of quasi-Newton matrices, Theorem 2.3), from a
+diagonal D = σ·q with q_i = Σ_j a_{j,i}² in place of a multiple of the identity: counts of words differ by orders of
+magnitude, and so do the curvatures of their coordinates.
+
+    B = D − [DS Y] M⁻¹ [DS Y]ᵀ,  M = ( SᵀDS  L ; Lᵀ  −diag(s_kᵀy_k) ),  L_kl = s_kᵀy_l for k > l, else 0
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.kernels.quadratic import FACTOR, FAR_SLOPES, INNER, PAIR_PRODUCTS
+from sparseoco.offline.passes import Floats
+
+MOST_PAIRS, FEWEST_PAIRS = 30, 5
+PAIR_BYTES = 1 << 30  # of one column's pairs, which is what bounds their number
+CURVED = 1e-12  # a pair whose cosine is less says nothing but rounding
+REGULAR = 1e-10  # of the largest eigenvalue of M: below it two pairs say the same
+
+
+class Model(NamedTuple):
+    """B = diag(D) − Q·diag(J)·Qᵀ on the features `members`; `T` makes Q of the pairs."""
+
+    members: NDArray[np.int64]
+    D: Floats
+    Q: Floats
+    J: Floats
+    T: Floats
+    order: NDArray[np.int64]
+
+
+def pairs_of(n_features: int) -> int:
+    """How many pairs a column keeps, 16 bytes a feature each."""
+    return min(max(PAIR_BYTES // (16 * n_features), FEWEST_PAIRS), MOST_PAIRS)
+
+
+class Metric:
+    """The last `pairs` pairs (s, y), scaled so that sᵀy = 1. `q` (features,) is positive."""
+
+    def __init__(self, q: Floats) -> None:
+        self.q = q
+        self.pairs = pairs_of(q.size)
+        self.S: Floats
+        self.Y: Floats
+        self.moved: NDArray[np.bool_]
+        self.order: list[int]
+        """Places of the pairs in S and Y, the oldest first."""
+        self.release()
+        self.sqs, self.sy = np.zeros((self.pairs, self.pairs)), np.zeros((self.pairs, self.pairs))
+
+    def add(self, s: Floats, y: Floats) -> None:
+        """Keep a pair, unless it has no curvature; the oldest makes room."""
+        curvature = INNER(s, y)
+        if not curvature > CURVED * np.sqrt(INNER(s, s) * INNER(y, y)):
+            return
+        place = self.order.pop(0) if len(self.order) == self.pairs else self._free_place()
+        if not self.S.size:
+            self.S, self.Y = np.zeros((self.q.size, self.pairs)), np.zeros((self.q.size, self.pairs))
+            self.moved = np.zeros(self.q.size, np.bool_)
+        scale = 1.0 / np.sqrt(curvature)
+        s, y = scale * s, scale * y
+        self.S[:, place], self.Y[:, place] = s, y
+        self.moved |= s != 0.0
+        out = np.zeros((3, self.pairs))
+        PAIR_PRODUCTS(np.flatnonzero(self.moved), s, y, self.q, self.S, self.Y, out)
+        self.sqs[place] = self.sqs[:, place] = out[0]
+        self.sy[place], self.sy[:, place] = out[1], out[2]
+        self.order.append(place)
+
+    def release(self) -> None:
+        """Drop all pairs and the memory they take."""
+        self.S, self.Y = np.zeros((0, self.pairs)), np.zeros((0, self.pairs))
+        self.moved = np.zeros(0, np.bool_)
+        self.order = []
+
+    def _free_place(self) -> int:
+        return min(set(range(self.pairs)) - set(self.order))
+
+    def forget(self) -> None:
+        """Drop all pairs."""
+        self.order.clear()
+
+    def sigma(self, members: NDArray[np.int64], otherwise: float) -> float:
+        """σ = Σ_i y_i²/q_i over `members`, of the last pair: the largest curvature it has seen."""
+        if not self.order:
+            return otherwise
+        y = self.Y[members, self.order[-1]]
+        sigma = float(INNER(y, y / self.q[members]))
+        return sigma if sigma > 0.0 else otherwise
+
+    def model(self, members: NDArray[np.int64], sigma: float) -> Model:
+        """B on some of the features; older pairs are left out where they repeat newer ones."""
+        while True:
+            m = len(self.order)
+            order = np.array(self.order, np.int64)
+            pick = np.ix_(order, order)
+            lower = np.tril(self.sy[pick], -1)
+            M = np.block([[sigma * self.sqs[pick], lower], [lower.T, -np.eye(m)]]) if m else np.zeros((0, 0))
+            values, vectors = np.linalg.eigh(M)
+            if not m or np.abs(values).min() > REGULAR * np.abs(values).max():
+                break
+            self.order.pop(0)
+        T = vectors / np.sqrt(np.abs(values))
+        D = sigma * self.q
+        Q = np.empty((members.size, 2 * m))
+        FACTOR(members, D, self.S, self.Y, order, T, Q)
+        return Model(members, D[members], Q, np.sign(values), T, order)
+
+    def far_slopes(self, model: Model, sigma: float, g: Floats, v: Floats, rows: NDArray[np.int64]) -> Floats:
+        """(rows,): the slope of the model at features where x_i = w_i, for v = J∘Qᵀ(x − w)."""
+        out = np.empty(rows.size)
+        FAR_SLOPES(rows, g, sigma * self.q, self.S, self.Y, model.order, model.T @ v, out)
+        return out
+
+    STATE = ("S", "Y", "order", "sqs", "sy")
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that it knows, as arrays."""
+        return {"S": self.S, "Y": self.Y, "order": np.array(self.order, np.int64), "sqs": self.sqs, "sy": self.sy}
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> None:
+        """Know again what `state` gave."""
+        self.S, self.Y, self.sqs, self.sy = (state[name].copy() for name in ("S", "Y", "sqs", "sy"))
+        self.order = [int(place) for place in state["order"]]
+        self.moved = (self.S != 0.0).any(axis=1)

@@ -1,0 +1,76 @@
+"""What is to be minimised, checked: losses, values of alpha, penalty, classes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sparseoco.core.errors import InputError
+from sparseoco.learners.losses import find_loss
+from sparseoco.offline.optimum.regulariser import Regulariser
+
+PENALTIES = ("l1", "l2", "elastic_net")
+
+
+class Problem(NamedTuple):
+    """Σ_j f_j(x) + α(ρ‖x‖₁ + (1 − ρ)‖x‖²/2), within |x_i| ≤ box, for every α and class; ρ = 1 for l1, 0 for l2."""
+
+    loss: str
+    alphas: tuple[float, ...]
+    rho: float
+    box: float
+    positive: tuple[int, ...]
+    """The class that is y = +1, of each column of one α; −1 for regression."""
+
+    @classmethod
+    def of(
+        cls,
+        loss: str,
+        alphas: Sequence[float],
+        penalty: str,
+        l1_ratio: float,
+        box: float | None,
+        n_classes: int | None,
+    ) -> "Problem":
+        """The problem these words mean; `n_classes` is None for numbers. Raises `InputError` for nonsense."""
+        found = find_loss(loss)
+        if found.conjugate is None:
+            raise InputError(f"loss={loss!r} has no offline optimum here; one-vs-rest takes loss={found.joint!r}.")
+        if found.regression != (n_classes is None):
+            wanted = "numbers for labels" if found.regression else "classes for labels"
+            raise InputError(f"loss={loss!r} needs {wanted}.")
+        if penalty not in PENALTIES:
+            raise InputError(
+                f"penalty={penalty!r} has no offline optimum here; choose one of {', '.join(PENALTIES)}, and `box` "
+                "for bounds."
+            )
+        if penalty == "elastic_net" and not _number(l1_ratio, 0.0, 1.0):
+            raise InputError(f"l1_ratio={l1_ratio!r} must be a number from 0 to 1.")
+        if box is not None and not (_number(box, 0.0, math.inf) and box > 0.0):
+            raise InputError(f"box={box!r} must be a number above 0.")
+        if not alphas:
+            raise InputError("There is no value of alpha to find the optimum for.")
+        for alpha in alphas:
+            if not (_number(alpha, 0.0, math.inf) and (alpha > 0.0 or box is not None)):
+                raise InputError(f"alpha={alpha!r} must be a number above 0 (or 0 within a box).")
+        if n_classes is not None and (isinstance(n_classes, bool) or n_classes != int(n_classes) or n_classes < 2):
+            raise InputError(f"n_classes={n_classes!r} must be a whole number of at least 2.")
+        positive = (-1,) if n_classes is None else (1,) if n_classes == 2 else tuple(range(n_classes))
+        rho = {"l1": 1.0, "l2": 0.0, "elastic_net": float(l1_ratio)}[penalty]
+        limit = math.inf if box is None else float(box)
+        return cls(found.name, tuple(float(alpha) for alpha in alphas), rho, limit, positive)
+
+    @property
+    def columns(self) -> list[tuple[int, Regulariser]]:
+        """(positive class, penalty) of every column: the classes of the first α, then of the next."""
+        return [
+            (positive, Regulariser(alpha * self.rho, alpha * (1.0 - self.rho), self.box))
+            for alpha in self.alphas
+            for positive in self.positive
+        ]
+
+
+def _number(value: Any, low: float, high: float) -> bool:
+    try:
+        return not isinstance(value, bool) and math.isfinite(value) and low <= value <= high
+    except TypeError:
+        return False

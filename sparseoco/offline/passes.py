@@ -1,0 +1,295 @@
+"""The full-gradient pass: losses, slopes and the gradient of a linear model over a span of examples, in fixed order.
+
+A span is cut into *leaves*, equal ranges of positions whose number depends on the data alone. In a leaf everything is
+added up row by row; leaves are added in a binary tree of fixed shape. Who computes which leaf, and which columns lie
+side by side, changes no bit: `LocalPasses` here and `cluster.passes.ClusterPasses` give the same.
+
+The loss is of one margin. Column c has y = +1 for the class ``positive[c]`` and −1 for the others (one-vs-rest);
+``positive[c]`` = −1 takes the label itself for y (regression).
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from sparseoco.core.errors import InputError
+from sparseoco.kernels.full_pass import ACCUMULATE, ACCUMULATE_SQUARES, MARGINS, RESPOND_SMOOTHED, loss_kernels
+from sparseoco.kernels.order import epoch_rows, gather
+from sparseoco.learners.losses import find_loss
+from sparseoco.offline.coordinates import ColumnMajor, column_major
+
+Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
+Floats = NDArray[np.float64]
+
+CHUNK_ROWS = 4096  # rows taken out of a source at a time
+FEWEST_LEAVES, MOST_LEAVES = 4, 1024
+SPREAD = 4  # nonzeros a leaf has for each feature, so that adding leaves costs less than filling them
+
+
+class Source(Protocol):
+    """Rows to be had in any order: in memory (`Matrix`) or laid out on a worker's disk (`cluster.corpus.Corpus`)."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    def rows(self, start: int, stop: int) -> Csr:
+        """Rows start..stop in document order: indptr, whose first entry need not be 0, indices, counts, labels."""
+
+    def gather(self, rows: NDArray[np.int64]) -> Csr:
+        """The rows named, in that order, as `rows` gives them."""
+
+
+class Matrix:
+    """A CSR matrix and its labels, checked by the caller (see `sparseoco.training.validation`)."""
+
+    def __init__(self, X: Any, y: NDArray[Any]) -> None:
+        self.X, self.y = X, y
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    def rows(self, start: int, stop: int) -> Csr:
+        """See `Source.rows`; views."""
+        first, last = self.X.indptr[start], self.X.indptr[stop]
+        pointers = self.X.indptr[start : stop + 1]
+        return pointers, self.X.indices[first:last], self.X.data[first:last], self.y[start:stop]
+
+    def gather(self, rows: NDArray[np.int64]) -> Csr:
+        """See `Source.gather`."""
+        return gather(rows, self.X.indptr, self.X.indices, self.X.data, self.y)  # type: ignore[no-any-return]
+
+
+class Span(NamedTuple):
+    """Positions start..stop of an epoch's stream, as `drivers.order.epoch_rows` gives them; all rows by default.
+
+    `shuffle` takes the order of (seed, epoch), else document order; rows of the held-out `fold` of `folds` are left
+    out (−1: none are). ``stop`` = −1 is the end.
+    """
+
+    seed: int = 0
+    epoch: int = 1
+    shuffle: bool = False
+    fold: int = -1
+    folds: int = 1
+    start: int = 0
+    stop: int = -1
+
+    def within(self, n_rows: int) -> "Span":
+        """The same span with its end filled in. Raises `InputError` if it does not lie within `n_rows` rows."""
+        stop = n_rows if self.stop == -1 else self.stop
+        if not 0 <= self.start <= stop <= n_rows:
+            raise InputError(f"Positions {self.start:,} to {self.stop:,} do not lie within {n_rows:,} rows.")
+        return self._replace(stop=stop)
+
+    def rows(self, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Numbers of the rows at positions start..stop of a corpus of `n_rows`, those of the held-out fold left out."""
+        return epoch_rows(  # type: ignore[no-any-return]
+            self.seed, self.epoch, self.shuffle, n_rows, start, stop, self.fold, self.folds
+        )
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether it is a run of the documents in their own order."""
+        return not self.shuffle and self.fold < 0
+
+
+class Shape(NamedTuple):
+    """Size of the whole corpus, of which a span may be a part."""
+
+    n_rows: int
+    n_features: int
+    nonzeros: int
+
+
+class Partial(NamedTuple):
+    """Sums over some rows. `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns), float64."""
+
+    loss_sum: Floats
+    exact_sum: Floats
+    gradient: Floats
+
+    def __add__(self, other: Any) -> "Partial":
+        return Partial(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class PassRequest(NamedTuple):
+    """What a pass asks of every leaf: the loss, what columns take for y = +1, and the rounding of the hinge's corner.
+
+    `positive` (columns,); `width` (columns,) is empty but where the hinge is rounded (`losses.smoothed_hinge_value`):
+    then `loss_sum` and slopes are the rounded loss's and `exact_sum` is the hinge's. Else the two sums are equal.
+    """
+
+    loss: str
+    positive: tuple[int, ...]
+    width: tuple[float, ...] = ()
+
+    def columns(self, first: int, last: int) -> "PassRequest":
+        """The same of some of the columns."""
+        return self._replace(positive=self.positive[first:last], width=self.width[first:last])
+
+
+class PassResult(NamedTuple):
+    """What a pass gives: sums as in `Partial`, and where its slopes are (see `Passes.slopes`)."""
+
+    loss_sum: Floats
+    exact_sum: Floats
+    gradient: Floats
+    slopes: tuple[Any, ...]
+
+
+class Passes(Protocol):
+    """Passes over one span of one corpus: what a solver is built on."""
+
+    shape: Shape
+    span: Span
+
+    def totals(self, weights: Floats, question: PassRequest) -> PassResult:
+        """One pass at `weights` (features, columns)."""
+
+    def slopes(self, totals: PassResult) -> Floats:
+        """(rows, columns): ℓ'(z) of every row of the span, in the order of the span."""
+
+    def conjugates(self, totals: PassResult, question: PassRequest, scale: Floats) -> Floats:
+        """(columns,): Σ_i ℓ*(scale_c·s_{i,c}) over the slopes of a pass, without regression's term in y."""
+
+    def squares(self) -> Floats:
+        """(features,): Σ_i x_{i,j}² over the span."""
+
+    def drop(self, totals: PassResult) -> None:
+        """Let go of what a pass left behind: its slopes are not wanted any more."""
+
+    def columns(self) -> ColumnMajor | None:
+        """The span by columns, where it is in the memory of this process; else None."""
+
+
+def leaf_bounds(span: Span, shape: Shape) -> list[tuple[int, int]]:
+    """Positions of every leaf: a power of two of equal ranges, some of them empty in a tiny corpus."""
+    span = span.within(shape.n_rows)
+    size = span.stop - span.start
+    nonzeros = shape.nonzeros * size // max(1, shape.n_rows)
+    wanted = min(max(nonzeros // (SPREAD * shape.n_features), FEWEST_LEAVES), MOST_LEAVES)
+    count = 1 << (wanted.bit_length() - 1)
+    return [(span.start + size * i // count, span.start + size * (i + 1) // count) for i in range(count)]
+
+
+def chunks(source: Source, span: Span, start: int, stop: int) -> Iterator[Csr]:
+    """The rows at positions start..stop of a span, `CHUNK_ROWS` positions at a time."""
+    for first in range(start, stop, CHUNK_ROWS):
+        last = min(first + CHUNK_ROWS, stop)
+        if span.contiguous:
+            yield source.rows(first, last)
+        else:
+            yield source.gather(span.rows(source.n_rows, first, last))
+
+
+def leaf_totals(
+    source: Source, span: Span, bounds: tuple[int, int], weights: Floats, question: PassRequest
+) -> tuple[Partial, Floats]:
+    """(sums, slopes (rows, columns)) of one leaf, all added row by row."""
+    columns = weights.shape[1]
+    respond = loss_kernels(find_loss(question.loss)).respond
+    positive = np.array(question.positive, np.int64)
+    total = Partial(np.zeros(columns), np.zeros(columns), np.zeros(weights.shape))
+    slopes = []
+    for indptr, indices, counts, labels in chunks(source, span, *bounds):
+        z = np.empty((labels.size, columns))
+        MARGINS(indptr, indices, counts, weights, z)
+        s = np.empty_like(z)
+        if question.width:
+            RESPOND_SMOOTHED(z, labels, positive, np.array(question.width), s, total.loss_sum, total.exact_sum)
+        else:
+            respond(z, labels, positive, s, total.loss_sum)
+        ACCUMULATE(indptr, indices, counts, s, total.gradient)
+        slopes.append(s)
+    if not question.width:
+        total.exact_sum[:] = total.loss_sum
+    return total, np.concatenate(slopes) if slopes else np.empty((0, columns))
+
+
+def leaf_squares(source: Source, span: Span, bounds: tuple[int, int], n_features: int) -> Floats:
+    """(features,): Σ_i x_{i,j}² of one leaf, row by row."""
+    squares = np.zeros(n_features)
+    for _, indices, counts, _ in chunks(source, span, *bounds):
+        ACCUMULATE_SQUARES(indices, counts, squares)
+    return squares
+
+
+def leaf_conjugates(loss: str, slopes: Floats, scale: Floats) -> Floats:
+    """(columns,): Σ_i ℓ*(scale_c·s_{i,c}) of one leaf, row by row."""
+    out = np.zeros(scale.size)
+    loss_kernels(find_loss(loss)).conjugate_sums(slopes, scale, out)
+    return out
+
+
+def tree_sum(leaf: Any, first: int, last: int) -> Any:
+    """leaf(first) + … + leaf(last − 1), a power of two of them, as a balanced tree that holds its depth at a time."""
+    if last - first == 1:
+        return leaf(first)
+    middle = (first + last) // 2
+    return tree_sum(leaf, first, middle) + tree_sum(leaf, middle, last)
+
+
+class LocalPasses:
+    """Passes in this process over rows at hand; slopes stay in memory."""
+
+    def __init__(self, source: Source, shape: Shape, span: Span | None = None) -> None:
+        self.source, self.shape = source, shape
+        self.span = (span or Span()).within(shape.n_rows)
+        self._bounds = leaf_bounds(self.span, shape)
+
+    @classmethod
+    def of(cls, X: Any, y: NDArray[Any], span: Span | None = None) -> "LocalPasses":
+        """Passes over a checked CSR matrix and its labels."""
+        return cls(Matrix(X, y), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz)), span)
+
+    def totals(self, weights: Floats, question: PassRequest) -> PassResult:
+        """See `Passes.totals`."""
+        weights = np.ascontiguousarray(weights, np.float64)
+        slopes: list[Floats] = []
+
+        def leaf(i: int) -> Partial:
+            total, s = leaf_totals(self.source, self.span, self._bounds[i], weights, question)
+            slopes.append(s)
+            return total
+
+        total = tree_sum(leaf, 0, len(self._bounds))
+        return PassResult(total.loss_sum, total.exact_sum, total.gradient, tuple(slopes))
+
+    def slopes(self, totals: PassResult) -> Floats:
+        """See `Passes.slopes`."""
+        return np.concatenate(totals.slopes)
+
+    def conjugates(self, totals: PassResult, question: PassRequest, scale: Floats) -> Floats:
+        """See `Passes.conjugates`."""
+        parts = [leaf_conjugates(question.loss, s, scale) for s in totals.slopes]
+        return np.asarray(tree_sum(parts.__getitem__, 0, len(parts)))
+
+    def squares(self) -> Floats:
+        """See `Passes.squares`."""
+        return np.asarray(
+            tree_sum(
+                lambda i: leaf_squares(self.source, self.span, self._bounds[i], self.shape.n_features),
+                0,
+                len(self._bounds),
+            )
+        )
+
+    def drop(self, totals: PassResult) -> None:
+        """See `Passes.drop`; nothing is left on disk."""
+
+    def columns(self) -> ColumnMajor:
+        """See `Passes.columns`; a copy."""
+        found = list(chunks(self.source, self.span, self.span.start, self.span.stop))
+        if not found:
+            return column_major(csr_matrix((0, self.shape.n_features)), np.zeros(0))
+        sizes = np.concatenate([np.diff(indptr) for indptr, _, _, _ in found])
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        indices, counts, labels = (np.concatenate([part[i] for part in found]) for i in (1, 2, 3))
+        shape = (labels.size, self.shape.n_features)
+        return column_major(csr_matrix((counts, indices, indptr), shape=shape, copy=False), labels)

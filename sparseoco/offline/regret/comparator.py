@@ -1,0 +1,83 @@
+"""Which best fixed weights a learner is compared with: the objective of its own theorem.
+
+    min_w Σ_{t≤T} f_t(w) + T·λ·(ρ‖w‖₁ + (1 − ρ)‖w‖²/2),  |w_i| ≤ R
+
+For epoch methods, whose every round has the sum over all examples for its loss, it is T times
+
+    min_w Σ_j f_j(w) + α·(ρ‖w‖₁ + (1 − ρ)‖w‖²/2),  |w_i| ≤ R
+
+For learners whose coordinates' own history weighs the penalty (sgft, stda) ‖w‖₁ is Σ_i (Σ_{t≤T} h_{t,i}/T)·|w_i|, with
+the h that the learner itself came to: Oiwa et al. (2011), Theorem 1; (2012), (19).
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sparseoco.core.errors import InputError
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.losses import find_loss
+from sparseoco.learners.penalties import find_penalty
+
+
+class Comparator(NamedTuple):
+    """The terms of the minimum beside the losses."""
+
+    lam: float
+    l1_ratio: float
+    """ρ: 1 for l1, 0 for l2."""
+    R: float | None
+    """Bound of every weight, or None."""
+    own_history: bool
+    """Whether h is the learner's own."""
+    epochs: bool = False
+    """Whether every round has all examples; λ is then the α of their sum."""
+
+    def alpha(self, T: int) -> float:
+        """The weight of the penalty against a sum of T losses."""
+        return self.lam if self.epochs else self.lam * T
+
+    @property
+    def formula(self) -> str:
+        """The objective in words of the field."""
+        weight = "α" if self.epochs else "Tλ"
+        if self.own_history:
+            penalty = " + λ·Σ_t‖h_t∘w‖₁"
+        elif self.lam == 0:
+            penalty = ""
+        elif self.l1_ratio == 1:
+            penalty = f" + {weight}‖w‖₁"
+        elif self.l1_ratio == 0:
+            penalty = f" + {weight}‖w‖²/2"
+        else:
+            penalty = f" + {weight}(ρ‖w‖₁ + (1 − ρ)‖w‖²/2), ρ = {self.l1_ratio:g}"
+        losses = "Σ_j f_j(w)" if self.epochs else "Σ_t f_t(w)"
+        return losses + penalty + (f", |w_i| ≤ {self.R:g}" if self.R is not None else "")
+
+
+def comparator_of(algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str) -> Comparator:
+    """The comparator of a configuration. Raises `InputError`, with the reason, where there is none."""
+    if find_loss(loss).joint:
+        raise InputError(
+            f"loss={loss!r} is one loss of all classes, whose optimum is not found yet: "
+            f"search with loss={find_loss(loss).joint!r}, a loss a class, to see regret."
+        )
+    kind = find_penalty(penalty)
+    if kind.kind == "grouped":
+        raise InputError(f"penalty={penalty!r} joins the classes, and its optimum is not found yet.")
+    definition = find_algorithm(algorithm)
+    if definition.driver == "dense":
+        raise InputError(
+            f"{algorithm} is compared with the best point of the set that it plays in, which is not found yet: regret "
+            "is shown of learners with a penalty or a box."
+        )
+    ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
+    if not definition.online:
+        return Comparator(parameters["alpha"], ratio, parameters["R"], own_history=False, epochs=True)
+    R, lam = parameters.get("R"), parameters.get("lam", 0.0)
+    if R is None and lam == 0:
+        raise InputError(
+            f"{algorithm} with lam=0 is compared with nothing: without a penalty or a box the best fixed weights may "
+            "be infinite."
+        )
+    rule = definition.under(kind).rule(find_loss(loss), kind, parameters)
+    return Comparator(lam, ratio, R, rule.threshold is not None)

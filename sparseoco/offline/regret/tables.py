@@ -1,0 +1,94 @@
+"""The tables of regret: a row a configuration and mark, and a row a configuration."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sparseoco.offline.bounds import Bound, NoBound
+from sparseoco.offline.regret.slope import fit_slope
+
+REGRET = pa.schema(
+    [
+        ("configuration", pa.int32()),
+        ("algorithm", pa.string()),
+        ("parameters", pa.string()),  # canonical JSON
+        ("objective", pa.string()),  # whose minimum `optimum` is, over the first T rounds
+        ("T", pa.int64()),
+        ("epoch", pa.int32()),  # of epoch methods, whose loss in a round is H, the sum over all examples
+        ("passes", pa.float64()),  # times they have gone through the examples, rounds counted
+        ("epoch_objective", pa.float64()),  # H at the end of the epoch
+        ("suboptimality", pa.float64()),  # less its minimum
+        ("learner_loss", pa.float64()),  # Σ_{t≤T} f_t(w_t) + ψ_t(w_t)
+        ("exact", pa.bool_()),  # whether ψ_t(w_t) was added up in every round
+        ("penalty_error", pa.float64()),  # what the sampled sum of ψ_t(w_t) leaves open; 0 where exact
+        ("optimum", pa.float64()),
+        ("gap", pa.float64()),  # the true minimum is at most this much lower
+        ("regret", pa.float64()),  # learner_loss − optimum
+        ("bound", pa.float64()),
+        ("bound_name", pa.string()),
+    ]
+)
+SLOPES = pa.schema(
+    [
+        ("configuration", pa.int32()),
+        ("algorithm", pa.string()),
+        ("parameters", pa.string()),
+        ("objective", pa.string()),
+        ("status", pa.string()),  # ok, diverged, failed
+        ("reason", pa.string()),
+        ("T", pa.int64()),  # of the last mark
+        ("regret", pa.float64()),
+        ("per_round", pa.float64()),
+        ("epoch", pa.int32()),  # this and the next four of epoch methods, at the end of the last epoch
+        ("passes", pa.float64()),
+        ("epoch_objective", pa.float64()),
+        ("suboptimality", pa.float64()),
+        ("suboptimality_open", pa.float64()),  # the true minimum of H is at most this much lower
+        ("open", pa.float64()),  # gap and penalty_error of the last mark
+        ("exact", pa.bool_()),
+        ("slope", pa.float64()),  # of log regret against log T, least squares over the later half of the marks
+        ("slope_error", pa.float64()),
+        ("intercept", pa.float64()),
+        ("fitted_from", pa.int64()),
+        ("fitted_marks", pa.int32()),
+        ("bound", pa.float64()),
+        ("bound_share", pa.float64()),  # regret / bound
+        ("bound_name", pa.string()),
+        ("bound_formula", pa.string()),
+        ("bound_expected", pa.bool_()),  # whether the bound is on the mean over the learner's draws
+        ("bound_note", pa.string()),  # why there is no bound, or what is not as in the paper
+    ]
+)
+
+Row = dict[str, Any]
+
+
+def slope_row(marks: Sequence[Row], bound: Bound | NoBound, status: str, reason: str) -> Row:
+    """The row of a configuration in `SLOPES`, but for its name, from its rows in `REGRET`."""
+    row: Row = {
+        "status": status,
+        "reason": reason,
+        "bound_note": bound.why if isinstance(bound, NoBound) else bound.note,
+    }
+    if isinstance(bound, Bound):
+        row |= {"bound_name": bound.name, "bound_formula": bound.formula, "bound_expected": bound.expected}
+    if not marks:
+        return row
+    last = marks[-1]
+    row |= {name: last[name] for name in ("T", "regret", "exact", "bound")}
+    if last.get("epoch"):
+        row |= {name: last[name] for name in ("epoch", "passes", "epoch_objective", "suboptimality")}
+        row["suboptimality_open"] = last["gap"] / last["T"]
+    row |= {"per_round": last["regret"] / last["T"], "open": last["gap"] + last["penalty_error"]}
+    if last["bound"]:
+        row["bound_share"] = last["regret"] / last["bound"]
+    fit = fit_slope(
+        [mark["T"] for mark in marks],
+        [mark["regret"] for mark in marks],
+        [mark["gap"] + mark["penalty_error"] for mark in marks],
+    )
+    if fit is not None:
+        row |= {"slope": fit.slope, "slope_error": fit.error, "intercept": fit.intercept}
+        row |= {"fitted_from": fit.first, "fitted_marks": fit.points}
+    return row

@@ -1,0 +1,161 @@
+"""What regret asks of a worker: to measure a learner's curve and its bounds, to find optima of few rows.
+
+Each is a pure function of its description and leaves a file.
+"""
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from sparseoco import __version__
+from sparseoco.kernels.order import epoch_rows
+from sparseoco.offline.pass_tasks import read_rows
+from sparseoco.offline.passes import Passes
+from sparseoco.offline.regret.comparator import Comparator
+from sparseoco.offline.regret.curve import Stream, measure
+from sparseoco.offline.regret.optima import Solution, find_optima, find_weighed_optimum, passes_of_seen
+from sparseoco.offline.regret.quantities import measure_bounds
+from sparseoco.offline.regret.rounds import sampled_rounds
+from sparseoco.storage.commit import commit_json, committed, digest_value
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.cache import corpus_of
+from sparseoco.store.shards import Store
+from sparseoco.training.learner import Learner
+
+Floats = NDArray[np.float64]
+
+FIRST_EPOCH = 1
+DTYPE = "float64"  # regret is a small difference of large sums
+
+
+class Measurement(BaseModel):
+    """All that decides a learner's curve: a configuration, its stream, and the rounds at which it is looked at."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    manifest: str
+    algorithm: str
+    parameters: dict[str, Any]
+    loss: str
+    penalty: str
+    seed: int
+    shuffle: bool
+    marks: tuple[int, ...]
+    samples: int
+    epochs: int = 1
+    """1 for a stream, of which the first is looked at."""
+    sparseoco: str = __version__
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for it."""
+        return digest_value(self.model_dump(mode="json"))[:32]
+
+
+class Series(NamedTuple):
+    """The optima of one comparator, mark after mark."""
+
+    comparator: Comparator
+    cells: list[tuple[int, str]]
+    """(T, path of the `Solution`) of each mark."""
+    thresholds: str | None
+    """Location of Σ_{t≤T} h_t (marks, features, outputs), where they weigh the penalty."""
+    tol: float
+
+    def missing(self, T: int) -> Location | None:
+        """Where the optimum of T rounds goes, if it is one of its marks and not there."""
+        path = next((location(cell) for mark, cell in self.cells if mark == T), None)
+        return None if path is None or path.exists() else path
+
+    def h(self, T: int, shape: tuple[int, int]) -> Floats:
+        """Σ_{t≤T} h_t."""
+        assert self.thresholds is not None
+        place = [mark for mark, _ in self.cells].index(T)
+        return np.array(read_rows(location(self.thresholds), shape[0] * shape[1])[place].reshape(shape))
+
+
+def measure_on_worker(description: dict[str, Any], store: str, cell: str) -> None:
+    measurement, path = Measurement.model_validate(description), location(cell)
+    if path.exists():
+        return
+    learner, stream = _begin(measurement, Store.open(store), objective=True)
+    marks, thresholds = [], []
+    for mark in measure(learner, stream, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)):
+        marks.append({name: value for name, value in mark._asdict().items() if name != "thresholds"})
+        if mark.thresholds is not None:
+            thresholds.append(mark.thresholds)
+    if thresholds:
+        with committed(path.with_suffix(".npy")) as temporary, temporary.open("wb") as file:
+            np.save(file, np.stack(thresholds))
+    diverged = int(learner.diverged[0])
+    status, reason = ("diverged", f"diverged at row {diverged:,}") if diverged else ("ok", "")
+    commit_json(path, {"measurement": description, "marks": marks, "status": status, "reason": reason})
+
+
+def optima_on_worker(
+    store: str, loss: str, positive: list[int], seed: int, shuffle: bool, description: tuple[Any, ...]
+) -> None:
+    series = Series(Comparator(*description[0]), *description[1:])
+    opened = Store.open(store)
+    corpus = corpus_of(opened)
+    for T, _ in series.cells:
+        path = series.missing(T)
+        if path is None:
+            continue
+        rows = epoch_rows(seed, FIRST_EPOCH, shuffle, opened.n_rows, 0, T, -1, 1)
+        passes, seen = passes_of_seen(corpus.gather(rows), opened.n_features)
+        found = find_optimum(passes, loss, positive, series, T, opened.n_features, seen)
+        weights = np.zeros((opened.n_features, len(positive)))
+        weights[seen] = found.weights
+        found._replace(weights=weights).write(path)
+
+
+def find_optimum(
+    passes: Passes,
+    loss: str,
+    positive: list[int],
+    series: Series,
+    T: int,
+    n_features: int,
+    features: Any = slice(None),
+) -> Solution:
+    """The optimum of one comparator after T rounds, by passes over all features or those named."""
+    if series.thresholds is not None:
+        h = series.h(T, (n_features, len(positive)))[features]
+        return find_weighed_optimum(passes, loss, positive, series.comparator, series.tol, h)
+    return find_optima(passes, loss, positive, [series.comparator], series.tol)[0]
+
+
+def bound_on_worker(description: dict[str, Any], store: str, cell: str, optima: list[tuple[int, str]]) -> None:
+    measurement, path = Measurement.model_validate(description), location(cell)
+    if path.exists():
+        return
+    learner, stream = _begin(measurement, Store.open(store), objective=False)
+    comparators = {T: Solution.read(location(name)).weights for T, name in optima}
+    bounds = measure_bounds(learner, stream, sampled_rounds(measurement.marks, measurement.samples), comparators)
+    commit_json(path, {"measurement": description, "bounds": list(bounds)})
+
+
+def _begin(measurement: Measurement, store: Store, *, objective: bool) -> tuple[Learner, Stream]:
+    """A new learner of a measurement's configuration, and the stream it learns."""
+    corpus = corpus_of(store)
+    learner = Learner(
+        measurement.algorithm,
+        loss=measurement.loss,
+        penalty=measurement.penalty,
+        grid=[measurement.parameters],
+        n_features=store.n_features,
+        n_classes=max(2, len(store.classes)),
+        dtype=DTYPE,
+        objective=objective,
+    )
+
+    def stream(start: int, stop: int) -> Any:
+        return corpus.gather(
+            epoch_rows(measurement.seed, FIRST_EPOCH, measurement.shuffle, corpus.n_rows, start, stop, -1, 1)
+        )
+
+    return learner, stream

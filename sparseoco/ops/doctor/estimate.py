@@ -1,0 +1,166 @@
+"""What a run would take: memory by the formula that blocks are sized by, time by trying its own kernels for a moment.
+
+    memory of a process = 400 MB + 128 MB of the steps before and after
+                          + the corpus, where it is small enough to be mapped
+                          + tasks × (the largest block + 64 MB + 40 bytes a feature)
+    time of the search  = Σ over blocks of epochs × (time an epoch of such a block), spread over the tasks
+
+The time is the processor's, whoever else is on the machine: of a stream that of the first rows of a block as wide as
+the search's, begun from nothing, for each nonzero; of an epoch method that of epochs over a few rows (`doctor.epochs`).
+"""
+
+import heapq
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sparseoco.learners import find_algorithm
+from sparseoco.ops.doctor.cluster import Shape
+from sparseoco.ops.doctor.epochs import TRIED_BYTES, Csr, epoch_seconds, turning_seconds
+from sparseoco.search.block_run import new_learner
+from sparseoco.search.packing import (
+    CHUNK_BYTES,
+    FEATURE_BYTES,
+    PROCESS_BYTES,
+    Capacity,
+    Job,
+    Pack,
+    capacity_per_task,
+    corpus_bytes,
+    pack,
+    state_bytes,
+)
+from sparseoco.search.runner import search_setting
+from sparseoco.store.corpus import MAPPED_BYTES
+from sparseoco.store.shards import Store
+from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.options import Configuration, SearchOptions
+
+OTHERS_BYTES = 128 << 20  # what the steps before a search leave of themselves, and those after it take
+TRY_SECONDS = 0.4  # a kind of block
+TRIED_ROWS = 4096
+WARM_ROWS = 64
+
+
+class Cost(NamedTuple):
+    """What a search and the training after it would take; seconds are None where nothing could be tried.
+
+    blocks     tasks of the search
+    memory     bytes of a process; `disk` bytes of the corpus as it is laid out, and of states that are kept
+    left_out   learners whose time is not in the seconds, for it cannot be told (`doctor.epochs`)
+    """
+
+    blocks: int
+    memory: int
+    disk: int
+    search_seconds: float | None
+    train_seconds: float | None
+    left_out: list[str]
+
+
+def cost_of(options: SearchOptions, whole: Store, sample: Store, shape: Shape) -> Cost:
+    """The cost of a search over `whole`, whose rows are like those of `sample`.
+
+    Raises `InputError`, with the figure, if not even one configuration fits in memory.
+    """
+    jobs = _jobs(options, whole, capacity_per_task(*shape, options, whole))
+    tried = _tried(jobs, whole, sample)
+    seconds = [len(job.milestones) * each for job in jobs if (each := tried[_kind(job.block)]) is not None]
+    left_out = sorted({job.block.algorithm for job in jobs if tried[_kind(job.block)] is None})
+    by_columns = any(find_algorithm(job.block.algorithm).driver == "coordinate" for job in jobs)
+    turning = turning_seconds(whole, sample) / shape.tasks if by_columns else 0.0
+    cheapest = min((each for each in tried.values() if each is not None), default=0.0)
+    largest = max(state_bytes(job.block, whole) for job in jobs)
+    return Cost(
+        blocks=len(jobs),
+        memory=memory_of(whole, largest, shape.threads),
+        disk=corpus_bytes(whole) + 2 * min(shape.tasks, len(jobs)) * largest,
+        search_seconds=turning + _spread(seconds, shape.tasks) if seconds else None,
+        train_seconds=turning + options.epochs * cheapest if seconds else None,
+        left_out=left_out,
+    )
+
+
+def memory_of(store: Store, block: int, threads: int) -> int:
+    """Bytes of a process with so many tasks at once, each with a block of so many bytes."""
+    corpus = corpus_bytes(store)
+    tasks = threads * (block + CHUNK_BYTES + FEATURE_BYTES * store.n_features)
+    return PROCESS_BYTES + OTHERS_BYTES + (corpus if corpus <= MAPPED_BYTES else 0) + tasks
+
+
+def _jobs(options: SearchOptions, store: Store, room: Capacity) -> list[Job]:
+    milestones = tuple(StreamPosition(epoch, store.n_rows) for epoch in range(1, options.epochs + 1))
+    packs: dict[Pack, list[Configuration]] = {}
+    for fold in range(options.folds) if options.folds > 1 else [NO_FOLD]:
+        setting = search_setting(options, store, fold)
+        for chosen in options.configurations():
+            packs.setdefault(Pack.of(setting, milestones, None, chosen), []).append(chosen)
+    return pack(packs, options, store, room, resumable=False)
+
+
+def _kind(block: Block) -> tuple[str, str, int]:
+    """What decides a block's time: its algorithm, what is compiled in, and its width."""
+    static = [parameter.name for parameter in find_algorithm(block.algorithm).parameters if parameter.static]
+    first = block.configurations[0]
+    return block.algorithm, repr([first[name] for name in static]), len(block.configurations)
+
+
+def _tried(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str, str, int], float | None]:
+    """Seconds of an epoch over the whole, for each kind of block; None where it could not be tried."""
+    rows = _rows(sample)
+    denser = (whole.manifest.nonzeros / max(whole.n_rows, 1)) / max(rows[1].size / max(rows[3].size, 1), 1e-9)
+    return {
+        kind: whole.n_rows * denser * _try(block, whole, rows)
+        if find_algorithm(block.algorithm).online
+        else epoch_seconds(block, whole, rows, denser)
+        for kind, block in {_kind(job.block): job.block for job in jobs}.items()
+    }
+
+
+def _try(block: Block, whole: Store, rows: Csr) -> float:
+    """Seconds a row, once what is compiled is there."""
+    indptr, indices, counts, labels = rows
+    shrunk = min(1.0, TRIED_BYTES / max(state_bytes(block, whole), 1))
+    n_features = max(int(indices.max(initial=0)) + 1, round(whole.n_features * shrunk))
+    manifest = whole.manifest
+    tried = Store(
+        whole.folder,
+        manifest.model_copy(update={"features": manifest.features.model_copy(update={"count": n_features})}),
+    )
+    learner = new_learner(block, tried)
+    warm = min(WARM_ROWS, labels.size // 2)
+    learner.learn_rows(indptr[: warm + 1], indices[: indptr[warm]], counts[: indptr[warm]], labels[:warm])
+    done, started = warm, time.thread_time()
+    while done < labels.size and time.thread_time() - started < TRY_SECONDS:
+        stop = min(done + WARM_ROWS, labels.size)
+        first, last = indptr[done], indptr[stop]
+        learner.learn_rows(indptr[done : stop + 1] - first, indices[first:last], counts[first:last], labels[done:stop])
+        done = stop
+    return (time.thread_time() - started) / max(done - warm, 1)
+
+
+def _rows(store: Store) -> Csr:
+    """Some documents as CSR: indptr, indices, counts, labels; classes mixed, as a stream would have them."""
+    parts, rows = [], 0
+    for shard in range(len(store.manifest.shards)):
+        parts.append(store.read(shard))
+        rows += parts[-1].labels.size
+        if rows >= TRIED_ROWS:
+            break
+    sizes = np.concatenate([np.diff(part.indptr) for part in parts])
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    indices, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", "counts"))
+    labels = np.concatenate([part.labels for part in parts])
+    order = np.random.default_rng(0).permutation(labels.size)[:TRIED_ROWS]
+    chosen = np.concatenate([np.arange(indptr[row], indptr[row + 1]) for row in order])
+    return np.concatenate([[0], np.cumsum(sizes[order])]), indices[chosen], counts[chosen], labels[order]
+
+
+def _spread(seconds: Sequence[float], tasks: int) -> float:
+    """When the last task ends that takes these in turn, longest first."""
+    ends = [0.0] * tasks
+    for job in sorted(seconds, reverse=True):
+        heapq.heappushpop(ends, ends[0] + job)
+    return max(ends)

@@ -1,0 +1,149 @@
+"""A sample of raw text, and what all of it would become: told from how the sample's vocabulary grows.
+
+Slices are taken all along the files, for texts are often sorted by class or by part. The store of the whole is guessed
+from those of half the sample and of all of it: as both have grown by the last doubling, so they go on (Heaps' law).
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+
+from sparseoco.store.manifest import Manifest
+from sparseoco.store.shards import Store
+from sparseoco.text.formats import COMPRESSIONS, SUFFIXES, Source, files_below
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from sparseoco.text.splits import QUOTED
+from sparseoco.text.streams import Stream
+
+SLICE = 1 << 18
+SLICES = 32
+FILES = 16  # of many that are looked into
+LOOK_SECONDS = 3.0
+FOLDER_FILES = 4096
+ENDINGS = {form: suffix for suffix, form in reversed(SUFFIXES.items())}
+
+
+class Guess(NamedTuple):
+    """A store of the sample; what the whole would be, and the seconds of one processor that making it would take."""
+
+    sample: Store
+    whole: Store
+    seconds: float
+    share: float
+
+
+class _Taken(NamedTuple):
+    """Slices of a source, with a name where they are files; `bytes` of text are in all of it, as far as is known."""
+
+    source: Source
+    slices: list[tuple[str, bytes]]
+    bytes: float
+
+
+def guess(sources: Sequence[Source], options: TextOptions, folder: Path, shard_bytes: int) -> Guess:
+    """The store that these sources would make, by a sample that is ingested into `folder`.
+
+    Raises `InputError` for sources that cannot be read.
+    """
+    looked_at = [sources[i * len(sources) // min(FILES, len(sources))] for i in range(min(FILES, len(sources)))]
+    taken = [_take(source, LOOK_SECONDS / len(looked_at)) for source in looked_at]
+    stored = sum(source.bytes for source in looked_at)
+    total = sum(part.bytes for part in taken) * sum(source.bytes for source in sources) / max(stored, 1)
+    lenient = options.model_copy(update={"duplicates": "all", "max_bad_rows": 1 << 40})
+    halves: list[tuple[Manifest, int, float]] = []
+    for name, step in (("half", 2), ("all", 1)):
+        inputs = [_written(part, folder / name, i, step) for i, part in enumerate(taken)]
+        size = sum(size for _, size in inputs)
+        started = time.process_time()  # of all threads, whoever else is on the machine
+        store = folder / f"{name}.store"
+        manifest = ingest([path for path, _ in inputs], store, lenient, shard_bytes=shard_bytes)
+        halves.append((manifest, size, time.process_time() - started))
+    (half, half_size, _), (every, size, seconds) = halves
+    times, doublings = max(1.0, total / size), math.log2(max(1.01, size / half_size))
+    share = min(1.0, size / max(total, 1))
+    whole = Store(store, _grown(half, every, times, doublings, options))
+    return Guess(Store(store, every), whole, seconds * times, share)
+
+
+def _take(source: Source, seconds: float) -> _Taken:
+    if source.format == "folder":
+        return _take_files(source)
+    stream = Stream(source.path, source.compression)
+    slices: list[tuple[str, bytes]] = []
+    quoted = source.format in QUOTED
+    position, gap, until = 0, 1, time.monotonic() + seconds
+    quotes = 0  # before the part: where there is an odd number of them, a newline is no end of a record
+    for number, part in enumerate(stream):
+        if number % gap == 0:
+            whole = _whole_records(
+                bytes(part[:SLICE]), quotes, quoted=quoted, first=position == 0, last=len(part) <= SLICE
+            )
+            slices.append(("", whole))
+        if len(slices) > SLICES:
+            slices, gap = slices[::2], 2 * gap
+        position += len(part)
+        quotes += part.count(b'"') if quoted else 0
+        if time.monotonic() > until:
+            break
+    return _Taken(source, slices, source.bytes * position / max(stream.bytes, 1))
+
+
+def _take_files(source: Source) -> _Taken:
+    files = list(files_below(source.path))
+    chosen = files[:: max(1, len(files) // FOLDER_FILES)]
+    slices = [(name, b"".join(Stream(path, COMPRESSIONS.get(PurePosixPath(name).suffix)))) for name, path in chosen]
+    size = sum(len(data) for _, data in slices)
+    return _Taken(source, slices, size * len(files) / max(len(chosen), 1))
+
+
+def _whole_records(part: bytes, quotes: int, *, quoted: bool, first: bool, last: bool) -> bytes:
+    """A piece of a file, so many quotes into it, without the records that it holds a part of."""
+    data = np.frombuffer(part, np.uint8)
+    inside = (quotes + np.cumsum(data == ord('"'))) % 2 if quoted else 0
+    ends = np.flatnonzero((data == ord("\n")) & (inside == 0)) + 1
+    if not ends.size:
+        return part if first and last else b""
+    return part[0 if first else int(ends[0]) : len(part) if last else int(ends[-1])]
+
+
+def _written(taken: _Taken, folder: Path, number: int, step: int) -> tuple[str, int]:
+    """Every `step`-th slice as a source: (path, bytes)."""
+    slices = taken.slices[::step]
+    size = sum(len(data) for _, data in slices)
+    if taken.source.format == "folder":
+        for name, data in slices:
+            path = folder / str(number) / PurePosixPath(name).with_suffix(".txt")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return str(folder / str(number)), size
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number}{ENDINGS[taken.source.format]}"
+    path.write_bytes(b"".join(data for _, data in slices))
+    return str(path), size
+
+
+def _grown(half: Manifest, every: Manifest, times: float, doublings: float, options: TextOptions) -> Manifest:
+    """The manifest of so many `times` the sample; half of it was `doublings` smaller."""
+
+    def power(less: float, more: float, most: float) -> float:
+        return min(most, max(0.0, math.log2(max(more, 1) / max(less, 1)) / doublings))
+
+    features = every.features.count
+    if options.hash_bits is None:
+        features = round(features * times ** power(half.features.count, features, 1.0))
+        features = min(features, options.max_features or features)
+    denser = times ** power(half.nonzeros / max(half.rows, 1), every.nonzeros / max(every.rows, 1), 0.1)
+    shards = tuple(entry.model_copy(update={"bytes": round(entry.bytes * times * denser)}) for entry in every.shards)
+    return every.model_copy(
+        update={
+            "rows": round(every.rows * times),
+            "nonzeros": round(every.nonzeros * times * denser),
+            "features": every.features.model_copy(update={"count": features}),
+            "shards": shards,
+        }
+    )

@@ -1,0 +1,38 @@
+"""What the nights of a run have come to."""
+
+from typing import Any, NamedTuple
+
+from sparseoco.pipeline.nightly.page import serving_line
+from sparseoco.pipeline.nightly.records import read_rows, serving
+from sparseoco.report.wording import percent, plural
+from sparseoco.storage.locations import Location
+
+Row = dict[str, Any]
+
+
+class Nights(NamedTuple):
+    """How many nights there were, the last, the one whose model serves, when a person chose it; and a sentence."""
+
+    nights: int
+    last: Row
+    serving: Row | None
+    chosen: str | None
+    sentence: str
+
+
+def look_at_nights(folder: Location) -> Nights | None:
+    """The nights of a run; None where there were none. Raises `StorageError` for a file that cannot be read."""
+    history = read_rows(folder, "history")
+    if not history:
+        return None
+    last, served = history[-1], serving(history, read_rows(folder, "history-choices"))
+    choice = None if served is None else served.choice
+    told = f"{plural(len(history), 'night')}; the last took in {plural(last['documents'], 'document')}"
+    if last["error"] is not None:
+        told += f", error of the candidate {percent(last['error'])}"
+    if last["champion_error"] is not None:
+        told += f", of the model that served {percent(last['champion_error'])}"
+    told += f": {'promoted' if last['promoted'] else 'not promoted'}"
+    told += f"; {serving_line(served)}"
+    chosen = None if choice is None else choice["chosen"].isoformat()
+    return Nights(len(history), last, None if served is None else served.row, chosen, told)

@@ -1,0 +1,175 @@
+"""How far a search is, from its cells and the states of its blocks."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from sparseoco.core.errors import StorageError
+from sparseoco.search.selection import candidates
+from sparseoco.storage.commit import read_all_checksummed, read_json
+from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import read_table
+from sparseoco.training.block import NO_FOLD, Key, StreamPosition, configuration_id
+from sparseoco.training.options import Configuration, SearchOptions
+
+Row = dict[str, Any]
+
+
+class Searched(NamedTuple):
+    """What a search has come to; a cell is a configuration in a fold.
+
+    cells     wanted, at their end, under way, by status where it is not ok: diverged, dropped, stopped, failed, …
+    reasons   of those that failed, how many cells each
+    best      of the configurations judged so far; `folds` of them judged it
+    complete  whether its tables are there and leave nothing to do
+    """
+
+    wanted: int
+    ended: int
+    under_way: int
+    rows: int
+    rows_wanted: int
+    by_status: dict[str, int]
+    reasons: dict[str, int]
+    best: Row | None
+    complete: bool
+
+    @property
+    def lost(self) -> int:
+        """Cells that came to nothing."""
+        return self.by_status.get("diverged", 0) + self.by_status.get("failed", 0)
+
+
+def look_at(folder: Location, run: Mapping[str, Any], options: SearchOptions) -> Searched:
+    """How far the search in `folder` is, `run` being what run.json says of it.
+
+    Raises `StorageError` for files that are damaged.
+    """
+    configurations = options.configurations()
+    folds = list(range(options.folds)) if options.folds > 1 else [NO_FOLD]
+    names = {configuration_id(c.algorithm, c.parameters): c for c in configurations}
+    n_rows = run["corpus"]["rows"]
+    goal = StreamPosition(options.epochs, n_rows)
+    reached: dict[Key, StreamPosition] = {}
+    rows: dict[tuple[Key, int], Row] = {}
+    for fold, name, place, row in _cells(folder / "cells", _setting(run, options), names):
+        if place > goal:  # of a search for more epochs, in the same folder
+            continue
+        reached[fold, name] = max(place, reached.get((fold, name), place))
+        if place.position == n_rows:
+            rows[(fold, name), place.epoch] = _row(row, names[name], fold)
+    for key, place in _states(folder / "checkpoints", run, options, names).items():
+        reached[key] = min(goal, max(place, reached.get(key, place)))
+    table = _table(folder, configurations, options)
+    settled = {
+        (row["fold"], configuration_id(row["algorithm"], json.loads(row["parameters"]))): row
+        for row in table
+        if row["status"] not in ("ok", "unfinished")
+    }
+    settled |= {key: row for (key, _), row in rows.items() if row["status"] != "ok"}
+    keys = [(fold, name) for name in names for fold in folds]
+    ended = [key for key in keys if key in settled or reached.get(key) == goal]
+    total = options.epochs * n_rows
+    return Searched(
+        wanted=len(keys),
+        ended=len(ended),
+        under_way=sum(key in reached for key in keys if key not in set(ended)),
+        rows=sum(total if key in ended else reached.get(key, StreamPosition(1, 0)).rows_before(n_rows) for key in keys),
+        rows_wanted=total * len(keys),
+        by_status=dict(sorted(Counter(row["status"] for row in settled.values()).items())),
+        reasons=dict(Counter(row["reason"] for row in settled.values() if row["status"] == "failed")),
+        best=_best(table or list(rows.values())),
+        complete=bool(table) and all(row["status"] != "unfinished" for row in table),
+    )
+
+
+def _setting(run: Mapping[str, Any], options: SearchOptions) -> Row:
+    """What the settings of this search's cells have in common, as far as run.json tells."""
+    return {
+        "loss": options.loss,
+        "penalty": options.penalty,
+        "dtype": options.dtype,
+        "folds": options.folds,
+        "seed": options.seed,
+        "shuffle": options.shuffle,
+        "sparseoco": run["version"],
+        # Where features were chosen by a model the cells are of a store made of this one.
+        **({} if options.features_from else {"manifest": run["corpus"]["store"]}),
+    }
+
+
+def _cells(
+    folder: Location, wanted: Row, names: Mapping[str, Configuration]
+) -> Iterator[tuple[int, str, StreamPosition, Row]]:
+    """(fold, configuration, place, row of the metrics) of the cells of this search."""
+    for _, cell in read_all_checksummed(sorted(folder.glob("*.json"))):
+        if cell is None or any(cell["setting"].get(key) != value for key, value in wanted.items()):
+            continue
+        for result in cell["results"]:
+            name = configuration_id(result["algorithm"], result["parameters"])
+            if name in names:
+                yield cell["setting"]["fold"], name, StreamPosition(*cell["place"]), result["tables"]["metrics"][0]
+
+
+def _states(
+    folder: Location, run: Mapping[str, Any], options: SearchOptions, names: Mapping[str, Configuration]
+) -> dict[Key, StreamPosition]:
+    """Where the states of blocks are that were kept in case they die."""
+    wanted = _setting(run, options)
+    found: dict[Key, StreamPosition] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            state = read_json(path)
+            block, place = state["block"], StreamPosition(*state["place"])
+        except (StorageError, KeyError, TypeError):
+            continue  # a later one has taken its place meanwhile
+        if any(block["setting"].get(key) != value for key, value in wanted.items()):
+            continue
+        for parameters in block["configurations"]:
+            key = block["setting"]["fold"], configuration_id(block["algorithm"], parameters)
+            if key[1] in names:
+                found[key] = max(place, found.get(key, place))
+    return found
+
+
+def _table(folder: Location, configurations: list[Configuration], options: SearchOptions) -> list[Row]:
+    """The metrics of the search, if they are there and of these configurations."""
+    path = folder / "metrics.parquet"
+    if not path.exists():
+        return []
+    try:
+        rows: list[Row] = read_table(path).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise StorageError(f"{path} cannot be read as the table it should be; run the search again.") from error
+    wanted = {(c.algorithm, c.parameters_json) for c in configurations}
+    found = {(row["algorithm"], row["parameters"]) for row in rows}
+    same = found == wanted and {(row["loss"], row["penalty"]) for row in rows} == {(options.loss, options.penalty)}
+    return rows if same else []
+
+
+def _row(row: Row, configuration: Configuration, fold: int) -> Row:
+    return row | {
+        "configuration": configuration.number,
+        "algorithm": configuration.algorithm,
+        "parameters": configuration.parameters_json,
+        "fold": fold,
+    }
+
+
+def _best(rows: list[Row]) -> Row | None:
+    judged = candidates([row for row in rows if row["held_out_rows"] is not None])
+    if not judged:
+        return None
+    first = judged[0]
+    return {
+        "configuration": first.configuration,
+        "algorithm": first.algorithm,
+        "parameters": json.loads(first.parameters),
+        "epoch": first.epoch,
+        "error": first.error,
+        "nonzeros": round(first.nonzeros),
+        "folds": len({row["fold"] for row in rows}),
+    }

@@ -1,0 +1,139 @@
+"""The methods of an experiment: TOML or YAML → searches, each of a name and of tables as a run file's `[search]` has.
+
+A method has the keys `algorithms` and `penalty` of `[search]`; all others are the experiment's, so that methods are
+learned and judged alike.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sparseoco.core.errors import InputError
+from sparseoco.core.option_models import describe_invalid
+from sparseoco.storage.structured_files import read_values
+from sparseoco.training.learner import Learner
+from sparseoco.training.options import SearchOptions
+
+
+class Method(NamedTuple):
+    """A learner and its λ, as a search that `sparseoco.pipeline.steps.search` takes too."""
+
+    name: str
+    search: SearchOptions
+
+    @property
+    def algorithm(self) -> str:
+        """The learner's name."""
+        (algorithm,) = self.search.algorithms
+        return algorithm
+
+    @property
+    def configurations(self) -> list[dict[str, Any]]:
+        """All parameters, λ by λ."""
+        return [configuration.parameters for configuration in self.search.configurations()]
+
+    @property
+    def strengths(self) -> list[float]:
+        """λ, from the smallest on; 0 of a penalty that has none."""
+        return [configuration.get("lam", 0.0) for configuration in self.configurations]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_File = TypeVar("_File", bound=_Table)
+
+
+class _MethodTable(_Table):
+    algorithms: dict[str, Any]
+    penalty: str = "l1"
+
+
+class _AddedFile(_Table):
+    methods: dict[str, _MethodTable] = Field(min_length=1)
+
+
+class Protocol(_AddedFile):
+    """What an experiment runs: the `[search]` of all methods, what is another in it for more than two classes, and the
+    methods' own tables by name. As it stands in the experiment's file."""
+
+    search: dict[str, Any]
+    more_classes: dict[str, Any] = {}
+
+    def for_classes(self, n_classes: int) -> list[Method]:
+        """The methods, to tell so many classes apart. Raises `InputError` naming the key."""
+        return [self._method(name, n_classes) for name in self.methods]
+
+    def adding(self, path: Path) -> "Protocol":
+        """With the methods of a file, TOML or YAML, after its own.
+
+        Raises `InputError` naming the file and the key: what cannot be read, is unknown or out of its range, a name
+        that is taken, more than one learner a method, several values of anything but lam.
+        """
+        added = _read(path, _AddedFile).methods
+        for name in added:
+            if name in self.methods or not name.strip():
+                taken = "the experiment has a method of that name" if name.strip() else "a method needs a name"
+                raise InputError(f"{path}: methods.{name}: {taken}; choose another.")
+        protocol = self.model_copy(update={"methods": self.methods | added})
+        try:
+            for name in added:
+                for n_classes in (2, 3) if self.more_classes else (2,):
+                    protocol._check(name, n_classes)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        return protocol
+
+    def _method(self, name: str, n_classes: int) -> Method:
+        judged = self.search | (self.more_classes if n_classes > 2 else {})
+        try:
+            return Method(name, SearchOptions.model_validate(judged | self.methods[name].model_dump()))
+        except ValidationError as error:
+            raise InputError(describe_invalid(error, ("methods", name))) from None
+
+    def _check(self, name: str, n_classes: int) -> None:
+        method = self._method(name, n_classes)
+        key = f"methods.{name}.algorithms"
+        if len(method.search.algorithms) != 1:
+            raise InputError(f"{key}: a method is one learner; give each of these a name of its own.")
+        grid: Mapping[str, Any] = method.search.algorithms[method.algorithm]
+        for parameter, values in grid.items():
+            if parameter != "lam" and len(values) > 1:
+                raise InputError(
+                    f"{key}.{method.algorithm}.{parameter}: λ alone is tuned; give each of these values a method."
+                )
+        if any(left >= right for left, right in pairwise(method.strengths)):
+            raise InputError(f"{key}.{method.algorithm}.lam: write the values from the smallest on, each once.")
+        try:
+            learner_of(method, 1, n_classes)
+        except InputError as error:
+            raise InputError(f"methods.{name}: {error}") from None
+
+
+def learner_of(method: Method, n_features: int, n_classes: int, grid: list[dict[str, Any]] | None = None) -> Learner:
+    """A new learner of a method's configurations, or of those given."""
+    return Learner(
+        method.algorithm,
+        loss=method.search.loss,
+        penalty=method.search.penalty,
+        grid=method.configurations if grid is None else grid,
+        n_features=n_features,
+        n_classes=n_classes,
+        dtype=method.search.dtype,
+    )
+
+
+def published_protocol(name: str) -> Protocol:
+    """The experiment's own, by its name: stda or sgft."""
+    return _read(Path(__file__).with_name(f"{name}.toml"), Protocol)
+
+
+def _read(path: Path, kind: type[_File]) -> _File:
+    try:
+        return kind.model_validate(read_values(path))
+    except ValidationError as error:
+        raise InputError(f"{path}: {describe_invalid(error)}") from None

@@ -1,5 +1,0 @@
-"""What Mohri and Yang (2015) prove and say, tried out: they print no experiments."""
-
-from sparseoco.reproduce.caos.experiment import reproduce_caos
-
-__all__ = ["reproduce_caos"]

@@ -1,0 +1,276 @@
+"""A mixture on the cluster: a grid of columns in one pass, mixed as it goes (`sparseoco.training.mixture`), that
+leaves a model.
+
+One Dask task plays the stream. What it leaves is a function of its description, so one that was killed is played again
+to the same bytes; shards, threads and workers have no part in them. Beside what every model has, its folder gets
+
+regret.parquet   marks along the stream: the mixture against the best column, the regret and its bounds
+columns.parquet  at the same marks, every column: its weight in the mixture and what it suffered
+timings.parquet  seconds until each mark
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from dask.utils import format_bytes
+from distributed import Client, get_worker
+from pydantic import BaseModel, ConfigDict, Field
+
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.execution.pool import await_result, send
+from sparseoco.kernels.order import epoch_rows
+from sparseoco.search.block_run import CHUNK_ROWS, curve_marks
+from sparseoco.search.packing import cluster_capacity, state_bytes
+from sparseoco.search.runner import search_setting
+from sparseoco.search.tasks import Progress, ProgressTracker, reported_rows, reporter
+from sparseoco.search.training import is_there
+from sparseoco.storage.commit import digest_value
+from sparseoco.storage.locations import Location, location
+from sparseoco.storage.metrics import write_table
+from sparseoco.store.corpus import open_corpus
+from sparseoco.store.shards import Store
+from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.mixture import Mark, Mixture
+from sparseoco.training.model import write_model
+from sparseoco.training.options import SearchOptions
+from sparseoco.training.warm_start import take_weights
+
+REGRET = pa.schema(
+    [
+        ("rows", pa.int64()),  # learned so far, all epochs; sums and means are over them
+        ("progressive_loss", pa.float64()),  # mean of the mixture, each example predicted before it is learned
+        ("progressive_error", pa.float64()),
+        ("best_loss", pa.float64()),  # of the column with the least so far
+        ("best_loss_column", pa.int32()),
+        ("best_error", pa.float64()),
+        ("best_error_column", pa.int32()),
+        ("drawn", pa.float64()),  # mean of what columns drawn by their weights would have suffered, errors or losses
+        ("regret", pa.float64()),  # sum: `drawn` beyond the best column, which the bounds are of
+        ("bound", pa.float64()),  # sum: s log n + Σ m_t
+        ("printed_bound", pa.float64()),  # sum: Corollary 3 as printed; null by loss
+    ]
+)
+COLUMNS = pa.schema(
+    [
+        ("rows", pa.int64()),
+        ("column", pa.int32()),
+        ("algorithm", pa.string()),
+        ("parameters", pa.string()),  # canonical JSON
+        ("weight", pa.float64()),  # in the prediction of the next row
+        ("progressive_loss", pa.float64()),  # null for one that has diverged
+        ("progressive_error", pa.float64()),
+        ("diverged", pa.int64()),  # the row, or null
+    ]
+)
+TIMINGS = pa.schema([("rows", pa.int64()), ("seconds", pa.float64())])
+
+
+class MixtureOptions(BaseModel):
+    """How columns are mixed, see `sparseoco.Mixture`, and what is kept of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    by: Literal["error", "loss"] | None = Field(None, description="What columns are judged by; by default it depends.")
+    predict: Literal["last", "none"] = Field("last", description="Prediction of what they will suffer.")
+    keep: Literal["mixture", "best"] = Field(
+        "mixture", description="The mixture as one linear model, or its heaviest column alone."
+    )
+
+
+def train_mixture(
+    client: Client,
+    options: SearchOptions,
+    mixing: MixtureOptions,
+    epochs: int,
+    store: Store,
+    model: Location,
+    progress: Progress,
+) -> None:
+    """Learn the whole grid of `options` in one go and mix it; the model goes to the folder `model`.
+
+    Raises `InputError` if the grid does not fit in memory, `SparseocoError` if every column diverges.
+    """
+    setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
+    grids: dict[str, list[dict[str, Any]]] = {}
+    for configuration in options.configurations():
+        grids.setdefault(configuration.algorithm, []).append(configuration.parameters)
+    blocks = [Block(setting=setting, algorithm=name, configurations=tuple(grid)) for name, grid in grids.items()]
+    _check_room(blocks, store, cluster_capacity(client, options, store).column_bytes)
+    name = digest_value([[block.digest for block in blocks], mixing.model_dump(mode="json")])[:32]
+    keys = [key for block in blocks for key in block.keys]
+    meter = ProgressTracker("train", keys, epochs * store.n_rows, progress)
+    with reported_rows(client, meter, {block.digest: block for block in blocks}):
+        future = send(
+            client,
+            "mix",
+            _mix_on_worker,
+            [block.model_dump(mode="json") for block in blocks],
+            mixing.model_dump(mode="json"),
+            name,
+            str(store.folder.resolve()),
+            str(model.resolve()),
+        )
+        await_result(client, future, "Training failed")
+        meter.reach(keys)
+
+
+def mix_blocks(
+    blocks: list[Block],
+    mixing: MixtureOptions,
+    name: str,
+    store: Store,
+    model: Location,
+    scratch: Path,
+    report: Callable[[int], None],
+) -> None:
+    """Play the stream of these blocks, mix them and commit the model to the folder `model`, unless it is there already.
+
+    `name` stands for blocks and options. Raises as `train_block`.
+    """
+    setting = blocks[0].setting
+    if is_there(model, name, setting.epochs):
+        return
+    corpus = open_corpus(store, scratch)
+    mixture = Mixture(
+        {block.algorithm: list(block.configurations) for block in blocks},
+        loss=setting.loss,
+        penalty=setting.penalty,
+        n_features=store.n_features,
+        n_classes=max(2, len(store.classes)),
+        dtype=setting.dtype,
+        by=mixing.by,
+        predict=mixing.predict,
+    )
+    if setting.origin is not None:
+        for learner in mixture.learners:
+            take_weights(setting.origin, learner, store)
+    marks: list[Mark] = []
+    timings: list[dict[str, Any]] = []
+    curve: list[dict[str, Any]] = []
+    n_rows, started = corpus.n_rows, time.monotonic()
+    for epoch in range(1, setting.epochs + 1):
+        start = 0
+        for mark in curve_marks(n_rows):
+            while start < mark:
+                stop = min(mark, (start // CHUNK_ROWS + 1) * CHUNK_ROWS)
+                rows = epoch_rows(setting.seed, epoch, setting.shuffle, n_rows, start, stop, NO_FOLD, 1)
+                mixture.learn_rows(*corpus.gather(rows))
+                start = stop
+                report((epoch - 1) * n_rows + start)
+            marks.append(mixture.stand())
+            timings.append({"rows": marks[-1].rows, "seconds": time.monotonic() - started})
+            curve.append({"epoch": epoch, "nonzeros": None} | _progress(marks[-1]))
+    if (mixture.diverged > 0).all():
+        raise SparseocoError("Every column of the mixture diverged: choose smaller steps with --grid.")
+    write_table(model / "regret.parquet", map(_regret_row, marks), REGRET)
+    write_table(model / "columns.parquet", _column_rows(mixture, marks), COLUMNS)
+    write_table(model / "timings.parquet", timings, TIMINGS)
+    weights = mixture.best().weights_of(0) if mixing.keep == "best" else mixture.weights()
+    curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
+    described = _described(mixture, mixing, name, blocks[0])
+    write_model(model, weights, store, described, curve, mixture.best() if mixing.keep == "best" else None)
+
+
+def _described(mixture: Mixture, mixing: MixtureOptions, name: str, block: Block) -> dict[str, Any]:
+    """What a model says of how it was learned; the heaviest column alone is a model of its own learner."""
+    options = mixing.model_dump(mode="json") | {"by": mixture.by}
+    algorithm, parameters = ("auto", options)
+    if mixing.keep == "best":
+        algorithm, parameters = mixture.columns[mixture.heaviest]
+    settings = block.setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
+    mixed = [
+        {"algorithm": of, "parameters": values, "weight": weight}
+        for (of, values), weight in zip(mixture.columns, mixture.column_weights.tolist(), strict=True)
+    ]
+    return {
+        "algorithm": algorithm,
+        "parameters": parameters,
+        "block": name,
+        "mixture": {"options": options, "columns": mixed},
+        **settings,
+    }
+
+
+def _progress(mark: Mark) -> dict[str, Any]:
+    return {
+        "rows": mark.rows,
+        "progressive_loss": mark.loss_sum / mark.rows,
+        "progressive_error": mark.error_count / mark.rows,
+    }
+
+
+def _regret_row(mark: Mark) -> dict[str, Any]:
+    return _progress(mark) | {
+        "best_loss": float(mark.losses.min()) / mark.rows,
+        "best_loss_column": int(mark.losses.argmin()),
+        "best_error": float(mark.errors.min()) / mark.rows,
+        "best_error_column": int(mark.errors.argmin()),
+        "drawn": mark.drawn / mark.rows,
+        "regret": mark.regret,
+        "bound": mark.bound,
+        "printed_bound": None if math.isnan(mark.printed_bound) else mark.printed_bound,
+    }
+
+
+def _column_rows(mixture: Mixture, marks: list[Mark]) -> list[dict[str, Any]]:
+    names = [(algorithm, _json(parameters)) for algorithm, parameters in mixture.columns]
+    diverged = mixture.diverged.tolist()
+    return [
+        {
+            "rows": mark.rows,
+            "column": c,
+            "algorithm": algorithm,
+            "parameters": parameters,
+            "weight": float(mark.weights[c]),
+            "progressive_loss": None if out else float(mark.losses[c]) / mark.rows,
+            "progressive_error": None if out else float(mark.errors[c]) / mark.rows,
+            "diverged": diverged[c] if out else None,
+        }
+        for mark in marks
+        for c, (algorithm, parameters) in enumerate(names)
+        for out in [0 < diverged[c] <= mark.rows]
+    ]
+
+
+def _check_room(blocks: list[Block], store: Store, room: float) -> None:
+    """Raises `InputError`, with the figure, where the columns and their weights read at once do not fit."""
+    states = [state_bytes(block, store) for block in blocks]
+    outputs = len(store.classes) if len(store.classes) > 2 else 1
+    widest = max(len(block.configurations) for block in blocks) * outputs
+    needed = sum(states) + store.n_features * (widest * np.dtype(blocks[0].setting.dtype).itemsize + 8 * outputs)
+    if needed > room:
+        columns = sum(len(block.configurations) for block in blocks)
+        raise InputError(
+            f"A mixture of {columns} configurations needs {format_bytes(needed)} ({store.n_features:,} features × "
+            f"{columns * outputs} columns) and a task has {format_bytes(max(room, 0))} for it: mix fewer (--grid), "
+            "keep fewer features at ingest (--min-df, --max-features, --hash-bits) or give workers more memory."
+        )
+
+
+def _json(parameters: dict[str, Any]) -> str:
+    return json.dumps(parameters, sort_keys=True)
+
+
+def _mix_on_worker(blocks: list[dict[str, Any]], mixing: dict[str, Any], name: str, store: str, model: str) -> None:
+    opened = [Block.model_validate(block) for block in blocks]
+    reporters = [reporter(block) for block in opened]
+
+    def report(rows: int) -> None:
+        for log_event in reporters:
+            log_event(rows)
+
+    mix_blocks(
+        opened,
+        MixtureOptions.model_validate(mixing),
+        name,
+        Store.open(store),
+        location(model),
+        Path(get_worker().local_directory),
+        report,
+    )

@@ -1,0 +1,76 @@
+"""Which configuration of a search is the best, by a rule that is stated."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sparseoco.core.errors import SparseocoError
+
+COMPLETE = ("ok", "stopped")
+"""What rows say of an epoch that was finished: the configuration went on, or was stopped for want of progress."""
+
+
+class Candidate(NamedTuple):
+    """A configuration after an epoch, averaged over the folds; comparing two compares error, then nonzeros."""
+
+    error: float
+    nonzeros: float
+    epoch: int
+    configuration: int
+    standard_error: float
+    algorithm: str
+    parameters: str
+
+
+def candidates(metrics: Sequence[dict[str, Any]]) -> list[Candidate]:
+    """Every (configuration, epoch) that came through in all its folds, best first.
+
+    The error is the held-out error, or the progressive error where nothing was held out; an epoch method's progressive
+    error is that of the documents it was trained on, lower than what is to be expected of others. The standard error
+    is the deviation between folds over √k, or √(e(1 − e)/n) where there is one.
+    """
+    groups: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in metrics:
+        groups[row["configuration"], row["epoch"]].append(row)
+    folds = {row["fold"] for row in metrics}
+    found = []
+    for (configuration, epoch), rows in groups.items():
+        if len(rows) < len(folds) or any(row["status"] not in COMPLETE for row in rows):
+            continue
+        held_out = rows[0]["held_out_rows"] > 0
+        errors = [row["held_out_error" if held_out else "progressive_error"] for row in rows]
+        error = math.fsum(errors) / len(errors)
+        if len(errors) > 1:
+            spread = math.fsum((e - error) ** 2 for e in errors) / (len(errors) - 1)
+            standard_error = math.sqrt(spread / len(errors))
+        else:
+            tried = rows[0]["held_out_rows"] if held_out else rows[0]["rows"] / epoch
+            standard_error = math.sqrt(error * (1 - error) / max(tried, 1))
+        found.append(
+            Candidate(
+                error=error,
+                nonzeros=math.fsum(row["nonzeros"] for row in rows) / len(rows),
+                epoch=epoch,
+                configuration=configuration,
+                standard_error=standard_error,
+                algorithm=rows[0]["algorithm"],
+                parameters=rows[0]["parameters"],
+            )
+        )
+    return sorted(found)
+
+
+def choose(metrics: Sequence[dict[str, Any]], rule: str) -> Candidate:
+    """The candidate of least error, or the sparsest whose error is within one standard error of the least.
+
+    Raises `SparseocoError` with the first reason if no configuration came through.
+    """
+    found = candidates(metrics)
+    if not found:
+        reason = next((row["reason"] for row in metrics if row["reason"]), "nothing was run")
+        raise SparseocoError(f"No configuration came through the search: {reason}.")
+    if rule == "error":
+        return found[0]
+    bound = found[0].error + found[0].standard_error
+    return min((c for c in found if c.error <= bound), key=lambda c: (c.nonzeros, c))

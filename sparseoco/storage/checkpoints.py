@@ -1,0 +1,126 @@
+"""A description and arrays in one file, whole or not at all: npz with a JSON member, no pickle.
+
+Members are stored as they are, without compression; equal contents give equal bytes. What is read is checked against
+the CRC-32 of its member, so that a torn or flipped byte is noticed. Arrays go straight from and to where they live, in
+pieces: beside them nothing of their size is held.
+"""
+
+import errno
+import json
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+import numpy as np
+
+from sparseoco.core.errors import DamagedError, InputError, StorageError
+from sparseoco.storage.commit import committed, on_disk, storage_error
+from sparseoco.storage.locations import Location
+
+PIECE_BYTES = 1 << 20
+DESCRIPTION = "description.json"
+HEADER = re.compile(rb"\{'descr': '([<>|=]\w+)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n")
+DAMAGE = (
+    *(OSError, EOFError, KeyError, TypeError, ValueError, SyntaxError, InputError, zipfile.BadZipFile),
+    *(RuntimeError, zlib.error),  # flags that say it is encrypted, compressed, of another version
+)
+
+
+def write_checkpoint(path: Location, description: dict[str, Any], arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Commit the file. Arrays have at least one axis and any strides. Raises `StorageError`."""
+    with committed(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(DESCRIPTION), json.dumps(description, sort_keys=True, allow_nan=False))
+        for name, array in arrays:
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                header = {
+                    "descr": np.lib.format.dtype_to_descr(array.dtype),
+                    "fortran_order": False,
+                    "shape": array.shape,
+                }
+                np.lib.format.write_array_header_1_0(file, header)
+                for piece in _pieces(array):
+                    file.write(np.ascontiguousarray(piece).data.cast("B"))
+
+
+@contextmanager
+def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[..., np.ndarray]]]:
+    """(description, read) of a file: ``read(name)`` gives an array, ``read(name, into)`` fills one of the same shape
+    and dtype, of any strides.
+
+    Whatever goes wrong in the block, reading or with what was read, is a `DamagedError` saying that the file cannot be
+    trusted, or a `StorageError` where it is there and cannot be read now.
+    """
+    try:
+        with on_disk(path) as local, zipfile.ZipFile(local) as archive:
+
+            def read(name: str, into: np.ndarray | None = None) -> np.ndarray:
+                member = archive.getinfo(f"{name}.npy")
+                with archive.open(member) as file:
+                    return read_array(file, member.file_size, name, into)
+
+            yield json.loads(archive.read(DESCRIPTION)), read
+    except FileNotFoundError:
+        raise DamagedError(f"{path} does not exist.") from None
+    except StorageError:
+        raise
+    except DAMAGE as error:
+        # A place in the file that cannot be gone to is one that the file itself named.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise storage_error(error, path) from error
+        raise DamagedError(f"{path} cannot be trusted: {error}.") from error
+
+
+def is_complete(path: Location) -> bool:
+    """Whether a file is there and every byte of it as it was written."""
+    if not path.exists():
+        return False
+    with on_disk(path) as local, suppress(*DAMAGE), zipfile.ZipFile(local) as archive:
+        return archive.testzip() is None
+    return False
+
+
+def write_array(path: Location, array: np.ndarray) -> None:
+    """Commit an array as an npy file. Raises `StorageError`."""
+    with committed(path) as temporary, temporary.open("wb") as file:
+        np.save(file, array)
+
+
+def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = None) -> np.ndarray:
+    """The array in npy form of `size` bytes, into `into` where that is given. Raises one of `DAMAGE`."""
+    dtype, shape = read_header(file, name)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"{name} is not a plain array of its size")
+    array = np.empty(shape, dtype) if into is None else into
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"{name} has shape {shape} of {dtype}, not {array.shape} of {array.dtype}")
+    for piece in _pieces(array):
+        data = file.read(piece.nbytes)
+        piece[...] = np.frombuffer(data, dtype).reshape(piece.shape)  # ValueError where the member is too short
+    if file.read(1):
+        raise ValueError(f"{name} is longer than it says")
+    return array
+
+
+def read_header(file: IO[bytes], name: str) -> tuple[np.dtype, tuple[int, ...]]:
+    """(dtype, shape) of an array in npy form, whose values are what the file has next. Raises one of `DAMAGE`.
+
+    NumPy's own reader parses the header with `ast`, which in Python 3.11 fails now and then in threads (CPython issue
+    106905).
+    """
+    magic, length = file.read(8), int.from_bytes(file.read(2), "little")
+    header = HEADER.fullmatch(file.read(length))
+    if magic != np.lib.format.magic(1, 0) or header is None:
+        raise ValueError(f"{name} is not a plain array")
+    return np.dtype(header[1].decode()), tuple(int(side) for side in header[2].split(b",") if side.strip())
+
+
+def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Runs of the first axis of a bounded size."""
+    if array.size:
+        step = max(1, PIECE_BYTES * len(array) // array.nbytes)
+        for first in range(0, len(array), step):
+            yield array[first : first + step]

@@ -1,0 +1,93 @@
+"""The tables a run leaves behind: their columns, how they are written, how they are read.
+
+Everything that is measured in seconds stands in `timings.parquet` alone, so that all other files of two equal runs are
+the same bytes.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparseoco.core.errors import InputError
+from sparseoco.storage.commit import committed
+from sparseoco.storage.locations import Location, location
+from sparseoco.storage.parquet import read_parquet
+
+METRICS = pa.schema(
+    [
+        ("configuration", pa.int32()),
+        ("algorithm", pa.string()),
+        ("parameters", pa.string()),  # canonical JSON
+        ("loss", pa.string()),
+        ("penalty", pa.string()),
+        ("fold", pa.int32()),
+        ("epoch", pa.int32()),
+        ("rows", pa.int64()),  # learned from so far, all epochs
+        ("progressive_loss", pa.float64()),  # mean over the epoch, each example predicted before it is learned
+        ("progressive_error", pa.float64()),
+        ("objective", pa.float64()),  # Σ f_j + αψ over all examples learned from, of epoch methods; else null
+        ("held_out_rows", pa.int64()),
+        ("held_out_loss", pa.float64()),  # of the weights at the end of the epoch
+        ("held_out_error", pa.float64()),
+        ("nonzeros", pa.int64()),  # nonzero weights, all classes
+        # ok; stopped (for want of progress), dropped (by successive halving, or since another fold broke off),
+        # unfinished (the time was over), diverged, failed
+        ("status", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+CURVES = pa.schema(
+    [
+        ("configuration", pa.int32()),
+        ("fold", pa.int32()),
+        ("rows", pa.int64()),
+        ("progressive_loss", pa.float64()),  # mean since the first example
+        ("progressive_error", pa.float64()),
+    ]
+)
+KEPT = pa.schema(
+    [
+        ("configuration", pa.int32()),
+        ("fold", pa.int32()),
+        ("documents_from", pa.int64()),  # features found in this many documents,
+        ("documents_to", pa.int64()),  # up to and including this many
+        ("features", pa.int64()),
+        ("kept", pa.int64()),  # nonzero weights among them after the last epoch
+    ]
+)
+TIMINGS = pa.schema(
+    [
+        ("configuration", pa.int32()),
+        ("fold", pa.int32()),
+        ("epoch", pa.int32()),
+        ("seconds", pa.float64()),  # the block's, divided by its columns
+    ]
+)
+SEARCH_TABLES = {"metrics": METRICS, "curves": CURVES, "kept": KEPT, "timings": TIMINGS}
+
+
+def write_table(path: Location, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
+    """Commit rows as a Parquet file with these columns."""
+    with committed(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), temporary)
+
+
+def read_table(path: Location) -> pa.Table:
+    """A Parquet file, wherever it is. Raises `OSError`, `pyarrow.ArrowException`."""
+    return read_parquet(path.read_bytes())
+
+
+def read_metrics(run: str | Location) -> pa.Table:
+    """The metrics of a search with the seconds beside them: a row per (configuration, fold, epoch).
+
+    Raises `InputError` where there are none.
+    """
+    folder = location(run) / "search"
+    if not (folder / "metrics.parquet").exists():
+        raise InputError(f"{run} holds no search results ({folder / 'metrics.parquet'} is missing).")
+    keys = ["configuration", "fold", "epoch"]
+    metrics = read_table(folder / "metrics.parquet")
+    joined = metrics.join(read_table(folder / "timings.parquet"), keys=keys, join_type="left outer", use_threads=False)
+    return joined.sort_by([(key, "ascending") for key in keys])

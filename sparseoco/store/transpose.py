@@ -1,0 +1,207 @@
+"""The store by columns: a store whose documents are the features and whose features are the documents.
+
+The format is that of any store (`sparseoco.store.shards`): Parquet for keeping, small and verified by SHA-256, and
+laid out
+for many passes by the same `Corpus`. Row i of it is feature i; its indices are the numbers of the documents that have
+the feature, increasing, its counts are theirs. Labels are 0 and ids are empty; those of the documents lie beside it
+(`labels_of`).
+
+It is made in two phases of tasks, each of which holds one shard or one range of features: every shard of rows is
+sorted by feature and left as a piece that is cut by range; every range puts its parts of the pieces together in the
+order of the shards, and is a shard of the new store; labels are one range more. Ranges are a function of the data.
+Tasks are pure and their files are written whole, so a run that was killed goes on from what is there and ends with the
+same bytes.
+"""
+
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from distributed import Client
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from sparseoco import __version__
+from sparseoco.execution.pool import Call, await_result, send
+from sparseoco.kernels.coordinate import PLACE
+from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.manifest import (
+    SCHEMA_VERSION,
+    FeatureTable,
+    LabelTable,
+    Manifest,
+    ShardEntry,
+    commit_manifest,
+    latest_manifest,
+)
+from sparseoco.store.shards import Rows, Store, write_shard
+
+RANGE_NONZEROS = 1 << 23
+RANGE_FEATURES = 1 << 20
+LABELS = "labels.npz"
+_lock = threading.Lock()  # blocks that run side by side make one
+
+
+def transpose(client: Client, store: Store, folder: Location) -> Store:
+    """The store by columns, under `folder` in a folder named by the manifest's digest; made if it is not there.
+
+    Raises `StorageError` for a shard that cannot be trusted or a full disk, `SparseocoError` if a task cannot be run.
+    """
+    own = folder.resolve() / f"columns-{store.manifest.digest[:32]}"
+    with _lock:
+        manifest = latest_manifest(own) or _make(client, store, own)
+    return Store(own, manifest)
+
+
+def _make(client: Client, store: Store, own: Location) -> Manifest:
+    pieces = own / "pieces"
+    make_folder(pieces)
+    edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
+    source = str(store.folder.resolve())
+    shards, ranges = range(len(store.manifest.shards)), range(len(edges) - 1)
+    _run(client, [(_cut_shard, source, shard, edges, str(pieces)) for shard in shards])
+    _run(client, [(_merge_labels, source, str(own), str(pieces))])
+    found = _run(client, [(_merge_range, source, edges, r, str(own), str(pieces)) for r in ranges])
+    manifest = _manifest(store, [ShardEntry.model_validate(entry) for entry in found])
+    commit_manifest(own, manifest)
+    remove_folder(pieces)
+    for left in own.glob(".*.tmp"):  # by tasks that were killed
+        remove_file(left)
+    return manifest
+
+
+def labels_of(columns: Store) -> NDArray[Any]:
+    """The labels of the documents, of a store made by `transpose`. Raises `StorageError` if they were damaged."""
+    with read_checkpoint(columns.folder / LABELS) as (_, read):
+        return read("labels")
+
+
+def range_edges(frequencies: NDArray[np.int64], nonzeros: int) -> list[int]:
+    """Where ranges of features begin, and the end: each of about `RANGE_NONZEROS` entries or a single feature.
+
+    `frequencies` are those of the vocabulary, which may have been made before the last documents came: they are
+    scaled to the `nonzeros` there are.
+    """
+    counts = frequencies.astype(np.float64)
+    counts *= nonzeros / max(counts.sum(), 1.0)
+    before = np.concatenate([[0.0], np.cumsum(counts)])
+    edges = [0]
+    while edges[-1] < counts.size:
+        first = edges[-1]
+        stop = int(np.searchsorted(before, before[first] + RANGE_NONZEROS, side="right")) - 1
+        edges.append(min(max(stop, first + 1), first + RANGE_FEATURES, counts.size))
+    return edges
+
+
+def cut_shard(store: Store, shard: int, edges: Sequence[int], pieces: Location) -> Location:
+    """Phase one: the entries of a shard of rows by feature, a part a range, in a file of `pieces`.
+
+    Parts have the features that occur (``features``, ``sizes``) and their entries (``rows``, numbers in the whole
+    store, and ``counts``).
+    """
+    path = _piece(pieces, shard)
+    if path.exists():
+        return path
+    part = store.read(shard)
+    first_row = sum(entry.rows for entry in store.manifest.shards[:shard])
+    shape = (part.labels.size, store.n_features)
+    columns = csr_matrix((part.counts, part.indices, part.indptr), shape=shape).tocsc()
+    rows = (columns.indices.astype(np.int64) + first_row).astype(_rows_dtype(store))
+    sizes = np.diff(columns.indptr)
+    arrays: list[tuple[str, NDArray[Any]]] = [("labels", part.labels)]
+    for r, (first, stop) in enumerate(pairwise(edges)):
+        features = np.flatnonzero(sizes[first:stop])
+        own = slice(int(columns.indptr[first]), int(columns.indptr[stop]))
+        arrays += [
+            (f"{r}.features", features),
+            (f"{r}.sizes", sizes[first:stop][features].astype(np.int64)),
+            (f"{r}.rows", rows[own]),
+            (f"{r}.counts", columns.data[own].astype(store.counts_dtype, copy=False)),
+        ]
+    write_checkpoint(path, {"shard": shard}, arrays)
+    return path
+
+
+def merge_range(store: Store, edges: Sequence[int], r: int, folder: Location, pieces: Location) -> ShardEntry:
+    """Phase two: the shard of a range of features, of its parts of all pieces in the order of the shards."""
+    known = pieces / f"range-{r}.json"
+    if known.exists():
+        return ShardEntry.model_validate(read_json(known))
+    size = edges[r + 1] - edges[r]
+    sizes = np.zeros(size, np.int64)
+    paths = [_piece(pieces, shard) for shard in range(len(store.manifest.shards))]
+    for path in paths:
+        with read_checkpoint(path) as (_, read):
+            sizes[read(f"{r}.features")] += read(f"{r}.sizes")
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    rows = np.empty(indptr[-1], _rows_dtype(store))
+    counts = np.empty(indptr[-1], store.counts_dtype)
+    ends = indptr[:-1].copy()
+    for path in paths:
+        with read_checkpoint(path) as (_, read):
+            PLACE(*(read(f"{r}.{name}") for name in ("features", "sizes", "rows", "counts")), ends, rows, counts)
+    documents = Rows(None, np.zeros(size, np.int32), indptr, rows, counts)
+    entry = write_shard(folder, documents, n_features=store.n_rows)
+    commit_json(known, entry.model_dump(mode="json"))
+    return entry
+
+
+def merge_labels(store: Store, folder: Location, pieces: Location) -> Location:
+    """The labels of all documents in one file."""
+    path = folder / LABELS
+    if not path.exists():
+        labels = np.empty(store.n_rows, store.labels_dtype)
+        first = 0
+        for shard, entry in enumerate(store.manifest.shards):
+            with read_checkpoint(_piece(pieces, shard)) as (_, read):
+                read("labels", labels[first : first + entry.rows])
+            first += entry.rows
+        write_checkpoint(path, {"rows": store.n_rows}, [("labels", labels)])
+    return path
+
+
+def _cut_shard(store: str, shard: int, edges: list[int], pieces: str) -> None:
+    cut_shard(Store.open(store), shard, edges, location(pieces))
+
+
+def _merge_range(store: str, edges: list[int], r: int, folder: str, pieces: str) -> dict[str, Any]:
+    return merge_range(Store.open(store), edges, r, location(folder), location(pieces)).model_dump(mode="json")
+
+
+def _merge_labels(store: str, folder: str, pieces: str) -> None:
+    merge_labels(Store.open(store), location(folder), location(pieces))
+
+
+def _piece(pieces: Location, shard: int) -> Location:
+    return pieces / f"shard-{shard}.npz"
+
+
+def _rows_dtype(store: Store) -> np.dtype[Any]:
+    """As `write_shard` keeps the indices of a store with as many features as this one has rows."""
+    return np.dtype(np.int32 if store.n_rows <= 2**31 else np.int64)
+
+
+def _manifest(store: Store, shards: list[ShardEntry]) -> Manifest:
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        version=1,
+        sparseoco=__version__,
+        options={"columns_of": store.manifest.digest},
+        options_digest=store.manifest.digest,
+        features=FeatureTable(kind="hashed", count=max(store.n_rows, 1), files=()),
+        labels=LabelTable(kind="classes"),
+        rows=store.n_features,
+        nonzeros=store.manifest.nonzeros,
+        sources=(),
+        shards=tuple(shards),
+    )
+
+
+def _run(client: Client, calls: Sequence[Call]) -> list[Any]:
+    """The results of tasks, in order. Raises as `await_result`."""
+    futures = [send(client, "columns", *call) for call in calls]
+    return [await_result(client, future, "The store could not be turned into columns") for future in futures]

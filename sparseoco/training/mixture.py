@@ -1,0 +1,339 @@
+"""Learning the hyperparameters while learning: a grid of columns in one pass, mixed by AO-EG over what each suffers."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparseoco.core.errors import InputError, StorageError
+from sparseoco.kernels.mixing import ERROR_C, SUMS, mix_for, weights_now
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.losses import find_loss
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.storage.commit import digest_file
+from sparseoco.storage.locations import Location, location
+from sparseoco.training.grid import Grid
+from sparseoco.training.learner import Learner, Progress
+from sparseoco.training.validation import checked_labels, checked_rows, output_shape
+
+FORMAT = 1
+CHUNK_ROWS = 1024
+"""Rows whose margins, of all columns, are held at once."""
+GRID: dict[str, dict[str, list[Any]]] = {
+    "adagrad": {"eta": [0.01, 0.03, 0.1, 0.3, 1.0], "lam": [0.0, 1e-6, 1e-5]},
+    "cao-ftrl": {"R": [0.03, 0.1, 0.3, 1.0, 3.0], "lam": [1e-6], "predict": ["last"]},
+    "cl-fobos": {"eta0": [0.01, 0.03, 0.1, 0.3, 1.0], "lam": [1e-6]},
+}
+"""What is mixed where nothing is said: 25 columns, chosen on IMDB, 20 Newsgroups and Reuters (tests/benchmarks)."""
+
+STEEP = ("squared", "squared_hinge")
+"""Losses with slopes without bound: a column may run away long before it counts as diverged, and its margins, however
+small its weight, are then all there is in the mixture's. What it errs does not tell; what it loses does."""
+
+
+def default_grid(penalty: str = "l1") -> dict[str, dict[str, list[Any]]]:
+    """`GRID` as far as it is defined for a penalty: its learners that take it, the parameters they have with it.
+
+    Raises `InputError` for a penalty that is unknown.
+    """
+    penalty_, chosen = find_penalty(penalty), {}
+    for name, grid in GRID.items():
+        algorithm = find_algorithm(name)
+        if penalty in algorithm.penalties:
+            known = {parameter.name for parameter in algorithm.under(penalty_).parameters}
+            chosen[name] = {key: values for key, values in grid.items() if key in known}
+    return chosen
+
+
+class Mark(NamedTuple):
+    """How a mixture stood after some rows. Sums are over all rows, each predicted before it was learned."""
+
+    rows: int
+    weights: np.ndarray
+    """(n,) float64: x of the coming row."""
+    loss_sum: float
+    """Of the mixture's own predictions, as is `error_count`."""
+    error_count: int
+    losses: np.ndarray
+    """(n,) float64: Σ of the losses of each column, as are `errors`; infinite for one that has diverged."""
+    errors: np.ndarray
+    drawn: float
+    """Σ_t x_t·g_t: what columns drawn by the weights would have suffered on average."""
+    regret: float
+    """`drawn` less the sum of the best column: what the bounds are of."""
+    bound: float
+    """s_{T−1}·log n + Σ_t m_t (`sparseoco.learners.exponentiated`)."""
+    printed_bound: float
+    """2√(2 log n·(C + Σ_{t<T} ‖g_t − g̃_t‖∞²)), Corollary 3 as printed, by "error"; NaN by "loss"."""
+
+
+class Mixture:
+    """One pass trains a grid of columns, configurations of several learners, and mixes their predictions.
+
+    In round t every column c predicts with its margins z_{t,c}; the mixture predicts with Σ_c x_{t,c}·z_{t,c}, which is
+    one linear model, Σ_c x_c·w_c. Then each column suffers g_{t,c} and AO-EG (Mohri and Yang 2015, Corollary 3) moves
+    the weights x on the simplex. It holds at any time, needs no number of rounds and no learning rate, and for every
+    column c*
+
+        Σ_t x_t·g_t − Σ_t g_{t,c*} ≤ bound,    which grows like √(T·log n) at most.
+
+    Parameters
+    ----------
+    grids : the grid of each learner by name, as `sparseoco.Learner` takes them; None for `GRID`.
+    loss, penalty, n_features, n_classes, dtype : as `sparseoco.Learner` takes them, for all columns.
+    by : what columns are judged by. "error": g is 1 where a column errs, else 0, so that Corollary 3 has its C, which
+        is 1. The bound then is of the mean error of the columns; what the mixture errs is no convex function of the
+        weights, but votes err less than voters, mostly. "loss": g is the loss, which has no bound known beforehand, so
+        that s is balanced (`learners.exponentiated`); the mixture's own loss is at most the mean by convexity. None for
+        "error", or "loss" for regression and `STEEP` losses.
+    predict : "last" for g̃_{t+1} = g_t, as in the paper, or "none" for 0.
+
+    A column that diverges has weight 0 from that row on, which it has no part in; the bound stays that of the others.
+    Weights do not depend, in any bit, on how the stream is cut into calls or on saving and loading.
+
+    Raises `InputError` for a name, parameter or combination that is unknown or has no meaning.
+
+    >>> import scipy.sparse as sp
+    >>> X = sp.csr_matrix([[1, 0, 2], [0, 3, 0], [2, 0, 1], [0, 1, 0]] * 5)
+    >>> mixture = Mixture({"adagrad": {"eta": [0.01, 1.0]}}, n_features=3).partial_fit(X, [1, 0, 1, 0] * 5)
+    >>> mixture.predict(X[:4]).tolist()
+    [1, 0, 1, 0]
+    """
+
+    def __init__(
+        self,
+        grids: Mapping[str, Grid] | None = None,
+        *,
+        loss: str = "logistic",
+        penalty: str = "l1",
+        n_features: int,
+        n_classes: int | None = 2,
+        dtype: Any = "float64",
+        by: str | None = None,
+        predict: str = "last",
+    ) -> None:
+        grids = default_grid(penalty) if grids is None else grids
+        if not grids:
+            raise InputError(f"A mixture needs at least one learner to mix: name those that take penalty={penalty!r}.")
+        self.by = by or ("error" if n_classes is not None and loss not in STEEP else "loss")
+        if self.by not in ("error", "loss"):
+            raise InputError(f"by={by!r} must be error or loss.")
+        if self.by == "error" and n_classes is None:
+            raise InputError("by='error' counts wrong classes; for numbers it is by='loss'.")
+        if predict not in ("last", "none"):
+            raise InputError(f"predict={predict!r} must be last or none.")
+        self.loss, self.penalty, self.prediction = loss, penalty, predict
+        self.learners = [
+            Learner(
+                name, loss=loss, penalty=penalty, grid=grid, n_features=n_features, n_classes=n_classes, dtype=dtype
+            )
+            for name, grid in grids.items()
+        ]
+        first = self.learners[0]
+        self.n_features, self.n_classes, self.n_outputs = first.n_features, n_classes, first.n_outputs
+        self.dtype = first.dtype
+        loss_ = find_loss(loss, portfolio=True)  # the learners have taken it
+        self._mix = mix_for(loss_, output_shape(loss_, n_classes)[1])
+        n = len(self.columns)
+        self._rows = 0
+        self._total, self._guess, self._sums = np.zeros(n), np.zeros(n), np.zeros(len(SUMS))
+        self._out = np.zeros(n, np.int64)
+        self._losses, self._errors = np.zeros(n), np.zeros(n, np.int64)
+        self._loss_sum, self._error_count = np.zeros(1), np.zeros(1, np.int64)
+
+    @property
+    def columns(self) -> list[tuple[str, dict[str, Any]]]:
+        """Algorithm and parameters of every column; the place in the list is its number everywhere."""
+        return [(learner.algorithm, parameters) for learner in self.learners for parameters in learner.configurations]
+
+    def partial_fit(self, X: Any, y: Any) -> "Mixture":
+        """Learn the rows of a SciPy sparse matrix, in order; see `Learner.partial_fit`."""
+        matrix = checked_rows(X, self.n_features, self.dtype)
+        labels = checked_labels(y, matrix.shape[0], self.n_classes)
+        self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels)
+        return self
+
+    def learn_rows(self, indptr: Any, indices: Any, counts: Any, labels: Any) -> None:
+        """`partial_fit` without checks, on arrays as `Learner.learn_rows` takes them."""
+        labels = np.ascontiguousarray(labels, np.float64)
+        n = len(self._total)
+        for start in range(0, len(labels), CHUNK_ROWS):
+            stop = min(start + CHUNK_ROWS, len(labels))
+            entries = slice(int(indptr[start]), int(indptr[stop]))
+            rows = np.asarray(indptr[start : stop + 1]) - indptr[start], indices[entries], counts[entries]
+            told = np.empty((stop - start, n, self.n_outputs), self.dtype)
+            first = 0
+            for learner in self.learners:
+                last = first + len(learner.configurations)
+                learner.learn_rows(*rows, labels[start:stop], told=told[:, first:last])
+                first = last
+            self._mix(
+                told.reshape(stop - start, n * self.n_outputs),
+                labels[start:stop],
+                self._rows,
+                self.n_outputs,
+                self.by == "error",
+                self.prediction == "last",
+                self._total,
+                self._guess,
+                self._sums,
+                self._out,
+                self._losses,
+                self._errors,
+                self._loss_sum,
+                self._error_count,
+            )
+            self._rows += stop - start
+
+    @property
+    def column_weights(self) -> np.ndarray:
+        """(n,) float64: the weights x of the columns in the coming round."""
+        x = np.zeros(len(self._total))
+        weights_now(self._total, self._guess, self._sums, self.by == "error", x)
+        return x
+
+    @property
+    def heaviest(self) -> int:
+        """The number of the column with the largest weight, the first of equals."""
+        return int(self.column_weights.argmax())
+
+    @property
+    def progress(self) -> Progress:
+        """Rows learned, and the loss and errors of the mixture's own predictions on them: arrays of one entry."""
+        return Progress(self._rows, self._loss_sum.copy(), self._error_count.copy())
+
+    @property
+    def diverged(self) -> np.ndarray:
+        """(n,) int64: the row (from 1) at which a column diverged and was taken out, or 0."""
+        return self._out.copy()
+
+    def stand(self) -> Mark:
+        """How things stand, with the bounds."""
+        n, sums = len(self._total), dict(zip(SUMS, self._sums.tolist(), strict=True))
+        fine = self._out == 0
+        log_n = math.log(n)
+        printed = math.nan
+        scaled = sums["gaps_before"]  # s·log n
+        if self.by == "error":
+            scaled = math.sqrt(2.0 * log_n * (ERROR_C + sums["deviation_before"]))
+            printed = 2.0 * scaled
+        least = float(self._total.min())
+        return Mark(
+            self._rows,
+            self.column_weights,
+            float(self._loss_sum[0]),
+            int(self._error_count[0]),
+            np.where(fine, self._losses, np.inf),
+            np.where(fine, self._errors, np.inf),
+            sums["drawn"],
+            sums["drawn"] - least,
+            (scaled if n > 1 else 0.0) + sums["gaps"],
+            printed,
+        )
+
+    def margins(self, indptr: Any, indices: Any, counts: Any) -> np.ndarray:
+        """(rows, outputs) float64: Σ_c x_c·z_c at this moment, unchecked as `learn_rows`."""
+        out = np.zeros((len(indptr) - 1, self.n_outputs))
+        x, first = self.column_weights, 0
+        for learner in self.learners:
+            z = learner.margins(indptr, indices, counts)
+            for c in np.flatnonzero(x[first : first + z.shape[1]]):
+                out += x[first + c] * z[:, c]
+            first += z.shape[1]
+        return out
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Margins (rows, outputs) of a SciPy sparse matrix; `InputError` as `partial_fit`."""
+        matrix = checked_rows(X, self.n_features, self.dtype)
+        return self.margins(matrix.indptr, matrix.indices, matrix.data)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(rows,): class indices, the first of equals; numbers for regression."""
+        z = self.decision_function(X)
+        if self.n_classes is None:
+            return np.asarray(z[:, 0])
+        return np.asarray(z.argmax(axis=1) if self.n_outputs > 1 else (z[:, 0] > 0).astype(np.int64))
+
+    def weights(self) -> np.ndarray:
+        """(n_features, outputs) float64: Σ_c x_c·w_c, the one linear model that the mixture is."""
+        out = np.zeros((self.n_features, self.n_outputs))
+        x, first = self.column_weights, 0
+        for learner in self.learners:
+            held, size = learner.weights(), len(learner.configurations)
+            for c in np.flatnonzero(x[first : first + size]):
+                out += x[first + c] * held[:, c * self.n_outputs : (c + 1) * self.n_outputs]
+            first += size
+        return out
+
+    def best(self) -> Learner:
+        """The heaviest column as a learner of its own, which goes on as if it had come alone."""
+        column, first = self.heaviest, 0
+        for learner in self.learners:
+            if column < first + len(learner.configurations):
+                return learner.select([column - first])
+            first += len(learner.configurations)
+        raise AssertionError
+
+    def save(self, folder: str | Location) -> None:
+        """Write everything into a folder: a file a learner and `mixture.npz`, which comes last and vouches for them."""
+        folder = location(folder)
+        digests = []
+        for i, learner in enumerate(self.learners):
+            learner.save(folder / f"learner-{i}.npz")
+            digests.append(digest_file(folder / f"learner-{i}.npz"))
+        write_checkpoint(
+            folder / "mixture.npz",
+            {
+                "format": FORMAT,
+                "rows": self._rows,
+                "by": self.by,
+                "predict": self.prediction,
+                "learners": digests,
+            },
+            self._arrays().items(),
+        )
+
+    @classmethod
+    def load(cls, folder: str | Location) -> "Mixture":
+        """A mixture as it was saved, which goes on bit for bit. Raises `StorageError` for files that are not one."""
+        folder = location(folder)
+        with read_checkpoint(folder / "mixture.npz") as (described, read):
+            if described["format"] != FORMAT:
+                raise StorageError(f"{folder} was saved by another version of sparseoco; train it again.")
+            if not described["learners"]:
+                raise StorageError(f"{folder}/mixture.npz cannot be trusted: it names no learner.")
+            learners = []
+            for i, digest in enumerate(described["learners"]):
+                if digest_file(folder / f"learner-{i}.npz") != digest:
+                    raise StorageError(f"{folder}: learner-{i}.npz is not the one that mixture.npz was saved with.")
+                learners.append(Learner.load(folder / f"learner-{i}.npz"))
+            first = learners[0]
+            mixture = cls(
+                {learner.algorithm: learner.configurations for learner in learners},
+                loss=first.loss,
+                penalty=first.penalty,
+                n_features=first.n_features,
+                n_classes=first.n_classes,
+                dtype=first.dtype,
+                by=described["by"],
+                predict=described["predict"],
+            )
+            mixture.learners = learners
+            mixture._rows = int(described["rows"])
+            for name, own in mixture._arrays().items():
+                read(name, own)
+        return mixture
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {
+            "total": self._total,
+            "guess": self._guess,
+            "sums": self._sums,
+            "out": self._out,
+            "losses": self._losses,
+            "errors": self._errors,
+            "loss_sum": self._loss_sum,
+            "error_count": self._error_count,
+        }

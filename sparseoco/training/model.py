@@ -1,0 +1,209 @@
+"""A saved model: a folder of Parquet and JSON that can be read without this package, and nothing executable in it.
+
+model.json        algorithm, parameters, classes, text options, provenance, SHA-256 of the weights
+weights.parquet   feature_id, feature, class, weight, count, documents: the nonzero weights, with their names
+learner.npz       the learner's whole state, where it was trained on a stream: it can go on from there bit for bit
+curve.parquet     epoch, rows, progressive loss and error at marks, nonzeros at the ends of epochs
+"""
+
+import io
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from sparseoco import __version__
+from sparseoco.core.errors import DamagedError, InputError, StorageError
+from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
+from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import read_table, write_table
+from sparseoco.store.feature_subset import kept_features
+from sparseoco.store.shards import Store
+from sparseoco.text.counting import Features, count_texts
+from sparseoco.text.documents import Bags, Documents
+from sparseoco.text.options import TextOptions
+from sparseoco.training.learner import Learner
+
+WEIGHTS = pa.schema(
+    [
+        ("feature_id", pa.int64()),
+        ("feature", pa.string()),
+        ("class", pa.string()),
+        ("weight", pa.float64()),
+        ("count", pa.int64()),  # in the corpus it was trained on
+        ("documents", pa.int64()),
+    ]
+)
+STATE = "learner.npz"
+PROMOTED = "promoted.json"
+"""What names the model that counts in the folder of nightly runs."""
+CURVE = pa.schema(
+    [
+        ("epoch", pa.int32()),
+        ("rows", pa.int64()),
+        ("progressive_loss", pa.float64()),  # mean since the first example
+        ("progressive_error", pa.float64()),
+        ("nonzeros", pa.int64()),  # at the ends of epochs, elsewhere null
+    ]
+)
+
+
+def write_model(
+    folder: Location,
+    weights: NDArray[Any],
+    store: Store,
+    description: dict[str, Any],
+    curve: Sequence[dict[str, Any]],
+    learner: Learner | None = None,
+) -> None:
+    """Commit a model; `model.json` comes last and vouches for the rest.
+
+    `weights` is (n_features, outputs); `description` says how it was learned (algorithm, parameters, loss, …). Of a
+    store of some features alone (`sparseoco.store.feature_subset`) the model is one of the source's, all others of
+    its weights 0, and
+    ``features_from`` says which they were. `learner` is kept with it where there is one. Its state is every slot of
+    every feature, uncompressed: for one float32 output 4 to 16 bytes a feature, and 8 more where features have stamps.
+    """
+    features, outputs = np.nonzero(weights)
+    values = weights[features, outputs].astype(np.float64)
+    kept = kept_features(store.folder)
+    if kept is not None:
+        store, features = kept.source, kept.features[features]
+        description = {**description, "features_from": kept.description}
+    classes = store.classes or ["value"]
+    # Two classes share one column of weights, which speaks for the second.
+    names = np.array(classes[-1:] if weights.shape[1] == 1 else classes, dtype=object)
+    used, position = np.unique(features, return_inverse=True)
+    described = store.describe(used.astype(np.int64)).take(pa.array(position))
+    table = pa.Table.from_arrays(
+        [
+            described["feature"],
+            described["term"].cast(pa.string()),
+            pa.array(names[outputs], pa.string()),
+            pa.array(values),
+            described["count"],
+            described["documents"],
+        ],
+        schema=WEIGHTS,
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    commit_bytes(folder / "weights.parquet", sink.getvalue())
+    write_table(folder / "curve.parquet", curve, CURVE)
+    state: dict[str, Any] = {}
+    if learner is not None:
+        learner.save(folder / STATE)
+        state = {"rounds": learner.rounds, "learner_sha256": digest_file(folder / STATE)}
+    else:
+        remove_file(folder / STATE)  # of a model that is replaced
+    provenance = {
+        "sparseoco": __version__,
+        "store": store.manifest.digest,
+        "rows": store.n_rows,
+        "sources": [source.sha256 for source in store.manifest.sources],
+    }
+    commit_json(
+        folder / "model.json",
+        {
+            **description,
+            **state,
+            "classes": store.classes,
+            "features": {
+                key: value for key, value in store.manifest.features.model_dump(mode="json").items() if key != "files"
+            },
+            "features_sha256": store.features_digest(),
+            "nonzeros": len(table),
+            "text": store.manifest.options,
+            "provenance": provenance,
+            "weights_sha256": digest_file(folder / "weights.parquet"),
+        },
+    )
+
+
+def promoted_in(folder: Location) -> Location:
+    """The folder of the model that nightly runs in a folder have promoted; the folder itself where there are none.
+
+    Raises `StorageError` if what names it is damaged.
+    """
+    path = folder / PROMOTED
+    if (folder / "model.json").exists() or not path.exists():
+        return folder
+    try:
+        return folder / str(read_json(path)["model"])
+    except (KeyError, TypeError) as error:
+        raise StorageError(f"{path} is damaged: it names no model. Run the nightly run again.") from error
+
+
+class Model:
+    """A model opened for prediction."""
+
+    def __init__(self, folder: Location) -> None:
+        """Open a folder written by `train` or a run; of a nightly run's folder, the model that it has promoted.
+
+        Raises `InputError` if it is no model, `StorageError` if its files do not belong together.
+        """
+        folder = promoted_in(folder)
+        if not (folder / "model.json").exists():
+            raise InputError(f"{folder} is not a model: it has no model.json.")
+        self.folder = folder
+        described = read_json(folder / "model.json")
+        try:
+            self.description: dict[str, Any] = described
+            self.classes: list[str] = described["classes"]
+            self.text = TextOptions.model_validate(described["text"])
+            expected = described["weights_sha256"]
+            if len(self.classes) == 1:
+                raise ValueError("one class")
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedError(f"{folder / 'model.json'} is damaged or of another version; train again.") from error
+        if digest_file(folder / "weights.parquet") != expected:
+            raise DamagedError(f"{folder}: weights.parquet is damaged or being replaced; run again, or train again.")
+        self.table = read_table(folder / "weights.parquet")
+
+    @property
+    def outputs(self) -> int:
+        """Columns of weights: 1 for two classes or a number, else one a class."""
+        return len(self.classes) if len(self.classes) > 2 else 1
+
+    @property
+    def kept(self) -> NDArray[np.int64]:
+        """Ids of the features that have a nonzero weight for any class, increasing."""
+        return np.unique(np.asarray(self.table["feature_id"].to_numpy(), np.int64))
+
+    @cached_property
+    def _features(self) -> tuple[Features, NDArray[np.float64]]:
+        ids, first, position = np.unique(self.table["feature_id"].to_numpy(), return_index=True, return_inverse=True)
+        if self.outputs == 1:
+            column = np.zeros(len(self.table), dtype=np.int64)
+        else:
+            order = {name: i for i, name in enumerate(self.classes)}
+            column = np.array([order[name] for name in self.table["class"].to_pylist()], dtype=np.int64)
+        weights = np.zeros((ids.size, self.outputs))
+        weights[position, column] = self.table["weight"].to_numpy()
+        features = self.description["features"]
+        if features["kind"] == "hashed":
+            return Features.hashed(ids, features["hash_bits"], features["hash_seed"]), weights
+        return Features.named(self.table["feature"].combine_chunks().take(pa.array(first))), weights
+
+    def margins(self, texts: Sequence[str] | Documents | Bags) -> NDArray[np.float64]:
+        """(texts, outputs): ⟨w, x⟩ of each text with each column of weights."""
+        features, weights = self._features
+        indptr, indices, counts = count_texts(texts, features, self.text)
+        matrix = csr_matrix((counts, indices, indptr), shape=(len(texts), weights.shape[0]))
+        return np.asarray(matrix @ weights, dtype=np.float64)
+
+    def predict(self, texts: Sequence[str] | Documents | Bags) -> list[Any]:
+        """The class of each text (the first where two are equal), or its number."""
+        return self.decide(self.margins(texts))
+
+    def decide(self, margins: NDArray[np.float64]) -> list[Any]:
+        """What margins say: a margin above 0 is the second of two classes; of more classes the largest margin wins."""
+        if not self.classes:
+            return [float(value) for value in margins[:, 0]]
+        winners = margins.argmax(axis=1) if self.outputs > 1 else (margins[:, 0] > 0).astype(np.int64)
+        return [self.classes[winner] for winner in winners]

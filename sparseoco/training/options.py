@@ -1,0 +1,232 @@
+"""What a search tries and how it is evaluated: the `[search]` table, configurations, ranges and successive halving."""
+
+import json
+import math
+from typing import Any, Literal
+
+import numpy as np
+from dask.utils import parse_bytes
+from pydantic import Field, field_validator, model_validator
+
+from sparseoco.core.durations import parse_duration
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.option_models import OptionModel
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.losses import find_loss
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.training.grid import Grid, expand
+
+
+class Configuration(OptionModel):
+    """An algorithm and all its parameters, numbered within a search."""
+
+    number: int
+    algorithm: str
+    parameters: dict[str, Any]
+
+    @property
+    def parameters_json(self) -> str:
+        """The parameters as canonical JSON."""
+        return json.dumps(self.parameters, sort_keys=True)
+
+
+class Range(OptionModel):
+    """Values to draw at random: `{ low = 1e-7, high = 1e-3 }`, evenly in the logarithm unless `scale = "linear"`."""
+
+    low: float
+    high: float
+    scale: Literal["log", "linear"] = "log"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Range":
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            raise ValueError("low and high must be finite, low ≤ high")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError('a range in the logarithm starts above 0 (or set scale = "linear")')
+        return self
+
+    def at(self, share: float) -> float:
+        """The value this share of the way up, 0 ≤ share ≤ 1."""
+        if self.scale == "linear":
+            return self.low + share * (self.high - self.low)
+        return math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+
+
+Values = list[float | str] | Range
+MAX_CONFIGURATIONS = 100_000
+
+
+def _listed(values: Any) -> Any:
+    """A single value as a list of one; words that are numbers as numbers (YAML takes 1e-3 for a word)."""
+    if isinstance(values, _SINGLE):
+        values = [values]
+    return [_number(value) for value in values] if isinstance(values, list) else values
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("true and false are not values of a parameter")
+    try:
+        return float(value) if isinstance(value, str) and value != "inf" else value
+    except ValueError:
+        return value
+
+
+_SINGLE = (int, float, str)
+
+
+class Halving(OptionModel):
+    """`halving = { factor = 3 }` or `halving = 3`: drop the worst within the first pass, at rungs."""
+
+    factor: float = Field(2.0, gt=1, le=1e6, description="One configuration in so many survives a rung.")
+    rungs: tuple[float, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Shares of the first pass; by default as many as lead to one configuration, the last 1/factor.",
+    )
+    min_rows: int = Field(1000, ge=1, description="No rung before so many rows of the stream.")
+
+    @field_validator("rungs")
+    @classmethod
+    def _inside(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if value is not None and not all(0 < share < 1 for share in value):
+            raise ValueError("rungs are shares of the first pass, between 0 and 1")
+        return value
+
+
+MODELS = ("warm_start", "features_from")
+"""Options of a search that are folders of models."""
+
+
+class SearchOptions(OptionModel):
+    """`[search]`: what is tried, how it is judged."""
+
+    algorithms: dict[str, dict[str, Values]] = Field(
+        min_length=1, description="A table an algorithm: parameter = values."
+    )
+    samples: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CONFIGURATIONS,
+        description="Draw this many configurations an algorithm; else the whole grid.",
+    )
+    loss: str = "logistic"
+    penalty: str = "l1"
+    folds: int = Field(
+        5,
+        ge=1,
+        description="Folds of cross-validation; 1 judges by progressive (epoch methods: training) error.",
+    )
+    epochs: int = Field(1, ge=1)
+    select: Literal["error", "one-standard-error"] = Field(
+        "error", description="The smallest error, or the sparsest within one standard error of it."
+    )
+    shuffle: bool = Field(True, description="Stream in an order shuffled by the seed; else in document order.")
+    dtype: Literal["float32", "float64"] = "float32"
+    seed: int = Field(0, ge=0, lt=2**63)
+    warm_start: str | None = Field(
+        None, description="Folder of a model whose weights all configurations begin from; none by default."
+    )
+    features_from: str | None = Field(
+        None, description="Folder of a model: learn on the features that it kept alone; by default on all."
+    )
+    halving: Halving | None = Field(None, description="Successive halving; none by default.")
+    patience: int | None = Field(
+        None, ge=1, description="Stop a configuration after so many epochs in a row without improvement."
+    )
+    min_improvement: float = Field(
+        0.0, ge=0, lt=1, description="An epoch improves the error if it lowers it by more than this."
+    )
+    time_limit: float | None = Field(
+        None,
+        gt=0,
+        le=1e8,
+        description="Seconds, or a time such as 2h, after which nothing is begun; run again to go on.",
+    )
+    max_memory: int | None = Field(
+        None, gt=0, description="Bytes a worker may use in all, such as 2GB; blocks of columns are sized by it."
+    )
+
+    @field_validator("halving", mode="before")
+    @classmethod
+    def _factor(cls, value: Any) -> Any:
+        return {"factor": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    @field_validator("time_limit", mode="before")
+    @classmethod
+    def _seconds(cls, value: Any) -> Any:
+        return parse_duration(value)
+
+    @field_validator("max_memory", mode="before")
+    @classmethod
+    def _bytes(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse_bytes(value)
+        except ValueError:
+            raise ValueError("write a size as bytes, or as 500MB, 2GB") from None
+
+    @field_validator("algorithms", mode="before")
+    @classmethod
+    def _lists(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {
+            name: {key: _listed(values) for key, values in grid.items()} if isinstance(grid, dict) else grid
+            for name, grid in value.items()
+        }
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> "SearchOptions":
+        try:
+            find_loss(self.loss)
+            find_penalty(self.penalty)
+            self.configurations()
+        except SparseocoError as error:
+            raise ValueError(str(error)) from error
+        for name in self.algorithms if self.warm_start is not None else ():
+            if not find_algorithm(name).online:
+                raise ValueError(f"{name} begins with a pass over all data, not from a model: warm_start is not for it")
+        if self.min_improvement and self.patience is None:
+            raise ValueError("min_improvement says what patience waits for: set patience too")
+        return self
+
+    def configurations(self) -> list[Configuration]:
+        """Every configuration, numbered from 0: algorithms as listed, then the grid's product or the random draw.
+
+        Raises `InputError` for an algorithm or parameter that does not exist or a value out of its range.
+        """
+        found = []
+        for name, grid in self.algorithms.items():
+            algorithm = find_algorithm(name).under(find_penalty(self.penalty))
+            found += [(name, chosen) for chosen in expand(algorithm, self._grid(name, grid))]
+        return [
+            Configuration(number=number, algorithm=name, parameters=parameters)
+            for number, (name, parameters) in enumerate(found)
+        ]
+
+    def _grid(self, name: str, grid: dict[str, Values]) -> Grid:
+        if self.samples is not None:
+            return _draw(grid, self.samples, self.seed)
+        for key, values in grid.items():
+            if isinstance(values, Range):
+                raise InputError(f"{name}.{key} is a range: say how many to draw with `samples`, or list the values.")
+        size = math.prod(len(values) for values in grid.values() if isinstance(values, list))
+        if size > MAX_CONFIGURATIONS:
+            raise InputError(
+                f"The grid of {name} has {size:,} configurations, more than {MAX_CONFIGURATIONS:,}: draw some of them "
+                "with `samples`."
+            )
+        return grid
+
+
+def _draw(grid: dict[str, Values], samples: int, seed: int) -> list[dict[str, Any]]:
+    random = np.random.Generator(np.random.Philox(key=seed))
+    return [
+        {
+            key: values.at(random.random()) if isinstance(values, Range) else values[int(random.random() * len(values))]
+            for key, values in grid.items()
+        }
+        for _ in range(samples)
+    ]

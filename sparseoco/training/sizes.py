@@ -1,0 +1,60 @@
+"""What columns of state take in memory, and what is refused before it is made."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sparseoco.core.errors import InputError
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.dense import DenseRule
+from sparseoco.learners.losses import find_loss
+from sparseoco.learners.penalties import find_penalty
+
+DTYPES = ("float32", "float64")
+DENSE_BYTES = 1 << 30
+"""What a column of a learner that keeps d² numbers may take: 11,584 features."""
+
+
+def column_dtype(dtype: Any) -> np.dtype[Any]:
+    """The type of a column's weights. Raises `InputError` unless it is float32 or float64."""
+    try:
+        result: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        result = np.dtype(object)
+    if result.name not in DTYPES:
+        raise InputError(f"dtype={dtype!r} must be float32 or float64.")
+    return result
+
+
+def bytes_per_column(
+    algorithm: str,
+    n_features: int,
+    dtype: Any,
+    *,
+    loss: str = "logistic",
+    penalty: str = "l1",
+    parameters: Mapping[str, Any] | None = None,
+) -> int:
+    """Bytes of state a column of one configuration (the defaults, where it says nothing), for sizing blocks: slots a
+    coordinate, and its share of the stamps of 16 columns."""
+    penalty_ = find_penalty(penalty)
+    definition = find_algorithm(algorithm).under(penalty_)
+    loss_ = find_loss(loss, portfolio=definition.driver == "dense")
+    rule = definition.rule(loss_, penalty_, definition.configuration(parameters or {}))
+    if isinstance(rule, DenseRule):
+        return int(8 * n_features * (1 + rule.memory(n_features)))
+    return int(n_features * (len(rule.slots) * column_dtype(dtype).itemsize + rule.stamped))
+
+
+def check_size(algorithm: str, n_features: int) -> None:
+    """Raises `InputError`, with the figure, where a column of a dense learner is larger than `DENSE_BYTES`."""
+    if find_algorithm(algorithm).driver != "dense":
+        return
+    needed = bytes_per_column(algorithm, n_features, "float64")
+    if needed >= 8 * n_features**2 and needed > DENSE_BYTES:
+        raise InputError(
+            f"{algorithm} keeps d² numbers a column: {n_features:,} features need {needed / 1e9:,.1f} GB, and "
+            f"{DENSE_BYTES / 1e9:,.1f} GB is the limit. Keep fewer features at ingest (--max-features, --min-df), or "
+            "learn on those that a sparse model kept: --features-from MODEL."
+        )

@@ -1,0 +1,168 @@
+"""A learner played row by row against a stream, densely: what it suffers, and what its theorem takes, at every T."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linprog
+
+from sparseoco.offline.bounds import Bound, NoBound, bound_of
+from sparseoco.training.learner import Learner
+from tests.oracles.stream import SLOPES, VALUES
+
+Adversary = Callable[[int, float], float]
+"""``(t, margin) -> y``: the label ±1 of row t, told after the margin of the first configuration."""
+
+
+def against(t: int, margin: float) -> float:
+    """The label that is wrong, or at 0 one and the other in turn."""
+    return -np.sign(margin) if margin else 1.0 - 2.0 * (t % 2)
+
+
+def told(y: Sequence[float]) -> Adversary:
+    """Labels that are settled."""
+    return lambda t, margin: float(y[t])
+
+
+class Play:
+    """T rounds of a grid of configurations, C columns.
+
+    W (T, n, C) : w_t, which predicts row t; g (T, n, C) : its gradients; h (T, n, C) : h_t after row t, or None.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        X: np.ndarray,
+        adversary: Adversary,
+        grid: Sequence[dict[str, Any]],
+        loss: str = "hinge",
+        penalty: str = "l1",
+        taught: float = 1.0,
+    ) -> None:
+        """`taught` = −1 learns from labels turned round."""
+        T, n = X.shape
+        self.X, self.loss, self.penalty = X, loss, penalty
+        self.learner = Learner(algorithm, loss=loss, penalty=penalty, grid=grid, n_features=n)
+        self.configurations = self.learner.configurations
+        C = len(self.configurations)
+        self.bounds: list[Bound | NoBound] = [bound_of(algorithm, c, penalty) for c in self.configurations]
+        self.lam = np.array([c.get("lam", 0.0) for c in self.configurations])
+        self.W, self.g, self.y = np.zeros((T, n, C)), np.zeros((T, n, C)), np.zeros(T)
+        thresholds = self.learner.thresholds_of(0) is not None
+        self.h = np.ones((T, n, C))
+        for t, x in enumerate(X):
+            self.W[t] = self.learner.weights()
+            margins = x @ self.W[t]
+            self.y[t] = adversary(t, margins[0])
+            self.g[t] = np.outer(x, [SLOPES[loss](z, self.y[t]) for z in margins])
+            row = sp.csr_matrix(x[None])
+            self.learner.learn_rows(row.indptr, row.indices, row.data, np.array([float(taught * self.y[t] > 0)]))
+            if thresholds:
+                self.h[t] = np.hstack([self.learner.thresholds_of(c) for c in range(C)])
+        self.own_history = thresholds
+
+    def psi(self, weights: np.ndarray, c: int) -> np.ndarray:
+        """ψ_t(w) of every round (T,), for weights (n,) or (T, n)."""
+        if self.penalty == "l1":
+            return self.lam[c] * (self.h[:, :, c] * np.abs(weights)).sum(axis=1)
+        return self.lam[c] * np.broadcast_to((weights**2).sum(axis=-1) / 2, len(self.X))
+
+    def losses(self, weights: np.ndarray) -> np.ndarray:
+        """f_t(w) of every round (T,), for weights (n,) or (T, n)."""
+        margins = (self.X * weights).sum(axis=1)
+        return np.array([VALUES[self.loss](z, y) for z, y in zip(margins, self.y, strict=True)])
+
+    def regret(self, c: int, x: np.ndarray) -> np.ndarray:
+        """Reg_T(x) for T = 1 … (T,)."""
+        return self.suffered(c) - self.objective(c, x)
+
+    def suffered(self, c: int) -> np.ndarray:
+        """Σ_{t≤T} f_t(w_t) + ψ_t(w_t) for T = 1 … (T,)."""
+        w = self.W[:, :, c]
+        return np.cumsum(self.losses(w) + self.psi(w, c))
+
+    def objective(self, c: int, x: np.ndarray) -> np.ndarray:
+        """Σ_{t≤T} f_t(x) + ψ_t(x) for T = 1 … (T,)."""
+        return np.cumsum(self.losses(x) + self.psi(x, c))
+
+    def optimum(self, c: int, rounds: int | None = None) -> np.ndarray:
+        """argmin of Σ_t f_t + ψ_t over the first rounds, in the box if the theorem has one: hinge and l1, by HiGHS."""
+        T, n = rounds or len(self.X), self.X.shape[1]
+        signed = self.y[:T, None] * self.X[:T]
+        weight = self.lam[c] * self.h[:T, :, c].sum(axis=0)
+        side = self.radius(c)
+        cost = np.concatenate([weight, weight, np.ones(T)])
+        rows = sp.hstack([sp.csr_matrix(-signed), sp.csr_matrix(signed), -sp.eye_array(T)])
+        found = linprog(cost, rows, -np.ones(T), bounds=[(0, side)] * (2 * n) + [(0, None)] * T)
+        return np.array(found.x[:n] - found.x[n : 2 * n])
+
+    def radius(self, c: int, otherwise: float = 1e3) -> float:
+        """R of the theorem's box."""
+        bound = self.bounds[c]
+        return bound.radius if isinstance(bound, Bound) and bound.radius is not None else otherwise
+
+    def quantities(self, c: int, x: np.ndarray) -> dict[str, np.ndarray]:
+        """`sparseoco.offline.bounds.QUANTITIES` at T = 1 …, each from its definition."""
+        W, g, h, lam = self.W[:, :, c], self.g[:, :, c], self.h[:, :, c], self.lam[c]
+        T, n = self.X.shape
+        most = np.maximum.accumulate
+        configuration = self.configurations[c]
+        roots = np.sqrt(np.cumsum(g**2, axis=0))
+        seen = (np.cumsum(self.X != 0, axis=0) > 0).sum(axis=1)
+        sleeps = np.ones(T)
+        psi, psi_x = lam * np.abs(W), lam * np.abs(x)
+        U = lam * np.linalg.norm(h, axis=1) if self.own_history else lam * np.sqrt(seen)
+        if self.penalty == "l2":
+            U = most(lam * np.linalg.norm(W, axis=1))
+        if self.learner.algorithm == "cl-fobos":
+            sleeps, charges = self.sleeps_and_charges(c)
+            U = most(lam * np.linalg.norm(charges, axis=1))
+        return {
+            "D": most(np.linalg.norm(W - x, axis=1)),
+            "x": np.full(T, np.linalg.norm(x)),
+            "G": most(np.linalg.norm(g, axis=1)),
+            "G_inf": most(np.abs(g).max(axis=1)),
+            "U": U,
+            "K": sleeps,
+            "spread": most(np.abs(psi - psi_x).sum(axis=1)),
+            "S": most(psi.max(axis=1)),
+            "n": np.full(T, float(n)),
+            "peak": lam * (h * most(np.abs(W))).sum(axis=1),
+            "Delta": np.sqrt(np.cumsum((g - self.predicted(c)) ** 2, axis=0)).sum(axis=1),
+            "root": roots.sum(axis=1),
+            "x_root": ((configuration.get("delta", 0.0) + roots) * x**2).sum(axis=1),
+        }
+
+    def sleeps_and_charges(self, c: int) -> tuple[np.ndarray, np.ndarray]:
+        """K (T,), and (Σ η since the last update)/η_t of the coordinates updated (T, n)."""
+        T, n = self.X.shape
+        last, longest = np.zeros(n), 0.0
+        K, charges = np.zeros(T), np.zeros((T, n))
+        for t in range(1, T + 1):
+            updated = self.g[t - 1, :, c] != 0
+            longest = max(longest, (t - last)[updated].max(initial=0.0))
+            for i in np.flatnonzero(updated):
+                charges[t - 1, i] = np.sqrt(t) * (1 / np.sqrt(np.arange(last[i] + 1, t + 1))).sum()
+            last[updated] = t
+            K[t - 1] = max(longest, (t - last)[last > 0].max(initial=1.0))
+        return K, charges
+
+    def predicted(self, c: int) -> np.ndarray:
+        """g̃_t (T, n)."""
+        g = self.g[:, :, c]
+        predict = {"ao-gd": "last"}.get(self.learner.algorithm, self.configurations[c].get("predict", "none"))
+        if predict == "none":
+            return np.zeros_like(g)
+        before = np.vstack([np.zeros_like(g[:1]), g[:-1]])
+        if predict == "last":
+            return before
+        rows_seen = np.cumsum(np.vstack([np.zeros_like(g[:1]), self.X[:-1] != 0]), axis=0)
+        return np.where(self.X != 0, np.cumsum(before, axis=0) / np.maximum(rows_seen, 1), 0.0)
+
+    def limit(self, c: int, x: np.ndarray) -> np.ndarray:
+        """The theorem's bound at T = 1 … (T,)."""
+        bound = self.bounds[c]
+        assert isinstance(bound, Bound), bound
+        return bound.value(np.arange(1, len(self.X) + 1), self.quantities(c, x))

@@ -1,0 +1,204 @@
+"""The theorems: regret stays under `sparseoco.offline.bounds` for every T, sequence and comparator tried, and only
+just."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparseoco.learners import ALGORITHMS
+from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, bound_of, state_quantities
+from sparseoco.training.learner import Learner
+from tests.bounds.play import Play, against, told
+
+# Two configurations a learner or three: without a penalty (or with little), and with one that bites. sg-l1, and l-fobos
+# with K = 1, are fobos bit for bit.
+GRIDS: dict[str, list[dict[str, Any]]] = {
+    "subgradient": [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}],
+    "fobos": [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}],
+    "cl-fobos": [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}],
+    "sgft": [{"eta0": 0.7, "lam": 0.2, "p": 2}, {"eta0": 0.2, "lam": 0.05, "p": 2, "V": 0.5}],
+    "rda": [{"gamma": 1.0, "lam": 0.0}, {"gamma": 3.0, "lam": 0.05}],
+    "stda": [{"gamma": 1.0, "lam": 0.001, "p": 2}, {"gamma": 3.0, "lam": 0.02, "p": 2, "V": 2.0}],
+    "adagrad": [{"eta": 0.7, "delta": 1.5, "lam": 0.0}, {"eta": 0.2, "delta": 0.3, "lam": 0.05}],
+    "ftrl-proximal": [{"R": 0.5, "lam": 0.0}, {"R": 2.0, "lam": 0.05}],
+    "ao-gd": [{"R": 0.5}, {"R": 2.0}],
+    "ao-ftrl": [{"R": 0.5, "predict": "none"}, {"R": 2.0, "predict": "last"}, {"R": 1.0, "predict": "mean"}],
+    "cao-ftrl": [{"R": 0.5, "lam": 0.001, "predict": "last"}, {"R": 2.0, "lam": 0.05, "predict": "last"}],
+}
+MODEL = np.array([1.0, -1.0, 0.5])
+
+
+def coins(T: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ±1/√3, labels by a model and noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.choice([-1.0, 1.0], (T, 3)) / np.sqrt(3)
+    return X, np.sign(X @ MODEL + 0.8 * rng.normal(size=T))
+
+
+def rare(T: int) -> np.ndarray:
+    """Features of every row, every 7th, 40th and 150th, their rows repeated."""
+    t = np.arange(T)
+    return np.stack([np.full(T, 0.5), t % 7 < 2, t % 40 < 2, t % 150 < 2], axis=1).astype(float) / 1.8
+
+
+STREAMS = {
+    "coins": lambda T: (coins(T)[0], told(coins(T)[1])),
+    "against": lambda T: (np.eye(3)[np.arange(T) % 3], against),
+    "repeated": lambda T: (np.tile([[0.6, -0.8]], (T, 1)), told(np.where(np.arange(T) // 50 % 2, -1.0, 1.0))),
+    "rare": lambda T: (rare(T), against),
+    "alternating": lambda T: (np.ones((T, 1)), told(1.0 - 2.0 * (np.arange(T) % 2))),
+}
+
+
+def comparators(play: Play, c: int, seed: int = 0) -> list[np.ndarray]:
+    """The optimum, 0, the mean iterate and points of the domain."""
+    rng, n, R = np.random.default_rng(seed), play.X.shape[1], play.radius(c, 3.0)
+    best = play.optimum(c)
+    return [best, np.zeros(n), play.W[:, :, c].mean(axis=0), -best, *rng.uniform(-R, R, (3, n))]
+
+
+def closeness(play: Play) -> float:
+    """Largest regret over its bound, over T, configurations and comparators."""
+    ratios = [
+        np.max(play.regret(c, x) / play.limit(c, x))
+        for c in range(len(play.configurations))
+        for x in comparators(play, c)
+    ]
+    return float(np.max(ratios))
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("name", GRIDS)
+def test_regret_is_within_its_bound(name: str, stream: str) -> None:
+    X, adversary = STREAMS[stream](150)
+    assert closeness(Play(name, X, adversary, GRIDS[name])) <= 1.0
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_learner_with_a_wrong_sign_is_not(name: str) -> None:
+    """What learns from labels turned round is over the bound: it is one that a wrong learner would break."""
+    X, y = coins(700)
+    grid = [{**entry, "lam": 0.001} if "lam" in entry else entry for entry in GRIDS[name][:2]]
+    play = Play(name, X, told(y), grid, taught=-1.0)
+    x = play.optimum(0)
+    assert play.regret(0, x)[-1] > play.limit(0, x)[-1]
+
+
+@pytest.mark.parametrize("name", ["subgradient", "rda", "stda"])
+def test_bounds_are_nearly_reached(name: str) -> None:
+    """An opponent who knows the margin brings regret to more than half the bound: a constant half as large fails."""
+    play = Play(name, *STREAMS["against"](200), GRIDS[name])
+    assert closeness(play) > 0.5
+
+
+@st.composite
+def sequences(draw: st.DrawFn) -> tuple[np.ndarray, Any]:
+    """Rows with sleeping, repeated and empty ones among them; labels drawn, in blocks, or told by an opponent."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    T, n = draw(st.integers(1, 60)), draw(st.integers(1, 5))
+    scale = draw(st.sampled_from([0.1, 1.0, 3.0]))
+    X = scale * rng.normal(size=(T, n)) * (rng.random((T, n)) < rng.choice([0.03, 0.2, 1.0], n))
+    X = np.repeat(X, draw(st.sampled_from([1, 2, 5])), axis=0)[:T]
+    labels = rng.choice([-1.0, 1.0], T)
+    blocks = labels[np.arange(T) // draw(st.integers(2, 30))]
+    return X, draw(st.sampled_from([against, told(labels), told(blocks)]))
+
+
+@pytest.mark.parametrize("name", GRIDS)
+@settings(max_examples=12, deadline=None)
+@given(sequence=sequences())
+def test_no_sequence_exceeds_the_bound(name: str, sequence: tuple[np.ndarray, Any]) -> None:
+    play = Play(name, *sequence, GRIDS[name])
+    for c in range(len(play.configurations)):
+        for x in comparators(play, c):
+            over = play.regret(c, x) - play.limit(c, x)
+            assert over.max() <= 1e-7 * (1 + abs(play.suffered(c)[-1]))  # the optimum of HiGHS is as good as that
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "penalty"),
+    [("cl-fobos", "logistic", "l1")]
+    + [
+        pytest.param(name, loss, penalty, marks=pytest.mark.slow)
+        for loss, penalty in [("logistic", "l1"), ("squared", "l1"), ("squared_hinge", "l1"), ("hinge", "l2")]
+        for name in GRIDS
+        if penalty in ALGORITHMS[name].penalties and isinstance(bound_of(name, GRIDS[name][0], penalty), Bound)
+    ],
+)
+def test_other_losses_and_penalties(name: str, loss: str, penalty: str) -> None:
+    for seed in range(3):
+        X, y = coins(300, seed)
+        for adversary in (told(y), against):
+            play = Play(name, X, adversary, GRIDS[name], loss, penalty)
+            for c in range(len(play.configurations)):
+                R = play.radius(c, 2.0)
+                for x in (np.zeros(3), np.clip(MODEL, -R, R), np.clip(-MODEL, -R, R), play.W[:, :, c].mean(axis=0)):
+                    assert (play.regret(c, x) <= play.limit(c, x) + 1e-9).all()
+
+
+@pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
+@pytest.mark.parametrize("predict", ["none", "last"])
+def test_of_sampled_rows_in_expectation(sample: str, predict: str) -> None:
+    """Theorem 5: E[Reg_T − 4RΣΔ_T] ≤ 0 over draws, here with three standard errors to spare over 48 seeds."""
+    X, y = coins(300)
+    X = X * np.random.default_rng(1).lognormal(0, 0.5, (300, 1))
+    grid = [{"R": 0.5, "lam": 0.01, "keep": 0.4, "sample": sample, "predict": predict, "seed": s} for s in range(48)]
+    play = Play("caos-ftrl", X, told(y), grid)
+    x = play.optimum(0)
+    bound = play.bounds[0]
+    assert isinstance(bound, Bound)
+    assert bound.expected
+    over = []
+    for c in range(len(grid)):
+        Delta = state_quantities(play.learner, c, x[:, None], x[:, None])["Delta"]
+        over.append(play.regret(c, x)[-1] - bound.value(300, {"Delta": Delta[0]}))
+    assert np.mean(over) + 3 * np.std(over) / np.sqrt(len(over)) < 0
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_the_state_holds_what_the_definitions_say(name: str) -> None:
+    X, adversary = STREAMS["rare"](99)  # ends in a round in which some features sleep
+    play = Play(name, X, adversary, GRIDS[name])
+    x = np.array([0.3, -0.2, 0.1, 0.4])
+    for c in range(len(play.configurations)):
+        peaks = np.abs(play.W[:, :, c]).max(axis=0)
+        held = state_quantities(play.learner, c, x[:, None], peaks[:, None])
+        defined = play.quantities(c, x)
+        bound = play.bounds[c]
+        assert isinstance(bound, Bound)
+        assert set(bound.needs) & {"Delta", "root", "x_root", "peak", "x", "n"} <= set(held)
+        for quantity, value in held.items():
+            assert value.shape == (1,)
+            assert value[0] == pytest.approx(defined[quantity][-1], rel=1e-9), quantity
+
+
+def test_every_learner_has_a_theorem_or_a_sentence() -> None:
+    assert set(ALGORITHMS) <= set(THEOREMS)
+    for name, algorithm in ALGORITHMS.items():
+        bound = bound_of(name, algorithm.configuration({}))
+        if isinstance(bound, NoBound):
+            assert bound.why.endswith(".")
+        else:
+            assert bound.needs
+            assert set(bound.needs) <= set(QUANTITIES)
+            assert (np.diff(bound.value([10, 1000], dict.fromkeys(bound.needs, 2.0))) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "penalty", "word"),
+    [
+        ("fobos", {"step": "constant"}, "l1", "constant steps"),
+        ("sgft", {"second": "next"}, "l1", "second='same'"),
+        ("l-fobos", {"K": 10}, "l1", "L-FOBOS"),
+        ("cl-fobos", {}, "l2", "Property 1"),
+        ("cumulative-l1", {}, "l1", "cumulative"),
+    ],
+)
+def test_where_there_is_none_it_says_why(name: str, values: dict[str, Any], penalty: str, word: str) -> None:
+    learner = Learner(name, penalty=penalty, grid=[values], n_features=2)
+    bound = bound_of(name, learner.configurations[0], penalty)
+    assert isinstance(bound, NoBound)
+    assert word in bound.why

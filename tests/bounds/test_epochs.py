@@ -1,0 +1,115 @@
+"""Mohri and Yang (2015), Corollaries 6 and 7, Theorem 7 and Corollary 4 in expectation, by the oracles of the learners.
+
+The learners keep what a round leaves; what it plays, x_t, is the oracles' alone, to which tests/epochs and
+tests/coordinates hold them.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from sparseoco.learners import ALGORITHMS
+from sparseoco.offline.bounds import Bound, NoBound, bound_of
+from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of
+from tests.offline.epochs.oracle import caos_erm
+from tests.oracles.stream import SLOPES
+
+M, N, EPOCHS, SEEDS = 24, 3, 5, 12
+
+
+def problem() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    A = rng.normal(size=(M, N)) * (rng.random((M, N)) < 0.8)
+    return A, np.sign(A @ np.array([1.0, -1.0, 0.3]) + rng.normal(size=M))
+
+
+def objectives(A: np.ndarray, y: np.ndarray, alpha: float, x: np.ndarray) -> np.ndarray:
+    """Σ_j f_j + α‖x‖₁ of points (T, N)."""
+    return np.asarray(np.logaddexp(0, -y * (x @ A.T)).sum(axis=1) + alpha * np.abs(x).sum(axis=1))
+
+
+def least(A: np.ndarray, y: np.ndarray, alpha: float, R: float) -> float:
+    def halves(h: np.ndarray) -> float:
+        return float(objectives(A, y, 0.0, (h[:N] - h[N:])[None])[0] + alpha * h.sum())
+
+    return float(minimize(halves, np.full(2 * N, 0.01), bounds=[(0, R)] * (2 * N)).fun)
+
+
+def exceeds(regret: list[float], bound: list[float]) -> float:
+    """Mean of regret − bound, and three standard errors more."""
+    over = np.subtract(regret, bound)
+    return float(over.mean() + 3 * over.std(ddof=1) / np.sqrt(len(over)))
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize(("R", "alpha"), [(1.0, 0.5), (5.0, 0.0)])
+def test_caos_erm(R: float, alpha: float, batch: int) -> None:
+    """Corollaries 6 and 7 as data have it, and at their worst."""
+    A, y = problem()
+    best, blocks = least(A, y, alpha, R), np.arange(M) // batch
+    L = np.abs(A).max(axis=1)
+    p = np.bincount(blocks, L) / L.sum()
+    regret, bound = [], []
+    for seed in range(SEEDS):
+        x: list[np.ndarray] = []
+        heads = [np.zeros(N)]
+        shared: dict[str, Any] = {"epochs": EPOCHS, "seed": seed, "batch": batch, "estimate": "corrected"}
+        heads += caos_erm(A, y, SLOPES["logistic"], R=R, alpha=alpha, played=x, **shared)
+        played = np.array(x)
+        rounds = len(played) // EPOCHS
+        slopes = -y / (1 + np.exp(y * (played @ A.T)))
+        passes = np.repeat([-y / (1 + np.exp(y * (A @ head))) for head in heads[:-1]], rounds, axis=0)
+        gathered = np.eye(blocks.max() + 1)[blocks].T  # (blocks, examples)
+        missed = np.einsum("bj,tj,ji->tbi", gathered, slopes - passes, A)
+        regret.append(float((objectives(A, y, alpha, played) - best).sum()))
+        bound.append(float(4 * R * np.sqrt((missed**2 / p[None, :, None]).sum(axis=(0, 1))).sum()))
+    assert exceeds(regret, bound) < 0
+    entry = {"R": R, "alpha": alpha, "batch": batch, "estimate": "corrected"}
+    theorem = bound_of("caos-erm", ALGORITHMS["caos-erm"].configuration(entry))
+    assert isinstance(theorem, Bound)
+    assert theorem.expected
+    assert max(bound) < theorem.value(len(played), {"n": N, "L": L.sum()})
+
+
+@pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_cao_rcd(sample: str, batch: int) -> None:
+    """Theorem 7 and Corollaries 4 and 5 with no prediction."""
+    A, y = problem()
+    A[:, 1] *= 0.1
+    R, alpha, T = 2.0, 0.5, 150
+    best, L = least(A, y, alpha, R), bounds_of(A, y, "logistic", R)
+    blocks, p = chances_of(L, R, batch, sample)
+    chance = np.concatenate([np.full(len(block), q) for block, q in zip(blocks, p, strict=True)])
+    regret, bound = [], []
+    for seed in range(SEEDS):
+        x: list[np.ndarray] = []
+        shared: dict[str, Any] = {"batch": batch, "predict": "none", "sample": sample, "seed": seed, "epochs": 1}
+        list(cao_rcd(A, y, SLOPES["logistic"], loss="logistic", R=R, alpha=alpha, rounds=T, played=x, **shared))
+        played = np.array(x)
+        g = (-y / (1 + np.exp(y * (played @ A.T)))) @ A
+        regret.append(float((objectives(A, y, alpha, played) - best).sum()))
+        bound.append(float(4 * R * np.sqrt((g**2 / chance).sum(axis=0)).sum()))
+    assert exceeds(regret, bound) < 0
+    sides = np.array([len(block) * R for block in blocks]) * [np.linalg.norm(L[block]) for block in blocks]
+    theorem = bound_of("cao-rcd", ALGORITHMS["cao-rcd"].configuration({"R": R, "predict": "none", "sample": sample}))
+    assert isinstance(theorem, Bound)
+    measured = {"RL": (sides ** (2 / 3)).sum(), "RL1": sides.sum(), "blocks": len(blocks)}
+    assert max(bound) < theorem.value(T, measured)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "word"),
+    [
+        ("caos-erm", {"estimate": "sampled"}, "estimate='corrected'"),
+        ("caos-erm", {"placement": "parallel"}, "placement='serial'"),
+        ("cao-rcd", {"predict": "half"}, "predict='none'"),
+        ("cao-rcd", {"predict": "last"}, "predict='none'"),
+    ],
+)
+def test_where_the_proof_fails_it_says_so(name: str, values: dict[str, Any], word: str) -> None:
+    bound = bound_of(name, ALGORITHMS[name].configuration(values))
+    assert isinstance(bound, NoBound)
+    assert word in bound.why

@@ -1,0 +1,281 @@
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from sparseoco.cli import app
+from sparseoco.cli.console import sentences
+from sparseoco.learners import ALGORITHMS
+from tests.support.commands import call
+from tests.support.texts import write_reviews, write_run_file
+
+
+def test_a_run_file_goes_from_text_to_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "run", write_run_file(tmp_path)) == 0
+    said = capsys.readouterr()
+    assert "report: " in said.out
+    assert "50 documents it has not seen: error " in said.out
+    assert said.err == ""  # quiet when piped
+    run = tmp_path / "run"
+    assert "<html" in (run / "report" / "report.html").read_text()
+    assert json.loads((run / "evaluation.json").read_bytes())["error"] < 0.2
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    stamps = {path: path.stat().st_mtime_ns for path in (run / "shards").iterdir() if path.suffix == ".parquet"}
+    assert call(monkeypatch, "run", tmp_path / "places.toml") == 0
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+
+
+def test_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    reviews, store = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store"
+    assert call(monkeypatch, "ingest", reviews, "--out", store, "--where", "split=train", "--min-df", "2") == 0
+    assert "150 documents" in capsys.readouterr().out
+    grid = ("--grid", "lam=1e-5,1e-3", "--grid", "rda.gamma=0.5..5", "--samples", 4)
+    command = ("search", store, "--out", tmp_path / "run", "--algorithm", "rda", "--algorithm", "fobos", *grid)
+    assert call(monkeypatch, *command) == 0
+    metrics = pq.read_table(tmp_path / "run" / "search" / "metrics.parquet").to_pylist()
+    assert {row["algorithm"] for row in metrics} == {"rda", "fobos"}
+    assert len({row["configuration"] for row in metrics}) == 8
+    model = tmp_path / "model"
+    command = ("train", store, "--out", model, "--algorithm", "stda", "--set", "lam=1e-3", "--set", "p=inf")
+    assert call(monkeypatch, *command, "--epochs", 2) == 0
+    assert json.loads((model / "model.json").read_bytes())["parameters"]["p"] == "inf"
+    capsys.readouterr()
+    assert call(monkeypatch, "predict", model, reviews, "--where", "split=test") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split("\t")[0] == "r3"
+    assert len(lines) == 50
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the tide, the boat\n\nmoss; Leaf")))
+    assert call(monkeypatch, "predict", model, "--margins") == 0
+    answers = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [answer[0] for answer in answers] == ["sea", "sea", "wood"]
+    assert float(answers[0][1]) < 0 < float(answers[2][1])
+    assert call(monkeypatch, "evaluate", model, reviews, "--where", "split=test", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["rows"], result["classes"][0]["rows"]) == (50, 25)
+    wrong = sum(line.split("\t")[1] != ("sea" if int(line.split("\t")[0][1:]) < 100 else "wood") for line in lines)
+    assert result["error"] == wrong / 50
+
+
+def test_a_model_goes_on_with_new_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reviews = write_reviews(tmp_path / "reviews.jsonl")
+    old, new = tmp_path / "old", tmp_path / "new"
+    for store, split in ((old, "train"), (new, "test")):
+        assert call(monkeypatch, "ingest", reviews, "--out", store, "--where", f"split={split}") == 0
+    assert call(monkeypatch, "train", old, "--out", tmp_path / "first") == 0
+    assert "began" not in capsys.readouterr().out
+    first = ("--warm-start", tmp_path / "first")
+    assert call(monkeypatch, "train", old, "--out", tmp_path / "again", *first) == 0
+    assert "began from a model: its learner went on where it stood" in capsys.readouterr().out
+    assert call(monkeypatch, "train", new, "--out", tmp_path / "second", *first) == 0
+    said = re.search(r"began from a model: (\d+) of (\d+) weights found", capsys.readouterr().out)
+    assert said is not None
+    assert 0 < int(said[1]) <= int(said[2])
+    grid = ("--algorithm", "rda", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "gamma=1")
+    assert call(monkeypatch, "search", new, "--out", tmp_path / "run", *grid, *first) == 0
+    assert said[0] in capsys.readouterr().out
+    assert call(monkeypatch, "train", old, "--out", tmp_path / "first", *first) == 2
+    assert "cannot begin from itself" in capsys.readouterr().err
+    run = json.loads((tmp_path / "run" / "run.json").read_bytes())  # as seen from its folder, like the store
+    assert (run["search"]["warm_start"], run["corpus"]["folder"]) == ("../first", "../new")
+    assert call(monkeypatch, "regret", tmp_path / "run") == 2
+    assert "regret and its bounds are of learners that begin from nothing" in capsys.readouterr().err
+    file = write_run_file(tmp_path)
+    text = file.read_text()
+    assert "[search]" in text
+    file.write_text(text.replace("[search]", '[search]\nwarm_start = "first"'))
+    assert call(monkeypatch, "run", file) == 0
+    assert "began from a model: " in capsys.readouterr().out
+    file.write_text(text.replace("[search]", '[search]\nwarm_start = "nothing"'))
+    assert call(monkeypatch, "run", file) == 2
+    assert "nothing is not a model to begin from" in capsys.readouterr().err
+
+
+def test_a_model_is_learned_on_the_features_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reviews, store = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store"
+    assert call(monkeypatch, "ingest", reviews, "--out", store) == 0
+    assert call(monkeypatch, "train", store, "--out", tmp_path / "first", "--set", "lam=1e-3") == 0
+    nonzeros = json.loads((tmp_path / "first" / "model.json").read_bytes())["nonzeros"]
+    first = ("--features-from", tmp_path / "first")
+    capsys.readouterr()
+    assert call(monkeypatch, "train", store, "--out", tmp_path / "second", "--algorithm", "rda", *first) == 0
+    assert f"learned on the {nonzeros:,} features that a model kept" in capsys.readouterr().out
+    assert call(monkeypatch, "evaluate", tmp_path / "second", reviews) == 0
+    grid = ("--algorithm", "rda", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "gamma=1")
+    assert call(monkeypatch, "search", store, "--out", tmp_path / "run", *grid, *first) == 0
+    assert f"learned on the {nonzeros:,} features" in capsys.readouterr().out
+    assert call(monkeypatch, "regret", tmp_path / "run", "--marks", 3) == 0
+    assert call(monkeypatch, "train", store, "--out", tmp_path / "third", "--features-from", tmp_path) == 2
+    assert "is not a model" in capsys.readouterr().err
+    file = write_run_file(tmp_path)
+    file.write_text(file.read_text().replace("[search]", '[search]\nfeatures_from = "first"'))
+    assert call(monkeypatch, "run", file) == 2
+    assert "was not learned on the features of" in capsys.readouterr().err
+
+
+def test_the_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "algorithms") == 0
+    listed = capsys.readouterr().out
+    assert "Togari and Yamashita" in listed
+    places = [listed.index(f"\n{name}  ") for name in ("stda", "onseg", "caos-erm", "cao-rcd")]
+    assert places == sorted(places)  # under the loop that runs it each
+    assert {line.split("  ")[0] for line in listed.splitlines()} >= set(ALGORITHMS)
+    assert call(monkeypatch, "fetch") == 0
+    assert "imdb" in capsys.readouterr().out
+    assert call(monkeypatch, "--version") == 0
+    for command in (
+        "run",
+        "ingest",
+        "search",
+        "train",
+        "report",
+        "predict",
+        "evaluate",
+        "fetch",
+        "generate",
+        "demo",
+        "algorithms",
+    ):
+        assert call(monkeypatch, command, "--help") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ingest", "{tmp}/none.jsonl", "--out", "{tmp}/x"), "none.jsonl"),
+        (
+            ("ingest", "{tmp}/reviews.jsonl", "--out", "{tmp}/x", "--min-df", "few"),
+            "--min-df few: write a whole number",
+        ),
+        (
+            ("ingest", "{tmp}/reviews.jsonl", "--out", "{tmp}/x", "--where", "split"),
+            "--where split: write it as NAME=VALUE",
+        ),
+        (("ingest", "{tmp}/reviews.jsonl", "--out", "{tmp}/x", "--text-field", "body"), "reviews.jsonl"),
+        (("ingest", "{tmp}/reviews.jsonl", "--out", "{tmp}/reviews.jsonl"), "reviews.jsonl"),
+        (("search", "{tmp}", "--out", "{tmp}/x"), "holds no shards"),
+        (("search", "{tmp}", "--out", "{tmp}/x", "--algorithm", "sgd"), "algorithm='sgd' is not known"),
+        (("search", "{tmp}", "--out", "{tmp}/x", "--grid", "p=q"), "p="),
+        (("search", "{tmp}", "--out", "{tmp}/x", "--grid", "rho=1"), "has a parameter rho"),
+        (("train", "{tmp}", "--out", "{tmp}/x", "--set", "lam=big"), "lam='big' is not a number"),
+        (("train", "{tmp}", "--out", "{tmp}/x", "--algorithm", "auto", "--set", "keep=foo"), "keep: must be 'mixture'"),
+        (("train", "{tmp}", "--out", "{tmp}/x", "--set", "lam="), "lam='' is not a number"),
+        (("predict", "{tmp}"), "is not a model"),
+        (("evaluate", "{tmp}", "{tmp}/reviews.jsonl"), "is not a model"),
+        (("report", "{tmp}"), "no results"),
+        (("run", "{tmp}/none.toml"), "No such file"),
+        (("fetch", "nothing-of-this-name"), "nothing-of-this-name"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    write_reviews(tmp_path / "reviews.jsonl", rows=8)
+    code = call(monkeypatch, *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    error = capsys.readouterr().err
+    assert code in (1, 2, 3)
+    assert said in error
+    assert error.startswith("sparseoco: ")
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+
+
+def test_odd_names_of_classes_are_printed_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [json.dumps({"label": label, "text": f"{word} thing"}) for label, word in (("[/bold]", "aa"), ("z", "cc"))]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert call(monkeypatch, "ingest", tmp_path / "a.jsonl", "--out", tmp_path / "s") == 0
+    assert call(monkeypatch, "train", tmp_path / "s", "--out", tmp_path / "m") == 0
+    assert call(monkeypatch, "evaluate", tmp_path / "m", tmp_path / "a.jsonl") == 0
+    assert "[/bold]" in capsys.readouterr().out
+    (tmp_path / "lines.txt").write_text("aa thing\n")
+    assert call(monkeypatch, "evaluate", tmp_path / "m", tmp_path / "lines.txt") == 2
+    assert call(monkeypatch, "ingest", tmp_path / "lines.txt", "--out", tmp_path / "plain") == 0
+    assert call(monkeypatch, "train", tmp_path / "plain", "--out", tmp_path / "m2") == 2
+    (tmp_path / "m" / "model.json").write_text("[]")
+    assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "lines.txt") == 3
+    said = capsys.readouterr().err
+    assert "have no labels" in said
+    assert "has no labels" in said
+    assert "model.json is damaged" in said
+
+
+def test_text_of_documents_is_never_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "secretword", "label": "x"}\n{"text": ["secretword"], "label": "y"}\n')
+    assert call(monkeypatch, "ingest", tmp_path / "a.jsonl", "--out", tmp_path / "s") == 2
+    error = capsys.readouterr().err
+    assert "line 2" in error
+    assert "secretword" not in error
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_ends_it_within_ten_seconds_and_it_goes_on_later(tmp_path: Path, number: int) -> None:
+    path = write_run_file(tmp_path)
+    command = [sys.executable, "-c", "from sparseoco.cli import main; main()", "run", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / "run" / "search").exists() and process.poll() is None:
+            time.sleep(0.01)
+        os.kill(process.pid, number)
+        started = time.monotonic()
+        _, error = process.communicate(timeout=30)
+    assert time.monotonic() - started < 10
+    assert process.returncode == 128 + number
+    assert "Traceback" not in error
+    assert "run the same command again" in error
+    subprocess.run(command, check=True)
+
+
+def test_help_speaks_of_folders_and_files_rather_than_of_types(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ["", *(command.name or command.callback.__name__ for command in app.registered_commands)]:
+        assert call(monkeypatch, *name.split(), "--help") == 0
+        told = capsys.readouterr().out
+        assert not re.search(r"<[A-Za-z]+( range)?>|Location|\blist\[|\bDIR\b", told), name
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fetch", "20news", "--out", "s3://bucket/corpora"),
+        ("demo", "--out", "s3://bucket/demo"),
+        ("--log", "s3://bucket/run.jsonl", "algorithms"),
+        ("table", "s3://bucket/x.csv", "--target", "y", "--out", "out"),
+        ("reproduce", "stda", "--data", "data", "--out", "s3://bucket/out"),
+    ],
+)
+def test_what_works_on_this_machine_alone_refuses_addresses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, *command) == 2
+    assert "is an address" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_connection_that_breaks_without_a_word_is_called_something(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, sentences():
+        raise TimeoutError
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "sparseoco: TimeoutError.\n"

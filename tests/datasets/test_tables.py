@@ -1,0 +1,170 @@
+"""Tables: what is read is what is there, and what is wrong is said with its place."""
+
+import gzip
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.datasets.tables import read_table, standardise
+
+HOUSES = "area,rooms,town,price\n50,2,north,100\n80,3,south,150.5\n20,1,north,40\n"
+
+
+def write(folder: Path, text: str, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_numbers_of_a_target(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, HOUSES), target="price", labels="numbers", leave_out=["town"])
+    assert table.names == ("area", "rooms")
+    assert table.features.tolist() == [[50, 2], [80, 3], [20, 1]]
+    assert table.labels.tolist() == [100, 150.5, 40]
+    assert table.classes == ()
+    assert table.left_out == ()
+
+
+def test_classes_of_a_target(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, HOUSES), target="town")
+    assert table.classes == ("north", "south")
+    assert table.labels.tolist() == [0, 1, 0]
+    assert table.names == ("area", "rooms", "price")
+
+
+def test_classes_that_are_numbers_are_in_their_order(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "10,1\n9,2\n-1,3\n"), target="1")
+    assert table.classes == ("-1", "9", "10")
+    assert table.labels.tolist() == [2, 1, 0]
+
+
+def test_without_a_header_columns_are_called_by_their_place(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "1,2.5, 3\r\n4,5,6e-1\r\n"), target="3", labels="numbers")
+    assert table.names == ("1", "2")
+    assert table.features.tolist() == [[1, 2.5], [4, 5]]
+    assert table.labels.tolist() == [3, 0.6]
+
+
+def test_a_header_of_numbers_has_to_be_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "2001,2002\n1,2\n")
+    assert read_table(path).features.shape == (2, 2)
+    assert read_table(path, header=True).names == ("2001", "2002")
+
+
+def test_quotes_tabs_marks_of_order_and_compression(tmp_path: Path) -> None:
+    plain = read_table(write(tmp_path, '\ufeff"a b"\tc\n"1"\t2\n', "t.tsv"))
+    assert plain.names == ("a b", "c")
+    assert plain.features.tolist() == [[1, 2]]
+    packed = tmp_path / "t.csv.gz"
+    packed.write_bytes(gzip.compress(b"a;c\n1;2\n"))
+    assert read_table(packed, delimiter=";").names == ("a", "c")
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    columns = {"a": pa.array([1, 2, None], pa.int32()), "b": [True, False, True], "c": ["x", "y", "x"]}
+    pq.write_table(pa.table(columns), path)
+    table = read_table(path, target="c", missing="leave-out")
+    assert table.features.tolist() == [[1, 1], [2, 0]]
+    assert table.labels.tolist() == [0, 1]
+    assert table.left_out == (3,)
+    with pytest.raises(InputError, match="row 3, column 'a': the value is missing"):
+        read_table(path, target="c")
+    with pytest.raises(InputError, match="row 1, column 'c': 'x' is not a finite number"):
+        read_table(path, leave_out=["a"])
+
+
+def test_columns_that_are_no_cells_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": [1.0], "b": [[1.0, 2.0]]}), path)
+    with pytest.raises(InputError, match="column 'b' holds list"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("word", ["", "?", "NA", "nan"])
+def test_missing_cells(tmp_path: Path, word: str) -> None:
+    path = write(tmp_path, f"a,b\n1,2\n3,{word}\n5,6\n")
+    with pytest.raises(InputError, match="row 2, column 'b': the value is missing"):
+        read_table(path)
+    table = read_table(path, missing="leave-out")
+    assert table.features.tolist() == [[1, 2], [5, 6]]
+    assert table.left_out == (2,)
+    kept = read_table(path, missing="nan").features
+    np.testing.assert_array_equal(kept, [[1, 2], [3, np.nan], [5, 6]])
+    assert read_table(path, leave_out=["b"]).features.tolist() == [[1], [3], [5]]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "sentence"),
+    [
+        ("a,b\n1,2\n3,four\n", {}, "t.csv, row 2, column 'b': 'four' is not a finite number."),
+        ("a,b\n1,inf\n", {}, "row 1, column 'b': 'inf' is not a finite number."),
+        ("a,b\n1,2\n3\n", {}, "t.csv, line 3: 1 cells, where the first line has 2."),
+        ("1,2\n3,4,5\n", {}, "t.csv, line 2: 3 cells, where the first line has 2."),
+        ("a,b\n1,2\n", {"target": "c"}, "has no column 'c'; it has a, b."),
+        ("a,b\n1,2\n", {"leave_out": ["z"]}, "has no column 'z'"),
+        ("a,b\n1,2\n", {"target": "a", "leave_out": ["a"]}, "is the target, and cannot be left out"),
+        ("a,b\n1,2\n", {"target": "a", "leave_out": ["b"]}, "has no column left to learn from"),
+        ("a,b\n1,2\n3,2\n", {"target": "b"}, "column 'b' is '2' in every row"),
+        ("a,a\n1,2\n", {}, "has two columns 'a'"),
+        ("a,b\n", {}, "has no rows"),
+        ("a,b\n?,2\n", {"missing": "leave-out"}, "has no rows without a missing value"),
+        ("", {}, "is empty"),
+        ("\na,b\n1,2\n", {}, "the first line is empty"),
+        ("x" * 200_000, {}, "cannot be read as a table"),
+        ("a,b\n1,2\n", {"delimiter": "::"}, "must be one character"),
+    ],
+)
+def test_what_is_wrong_is_a_sentence(tmp_path: Path, text: str, options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        read_table(write(tmp_path, text), **options)  # type: ignore[arg-type]
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_bytes(b"no")
+    (tmp_path / "t.csv").write_bytes(b"a,b\n1,\xff\xfe\n")
+    (tmp_path / "u.csv").write_bytes(b"\xff,b\n1,2\n")
+    for name in ("t.parquet", "t.csv", "u.csv", "nowhere.csv"):
+        with pytest.raises(SparseocoError, match=name):
+            read_table(tmp_path / name)
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.floats(allow_nan=False, allow_infinity=False)] * 3),
+        min_size=1,
+        max_size=20,
+    )
+)
+@settings(max_examples=30)
+def test_every_number_comes_back_bit_for_bit(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float]]
+) -> None:
+    text = "a,b,c\n" + "".join(",".join(map(repr, row)) + "\n" for row in rows)
+    table = read_table(write(tmp_path_factory.mktemp("t"), text))
+    assert table.features.tobytes() == np.array(rows).tobytes()
+
+
+def test_standardised_columns_have_mean_0_and_deviation_1(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).normal(3.0, 5.0, (50, 3))
+    numbers[:, 1] = 0.1
+    text = "".join(",".join(map(repr, map(float, row))) + "\n" for row in numbers)
+    table, scaling = standardise(read_table(write(tmp_path, text)))
+    assert scaling.constant == ("2",)
+    np.testing.assert_allclose(table.features.mean(axis=0), 0.0, atol=1e-14)
+    np.testing.assert_allclose(table.features.std(axis=0), [1, 0, 1], atol=1e-14)
+    assert (table.features[:, 1] == 0.0).all()
+    np.testing.assert_array_equal(scaling.apply(numbers), table.features)
+
+
+def test_columns_too_large_to_be_standardised_are_told(tmp_path: Path) -> None:
+    for text in ("a,b\n1,1e200\n2,3\n", "a,b\n1,1e308\n2,1.5e308\n"):
+        with pytest.raises(InputError, match="Column 'b' cannot be standardised"):
+            standardise(read_table(write(tmp_path, text)))

@@ -1,0 +1,397 @@
+"""The estimators keep scikit-learn's rules, and ours: the same bits for any cut of a stream; errors name the row."""
+
+import copy
+import doctest
+import itertools
+import pickle
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_selection import SelectFromModel
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sparseoco import InputError, Learner, SparseOnlineClassifier, SparseOnlineRegressor
+from sparseoco.estimators import classifier, regressor
+from sparseoco.kernels.order import epoch_rows
+from sparseoco.learners import ALGORITHMS, dense_learners, streaming
+from sparseoco.learners.contract import Parameter, one_of
+from sparseoco.learners.fobos import FOBOS
+
+ROWS, FEATURES = 200, 30
+TEXTS = ["cheap pills now", "meeting at noon", "cheap cheap watches", "lunch at noon today", "pills", "the meeting"] * 5
+LABELS = ["spam", "ham", "spam", "ham", "spam", "ham"] * 5
+
+
+def rows(seed: int = 3, dtype: Any = np.int64) -> sp.csr_matrix:
+    rng = np.random.default_rng(seed)
+    frequent = rng.random((ROWS, FEATURES)) < 1.0 / np.arange(1, FEATURES + 1)
+    return sp.csr_matrix((rng.integers(1, 5, (ROWS, FEATURES)) * frequent).astype(dtype))
+
+
+def classes(number: int, seed: int = 5) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, number, ROWS)
+
+
+def bits(estimator: Any) -> tuple[bytes, bytes]:
+    return estimator.coef_.tobytes(), estimator.intercept_.tobytes()
+
+
+# Some of the checks fit a regression to unscaled features, which is said in a warning.
+@pytest.mark.filterwarnings("ignore:.*fobos diverged:sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [
+        SparseOnlineClassifier(),
+        SparseOnlineClassifier("rda", fit_intercept=True, epochs=2, shuffle=True, dtype="float32"),
+        SparseOnlineRegressor(),
+        SparseOnlineRegressor("cl-fobos", eta0=0.1, fit_intercept=True, epochs=3, shuffle=True),
+        SparseOnlineClassifier("ogd", further={"G": 1.0}, epochs=3),
+        SparseOnlineRegressor("ons", further={"beta": 0.01}, fit_intercept=True),
+    ]
+)
+def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize("module", [classifier, regressor], ids=lambda module: module.__name__)
+def test_examples_in_the_docstrings(module: Any) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted
+    assert not result.failed
+
+
+@pytest.mark.parametrize("algorithm", [*streaming(), *dense_learners()])
+@settings(deadline=None, max_examples=15)
+@given(
+    cuts=st.lists(st.integers(0, ROWS), max_size=6).map(sorted),
+    n_classes=st.integers(2, 4),
+    fit_intercept=st.booleans(),
+)
+def test_any_cut_of_the_stream_gives_the_bits_of_one_fit(
+    algorithm: str, cuts: list[int], n_classes: int, fit_intercept: bool
+) -> None:
+    X, y = rows(), classes(n_classes)
+    whole = SparseOnlineClassifier(algorithm, fit_intercept=fit_intercept)
+    pieces = clone(whole)
+    whole.fit(X, y)
+    for start, stop in itertools.pairwise([0, *cuts, ROWS]):
+        if stop > start:
+            pieces.partial_fit(X[start:stop], y[start:stop], classes=np.arange(n_classes))
+    assert bits(pieces) == bits(whole)
+    assert pieces.coef_.any()
+
+
+@settings(deadline=None, max_examples=15)
+@given(cuts=st.lists(st.integers(0, ROWS), max_size=6).map(sorted), fit_intercept=st.booleans())
+def test_any_cut_of_a_regression_gives_the_bits_of_one_fit(cuts: list[int], fit_intercept: bool) -> None:
+    X, y = rows() * 0.1, np.random.default_rng(9).normal(size=ROWS)
+    whole = SparseOnlineRegressor(eta0=0.1, lam=1e-3, fit_intercept=fit_intercept).fit(X, y)
+    pieces = clone(whole)
+    for start, stop in itertools.pairwise([0, *cuts, ROWS]):
+        if stop > start:
+            pieces.partial_fit(X[start:stop], y[start:stop])
+    assert bits(pieces) == bits(whole)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge", "squared"])
+def test_the_learner_underneath(loss: str, dtype: str) -> None:
+    X, y = rows() * 0.1, classes(2)
+    learner = Learner("fobos", loss=loss, grid={"lam": [1e-3]}, n_features=FEATURES, dtype=dtype).partial_fit(X, y)
+    model = SparseOnlineClassifier(loss=loss, lam=1e-3, dtype=dtype).fit(X, y)
+    assert bits(model)[0] == learner.weights().tobytes()
+    assert np.array_equal(model.decision_function(X), learner.decision_function(X)[:, 0, 0])
+    assert hasattr(model, "predict_proba") == (loss == "logistic")
+
+
+def test_parameters_go_to_the_learner_and_those_it_lacks_are_refused() -> None:
+    X, y = rows(), classes(2)
+    model = SparseOnlineClassifier("stda", gamma=2.0, p="inf", by="feature").fit(X, y)
+    (configuration,) = model.learner_.configurations
+    assert (configuration["gamma"], configuration["p"], configuration["by"]) == (2.0, "inf", "feature")
+    assert configuration["lam"] == ALGORITHMS["stda"].configuration({})["lam"]  # its own default
+    with pytest.raises(InputError, match="fobos has no parameter 'gamma'; it has"):
+        SparseOnlineClassifier("fobos", gamma=1.0).fit(X, y)
+    with pytest.raises(InputError, match="fobos has no parameter 'predict_gradient'; it has"):
+        SparseOnlineClassifier("fobos", predict_gradient="last").fit(X, y)
+    with pytest.raises(ValueError, match="fobos: eta0=-1 must be greater than 0"):
+        SparseOnlineClassifier("fobos", eta0=-1).fit(X, y)
+    with pytest.raises(InputError, match="algorithm='adam' is not known"):
+        SparseOnlineClassifier("adam").fit(X, y)
+    with pytest.raises(InputError, match="'hinge' needs classes"):
+        SparseOnlineRegressor(loss="hinge").fit(X, y)
+
+
+def test_a_learner_that_comes_later_is_found_with_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    predict = Parameter("predict", "none", "the gradient expected next", one_of("none", "last"))
+    optimistic = replace(FOBOS, name="optimistic", parameters=(*FOBOS.parameters, predict))
+    monkeypatch.setitem(ALGORITHMS, "optimistic", optimistic)
+    model = SparseOnlineClassifier("optimistic", predict_gradient="last").fit(rows(), classes(2))
+    assert model.learner_.configurations[0]["predict"] == "last"
+    assert callable(model.predict)
+
+
+@pytest.mark.parametrize("epochs", [0, 1.5, True, None])
+def test_epochs_are_counted_in_whole_numbers(epochs: Any) -> None:
+    with pytest.raises(InputError, match=r"epochs=.* must be a whole number of at least 1"):
+        SparseOnlineClassifier(epochs=epochs).fit(rows(), classes(2))
+
+
+def test_a_shuffled_fit_goes_in_the_order_of_the_drivers() -> None:
+    X, y = rows(), classes(3)
+    fitted = SparseOnlineClassifier(lam=1e-3, epochs=3, shuffle=True, random_state=8).fit(X, y)
+    order = np.concatenate([epoch_rows(8, epoch, True, ROWS, 0, ROWS, -1, 1) for epoch in (1, 2, 3)])
+    streamed = SparseOnlineClassifier(lam=1e-3).fit(X[order], y[order])
+    assert bits(fitted) == bits(streamed)
+    other = clone(fitted).set_params(random_state=9).fit(X, y)
+    assert bits(other) != bits(fitted)
+    drawn = [
+        clone(fitted).set_params(random_state=np.random.RandomState(s)).fit(X, y).coef_.tobytes() for s in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    with pytest.raises(InputError, match=r"random_state=-1 must be from 0"):
+        clone(fitted).set_params(random_state=-1).fit(X, y)
+
+
+def test_epochs_in_document_order_are_the_stream_repeated() -> None:
+    X, y = rows(), classes(2)
+    repeated = SparseOnlineClassifier().fit(sp.vstack([X, X], format="csr"), np.tile(y, 2))
+    assert bits(SparseOnlineClassifier(epochs=2).fit(X, y)) == bits(repeated)
+
+
+def test_the_intercept_is_the_weight_of_a_constant_feature() -> None:
+    X, y = rows(), classes(3)
+    constant = sp.hstack([X, np.ones((ROWS, 1), np.int64)], format="csr")
+    for lam in (1e-4, 1e-2):
+        model = SparseOnlineClassifier(lam=lam, fit_intercept=True).fit(X, y)
+        by_hand = SparseOnlineClassifier(lam=lam).fit(constant, y)
+        assert np.array_equal(np.hstack([model.coef_, model.intercept_[:, None]]), by_hand.coef_)
+        assert np.array_equal(model.decision_function(X), by_hand.decision_function(constant))
+    assert model.intercept_.any()
+    shrunk = SparseOnlineClassifier(lam=100.0, fit_intercept=True).fit(X, y)
+    assert not shrunk.coef_.any()  # the penalty spares nothing, the intercept neither
+    assert not shrunk.intercept_.any()
+    assert np.array_equal(SparseOnlineClassifier().fit(X, y).intercept_, np.zeros(3))
+    assert SparseOnlineRegressor(eta0=0.01, fit_intercept=True).fit(X, y).intercept_.shape == (1,)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_fitted_estimator_travels(n_classes: int, tmp_path: Any) -> None:
+    X, y = rows(), classes(n_classes)
+    model = SparseOnlineClassifier("rda", fit_intercept=True).fit(X[:100], y[:100])
+    joblib.dump(model, tmp_path / "model")
+    travelled = [
+        pickle.loads(pickle.dumps(model)),
+        copy.deepcopy(model),
+        joblib.load(tmp_path / "model"),
+        joblib.load(tmp_path / "model", mmap_mode="r"),
+    ]
+    model.partial_fit(X[100:], y[100:])
+    for other in travelled:
+        assert bits(other.partial_fit(X[100:], y[100:])) == bits(model)
+        assert np.array_equal(other.predict(X), model.predict(X))
+    with pytest.raises(NotFittedError):
+        clone(model).predict(X)
+
+
+def test_pickle_is_the_same_in_another_process(tmp_path: Any) -> None:
+    X, y = rows(), classes(2)
+    model = SparseOnlineClassifier().fit(X, y)
+    (tmp_path / "model").write_bytes(pickle.dumps(model))
+    code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).coef_.tobytes().hex())"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], capture_output=True, text=True, check=True)
+    assert bytes.fromhex(done.stdout) == model.coef_.tobytes()
+
+
+def test_the_package_loads_scikit_learn_only_for_them() -> None:
+    code = "import sys, sparseoco; assert 'sklearn' not in sys.modules; sparseoco.SparseOnlineClassifier()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_text_in_a_pipeline_under_a_grid_search() -> None:
+    pipeline = make_pipeline(CountVectorizer(), SparseOnlineClassifier(shuffle=True, random_state=0, epochs=3))
+    grid = {
+        "sparseonlineclassifier__lam": [1e-5, 10.0],
+        "sparseonlineclassifier__algorithm": ["fobos", "rda"],
+        "countvectorizer__ngram_range": [(1, 1), (1, 2)],
+    }
+    search = GridSearchCV(pipeline, grid, cv=3, error_score="raise").fit(TEXTS, LABELS)
+    assert search.best_params_["sparseonlineclassifier__lam"] == 1e-5
+    assert search.best_score_ > 0.9
+    assert search.predict(["cheap pills"]).tolist() == ["spam"]
+    best = search.best_estimator_
+    assert best.classes_.tolist() == ["ham", "spam"]
+    assert best.predict_proba(["noon meeting"])[0, 0] > 0.5
+    assert best[0].get_feature_names_out().size == best[1].coef_.shape[1] == best[1].n_features_in_
+
+
+def test_a_lasso_that_selects_features() -> None:
+    X, y = rows(), classes(2)
+    selector = SelectFromModel(SparseOnlineClassifier(lam=0.05), threshold=1e-12).fit(X, y)
+    assert selector.transform(X).shape == (ROWS, np.count_nonzero(selector.estimator_.coef_))
+
+
+def test_a_dense_learner_on_the_features_that_a_sparse_one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rows(), (rows() @ np.random.default_rng(1).normal(size=FEATURES) > 0).astype(int)
+    monkeypatch.setattr("sparseoco.training.sizes.DENSE_BYTES", 8 * 20**2)
+    newton = SparseOnlineClassifier("ons", further={"beta": 0.05})
+    with pytest.raises(InputError, match="ons keeps d² numbers a column: 30 features need"):
+        newton.fit(X, y)
+    both = make_pipeline(SelectFromModel(SparseOnlineClassifier("rda", lam=0.05), threshold=1e-12), newton).fit(X, y)
+    kept = both[0].get_support()
+    assert 0 < kept.sum() < 20
+    assert np.array_equal(both[1].coef_, clone(newton).fit(X[:, kept], y).coef_)
+    assert both.score(X, y) > 0.8
+
+
+def test_regression_by_newton_steps() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (400, 8))
+    y = X @ rng.uniform(-1, 1, 8)
+    assert SparseOnlineRegressor("ons", further={"beta": 0.05, "D": 4.0}).fit(X, y).score(X, y) > 0.99
+
+
+def test_regression_follows_its_target() -> None:
+    rng = np.random.default_rng(0)
+    X = sp.random(500, 20, density=0.3, random_state=1, format="csr")
+    y = X @ rng.normal(size=20)
+    model = SparseOnlineRegressor(lam=1e-5, epochs=30, shuffle=True, random_state=0)
+    assert cross_val_score(model, X, y, cv=3).min() > 0.95
+    assert model.fit(X, y).coef_.shape == (20,)
+
+
+def test_probabilities_of_extreme_margins() -> None:
+    X = sp.csr_matrix(np.eye(3))
+    model = SparseOnlineClassifier(lam=0.0, eta0=1e5, epochs=20).fit(X, ["a", "b", "c"])
+    far = sp.csr_matrix(np.array([[0.0, 0.0, 0.0], [1e3, 0.0, 0.0], [1.0, 1.0, 1.0]]))
+    probabilities = model.predict_proba(far)
+    assert np.isfinite(probabilities).all()
+    assert probabilities.sum(axis=1) == pytest.approx(1.0)
+    assert probabilities[0] == pytest.approx(1 / 3)
+    with pytest.raises(AttributeError):
+        SparseOnlineClassifier(loss="hinge").fit(X, ["a", "b", "c"]).predict_proba(X)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint16, np.int64, np.uint64, np.float32, np.float64, bool])
+def test_counts_of_any_type(dtype: Any) -> None:
+    X, y = rows().astype(dtype), classes(2)
+    expected = SparseOnlineClassifier().fit(X.astype(np.float64), y)
+    assert bits(SparseOnlineClassifier().fit(X, y)) == bits(expected)
+    assert bits(SparseOnlineClassifier().fit(X.toarray(), y)) == bits(expected)
+
+
+def test_any_form_of_the_same_matrix() -> None:
+    X, y = rows(dtype=np.uint8), classes(2)
+    expected = SparseOnlineClassifier().fit(X, y)
+    wide = X.copy()
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    assert wide.indices.dtype == np.int64
+    backwards = X.copy()
+    for row in range(ROWS):
+        run = slice(X.indptr[row], X.indptr[row + 1])
+        backwards.indices[run], backwards.data[run] = X.indices[run][::-1], X.data[run][::-1]
+    backwards = sp.csr_matrix((backwards.data, backwards.indices, backwards.indptr), X.shape)
+    assert not backwards.has_sorted_indices
+    with_zeros = sp.csr_matrix((np.r_[0, X.data], np.r_[0, X.indices], np.r_[0, X.indptr[1:] + 1]), X.shape)
+    for form in (wide, backwards, with_zeros, X.tocoo(), X.tocsc(), X.tolil(), sp.csr_array(X), X.toarray()):
+        before = form.copy()
+        assert bits(SparseOnlineClassifier().fit(form, y)) == bits(expected)
+        assert bits(SparseOnlineClassifier(fit_intercept=True, shuffle=True, random_state=1).fit(form, y)) == bits(
+            SparseOnlineClassifier(fit_intercept=True, shuffle=True, random_state=1).fit(X, y)
+        )
+        assert (form != before).sum() == 0
+        assert np.array_equal(expected.predict(form), expected.predict(X))
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(np.uint8, 200), (np.int8, 100), (np.float32, 3e38)])
+def test_duplicates_are_summed_without_wrapping_around(dtype: Any, count: float) -> None:
+    twice = sp.csr_matrix((np.array([count, count, 1], dtype), [1, 1, 0], [0, 2, 3]), (2, 2))
+    once = sp.csr_matrix(np.array([[0.0, 2.0 * float(dtype(count))], [1.0, 0.0]]))
+    model = SparseOnlineClassifier(eta0=1e-40 if count > 1e9 else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert bits(model.fit(twice, [0, 1])) == bits(clone(model).fit(once, [0, 1]))
+    if count > 1e9:  # within float64, but not within float32
+        with pytest.raises(InputError, match="too large for float32 in row 0"):
+            model.set_params(dtype="float32").fit(twice, [0, 1])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, np.asarray])
+def test_numbers_that_are_none_are_refused_by_row(bad: float, form: Any) -> None:
+    dense, y = rows().toarray().astype(float), classes(2)
+    good = SparseOnlineClassifier().fit(rows(), y)
+    before = bits(good)
+    dense[17, 4] = bad
+    with pytest.raises(InputError, match=r"NaN, an infinity or .* in row 17\."):
+        SparseOnlineClassifier().fit(form(dense), y)
+    for method in (lambda X: good.partial_fit(X, y), good.predict, good.predict_proba, good.decision_function):
+        with pytest.raises(InputError, match=r"in row 17\."):
+            method(form(dense))
+    assert bits(good) == before  # nothing of it was learned
+    numbers = y.astype(float)
+    numbers[11] = bad
+    with pytest.raises(InputError, match="row 11"):
+        SparseOnlineRegressor().fit(rows(), numbers)
+    with pytest.raises(InputError, match="row 11"):
+        SparseOnlineClassifier().fit(rows(), numbers)
+
+
+def test_partial_fit_keeps_to_its_classes_and_parameters() -> None:
+    X, y = rows(), classes(3)
+    with pytest.raises(InputError, match="classes must be passed in the first call"):
+        SparseOnlineClassifier().partial_fit(X, y)
+    model = SparseOnlineClassifier().partial_fit(X, y, classes=[2, 1, 0])
+    assert model.classes_.tolist() == [0, 1, 2]
+    with pytest.raises(InputError, match="classes are not those of the first"):
+        model.partial_fit(X, y, classes=[0, 1])
+    other = y.copy()
+    other[6] = 9
+    with pytest.raises(InputError, match="y of row 6 is not one of the classes"):
+        model.partial_fit(X, other)
+    with pytest.raises(InputError, match="y of row 0 is not one of the classes"):
+        model.partial_fit(X, y.astype(str))
+    with pytest.raises(ValueError, match="expecting 30 features"):
+        model.partial_fit(X[:, :5], y)
+    with pytest.raises(InputError, match="not those of the first partial_fit"):
+        model.set_params(lam=0.5).partial_fit(X, y)
+    with pytest.raises(InputError, match="not those of the first partial_fit"):
+        model.set_params(lam=None, fit_intercept=True).partial_fit(X, y)
+    fresh = SparseOnlineClassifier(fit_intercept=True).fit(X, y)
+    assert bits(model.fit(X, y)) == bits(fresh)  # fit starts again
+    with pytest.raises(InputError, match="only one class"):
+        SparseOnlineClassifier().fit(X, np.zeros(ROWS))
+
+
+def test_a_fit_that_diverges_says_so_once() -> None:
+    X, y = rows() * 100.0, np.arange(ROWS, dtype=float)
+    model = SparseOnlineRegressor()
+    with pytest.warns(ConvergenceWarning, match="fobos diverged: at row [0-9]+"):
+        model.partial_fit(X, y)
+    model.partial_fit(X, y)  # a second warning would be an error here
+    assert np.isfinite(model.coef_).all()
+    with pytest.warns(ConvergenceWarning, match="fobos diverged"):
+        model.fit(X, y)
+
+
+def test_further_parameters_and_probabilities_of_softmax() -> None:
+    X, y = sp.csr_matrix(np.eye(6)), np.arange(6) % 3
+    model = SparseOnlineClassifier("fobos", loss="softmax", penalty="elastic_net", further={"l1_ratio": 0.5}).fit(X, y)
+    assert model.learner_.configurations[0]["l1_ratio"] == 0.5
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert (model.predict_proba(X).argmax(axis=1) == y).all()
+    with pytest.raises(InputError, match="has no parameter 'eta'"):
+        SparseOnlineClassifier("fobos", further={"eta": 1}).fit(X, y)

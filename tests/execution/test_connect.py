@@ -1,0 +1,79 @@
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.execution.clusters import ClusterOptions, connect, worker_shape
+
+
+def listening() -> set[str]:
+    """Addresses that this process and its children listen on, as the kernel tells (hexadecimal)."""
+    owners, waiting = [os.getpid()], [os.getpid()]
+    while waiting:
+        parent = waiting.pop()
+        for task in Path(f"/proc/{parent}/task").iterdir():
+            children = [int(child) for child in (task / "children").read_text().split()]
+            owners += children
+            waiting += children
+    inodes = set()
+    for owner in owners:
+        for descriptor in Path(f"/proc/{owner}/fd").iterdir():
+            try:
+                inodes.add(os.readlink(descriptor))
+            except OSError:
+                continue
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                found.add(fields[1].split(":")[0])
+    return found
+
+
+@pytest.mark.parametrize("options", [ClusterOptions(), ClusterOptions(workers=1)])
+def test_our_own_cluster_is_reached_from_this_machine_only(tmp_path: Path, options: ClusterOptions) -> None:
+    before = listening()
+    with connect(options, tmp_path) as client:
+        client.submit(sum, [1, 2]).result()
+        assert listening() - before <= {"0100007F"}  # 127.0.0.1
+
+
+def test_what_a_killed_run_left_behind_is_cleared(tmp_path: Path) -> None:
+    left = tmp_path / "scratch" / "dask-scratch-space" / "worker-of-old" / "corpus"
+    left.mkdir(parents=True)
+    with connect(ClusterOptions(threads=1), tmp_path / "scratch"):
+        assert not left.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [ClusterOptions(threads=1), ClusterOptions(workers=1)])
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, options: ClusterOptions) -> None:
+    scratch = tmp_path / "scratch"
+    with pytest.raises(KeyboardInterrupt), connect(options, scratch):
+        (scratch / "dask-scratch-space" / "corpus").mkdir(parents=True, exist_ok=True)  # as a worker lays one out
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparseoco.execution.clusters.CONNECT_SECONDS", 1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    for place, said in ((address, f"No Dask scheduler answers at {address}"), ("somewhere", "not a Dask scheduler's")):
+        with pytest.raises(InputError, match=said), connect(ClusterOptions(scheduler=place), tmp_path):
+            pass
+
+
+def test_a_cluster_without_workers_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparseoco.execution.clusters.CONNECT_SECONDS", 1)
+    with connect(ClusterOptions(threads=1), tmp_path) as client:
+        client.cluster.scale(0)
+        while client.scheduler_info()["workers"]:
+            time.sleep(0.05)
+        with pytest.raises(SparseocoError, match="no worker after 1 s"):
+            worker_shape(client)

@@ -1,0 +1,85 @@
+"""The `[cluster]` table: in a run file, in a file of its own, on the command line."""
+
+from pathlib import Path
+
+import pytest
+
+from sparseoco.cli.options import cluster_options
+from sparseoco.core.errors import InputError
+from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
+from tests.support.texts import RUN_FILE
+
+SLURM = """
+kind = "slurm"
+workers = 8
+threads = 4
+memory = "16GB"
+
+[slurm]
+walltime = "08:00:00"
+queue = "long"
+
+[kubernetes]
+image = "registry.example.org/sparseoco:0.1.0"
+"""
+
+
+def write(folder: Path, text: str, name: str = "cluster.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_file_of_its_own_says_what_the_table_says(tmp_path: Path) -> None:
+    alone = load_cluster_file(write(tmp_path, SLURM))
+    assert (alone.where, alone.workers, alone.slurm and alone.slurm.queue) == ("slurm", 8, "long")
+    before = RUN_FILE.partition("[cluster]")[0]
+    table = SLURM.replace("[slurm]", "[cluster.slurm]").replace("[kubernetes]", "[cluster.kubernetes]")
+    (tmp_path / "runs").mkdir()
+    for text in (f'cluster = "../cluster.toml"\n{before}', f"{before}\n[cluster]\n{table}"):
+        assert load_run_file(write(tmp_path / "runs", text, "run.toml")).cluster == alone
+
+
+def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path, SLURM)
+    assert cluster_options(file, None, None, None, None) == load_cluster_file(file)
+    said = cluster_options(file, None, 3, None, None)
+    assert (said.where, said.workers, said.threads) == ("slurm", 3, 4)
+    assert cluster_options(file, "tcp://127.0.0.1:8786", None, None, None).where == "address"
+    assert cluster_options(None, None, None, None, None).where == "local"
+    assert cluster_options(None, "tcp://127.0.0.1:8786", None, None, None).where == "address"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"slurm"', '"lsf"', "cluster.toml: kind: "),
+        ('"slurm"', '"pbs"', 'cluster.toml: kind = "pbs" needs a table pbs'),
+        ("workers = 8", "", 'kind = "slurm" needs workers'),
+        ('memory = "16GB"', "", 'kind = "slurm" needs memory'),
+        ('"16GB"', '"much"', "memory: write a size such as 500MB, 4GB"),
+        ('"16GB"', '"16kB"', "memory: a worker needs at least 512 MiB"),
+        ('"16GB"', '"16GB"\nwait = "soon"', "wait: write a time"),
+        ('"16GB"', '"16GB"\nscheduler = "tcp://127.0.0.1:8786"', 'scheduler and kind = "address" go together'),
+        ('"slurm"', '"address"', 'scheduler and kind = "address" go together'),
+        ('"08:00:00"', '"8 hours"', "slurm.walltime: must be a time such as 08:00:00"),
+        ('walltime = "08:00:00"', "", "slurm.walltime: this key is required"),
+        ('queue = "long"', 'partition = "long"', "slurm.partition: there is no such key"),
+        ('queue = "long"', 'queue = "long\\nrm"', "slurm.queue: must be one word"),
+        ('queue = "long"', "queue = 3", "slurm.queue: must be text"),
+        (
+            'sparseoco:0.1.0"',
+            'sparseoco:0.1.0"\nclaim = "My_Data"',
+            "kubernetes.claim: must be a name of small letters",
+        ),
+        ("image =", "picture =", "kubernetes.image: this key is required"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_key(tmp_path: Path, old: str, new: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        load_cluster_file(write(tmp_path, SLURM.replace(old, new, 1)))
+    assert said in str(error.value)
+
+
+def test_a_time_to_wait_is_written_as_people_do(tmp_path: Path) -> None:
+    assert load_cluster_file(write(tmp_path, SLURM.replace("threads = 4", 'wait = "30min"'))).wait == 1800

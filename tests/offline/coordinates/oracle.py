@@ -1,0 +1,99 @@
+"""CAO-RCD as the paper writes it: dense, every weight of every round by the argmin, gradients of F in full."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tests.oracles.ftrl import split_mix_64
+
+STREAM, PART = 4, 2**32
+
+
+def uniform(seed: int, epoch: int, k: int) -> float:
+    """The number of [0, 1) of a round."""
+    key = split_mix_64(split_mix_64(split_mix_64(seed) ^ STREAM) ^ epoch)
+    return (split_mix_64(split_mix_64(key ^ PART) ^ k) >> 11) / 2**53
+
+
+def bounds_of(A: np.ndarray, y: np.ndarray, loss: str, R: float) -> np.ndarray:
+    """L_i ≥ |∇_iF| in the box."""
+    largest = R * np.abs(A).sum(axis=1)
+    slopes = {
+        "logistic": np.ones(len(A)),
+        "hinge": np.ones(len(A)),
+        "squared_hinge": 2 * (1 + largest),
+        "squared": np.abs(y) + largest,
+    }[loss]
+    return np.abs(A).T @ slopes
+
+
+def chances_of(L: np.ndarray, R: float, batch: int, sample: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """The blocks Π and p of Corollary 5 (of Corollary 4 for a batch of one)."""
+    blocks = [np.arange(first, min(first + batch, len(L))) for first in range(0, len(L), batch)]
+    p = np.array([(len(block) * R * np.linalg.norm(L[block])) ** (2 / 3) for block in blocks])
+    if sample == "uniform":
+        p = (p > 0).astype(float)
+    return blocks, p / p.sum()
+
+
+def cao_rcd(
+    A: np.ndarray,
+    y: np.ndarray,
+    slope: Callable[[float, float], float],
+    *,
+    loss: str,
+    R: float,
+    alpha: float,
+    rounds: int,
+    batch: int,
+    predict: str,
+    sample: str,
+    seed: int,
+    epochs: int,
+    played: list[np.ndarray] | None = None,
+) -> Iterator[np.ndarray]:
+    """The weights without a prediction after each epoch (Theorem 7, with Σ_s σ_s(x − x_s)²/2 kept term by term).
+
+    `played` is given every x_t.
+    """
+    n = A.shape[1]
+    L = bounds_of(A, y, loss, R)
+    blocks, p = chances_of(L, R, batch, sample)
+    g_sum, squares, Delta, g_last = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+    sigma_sum, sigma_x = np.zeros(n), np.zeros(n)
+
+    def argmin(t: int, g_tilde: np.ndarray) -> np.ndarray:
+        """argmin v·x + (Σσ)x²/2 + tα|x| over |x| ≤ R: 0 or a corner where Σσ = 0."""
+        v = g_sum + g_tilde - sigma_x
+        pull = -np.sign(v) * np.maximum(np.abs(v) - t * alpha, 0)
+        x = np.divide(pull, sigma_sum, out=np.where(pull == 0, 0, np.copysign(np.inf, pull)), where=sigma_sum > 0)
+        return np.clip(x, -R, R)
+
+    t = 0
+    for epoch in range(1, epochs + 1):
+        for k in range(rounds):
+            t += 1
+            which = int(np.searchsorted(np.cumsum(p), uniform(seed, epoch, k) * p.sum(), side="right"))
+            block = blocks[which]
+            prediction = {"none": np.zeros(n), "half": L / 2, "last": g_last}[predict]
+            g_tilde = np.zeros(n)
+            g_tilde[block] = prediction[block] / p[which]
+            x_t = argmin(t, g_tilde)
+            if played is not None:
+                played.append(x_t)
+            gradient = A.T @ np.array([slope(z, b) for z, b in zip(A @ x_t, y, strict=True)])
+            g = np.zeros(n)
+            g[block] = gradient[block] / p[which]
+            squares = squares + (g - g_tilde) ** 2
+            sigma = (np.sqrt(squares) - Delta) / R
+            Delta = np.sqrt(squares)
+            sigma_sum, sigma_x = sigma_sum + sigma, sigma_x + sigma * x_t
+            g_sum = g_sum + g
+            g_last[block] = gradient[block]
+        yield argmin(t + 1, np.zeros(n))
+
+
+def objective(A: np.ndarray, y: np.ndarray, value: Callable[[float, float], float], alpha: float, x: Any) -> float:
+    """Σ_j f_j(x) + α‖x‖₁."""
+    return sum(value(z, b) for z, b in zip(A @ x, y, strict=True)) + alpha * float(np.abs(x).sum())

@@ -1,0 +1,273 @@
+"""cao-rcd against the paper's recursion with every weight moved in every round, and what must not show in its bits."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+
+from sparseoco.core.errors import InputError
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.cao_rcd import PREDICTIONS
+from sparseoco.learners.losses import find_loss
+from sparseoco.learners.numerics import cube_root
+from sparseoco.offline.coordinates import Coordinates, bytes_needed, column_major
+from sparseoco.offline.epochs import fit_epochs
+from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, objective
+from tests.oracles.stream import SLOPES, VALUES
+
+LOSSES = [
+    pytest.param(loss, marks=() if loss in ("logistic", "squared") else pytest.mark.slow)
+    for loss in ("logistic", "hinge", "squared_hinge", "squared")
+]
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Features in every row, in few and in none; rows without features; real values and counts."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows, features = draw(st.integers(1, 30)), draw(st.integers(1, 11))
+    A = rng.normal(0, 1, (rows, features)) * (rng.random((rows, features)) < rng.choice([0.0, 0.1, 0.5, 1.0], features))
+    if draw(st.booleans()):
+        A = np.abs(A).round(1) * 1.0173
+    return A, rng.integers(0, 2, rows).astype(float)
+
+
+# At large R a round can overshoot its minimum by more than the step before: errors grow as fast as in any unstable
+# recursion, in the dense one too.
+CONFIGURATIONS = st.fixed_dictionaries(
+    {
+        "R": st.sampled_from([0.0371, 0.31, 1.03]),
+        "alpha": st.sampled_from([0.0, 1.37e-3, 0.119, 1.03, 11.3]),
+        "rounds": st.integers(1, 60),
+        "batch": st.sampled_from([1, 1, 2, 3, 20]),
+        "predict": st.sampled_from(PREDICTIONS),
+        "sample": st.sampled_from(["uniform", "lipschitz"]),
+    }
+)
+
+
+def random_problem(rows: int, features: int, seed: int = 0) -> tuple[Any, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    chance = rng.random((3, features)) ** 4
+    y = rng.integers(0, 3, rows)
+    return sp.csr_matrix((rng.random((rows, features)) < chance[y]) * rng.geometric(0.6, (rows, features))), y
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), configuration=CONFIGURATIONS, seed=st.integers(0, 2**53 - 1))
+def test_lazy_equals_dense(
+    loss: str, problem: tuple[np.ndarray, np.ndarray], configuration: dict[str, Any], seed: int
+) -> None:
+    A, y = problem
+    assume(A.any())
+    signs = 2 * y - 1
+    method = Coordinates(
+        column_major(sp.csr_matrix(A), y), [configuration], loss=find_loss(loss), positive=[1], seed=seed
+    )
+    for x in cao_rcd(A, signs, SLOPES[loss], loss=loss, seed=seed, epochs=3, **configuration):
+        method.play()
+        np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(method.margins()[:, 0], A @ x, rtol=0, atol=1e-9)
+        losses = sum(VALUES[loss](z, b) for z, b in zip(A @ x, signs, strict=True))
+        np.testing.assert_allclose(method.losses(), [losses], rtol=1e-9, atol=1e-9)  # a square of margins next to 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(problem=problems(), configuration=CONFIGURATIONS)
+def test_margins_stay_those_of_the_weights_within_an_epoch(
+    problem: tuple[np.ndarray, np.ndarray], configuration: dict[str, Any]
+) -> None:
+    """What a round sees is made of what the rounds before left: one long epoch is many short ones but for the draws."""
+    A, y = problem
+    assume(A.any())
+    configuration |= {"alpha": 0.119, "rounds": 400}
+    data = column_major(sp.csr_matrix(A), y)
+    method = Coordinates(data, [configuration], loss=find_loss("logistic"), positive=[1], seed=1)
+    (x,) = cao_rcd(A, 2 * y - 1, SLOPES["logistic"], loss="logistic", seed=1, epochs=1, **configuration)
+    method.play()
+    np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
+
+
+def test_regression_takes_the_label() -> None:
+    rng = np.random.default_rng(3)
+    A, y = rng.normal(size=(20, 5)), rng.normal(size=20)
+    own = {"R": 0.7, "alpha": 0.3, "rounds": 40, "batch": 2, "predict": "last", "sample": "lipschitz"}
+    method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss("squared"), positive=[-1], seed=4)
+    for x in cao_rcd(A, y, SLOPES["squared"], loss="squared", seed=4, epochs=3, **own):
+        method.play()
+        np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(problem=problems(), x=st.integers(0, 2**32 - 1), R=st.floats(0.01, 10.0))
+def test_gradients_in_the_box_are_within_their_bounds(problem: tuple[np.ndarray, np.ndarray], x: int, R: float) -> None:
+    A, y = problem
+    signs = 2 * y - 1
+    corner = R * np.random.default_rng(x).choice([-1.0, 1.0], A.shape[1])
+    for loss in ("logistic", "hinge", "squared_hinge", "squared"):
+        own = {"R": R, "alpha": 0.0, "rounds": 1, "batch": 1, "predict": "none", "sample": "lipschitz"}
+        method = Coordinates(column_major(sp.csr_matrix(A), y), [own], loss=find_loss(loss), positive=[1], seed=0)
+        L = method.bounds(0)
+        gradient = A.T @ np.array([SLOPES[loss](z, b) for z, b in zip(A @ corner, signs, strict=True)])
+        assert (np.abs(gradient) <= L * (1 + 1e-12)).all()
+        np.testing.assert_allclose(L, bounds_of(A, signs, loss, R), rtol=1e-12)
+
+
+def test_equal_bounds_make_equal_chances() -> None:
+    """Where S_Π L_Π is the same for all blocks, drawing by it is drawing uniformly."""
+    A = np.kron(np.eye(4), np.ones((3, 2)))  # every feature in three rows
+    y = np.tile([0.0, 1.0], 6)
+    fits = [
+        fit_epochs(
+            sp.csr_matrix(A),
+            y,
+            algorithm="cao-rcd",
+            grid={"batch": 2, "sample": sample, "rounds": 30, "R": 0.3, "alpha": 0.1},
+        )
+        for sample in ("uniform", "lipschitz")
+    ]
+    np.testing.assert_array_equal(fits[0].weights, fits[1].weights)
+    assert np.abs(fits[0].weights).max() > 0.1
+
+
+def test_chances_are_those_of_corollary_5() -> None:
+    X, y = random_problem(50, 30)
+    A = X.toarray().astype(float)
+    for batch in (1, 4):
+        own = {"R": 0.3, "alpha": 0.0, "rounds": 1, "batch": batch, "predict": "none", "sample": "lipschitz"}
+        method = Coordinates(column_major(X, y == 1), [own], loss=find_loss("hinge"), positive=[1], seed=0)
+        _, p = chances_of(bounds_of(A, y, "hinge", 0.3), 0.3, batch, "lipschitz")
+        np.testing.assert_allclose(method.chances(0), p, rtol=1e-12)
+
+
+def test_features_in_no_example_are_never_drawn() -> None:
+    X, y = random_problem(40, 10)
+    X = sp.csr_matrix(X.toarray() * (np.arange(10) % 2))
+    for sample in ("uniform", "lipschitz"):
+        own = {"R": 0.3, "alpha": 0.0, "rounds": 500, "batch": 1, "predict": "half", "sample": sample}
+        method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=0)
+        method.play()
+        assert (method.weights()[::2] == 0).all()
+        assert (method.weights()[1::2] != 0).any()
+
+
+def test_nothing_to_learn_from() -> None:
+    fit = fit_epochs(sp.csr_matrix((3, 4)), np.array([0, 1, 1]), algorithm="cao-rcd", epochs=2)
+    np.testing.assert_array_equal(fit.weights, np.zeros((4, 1)))
+    np.testing.assert_allclose(fit.objective, np.full((2, 1), 3 * np.log(2)))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_objective_falls_to_the_optimum(batch: int) -> None:
+    X, labels = random_problem(200, 40)
+    y, alpha = (labels > 0).astype(np.int64), 8.0
+    fit = fit_epochs(
+        X, y, algorithm="cao-rcd", grid={"alpha": alpha, "R": 2.0, "batch": batch, "rounds": 2000}, epochs=30
+    )
+    A = X.toarray().astype(float)
+    peer = LogisticRegression(l1_ratio=1.0, C=1 / alpha, solver="saga", fit_intercept=False, tol=1e-10, max_iter=20000)
+    best = objective(A, 2 * y - 1, VALUES["logistic"], alpha, peer.fit(A, y).coef_[0])
+    assert np.abs(peer.coef_).max() < 2.0
+    gaps = fit.objective[:, 0] / best - 1
+    np.testing.assert_allclose(
+        fit.objective[-1, 0], objective(A, 2 * y - 1, VALUES["logistic"], alpha, fit.weights[:, 0]), rtol=1e-12
+    )
+    assert -1e-9 < gaps[-1] < 1e-2
+    assert gaps[-1] < gaps[0] / 5  # it falls as 1/√t: 30 epochs are 5.5 times as good as one
+
+
+def test_columns_share_draws_and_nothing_else() -> None:
+    """More than two classes, α and R side by side, in any company: the bits of each alone."""
+    X, y = random_problem(120, 30)
+    grid = {"alpha": [0.0, 0.3, 2.0], "R": [0.1, 0.7], "predict": ["none", "last"], "rounds": 200}
+    for loss in ("logistic", "squared_hinge"):
+        together = fit_epochs(X, y, algorithm="cao-rcd", loss=loss, grid=grid, epochs=3, n_classes=3)
+        for i, configuration in enumerate(together.configurations):
+            alone = fit_epochs(X, y, algorithm="cao-rcd", loss=loss, grid=[configuration], epochs=3, n_classes=3)
+            np.testing.assert_array_equal(alone.weights, together.weights[:, 3 * i : 3 * i + 3])
+            np.testing.assert_array_equal(alone.objective[:, 0], together.objective[:, i])
+
+
+def test_a_run_goes_on_from_its_state() -> None:
+    X, y = random_problem(80, 20)
+    own = [
+        {"R": 0.5, "alpha": a, "rounds": 70, "batch": 2, "predict": "last", "sample": "lipschitz"} for a in (0.1, 1.0)
+    ]
+
+    def begun() -> Coordinates:
+        return Coordinates(column_major(X, y), own, loss=find_loss("logistic"), positive=[0, 1, 2], seed=7)
+
+    whole, first, second = begun(), begun(), begun()
+    for _ in range(4):
+        whole.play()
+    first.play()
+    first.losses()
+    first.play()
+    for name, array in second.state().items():
+        array[...] = first.state()[name]
+    second.resume(2)
+    second.play()
+    second.play()
+    for name, value in whole.state().items():
+        np.testing.assert_array_equal(second.state()[name], value)
+    np.testing.assert_array_equal(second.margins(), whole.margins())
+
+
+def test_examples_that_are_not_kept_are_not_there() -> None:
+    X, y = random_problem(90, 25)
+    kept = np.random.default_rng(1).random(90) < 0.6
+    own = [{"R": 0.5, "alpha": 0.3, "rounds": 300, "batch": 1, "predict": "half", "sample": "lipschitz"}]
+    loss = find_loss("logistic")
+    masked = Coordinates(column_major(X, y), own, loss=loss, positive=[1], seed=2, kept=kept)
+    without = Coordinates(column_major(X[kept], y[kept]), own, loss=loss, positive=[1], seed=2)
+    for method in (masked, without):
+        method.play()
+    np.testing.assert_array_equal(masked.weights(), without.weights())
+    np.testing.assert_array_equal(masked.losses(), without.losses())
+    np.testing.assert_allclose(masked.margins(), X @ masked.weights(), atol=1e-12)
+
+
+def test_a_pass_is_worth_of_rounds() -> None:
+    """By default an epoch is expected to read as many nonzeros as there are."""
+    X, y = random_problem(200, 50)
+    nonzeros = np.diff(X.tocsc().indptr)
+    for sample, batch in (("uniform", 1), ("lipschitz", 1), ("lipschitz", 7)):
+        own = {"R": 0.5, "alpha": 0.3, "rounds": "pass", "batch": batch, "predict": "none", "sample": sample}
+        method = Coordinates(column_major(X, y), [own], loss=find_loss("hinge"), positive=[1], seed=2)
+        sizes = np.add.reduceat(nonzeros, np.arange(0, 50, batch))
+        expected = method.rounds[0] * (method.chances(0) * sizes).sum()
+        assert abs(expected - X.nnz) <= (method.chances(0) * sizes).sum()
+    assert fit_epochs(X, y > 0, algorithm="cao-rcd").weights.any()
+
+
+def test_what_has_no_meaning_is_refused() -> None:
+    X, y = random_problem(30, 5)
+    with pytest.raises(InputError, match="bounds on the slopes"):
+        fit_epochs(X, y, algorithm="cao-rcd", loss="softmax", n_classes=3)
+    with pytest.raises(InputError, match="only l1"):
+        fit_epochs(X, y > 0, algorithm="cao-rcd", penalty="elastic_net")
+    with pytest.raises(InputError, match="rounds='all'"):
+        fit_epochs(X, y > 0, algorithm="cao-rcd", grid={"rounds": "all"})
+
+
+@given(st.floats(0.0, 1e300))
+def test_cube_roots(x: float) -> None:
+    np.testing.assert_allclose(cube_root(x), np.cbrt(x), rtol=1e-15)
+
+
+@pytest.mark.parametrize("rounds", ["pass", 5000])
+def test_what_it_holds_is_what_it_says(rounds: Any) -> None:
+    n_rows, n_features = 60, 40
+    X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
+    data = column_major(X, np.arange(n_rows) % 2)
+    configurations = [find_algorithm("cao-rcd").configuration({"rounds": rounds, "predict": "last"})] * 2
+    method = Coordinates(data, configurations, loss=find_loss("logistic"), positive=(1,), seed=0)
+    (_, block), *_ = method._blocks
+    held = (block.state, block._lines, block._links, block._head, block._margins, method.weights())
+    told = bytes_needed(n_rows, n_features, 2, rounds)
+    assert 0.9 * told <= sum(array.nbytes for array in held) <= told

@@ -1,0 +1,91 @@
+"""Algorithms 4 and 5 of Mohri and Yang (2015) in dense NumPy: every coordinate, every round, nothing of the package."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tests.oracles.ftrl import share_of_l1, split_mix_64
+
+Slope = Callable[[float, float], float]
+
+
+def argmin(v: np.ndarray, Delta: np.ndarray, t: int, R: float, alpha: float, ratio: float) -> np.ndarray:
+    """argmin over |x| ≤ R of v·x + Δx²/(2R) + tα(ρ|x| + (1 − ρ)x²/2), by the subgradient at 0 and at the wall."""
+    x = np.zeros(len(v))
+    for i, b in enumerate(v):
+        pull = abs(b) - t * alpha * ratio  # how steeply the sum falls away from 0, against the sign of b
+        stiffness = Delta[i] / R + t * alpha * (1 - ratio)
+        if pull > 0:
+            x[i] = -np.sign(b) * (R if pull >= stiffness * R else pull / stiffness)
+    return x
+
+
+def uniform(seed: int, epoch: int, part: int, t: int) -> float:
+    """The number that round t (from 0) of a part of an epoch is drawn by."""
+    key = split_mix_64(split_mix_64(split_mix_64(seed) ^ 4) ^ epoch)
+    return (split_mix_64(split_mix_64(key ^ part) ^ t) >> 11) / 2**53
+
+
+def caos_erm(
+    X: np.ndarray,
+    y: np.ndarray,
+    slope: Slope,
+    *,
+    R: float,
+    alpha: float,
+    epochs: int,
+    seed: int,
+    rounds: int | str = "pass",
+    batch: int = 1,
+    estimate: str = "sampled",
+    placement: str = "serial",
+    parts: int = 1,
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+    played: list[np.ndarray] | None = None,
+) -> list[np.ndarray]:
+    """x̄ after each epoch; `played` is given every x_t. `y` is ±1, or the numbers of a regression."""
+    m, n = X.shape
+    ratio = share_of_l1(penalty, l1_ratio)
+    partition = [list(range(first, min(first + batch, m))) for first in range(0, m, batch)]
+    bound = np.array([sum(np.abs(X[j]).max(initial=0.0) for j in block) for block in partition])
+    rounds = len(partition) if rounds == "pass" else int(rounds)
+    parts = parts if placement != "serial" else 1
+    exclusive_lock = [range(len(partition) * p // parts, len(partition) * (p + 1) // parts) for p in range(parts)]
+    if placement == "dealt":
+        exclusive_lock = [range(p, len(partition), parts) for p in range(parts)]
+    exclusive_lock = [blocks for blocks in exclusive_lock if bound[blocks].sum() > 0]
+
+    def gradients(block: list[int], x: np.ndarray) -> np.ndarray:
+        return np.sum([slope(X[j] @ x, y[j]) * X[j] for j in block], axis=0)
+
+    g_sum, sigma_x, squares, t = np.zeros(n), np.zeros(n), np.zeros(n), 0  # ĝ_{1:t}, Σ σ_s x_s, Δ_t²
+    x = np.zeros(n)
+    iterates = []
+    for epoch in range(1, epochs + 1):
+        foretold = [gradients(block, x) for block in partition]
+        whole = np.sum(foretold, axis=0)
+        ends = []
+        for p, blocks in enumerate(exclusive_lock):
+            g, sx, q, at = g_sum.copy(), sigma_x.copy(), squares.copy(), t
+            chances = bound[blocks] / bound[blocks].sum()
+            for a in range(-(-rounds // len(exclusive_lock))):
+                at += 1
+                drawn = int(np.searchsorted(np.cumsum(chances), uniform(seed, epoch, p, a), side="right"))
+                j, probability = blocks[drawn], chances[drawn] / len(exclusive_lock)
+                g_tilde = foretold[j] / probability if estimate == "sampled" else whole
+                x_t = argmin(g + g_tilde - sx, np.sqrt(q), at, R, alpha, ratio)
+                if played is not None:
+                    played.append(x_t)
+                g_hat = gradients(partition[j], x_t) / probability
+                if estimate == "corrected":
+                    g_hat = whole + g_hat - foretold[j] / probability
+                sigma = (np.sqrt(q + (g_hat - g_tilde) ** 2) - np.sqrt(q)) / R
+                g, sx, q = g + g_hat, sx + sigma * x_t, q + (g_hat - g_tilde) ** 2
+            ends.append((g, sx, np.sqrt(q)))
+        if ends:
+            g_sum, sigma_x, Delta = (np.mean(figure, axis=0) for figure in zip(*ends, strict=True))
+            squares, t = Delta**2, at
+        x = argmin(g_sum - sigma_x, np.sqrt(squares), t + 1, R, alpha, ratio)
+        iterates.append(x)
+    return iterates

@@ -1,0 +1,245 @@
+"""caos-erm against the paper's dense pseudo-code; the same bits however the work is cut; towards the optimum."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+
+from sparseoco.core.errors import InputError
+from sparseoco.estimators import SparseOnlineClassifier
+from sparseoco.kernels.epoch import DRAW
+from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_share, row_sizes
+from sparseoco.offline.passes import LocalPasses
+from sparseoco.training.learner import Learner
+from tests.learners.streams import Stream, streams
+from tests.offline.epochs.oracle import caos_erm, uniform
+from tests.oracles.stream import SLOPES
+
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "R": st.floats(0.0371, 5.93),
+    "alpha": st.sampled_from([0.0, 0.0517, 0.319, 1.13, 11.3]),
+}
+SHARED: dict[str, st.SearchStrategy[Any]] = {
+    "rounds": st.sampled_from(["pass", 1, 7, 23]),
+    "batch": st.integers(1, 5),
+    "parts": st.integers(1, 5),
+}
+OTHER_LOSSES = ("hinge", "squared_hinge")  # making the machine code is what takes time
+WAYS = [("sampled", "serial"), ("corrected", "serial"), ("corrected", "parallel"), ("sampled", "dealt")]
+
+
+def problem(rows: int = 300, features: int = 40, classes: int = 2) -> tuple[sp.csr_matrix, np.ndarray]:
+    """Sparse rows with something to learn in them, sorted by their class."""
+    rng = np.random.default_rng(11)
+    frequent = rng.random((rows, features)) < 1.5 / np.arange(1, features + 1)
+    X = rng.integers(1, 5, (rows, features)) * frequent
+    margins = (X > 0) @ rng.normal(0, 1, (features, classes)) + rng.normal(0, 0.5, (rows, classes))
+    y = margins.argmax(axis=1)
+    order = np.argsort(y, kind="stable")
+    return sp.csr_matrix(X[order]), y[order]
+
+
+@pytest.mark.parametrize(("estimate", "placement"), WAYS)
+@pytest.mark.parametrize("loss", ["logistic", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHER_LOSSES)])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data(), stream=streams(), seed=st.integers(0, 2**63 - 1))
+def test_lazy_equals_dense(
+    estimate: str, placement: str, loss: str, data: st.DataObject, stream: Stream, seed: int
+) -> None:
+    shared = {name: data.draw(values) for name, values in SHARED.items()}
+    shared |= {"estimate": estimate, "placement": placement}
+    penalty, ratio = data.draw(st.sampled_from([("l1", None), ("l2", None), ("elastic_net", 0.37)]))
+    own = {} if ratio is None else {"l1_ratio": ratio}
+    grid = [
+        {name: data.draw(values) for name, values in VALUES.items()} | shared | own
+        for _ in range(data.draw(st.integers(1, 3)))
+    ]
+    epochs = stream.epochs
+    fit = fit_epochs(sp.csr_matrix(stream.X), stream.y, loss=loss, penalty=penalty, grid=grid, epochs=epochs, seed=seed)
+    signs = 2.0 * stream.y - 1
+    for i, entry in enumerate(grid):
+        expected, shaken = (
+            caos_erm(X, signs, SLOPES[loss], epochs=epochs, seed=seed, penalty=penalty, **entry)[-1]
+            for X in (stream.X, stream.X * (1.0 + 2.0**-50))
+        )
+        # Where slopes are as the pass foretold but for rounding, Δ is rounding, and so is the weight R·Z/Δ.
+        assume(np.allclose(shaken, expected, **TOLERANCE))
+        np.testing.assert_allclose(fit.weights[:, i], expected, **TOLERANCE)
+
+
+def bits_of(*arrays: np.ndarray) -> bytes:
+    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_columns_alone_or_with_others(way: tuple[str, str]) -> None:
+    X, y = problem()
+    shared = {"estimate": way[0], "placement": way[1], "parts": 3, "batch": 2}
+    grid = [{"alpha": alpha, "R": R, **shared} for alpha in (0.0, 1.0, 7.0) for R in (0.1, 0.5, 1e9)]
+    together = fit_epochs(X, y, grid=grid, epochs=2, seed=4)
+    assert together.diverged.astype(bool).tolist() == [False, False, True] * 3
+    for i, entry in enumerate(grid):
+        alone = fit_epochs(X, y, grid=[entry], epochs=2, seed=4)
+        assert alone.weights.any() or alone.diverged[0]
+        own = together.weights[:, i], together.objective[:, i], together.diverged[i]
+        assert bits_of(alone.weights[:, 0], alone.objective[:, 0], alone.diverged[0]) == bits_of(*own)
+
+
+def test_groups_of_shared_draws_keep_their_places() -> None:
+    X, y = problem(classes=3)
+    grid = [{"alpha": 1.0, "batch": batch, "R": R} for R in (0.1, 0.5) for batch in (1, 3)]
+    together = fit_epochs(X, y, grid=grid, epochs=1, n_classes=3)
+    assert [entry["batch"] for entry in together.configurations] == [1, 3, 1, 3]
+    for i, entry in enumerate(grid):
+        alone = fit_epochs(X, y, grid=[entry], epochs=1, n_classes=3)
+        assert bits_of(together.weights[:, 3 * i : 3 * i + 3]) == bits_of(alone.weights)
+
+
+def test_one_against_the_rest_and_regression() -> None:
+    X, y = problem(classes=3)
+    three = fit_epochs(X, y, grid=[{"alpha": 2.0}], epochs=2, n_classes=3)
+    for k in range(3):
+        one = fit_epochs(X, (y == k).astype(int), grid=[{"alpha": 2.0}], epochs=2)
+        assert bits_of(one.weights[:, 0]) == bits_of(three.weights[:, k])
+    targets = np.random.default_rng(3).normal(0, 2, X.shape[0])
+    numbers = fit_epochs(X, targets, loss="squared", grid=[{"alpha": 2.0}], epochs=2, seed=1, n_classes=None)
+    expected = caos_erm(X.toarray(), targets, SLOPES["squared"], R=1.0, alpha=2.0, epochs=2, seed=1)
+    np.testing.assert_allclose(numbers.weights[:, 0], expected[-1], **TOLERANCE)
+
+
+@pytest.mark.parametrize("estimate", ["sampled", "corrected"])
+@settings(max_examples=20, deadline=None)
+@given(cuts=st.lists(st.integers(1, 299), max_size=6), batch=st.integers(1, 3))
+def test_any_cut_of_the_rounds(estimate: str, cuts: list[int], batch: int) -> None:
+    X, y = problem()
+    configured = Problem.of("caos-erm", "hinge", "l1", [{"alpha": 1.0, "R": 0.4, "batch": batch}], 2, X.shape[1])
+    passes = LocalPasses.of(X, y.astype(np.float64))
+    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, X.shape[0]), batch)
+    start = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
+    totals = passes.totals(start, configured.question)
+    slopes = passes.slopes(totals)
+    (share,) = blocks.shares(configured.configurations[0])
+    share = share._replace(rounds=300)
+    gradient = totals.gradient if estimate == "corrected" else None
+    whole = configured.sampled()
+    run = (passes.source, np.arange(X.shape[0]), slopes.__getitem__, gradient, blocks, share, 3, 2)
+    assert sum(play_share(whole, *run)) == whole.rounds == 300
+
+    pieces = configured.sampled()
+    pieces.begin(gradient)
+    for first, stop in itertools.pairwise(sorted({0, 300, *cuts})):
+        places = DRAW(np.cumsum(blocks.weights), 3, 2, 0, first, stop - first)
+        positions, edges = blocks.positions(places)
+        importance = share.scale / blocks.weights[places]
+        pieces.play(passes.source.gather(positions), edges, slopes[positions], importance)
+    pieces.settle()
+    assert pieces.rounds == whole.rounds
+    assert bits_of(pieces.state, pieces.weights()) == bits_of(whole.state, whole.weights())
+
+
+def test_draws_follow_the_sums_and_never_what_weighs_nothing() -> None:
+    weights = np.array([0.0, 3.0, 0.0, 0.0, 1.0, 4.0, 0.0, 0.0])
+    cumulative = np.cumsum(weights)
+    drawn = DRAW(cumulative, 7, 3, 2, 0, 40_000)
+    shares = [uniform(7, 3, 2, t) for t in range(200)]
+    assert drawn[:200].tolist() == np.searchsorted(cumulative / 8, shares, side="right").tolist()
+    counts = np.bincount(drawn, minlength=8)
+    assert (counts[weights == 0] == 0).all()
+    expected = 40_000 * weights / 8
+    assert (np.abs(counts - expected) <= 5 * np.sqrt(expected)).all()  # five standard deviations, of fixed numbers
+    assert not np.array_equal(drawn, DRAW(cumulative, 7, 4, 2, 0, 40_000))
+    assert not np.array_equal(drawn, DRAW(cumulative, 7, 3, 1, 0, 40_000))
+    assert np.array_equal(drawn[100:], DRAW(cumulative, 7, 3, 2, 100, 39_900))
+
+
+@pytest.mark.parametrize("placement", ["serial", "parallel", "dealt"])
+def test_estimates_are_unbiased(placement: str) -> None:
+    """Over all that a round can draw, in parts too, the mean of ĝ is the gradient of the whole."""
+    X, y = problem(rows=50)
+    passes = LocalPasses.of(X, y.astype(np.float64))
+    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, 50), 4)
+    x = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
+    totals = passes.totals(x, Problem.of("caos-erm", "logistic", "l1", None, 2, X.shape[1]).question)
+    gradients = X.multiply(passes.slopes(totals)).tocsr()
+    shares = blocks.shares({"placement": placement, "parts": 5, "rounds": "pass"})
+    assert len(shares) == (1 if placement == "serial" else 5)
+    mean = np.zeros(X.shape[1])
+    exclusive_lock = []
+    for share in shares:
+        own = range(share.first, share.stop, share.step)
+        exclusive_lock += own
+        total = sum(blocks.weights[b] for b in own)
+        for b in own:
+            chance = blocks.weights[b] / total
+            g_hat = share.scale / blocks.weights[b] * np.asarray(gradients[4 * b : 4 * b + 4].sum(axis=0)).ravel()
+            mean += chance * g_hat / len(shares)
+    assert sorted(exclusive_lock) == list(range(13))
+    np.testing.assert_allclose(mean, totals.gradient[:, 0], rtol=1e-10)
+
+
+def test_nothing_to_draw_leaves_nothing() -> None:
+    fit = fit_epochs(sp.csr_matrix((4, 3)), [0, 1, 1, 0], epochs=2)
+    assert not fit.weights.any()
+    np.testing.assert_allclose(fit.objective[:, 0], 4 * np.log(2))
+    assert fit_epochs(sp.csr_matrix((0, 3)), [], grid=[{"batch": 4}]).objective.tolist() == [[0.0]] * 5
+    # An example without features is there but never drawn: its loss alone is added.
+    X, y = problem(rows=40)
+    padded = sp.vstack([X, sp.csr_matrix((5, X.shape[1]))], format="csr")
+    plain, more = (fit_epochs(*data, grid=[{"rounds": 40}]) for data in ((X, y), (padded, np.append(y, [0] * 5))))
+    assert bits_of(plain.weights) == bits_of(more.weights)
+    np.testing.assert_allclose(more.objective - plain.objective, 5 * np.log(2), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("way", "gap"),
+    [
+        ({}, 0.12),
+        ({"batch": 5}, 0.2),
+        ({"estimate": "corrected"}, 1e-3),
+        ({"estimate": "corrected", "placement": "parallel", "parts": 2}, 1e-2),
+        ({"estimate": "corrected", "placement": "dealt", "parts": 4}, 1e-2),
+    ],
+    ids=["paper", "mini-batches", "corrected", "parallel", "dealt"],
+)
+def test_towards_the_optimum(way: dict[str, Any], gap: float) -> None:
+    X, y = problem(rows=400, features=25)
+    alpha = 3.0
+    peer = LogisticRegression(
+        l1_ratio=1.0, C=1 / alpha, solver="liblinear", fit_intercept=False, tol=1e-8, max_iter=10**5
+    )
+    w = peer.fit(X, y).coef_[0]
+    optimum = np.logaddexp(0, -(2 * y - 1) * (X @ w)).sum() + alpha * np.abs(w).sum()
+    fit = fit_epochs(X, y, grid=[{"alpha": alpha, "R": 1.5, **way}], epochs=40, seed=2)
+    above = fit.objective[:, 0] / optimum - 1
+    assert above.min() > -1e-9
+    assert above[-5:].mean() < gap
+    at_zero = len(y) * np.log(2) / optimum - 1
+    assert at_zero > 5 * gap
+
+
+def test_what_has_no_meaning_is_refused() -> None:
+    X, y = problem(rows=20)
+    refused: list[tuple[str, dict[str, Any]]] = [
+        ("placement='parallel' needs estimate='corrected'", {"grid": [{"placement": "parallel"}]}),
+        ("needs a loss of one margin", {"loss": "softmax", "n_classes": 3}),
+        ("caos-erm is not defined for penalty='box'", {"penalty": "box"}),
+        ("caos-erm has no parameter 'lam'", {"grid": {"lam": [1.0]}}),
+        ("rounds=0 must be a whole number", {"grid": {"rounds": [0]}}),
+        ("fobos learns from a stream: use sparseoco.Learner", {"algorithm": "fobos"}),
+        ("epochs=0 must be", {"epochs": 0}),
+        ("seed=-1 must be", {"seed": -1}),
+        ("'hinge' needs classes", {"loss": "hinge", "n_classes": None}),
+    ]
+    for sentence, arguments in refused:
+        with pytest.raises(InputError, match=sentence):
+            fit_epochs(X, y, **arguments)
+    with pytest.raises(InputError, match="caos-erm goes through the same rows again and again"):
+        Learner("caos-erm", n_features=3)
+    with pytest.raises(InputError, match="caos-erm goes through the same rows again and again"):
+        SparseOnlineClassifier("caos-erm").fit(X, y)

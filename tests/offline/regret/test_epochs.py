@@ -1,0 +1,160 @@
+"""Regret of epoch methods: objectives at the ends of epochs against `fit_epochs`, optima, sums and bounds by hand."""
+
+import shutil
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from sparseoco.learners.losses import find_loss
+from sparseoco.offline.epochs import fit_epochs
+from sparseoco.offline.regret.epochs import Sums, block_quantities, epoch_marks
+from sparseoco.pipeline import steps
+from sparseoco.report import leaderboard_rows, read_results
+from sparseoco.report.figures import styles
+from sparseoco.report.page import render
+from sparseoco.report.regret import regret_lines, way_figure
+from sparseoco.store.shards import Store, read_shards
+from tests.offline.coordinates.oracle import bounds_of, chances_of
+from tests.offline.regret.test_regret import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search
+from tests.support.stores import make_store
+
+EPOCHS = 4
+TRIED: dict[str, dict[str, Any]] = {
+    "caos-erm": {"R": [0.5], "alpha": [2.0], "estimate": ["corrected", "sampled"]},
+    "cao-rcd": {"R": [0.5], "alpha": [2.0], "batch": [2]},
+    "fobos": {"lam": [0.01], "eta0": [0.5]},
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store"), rows=ROWS, features=FEATURES, shard_rows=60)
+
+
+@pytest.fixture(scope="module")
+def run(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_search(tmp_path_factory.mktemp("run"), store, algorithms=TRIED, epochs=EPOCHS)
+    steps.regret(folder, CLUSTER, marks=3, tol=1e-4, numbers=range(4))
+    return folder
+
+
+def rows_of(run: Path, number: int) -> list[dict[str, Any]]:
+    return [row for row in table(run, "regret") if row["configuration"] == number]
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "grid"),
+    [
+        (0, "caos-erm", {"R": [0.5], "alpha": [2.0], "estimate": ["corrected"]}),
+        (1, "caos-erm", {"R": [0.5], "alpha": [2.0]}),
+        (2, "cao-rcd", {"R": [0.5], "alpha": [2.0], "batch": [2]}),
+    ],
+)
+def test_the_way_to_the_optimum(run: Path, store: Path, number: int, name: str, grid: dict[str, Any]) -> None:
+    X, y = read_shards(store)[0], Store.open(store).labels()
+    fit = fit_epochs(X, y, algorithm=name, grid=grid, epochs=EPOCHS, seed=SEED)
+    best = minimum(X.toarray().astype(float), 2.0 * y - 1, np.full(FEATURES, 2.0), 0.5)
+    rows = rows_of(run, number)
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
+    each, H = rows[0]["T"], [ROWS * np.log(2), *fit.objective[:, 0]]
+    for s, row in enumerate(rows, start=1):
+        assert row["T"] == each * s
+        assert row["epoch_objective"] == pytest.approx(H[s], rel=1e-12)
+        assert row["suboptimality"] == pytest.approx(H[s] - best, abs=1e-3)
+        assert row["optimum"] == pytest.approx(row["T"] * best, rel=1e-5)
+        ends = [1, *range(each, each * s + 1, each)]
+        assert row["learner_loss"] == pytest.approx(np.interp(np.arange(1, each * s + 1), ends, H[: s + 1]).sum())
+        assert row["regret"] == pytest.approx(row["learner_loss"] - row["optimum"])
+        assert not row["exact"]
+    (end,) = [end for end in table(run, "slopes") if end["configuration"] == number]
+    assert end["suboptimality"] == rows[-1]["suboptimality"] >= -end["suboptimality_open"]
+    assert end["objective"] == "Σ_j f_j(w) + α‖w‖₁, |w_i| ≤ 0.5"
+    assert end["exact"] is False
+
+
+def test_bounds(run: Path, store: Path) -> None:
+    """Corollary 6 and Theorem 7 with their quantities counted on the dense matrix; a sentence where neither holds."""
+    X = read_shards(store)[0].toarray().astype(float)
+    for row in rows_of(run, 0):
+        bound = 8 * FEATURES * 0.5 * np.sqrt(row["T"]) * np.abs(X).max(axis=1).sum()
+        assert row["bound"] == pytest.approx(bound)
+        assert row["bound"] > row["regret"]
+    L = bounds_of(X, np.ones(ROWS), "logistic", 0.5)
+    blocks, _ = chances_of(L, 0.5, 2, "lipschitz")
+    sides = np.array([len(block) * 0.5 * np.linalg.norm(L[block]) for block in blocks])
+    for row in rows_of(run, 2):
+        assert row["bound"] == pytest.approx(4 * np.sqrt(row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
+        assert row["bound"] > row["regret"]
+    assert {row["bound"] for row in rows_of(run, 1)} == {None}
+    ends = {end["configuration"]: end for end in table(run, "slopes")}
+    assert "estimate='corrected'" in ends[1]["bound_note"]
+    assert ends[0]["bound_expected"]
+    assert ends[3]["epoch"] is None
+
+
+def test_sums_are_those_of_the_box() -> None:
+    """Of losses without a bound on their slope the box gives one, met at a corner; parts add up."""
+    X = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    y, R = np.array([0, 1, 1, 0]), 0.5
+    sparse = csr_matrix(X)
+    loss = find_loss("squared_hinge")
+    corners = R * np.array(list(product([-1, 1], repeat=3)))
+    steepest = [max(abs(loss.slope(x @ w, 2.0 * b - 1)) for w in corners) for x, b in zip(X, y, strict=True)]
+    found = Sums.of((sparse.indptr, sparse.indices, sparse.data, y), loss, [1], R)
+    assert pytest.approx(np.array(steepest) @ X.max(axis=1)) == found.L
+    assert found.at_zero == 4.0
+    parts = [csr_matrix(X[part]) for part in (slice(0, 2), slice(2, 4))]
+    halves = [
+        Sums.of((p.indptr, p.indices, p.data, q), loss, [1], R) for p, q in zip(parts, (y[:2], y[2:]), strict=True)
+    ]
+    assert halves[0] + halves[1] == pytest.approx(found)
+
+
+def test_a_short_last_block() -> None:
+    found = block_quantities(np.array([3.0, 4.0, 0.0, 0.0, 2.0]), 2, 0.5)
+    assert found == pytest.approx({"RL": 5.0 ** (2 / 3) + 1.0, "RL1": 6.0, "blocks": 2.0})
+
+
+def test_what_every_second_epoch_leaves_open() -> None:
+    straight, bent = (list(epoch_marks(10, H[0], H[1:], [1.0, 2.0, 3.0])) for H in ([9, 6, 3, 0], [9, 1, 3, 0]))
+    assert [mark.T for mark in bent] == [10, 20, 30]
+    assert bent[0].penalty_error == 0
+    assert bent[1].penalty_error > 30
+    assert straight[2].penalty_error < 5
+
+
+def test_it_is_done_once(run: Path, tmp_path: Path) -> None:
+    """What is there is found; a run that lost a curve, or all but the cells of its epochs, comes to the same."""
+    before, other = files(run), tmp_path / "run"
+    assert not (run / "regret" / "cells" / "epochs").exists()
+    shutil.copytree(run, other)
+    for path in (other / "regret" / "cells").iterdir():
+        if path.name.startswith(("curve", "optimum", "bound")):
+            path.unlink()
+    stamps = {path: path.stat().st_mtime_ns for path in (other / "regret" / "cells").iterdir()}
+    assert len(stamps) == 3 * EPOCHS
+    steps.regret(other, CLUSTER, marks=3, tol=1e-4, numbers=range(4))
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+    assert files(other) == before
+
+
+def test_the_page(run: Path) -> None:
+    """Epoch methods have a figure and a table of their own; the streams' leave them out."""
+    results = read_results(run)
+    board = leaderboard_rows(results)
+    lines = [line for line in regret_lines(results, board) if line.epochs]
+    assert {line.end["configuration"] for line in lines} == {0, 1, 2}
+    figure = way_figure(lines, styles(TRIED))
+    assert {trace.name for trace in figure.data} == {"caos-erm", "cao-rcd"}
+    for line, trace in zip(lines, figure.data, strict=True):
+        marks = [mark for mark in line.marks if mark["suboptimality"] > mark["gap"] / mark["T"]]
+        assert list(trace.y) == [mark["suboptimality"] for mark in marks]
+        assert list(trace.x) == [mark["passes"] for mark in marks]
+    page = render(results, board)
+    assert page.count("(in the mean over its draws)") == 2
+    assert 'id="figure-way"' in page
+    assert 'id="figure-growth"' in page

@@ -1,0 +1,286 @@
+"""From a search's folder to regret's tables: against dense recursions, other solvers' optima, kills, commands."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy.optimize import minimize as scipy_minimize
+from sklearn.linear_model import LogisticRegression
+
+from sparseoco.core.errors import InputError, StorageError
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.kernels.order import epoch_rows
+from sparseoco.offline import regret_search as cluster_regret
+from sparseoco.pipeline import steps
+from sparseoco.storage.commit import commit_json
+from sparseoco.storage.metrics import METRICS, write_table
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.training.options import SearchOptions
+from tests.oracles.stream import ORACLES, VALUES
+from tests.support.commands import call
+from tests.support.stores import make_store
+
+ROWS, FEATURES, MARKS, SEED = 160, 30, 4, 3
+TRIED: dict[str, dict[str, Any]] = {
+    "fobos": {"lam": [0.01, 0.003], "eta0": [0.5]},
+    "cl-fobos": {"lam": [0.01], "eta0": [0.5]},
+    "ftrl-proximal": {"lam": [0.01], "R": [0.2]},
+    "stda": {"lam": [0.02], "gamma": [2.0], "p": [2]},
+    "rda": {"lam": [0.0], "gamma": [2.0]},
+}
+CLUSTER = ClusterOptions(threads=2)
+
+
+def write_search(run: Path, store: Path, **more: Any) -> Path:
+    """What a search leaves that regret reads, of one that never was, in which all of `TRIED` came through."""
+    options = SearchOptions(**({"algorithms": TRIED, "folds": 1, "seed": SEED} | more))
+    opened = Store.open(store)
+    classes = [entry.model_dump(mode="json") for entry in opened.manifest.labels.classes]
+    sizes = {"rows": opened.n_rows, "features": opened.n_features, "classes": classes}
+    corpus = {"store": opened.manifest.digest, "folder": str(store.resolve()), **sizes}
+    search = options.model_dump(mode="json")
+    commit_json(run / "run.json", {"name": "r", "seed": SEED, "version": "0", "corpus": corpus, "search": search})
+    rows = [
+        {
+            "configuration": c.number,
+            "algorithm": c.algorithm,
+            "parameters": c.parameters_json,
+            "loss": options.loss,
+            "penalty": options.penalty,
+            "fold": -1,
+            "epoch": 1,
+            "rows": opened.n_rows,
+            "progressive_loss": 0.5,
+            "progressive_error": 0.1 + c.number / 100,
+            "held_out_rows": 0,
+            "nonzeros": 5,
+            "status": "ok",
+            "reason": "",
+        }
+        for c in options.configurations()
+    ]
+    write_table(run / "search" / "metrics.parquet", rows, METRICS)
+    return run
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store"), rows=ROWS, features=FEATURES, shard_rows=60)
+
+
+@pytest.fixture(scope="module")
+def run(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_search(tmp_path_factory.mktemp("run"), store)
+    steps.regret(folder, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
+    return folder
+
+
+def table(run: Path, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(run / "regret" / f"{name}.parquet").to_pylist()
+    return rows
+
+
+def the_stream(store: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels, in the order of the run's first epoch."""
+    X, _ = read_shards(store)
+    order = epoch_rows(SEED, 1, True, ROWS, 0, ROWS, -1, 1)
+    return X.toarray()[order].astype(float), Store.open(store).labels()[order]
+
+
+def minimum(X: np.ndarray, y: np.ndarray, alpha: np.ndarray, R: float | None) -> float:
+    """min Σ log(1 + exp(−y⟨x, w⟩)) + Σ_i α_i|w_i|, |w_i| ≤ R, by L-BFGS-B over w = u − v."""
+    d = X.shape[1]
+
+    def value(z: np.ndarray) -> tuple[float, np.ndarray]:
+        m = y * (X @ (z[:d] - z[d:]))
+        g = X.T @ (-y / (1 + np.exp(m)))
+        return np.logaddexp(0, -m).sum() + np.tile(alpha, 2) @ z, np.concatenate([g, -g]) + np.tile(alpha, 2)
+
+    options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
+    found = scipy_minimize(value, np.zeros(2 * d), jac=True, bounds=[(0, R)] * (2 * d), options=options)
+    return float(found.fun)
+
+
+DENSE = [
+    ("fobos", 0, {"eta0": 0.5, "lam": 0.01}),
+    ("fobos", 1, {"eta0": 0.5, "lam": 0.003}),
+    ("cl-fobos", 2, {"eta0": 0.5, "lam": 0.01}),
+    ("ftrl-proximal", 3, {"R": 0.2, "lam": 0.01}),
+    ("stda", 4, {"gamma": 2.0, "lam": 0.02, "p": 2, "by": "subgradient", "V": 1e8}),
+]
+
+
+@pytest.mark.parametrize(("name", "number", "parameters"), DENSE, ids=[f"{n}-{k}" for n, k, _ in DENSE])
+def test_regret_is_what_brute_force_says(
+    run: Path, store: Path, name: str, number: int, parameters: dict[str, Any]
+) -> None:
+    X, labels = the_stream(store)
+    y = 2.0 * labels - 1
+    w = np.array([np.zeros(FEATURES), *ORACLES[name](X, y, "logistic", **parameters)][:ROWS])
+    losses = np.array([VALUES["logistic"](x @ v, b) for x, v, b in zip(X, w, y, strict=True)])
+    h = np.ones((ROWS, FEATURES))
+    if name == "stda":
+        slopes = -y / (1 + np.exp(y * np.einsum("ti,ti->t", X, w)))
+        h = np.sqrt(((slopes[:, None] * X) ** 2).cumsum(axis=0))
+    penalties = parameters["lam"] * (h * np.abs(w)).sum(axis=1)
+    rows = [row for row in table(run, "regret") if row["configuration"] == number]
+    assert [row["T"] for row in rows] == [50, 74, 109, 160]
+    for row in rows:
+        T = row["T"]
+        suffered = losses[:T].sum() + penalties[:T].sum()
+        best = minimum(X[:T], y[:T], parameters["lam"] * h[:T].sum(axis=0), parameters.get("R"))
+        assert row["learner_loss"] == pytest.approx(suffered, rel=1e-9)
+        assert row["optimum"] - row["gap"] - 1e-6 <= best <= row["optimum"] + 1e-6
+        assert row["gap"] <= 1e-7 * T * np.log(2)
+        assert row["regret"] == pytest.approx(suffered - best, abs=1e-4)
+        assert row["exact"]
+        assert row["algorithm"] == name
+        assert row["bound"] > row["regret"] > 0
+
+
+def test_the_optimum_is_scikit_learns(run: Path, store: Path) -> None:
+    X, y = the_stream(store)
+    for row in table(run, "regret"):
+        if row["configuration"] == 0:
+            T = row["T"]
+            model = LogisticRegression(
+                l1_ratio=1, solver="liblinear", C=1 / (0.01 * T), fit_intercept=False, tol=1e-9, max_iter=10_000
+            ).fit(X[:T], y[:T])
+            w = model.coef_[0]
+            value = np.logaddexp(0, -(2 * y[:T] - 1) * (X[:T] @ w)).sum() + 0.01 * T * np.abs(w).sum()
+            assert row["optimum"] == pytest.approx(value, abs=1e-5)
+
+
+def test_the_tables_agree_and_say_what_is_missing(run: Path) -> None:
+    rows, ends = table(run, "regret"), table(run, "slopes")
+    assert [end["configuration"] for end in ends] == list(range(6))
+    for end in ends[:5]:
+        last = [row for row in rows if row["configuration"] == end["configuration"]][-1]
+        assert (end["T"], end["regret"], end["bound"]) == (ROWS, last["regret"], last["bound"])
+        assert end["bound_share"] == pytest.approx(end["regret"] / end["bound"])
+        assert end["status"] == "ok"
+    assert ends[3]["objective"] == "Σ_t f_t(w) + Tλ‖w‖₁, |w_i| ≤ 0.2"
+    assert ends[4]["objective"] == "Σ_t f_t(w) + λ·Σ_t‖h_t∘w‖₁"
+    assert ends[5]["status"] == "failed"
+    assert "lam=0 is compared with nothing" in ends[5]["reason"]
+
+
+def files(run: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def test_what_is_done_is_not_done_again_and_what_is_lost_is(run: Path, tmp_path: Path) -> None:
+    before = files(run)
+    cells = [Path(name).name for name in before if "cells" in name]
+    assert {name.split("-")[0] for name in cells} == {"curve", "optimum", "bound"}
+    other = tmp_path / "run"
+    shutil.copytree(run, other)
+    stamps = {path: path.stat().st_mtime_ns for path in (other / "regret" / "cells").iterdir()}
+    steps.regret(other, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+    shutil.rmtree(other / "regret")
+    kept = [path for path in (run / "regret" / "cells").iterdir() if path.name.startswith("curve")]
+    kept += sorted((run / "regret" / "cells").glob("optimum-*"), key=lambda path: path.stat().st_mtime_ns)[:5]
+    (other / "regret" / "cells").mkdir(parents=True)
+    for path in kept:  # as a run leaves them that was killed while it looked for optima
+        shutil.copy(path, other / "regret" / "cells")
+    steps.regret(other, ClusterOptions(threads=1), marks=MARKS, tol=1e-7, numbers=range(6))
+    assert files(other) == before
+
+
+def test_long_prefixes_go_by_passes_on_the_cluster(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = {"fobos": {"lam": [0.01], "eta0": [0.5]}, "stda": {"lam": [0.02], "gamma": [2.0]}}
+    tables = []
+    for name, limit in (("near", cluster_regret.NEAR), ("far", 0)):
+        monkeypatch.setattr(cluster_regret, "NEAR", limit)
+        run = write_search(tmp_path / name, store, algorithms=tried)
+        steps.regret(run, CLUSTER, marks=3, tol=0.03, numbers=range(2))
+        tables.append(table(run, "regret"))
+        assert not (run / "regret" / "cells" / "passes").exists()
+    for near, far in zip(*tables, strict=True):
+        assert near["learner_loss"] == far["learner_loss"]
+        assert abs(near["optimum"] - far["optimum"]) <= max(near["gap"], far["gap"])
+
+
+def test_by_default_the_best_of_each_algorithm(run: Path, store: Path, tmp_path: Path) -> None:
+    folder = write_search(tmp_path, store)
+    shutil.copytree(run / "regret", folder / "regret")
+    steps.regret(folder, CLUSTER, marks=MARKS, tol=1e-7)
+    assert [end["configuration"] for end in table(folder, "slopes")] == [0, 2, 3, 4, 5]
+
+
+def test_classes_add_up(tmp_path: Path) -> None:
+    """One-vs-rest: the regret is the sum of the binary ones."""
+    store = make_store(tmp_path / "store", rows=60, features=12, classes=3)
+    run = write_search(tmp_path / "run", store, algorithms={"fobos": {"lam": [0.01], "eta0": [0.5]}}, shuffle=False)
+    steps.regret(run, CLUSTER, marks=3, tol=1e-7)
+    X, y = read_shards(store)[0].toarray().astype(float), Store.open(store).labels()
+    (last,) = [row for row in table(run, "regret") if row["T"] == 60]
+    best = [minimum(X, np.where(y == k, 1.0, -1.0), np.full(12, 0.6), None) for k in range(3)]
+    assert last["optimum"] == pytest.approx(sum(best), abs=1e-4)
+
+
+def test_a_learner_that_diverges_is_said_to(store: Path, tmp_path: Path) -> None:
+    run = write_search(tmp_path, store, algorithms={"fobos": {"lam": [0.01], "eta0": [0.5, 5e6]}})
+    steps.regret(run, CLUSTER, marks=3, numbers=[1])
+    (end,) = table(run, "slopes")
+    assert end["status"] == "diverged"
+    assert end["reason"].startswith("diverged at row ")
+    assert len(table(run, "regret")) < 3
+
+
+def test_the_command(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A search and its regret, from the shards to the page."""
+    shutil.copytree(store, tmp_path / "store")
+    options = SearchOptions(algorithms={"rda": {"lam": [0.01], "gamma": [2.0]}}, folds=1, seed=SEED)
+    steps.search(tmp_path / "store", tmp_path / "run", options, CLUSTER)
+    described = json.loads((tmp_path / "run" / "run.json").read_bytes())
+    assert described["corpus"]["folder"] == "../store"
+    assert call(monkeypatch, "regret", tmp_path / "run", "--marks", "5", "--tol", "1e-5", "--threads", "2") == 0
+    said = capsys.readouterr().out
+    assert "rda" in said
+    assert "<h2>Regret</h2>" in (tmp_path / "run" / "report" / "report.html").read_text()
+    assert len(table(tmp_path / "run", "regret")) == 5
+    shutil.move(tmp_path / "store", tmp_path / "moved")
+    assert call(monkeypatch, "regret", tmp_path / "run", "--marks", "5", "--tol", "1e-5") == 2
+    assert "are not at" in capsys.readouterr().err
+    named = ("--store", tmp_path / "moved")
+    assert call(monkeypatch, "regret", tmp_path / "run", "--marks", "5", "--tol", "1e-5", *named) == 0
+    assert call(monkeypatch, "regret", tmp_path / "run", "--configuration", "7", *named) == 2
+    assert "There is no configuration 7: they are numbered 0 to 0." in capsys.readouterr().err
+
+
+def test_errors_are_sentences(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no results"):
+        steps.regret(tmp_path / "nothing", CLUSTER)
+    three = make_store(tmp_path / "three", rows=40, features=12, classes=3)
+    softmax = write_search(tmp_path / "softmax", three, algorithms={"fobos": {"lam": [0.01]}}, loss="softmax")
+    with pytest.raises(InputError, match="one loss of all classes"):
+        steps.regret(softmax, CLUSTER)
+    with pytest.raises(InputError, match="does not hold the shards"):
+        steps.regret(softmax, CLUSTER, store_folder=store)
+    run = write_search(tmp_path / "run", store)
+    with pytest.raises(InputError, match="must be between 0 and 1"):
+        steps.regret(run, CLUSTER, tol=0.0)
+    described = json.loads((run / "run.json").read_bytes())
+    del described["corpus"]["folder"]
+    commit_json(run / "run.json", described)
+    with pytest.raises(InputError, match="does not say where its shards are"):
+        steps.regret(run, CLUSTER)
+
+
+def test_a_damaged_cell_is_named(run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "run"
+    shutil.copytree(run, other)
+    cell = next((other / "regret" / "cells").glob("optimum-*"))
+    cell.write_bytes(b"PK not really")
+    with pytest.raises(StorageError, match=cell.name):
+        steps.regret(other, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))

@@ -1,0 +1,228 @@
+import json
+import os
+import pydoc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.ops.status import Status, read_status
+from sparseoco.pipeline.nightly.records import TABLES, add_night
+from sparseoco.pipeline.steps import search, train_best
+from sparseoco.storage.commit import exclusive_lock
+from sparseoco.store.manifest import commit_manifest, read_manifest
+from sparseoco.training.options import SearchOptions
+from tests.support.commands import call
+from tests.support.stores import make_store
+from tests.support.texts import write_run_file
+
+OPTIONS = SearchOptions(
+    algorithms={"rda": {"gamma": [1.0, 3.0], "lam": [1e-3]}, "fobos": {"eta0": [0.5, 1e12], "lam": [1e-4]}},
+    folds=2,
+    epochs=2,
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("status")
+    store = make_store(folder / "shards")
+    search(store, folder / "run", OPTIONS, ClusterOptions(threads=1), name="here")
+    train_best(store, folder / "run", ClusterOptions(threads=1))
+    return folder / "run"
+
+
+def states(found: Status) -> dict[str, str]:
+    return {step.name: step.state for step in found.steps}
+
+
+def test_a_run_is_told_step_by_step(run: Path) -> None:
+    found = read_status(run)
+    assert states(found) == {
+        "ingest": "done",
+        "search": "done",
+        "train": "done",
+        "evaluate": "not begun",
+        "report": "not begun",
+    }
+    figures = found.steps[1].figures
+    assert (figures["wanted"], figures["ended"], figures["under_way"]) == (8, 8, 0)
+    assert figures["rows"] == figures["rows_wanted"] == 8 * 2 * 300
+    best = json.loads((run / "search" / "best.json").read_bytes())
+    assert (figures["best"]["configuration"], figures["best"]["error"]) == (
+        best["configuration"],
+        best["held_out_error"],
+    )
+    assert "step report" in found.rerun
+    assert (found.holds, found.under_way, found.ended) == ([], False, False)
+
+
+def test_a_run_that_has_ended_is_told_what_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_run_file(tmp_path)
+    assert call(monkeypatch, "run", file) == 0
+    assert read_status(tmp_path / "run").ended
+    begun = (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns
+    assert call(monkeypatch, "run", file) == 0
+    assert call(monkeypatch, "status", tmp_path / "run", "--watch", "1") == 0
+    assert "only evaluates and writes the report again" in capsys.readouterr().out
+    assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == begun
+
+
+def test_a_run_is_seen_to_be_held_while_any_of_its_files_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out, held = write_run_file(tmp_path), tmp_path / "run", {}
+
+    def look(path: Path, *_: object, **__: object) -> None:
+        held[path.name] = any(path.is_relative_to(hold.folder) for hold in read_status(out).holds)
+
+    def looking(write: Callable[..., None]) -> Callable[..., None]:
+        return lambda path, *arguments, **options: (look(path), write(path, *arguments, **options))[1]
+
+    for name in (
+        "sparseoco.pipeline.steps.commit_json",
+        "sparseoco.pipeline.steps.write_table",
+        "sparseoco.report.page.commit_bytes",
+    ):
+        monkeypatch.setattr(name, looking(pydoc.locate(name)))  # type: ignore[arg-type]
+    assert call(monkeypatch, "run", file) == 0
+    assert set(held) >= {"run.json", "metrics.parquet", "best.json", "evaluation.json", "report.html"}
+    assert all(held.values()), held
+
+
+def test_a_search_under_way_is_told_from_its_cells(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    os.symlink(run.parent / "shards", tmp_path / "shards")
+    (copy / "search" / "cells").mkdir(parents=True)
+    (copy / "run.json").write_bytes((run / "run.json").read_bytes())
+    kept = [path for path in (run / "search" / "cells").iterdir() if not path.stem.endswith("-2-300")]
+    for path in kept:
+        (copy / "search" / "cells" / path.name).write_bytes(path.read_bytes())
+    with exclusive_lock(copy):
+        found = read_status(copy)
+        assert found.under_way
+        assert [hold.by.split()[1] for hold in found.holds] == [str(os.getpid())]
+        assert "under way" in found.rerun
+    figures = found.steps[1].figures
+    diverged = figures["by_status"].get("diverged", 0)
+    assert figures["ended"] == diverged
+    assert figures["under_way"] == 8 - diverged
+    assert figures["rows"] == 300 * (8 - diverged) + 600 * diverged
+    assert figures["best"]["epoch"] == 1
+    found = read_status(copy)
+    assert (states(found)["search"], found.under_way) == ("begun", False)
+    assert f"{8 - diverged} cells to go" in found.rerun
+
+
+def test_what_a_search_for_more_epochs_left_counts_no_more_than_it_is_asked_for(run: Path, tmp_path: Path) -> None:
+    described = json.loads((run / "run.json").read_bytes())
+    described["search"]["epochs"] = 1
+    os.symlink(run.parent / "shards", tmp_path / "shards")
+    (tmp_path / "run" / "search").mkdir(parents=True)
+    os.symlink(run / "search" / "cells", tmp_path / "run" / "search" / "cells")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
+    figures = read_status(tmp_path / "run").steps[1].figures
+    assert (figures["ended"], figures["under_way"]) == (8, 0)
+    assert figures["rows"] == figures["rows_wanted"] == 8 * 300
+    assert figures["best"]["epoch"] == 1
+
+
+def test_who_is_on_call_reads_whether_anybody_works(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lines() -> list[str]:
+        assert call(monkeypatch, "status", run) == 0
+        return capsys.readouterr().out.splitlines()
+
+    assert lines()[1] == "nobody works on it"
+    with exclusive_lock(run):
+        assert lines()[1].startswith(f"{run} is held by process {os.getpid()} on ")
+    lock = run / ".lock"
+    lock.write_text("process 1 on another-machine")
+    try:
+        assert lines()[1] == (
+            f"{run} was held by process 1 on another-machine; whether it still is cannot be seen from here: it is if "
+            "something is written there again and again"
+        )
+    finally:
+        lock.unlink()
+
+
+def test_a_search_through_which_nothing_came_is_told_so(run: Path, tmp_path: Path) -> None:
+    store, out = run.parent / "shards", tmp_path / "run"
+    grid = {"fobos": {"eta0": [1e12], "lam": [1e-4]}}
+    with pytest.raises(SparseocoError, match="No configuration came through"):
+        search(store, out, SearchOptions(algorithms=grid, folds=2), ClusterOptions(threads=1))
+    found = read_status(out)
+    assert found.steps[1].figures["by_status"] == {"diverged": 2}
+    assert found.rerun.startswith("No configuration came through the search: the same command would say so again.")
+
+
+def test_looking_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")}
+    assert call(monkeypatch, "status", run) == 0
+    assert "8 of 8 cells ended" in capsys.readouterr().out
+    assert call(monkeypatch, "status", run, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["name"], told["steps"][0]["figures"]["rows"]) == ("here", 300)
+    assert {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")} == before
+
+
+def test_shards_and_models_alone_are_told_too(run: Path) -> None:
+    assert states(read_status(run.parent / "shards")) == {"ingest": "done"}
+    assert states(read_status(run / "model")) == {"train": "done"}
+
+
+def test_nights_are_told_with_the_model_that_serves(tmp_path: Path) -> None:
+    first = {"documents": 50, "error": 0.25, "promoted": True}
+    second = {"documents": 40, "error": 0.3, "champion_error": 0.2, "promoted": False}
+    for night, row in enumerate((first, second), start=1):
+        add_night(tmp_path, night, {name: [row] if name == "history" else [{}] for name in TABLES})
+    found = read_status(tmp_path)
+    assert found.nights is not None
+    assert (found.nights.nights, found.nights.last["night"]) == (2, 2)
+    assert "the last took in 40 documents" in found.nights.sentence
+    assert "not promoted; the model of night 1 serves" in found.nights.sentence
+    assert "files that have come since" in found.rerun
+
+
+def test_a_night_that_is_taken_in_and_not_decided_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_store(tmp_path / "shards")
+    found = read_status(tmp_path)
+    assert (states(found), found.nights) == ({"ingest": "done"}, None)
+    assert found.rerun.startswith("The shards are there")
+    state = tmp_path / "nightly" / "checkpoints" / "of-a-block.json"
+    state.parent.mkdir(parents=True)
+    state.write_text("{}")
+    assert call(monkeypatch, "status", tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "nobody works on it"
+    assert lines[3:] == [
+        "train     begun      by night: 0 of 1 night decided",
+        "The same command goes on with night 1, which is taken in, and with files that have come since.",
+    ]
+    row = {"documents": 300, "error": 0.25, "promoted": True}
+    add_night(tmp_path, 1, {name: [row] if name == "history" else [{}] for name in TABLES})
+    assert states(read_status(tmp_path)) == {"ingest": "done", "train": "done"}
+
+
+def test_a_run_was_last_written_to_when_the_last_files_were_taken_in(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "shards")
+    manifest = read_manifest(store, 1)
+    for path in store.iterdir():
+        os.utime(path, (0, 0))
+    commit_manifest(store, manifest.model_copy(update={"version": 2}))
+    seconds = read_status(tmp_path).seconds
+    assert seconds is not None
+    assert seconds < 3600
+
+
+def test_a_folder_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds nothing of a run"):
+        read_status(tmp_path)

@@ -1,0 +1,124 @@
+"""Dense transcriptions of the papers' pseudo-code for learners that play in a convex set, by other means than theirs.
+
+A itself is kept and solved with, not its inverse; projections onto a ball go by eigenvalues and bisection, those onto a
+simplex try every face. Fit for a few features.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from sparseoco.core.compile_cache import compiled
+from sparseoco.kernels.binding import SOURCES
+from sparseoco.kernels.directions import direction
+
+Point = np.ndarray
+Loss = Callable[[float, float], float]
+DIRECTION = compiled(direction, [], SOURCES)
+
+
+def ball_projection(z: Point, A: np.ndarray, R: float) -> Point:
+    """argmin ‖x − z‖_A, ‖x‖ ≤ R: x = (A + μI)⁻¹Az, μ by bisection."""
+    if np.linalg.norm(z) <= R:
+        return z
+    values, vectors = np.linalg.eigh(A)
+    c = values * (vectors.T @ z)
+    low, high = 0.0, np.linalg.norm(c) / R
+    for _ in range(150):
+        mu = (low + high) / 2
+        low, high = (mu, high) if np.linalg.norm(c / (values + mu)) > R else (low, mu)
+    return vectors @ (c / (values + high))
+
+
+def simplex_projection(z: Point, A: np.ndarray, floor: float) -> Point:
+    """argmin ‖x − z‖_A, x_i ≥ floor, Σ x_i = 1: the best of the least points of all faces that are in the set."""
+    n, best, found = len(z), np.inf, z
+    for size in range(1, n + 1):
+        for free in map(list, combinations(range(n), size)):
+            held = [i for i in range(n) if i not in free]
+            x = np.full(n, floor)
+            # A_ff(x_f − z_f) + A_fh(x_h − z_h) = ν, Σ x_f = 1 − (n − size)·floor
+            K = np.block([[A[np.ix_(free, free)], -np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
+            right = A[np.ix_(free, free)] @ z[free] - A[np.ix_(free, held)] @ (x[held] - z[held])
+            x[free] = np.linalg.solve(K, np.append(right, 1.0 - (n - size) * floor))[:-1]
+            distance = (x - z) @ A @ (x - z)
+            if x.min() >= floor - 1e-10 and distance < best:
+                best, found = distance, x
+    return found
+
+
+def projection(domain: str, z: Point, A: np.ndarray, R: float, gamma: float) -> Point:
+    """Onto (1 − γ)P."""
+    return ball_projection(z, A, (1 - gamma) * R) if domain == "ball" else simplex_projection(z, A, gamma / len(z))
+
+
+def centre(domain: str, n: int) -> Point:
+    return np.full(n, 1.0 / n if domain == "simplex" else 0.0)
+
+
+def rounds(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, it: Any) -> Iterator[tuple[int, Callable[..., Any]]]:
+    """(t, gradient): the gradient at a point, or of a bandit that plays around it, with what it suffered."""
+    n = X.shape[1]
+    m = n - 1 if it["domain"] == "simplex" else n
+    for t, (x, label) in enumerate(zip(X, y, strict=True), start=1):
+
+        def gradient(w: Point, t: int = t, x: np.ndarray = x, label: float = label) -> tuple[Point, float]:
+            if "delta" not in it:
+                return slope(w @ x, label) * x, value(w @ x, label)
+            v = np.zeros(n)
+            DIRECTION(it["repetition"], t, 0, it["domain"] == "simplex", v)
+            suffered = value((w + it["delta"] * v) @ x, label)
+            return m / it["delta"] * suffered * v, suffered
+
+        yield t, gradient
+
+
+def ogd(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> Iterator[tuple[Point, float]]:
+    """w_{t+1} and f_t(x_t), t = 1 …; a bandit's step is D/(F√t) along f_t(x_t)v_t."""
+    n = X.shape[1]
+    w, D = centre(it["domain"], n), it["D"] if it["domain"] == "ball" else np.sqrt(2)
+    m = n - 1 if it["domain"] == "simplex" else n
+    for t, gradient in rounds(X, y, value, slope, it):
+        g, suffered = gradient(w)
+        step = D / (it["F"] * np.sqrt(t)) * it["delta"] / m if "delta" in it else D / (it["G"] * np.sqrt(t))
+        w = projection(it["domain"], w - step * g, np.eye(n), it["D"] / 2, it.get("gamma", 0.0))
+        yield w, suffered
+
+
+def ons(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> Iterator[tuple[Point, float]]:
+    """w_{t+1} and f_t(x_t), t = 1 …"""
+    n = X.shape[1]
+    w, D = centre(it["domain"], n), it["D"] if it["domain"] == "ball" else np.sqrt(2)
+    A = np.eye(n) / (it["beta"] * D) ** 2
+    for _, gradient in rounds(X, y, value, slope, it):
+        g, suffered = gradient(w)
+        A = A + np.outer(g, g)
+        z = w - np.linalg.solve(A, g) / it["beta"]
+        w = projection(it["domain"], z, A, it["D"] / 2, it.get("gamma", 0.0))
+        yield w, suffered
+
+
+def ao_eg(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> Iterator[tuple[Point, float]]:
+    """w_{t+1} and f_t(x_t), t = 1 …: Corollary 3 on the simplex, of 2n corners ±R for l1."""
+    n = X.shape[1]
+    R, l1 = it["R"], it["domain"] == "l1"
+    corners = np.vstack([R * np.eye(n), -R * np.eye(n)]) if l1 else np.eye(n)
+    total, guess, S = np.zeros(len(corners)), np.zeros(len(corners)), 0.0
+    x = np.full(len(corners), 1.0 / len(corners))
+    for features, label in zip(X, y, strict=True):
+        w = corners.T @ x
+        g = corners @ (slope(w @ features, label) * features)
+        suffered = value(w @ features, label)
+        S += np.abs(g - guess).max() ** 2
+        total = total + g
+        guess = g if it["predict"] == "last" else 0 * g
+        if len(corners) > 1:
+            scale = np.sqrt(2 * (it["C"] + S) / np.log(len(corners)))
+            power = np.exp(-(total + guess - (total + guess).min()) / scale)
+            x = power / power.sum()
+        yield corners.T @ x, suffered
+
+
+ORACLES = {"ogd": ogd, "ogdeg": ogd, "ons": ons, "onseg": ons, "ao-eg": ao_eg}

@@ -1,0 +1,146 @@
+"""The dual methods of Mohri and Yang (2015) in dense NumPy: every coordinate, every round, nothing of the package.
+
+As `tests.oracles.stream`: an oracle takes X (T, n), labels and parameters and gives x_2 … x_{T+1}, one after every row.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+Slopes = dict[str, Callable[[float, float], float]]
+
+
+def box_minimizer(b: np.ndarray, A: np.ndarray, k: float, R: float) -> np.ndarray:
+    """argmin over |x| ≤ R of b·x + A·x²/2 + k|x|, a coordinate at a time by its sign; 0 where A = 0."""
+    x = np.zeros(len(b))
+    for i in np.flatnonzero(A > 0):
+        if -b[i] - k > 0:
+            x[i] = min(R, (-b[i] - k) / A[i])
+        elif -b[i] + k < 0:
+            x[i] = max(-R, (-b[i] + k) / A[i])
+    return x
+
+
+def share_of_l1(penalty: str, l1_ratio: float) -> float:
+    """ρ of λ(ρ|x| + (1 − ρ)x²/2)."""
+    return {"l1": 1.0, "l2": 0.0}.get(penalty, l1_ratio)
+
+
+def cao_ftrl(
+    X: np.ndarray,
+    y: np.ndarray,
+    slope: Callable[[float, float], float],
+    R: float,
+    lam: float,
+    predict: str,
+    importance: np.ndarray | None = None,
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+) -> Iterator[np.ndarray]:
+    """Algorithm 2 with the regularizer of Corollary 2; with `importance`, Algorithm 3: ĝ_t = importance_t·g_t.
+
+    "mean": g̃_{t,i} is the mean of ĝ_{s,i} over the rows s < t with feature i where row t has it, else 0; x_{t+1} is
+    then given for a row that has every feature.
+    """
+    n = X.shape[1]
+    g_sum, seen, g_last = np.zeros(n), np.zeros(n), np.zeros(n)
+    squares, Delta = np.zeros(n), np.zeros(n)  # Σ (g − g̃)² and its root
+    sigma_sum, sigma_x = np.zeros(n), np.zeros(n)  # Σ σ_s and Σ σ_s x_s
+
+    def predicted(coming: np.ndarray) -> np.ndarray:
+        if predict == "last":
+            return g_last
+        if predict == "mean":
+            return np.where(coming != 0, g_sum / np.maximum(seen, 1), 0.0)
+        return np.zeros(n)
+
+    def update(t: int, g_tilde: np.ndarray) -> np.ndarray:
+        """Line 7 of the round before; 0 where nothing was seen."""
+        x = box_minimizer(g_sum + g_tilde - sigma_x, sigma_sum + t * lam * (1 - ratio), t * lam * ratio, R)
+        return np.where(sigma_sum > 0, x, 0.0)
+
+    ratio = share_of_l1(penalty, l1_ratio)
+
+    for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
+        g_tilde = predicted(a)
+        x_t = update(t, g_tilde)
+        g = slope(a @ x_t, b) * a * (1.0 if importance is None else importance[t - 1])
+        squares = squares + (g - g_tilde) ** 2
+        sigma = (np.sqrt(squares) - Delta) / R
+        Delta = np.sqrt(squares)
+        sigma_sum, sigma_x = sigma_sum + sigma, sigma_x + sigma * x_t
+        g_sum, seen, g_last = g_sum + g, seen + (a != 0), g
+        yield update(t + 1, predicted(np.ones(n)))
+
+
+def split_mix_64(x: int) -> int:
+    """One step of Steele, Lea and Flood (2014), Figure 17, in whole numbers: the output after state x."""
+    x = (x + 0x9E3779B97F4A7C15) % 2**64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
+    return x ^ (x >> 31)
+
+
+def importances(X: np.ndarray, keep: float, sample: str, seed: int) -> np.ndarray:
+    """b_t/q_t of every row: drawn with chance keep, or in proportion to L_t = max |x| over the mean L so far."""
+    L = np.abs(X).max(axis=1)
+    key = split_mix_64(split_mix_64(seed) ^ 3)
+    out = np.zeros(len(X))
+    for t in range(1, len(X) + 1):
+        mean = L[:t].mean()
+        q = min(1.0, keep * L[t - 1] / mean) if sample == "lipschitz" and mean > 0 else keep
+        if (split_mix_64(key ^ t) >> 11) / 2**53 < q:
+            out[t - 1] = 1 / q
+    return out
+
+
+def caos_ftrl(
+    X: np.ndarray,
+    y: np.ndarray,
+    slope: Callable[[float, float], float],
+    keep: float,
+    sample: str,
+    seed: int,
+    **parameters: Any,
+) -> Iterator[np.ndarray]:
+    """Algorithm 3 on rows drawn as `importances`."""
+    return cao_ftrl(X, y, slope, importance=importances(X, keep, sample, seed), **parameters)
+
+
+def adagrad(
+    X: np.ndarray,
+    y: np.ndarray,
+    slope: Callable[[float, float], float],
+    eta: float,
+    delta: float,
+    lam: float = 0.0,
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+    R: float = np.inf,
+) -> Iterator[np.ndarray]:
+    """Corollary 1.2, the primal-dual update of Duchi et al. (2011): argmin eta(g_{1:t}·w + tψ(w)) + H_t w²/2."""
+    ratio = share_of_l1(penalty, l1_ratio)
+    w = np.zeros(X.shape[1])
+    gradients: list[np.ndarray] = []
+    for t, (a, b) in enumerate(zip(X, y, strict=True), start=1):
+        gradients.append(slope(a @ w, b) * a)
+        H = delta + np.linalg.norm(gradients, axis=0)
+        w = box_minimizer(eta * np.sum(gradients, axis=0), H + eta * t * lam * (1 - ratio), eta * t * lam * ratio, R)
+        yield w
+
+
+def oracles(slopes: Slopes) -> dict[str, Callable[..., Iterator[np.ndarray]]]:
+    """By name, with the face of `tests.oracles.stream.ORACLES`."""
+
+    def face(method: Callable[..., Iterator[np.ndarray]], **fixed: object) -> Callable[..., Iterator[np.ndarray]]:
+        return lambda X, y, loss, **parameters: method(X, y, slopes[loss], **parameters, **fixed)
+
+    return {
+        "adagrad": face(adagrad),
+        "ftrl-proximal": face(cao_ftrl, predict="none"),
+        "ao-ftrl": face(cao_ftrl, lam=0.0),
+        "ao-gd": face(cao_ftrl, lam=0.0, predict="last"),
+        "cao-ftrl": face(cao_ftrl),
+        "caos-ftrl": face(caos_ftrl),
+    }

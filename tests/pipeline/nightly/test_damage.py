@@ -1,0 +1,150 @@
+"""Files of a run that are lost, damaged or set back between nights: the bytes of an undisturbed run, or a sentence."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparseoco.core.errors import InputError, SparseocoError, StorageError
+from sparseoco.pipeline.nightly import run_nightly
+from sparseoco.pipeline.run_file import RunFile
+from sparseoco.search import block_run as course
+from tests.pipeline.nightly.made import arrive, prepare
+from tests.pipeline.nightly.test_nights import contents, rows_of
+
+NIGHTS = 3
+
+
+def learn(folder: Path, nights: int = NIGHTS) -> RunFile:
+    """Nights that came one by one."""
+    for night in range(1, nights + 1):
+        run = prepare(folder)
+        arrive(folder, night)
+        run_nightly(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of one night more."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    learn(folder, NIGHTS + 1)
+    return folder
+
+
+def same(run: RunFile, undisturbed: Path) -> None:
+    """Take in the last night, and compare what is there with what would be."""
+    arrive(Path(str(run.out)).parent, NIGHTS + 1)
+    run_nightly(run)
+    found, wanted = contents(Path(str(run.out))), contents(undisturbed / "run")
+    assert {name for name in wanted if name not in found} == set()
+    different = {name for name in wanted if found[name] != wanted[name]}
+    # A manifest says where its sources are; looks of nights that are decided are not asked for any more.
+    assert {name for name in different if "manifest" not in name and "looks" not in name} == set()
+
+
+def flip(data: bytes) -> bytes:
+    """A digit that is another one."""
+    place = next(i for i in range(len(data) // 2, len(data)) if chr(data[i]).isdigit())
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: b"", lambda data: b"{}", lambda data: b"null", lambda data: data[:-9], flip],
+    ids=["empty", "object", "null", "torn", "flipped"],
+)
+def test_damaged_results_are_made_anew(tmp_path: Path, undisturbed: Path, damage: Callable[[bytes], bytes]) -> None:
+    run = learn(tmp_path)
+    for kind in ("cells", "looks", "checkpoints"):
+        paths = sorted((tmp_path / "run" / "nightly" / kind).glob("*.json"))
+        assert paths
+        for path in paths:
+            path.write_bytes(damage(path.read_bytes()))
+    same(run, undisturbed)
+
+
+def test_memory_that_is_short_once_decides_nothing(
+    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = learn(tmp_path)
+    short = {"cl-fobos", "rda"}
+    advance = course.BlockRun.advance
+
+    def learn_rows(self: course.BlockRun, *arguments: object) -> object:
+        if self.block.algorithm in short and len(self.block.configurations) == 1:
+            short.remove(self.block.algorithm)
+            raise MemoryError
+        if self.block.algorithm in short:
+            raise MemoryError  # the block is halved, until one is alone
+        return advance(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(course.BlockRun, "advance", learn_rows)
+    same(run, undisturbed)
+    assert not short
+
+
+def test_a_file_system_that_is_not_itself_once_ends_the_run(
+    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = learn(tmp_path)
+
+    def stale(*_: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    arrive(tmp_path, NIGHTS + 1)
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match=r"Stale file handle\. Run again to go on\."):
+        patch.setattr("sparseoco.search.milestones.open_corpus", stale)
+        run_nightly(run)
+    assert len(rows_of(tmp_path / "run", "history")) == NIGHTS
+    same(run, undisturbed)
+
+
+def test_a_history_that_is_lost_is_decided_anew(tmp_path: Path, undisturbed: Path) -> None:
+    """Also where a model that did not serve had been deleted: its night is learned again."""
+    run = learn(tmp_path)
+    (tmp_path / "run" / "history.parquet").unlink()
+    shutil.rmtree(tmp_path / "run" / "models" / "00000001")
+    same(run, undisturbed)
+
+
+def test_a_table_that_is_lost_is_not_written_over(tmp_path: Path, undisturbed: Path) -> None:
+    run = learn(tmp_path)
+    (tmp_path / "run" / "history-configurations.parquet").unlink()
+    arrive(tmp_path, NIGHTS + 1)
+    with pytest.raises(StorageError, match=r"history-configurations\.parquet lacks 3 of 3 nights.*put it back"):
+        run_nightly(run)
+    assert not (tmp_path / "run" / "history-configurations.parquet").exists()
+    (tmp_path / "run" / "history.parquet").unlink()
+    same(run, undisturbed)
+
+
+def test_a_model_that_was_half_written_over_is_written_anew(tmp_path: Path, undisturbed: Path) -> None:
+    """Killed after another model's weights, when the grid had changed: model.json still names the old."""
+    run = learn(tmp_path)
+    models = tmp_path / "run" / "models"
+    shutil.copy(models / "00000001" / "weights.parquet", models / "00000003" / "weights.parquet")
+    (tmp_path / "run" / "history.parquet").unlink()
+    same(run, undisturbed)
+
+
+def test_a_model_that_serves_and_is_gone(tmp_path: Path) -> None:
+    run = learn(tmp_path, 2)
+    shutil.rmtree(tmp_path / "run" / "models" / "00000002")
+    arrive(tmp_path, 3)
+    with pytest.raises(SparseocoError, match=r"is not a model.*sparseoco nightly RUN_FILE --serve NIGHT"):
+        run_nightly(run)
+
+
+def test_a_first_night_of_one_class(tmp_path: Path) -> None:
+    run = prepare(tmp_path)
+    arrive(tmp_path, 1, rows=10, classes=1)
+    with pytest.raises(InputError, match=r"one class only \(sea\): name all that may come in \[ingest\], classes"):
+        run_nightly(run)
+    arrive(tmp_path, 2)
+    shutil.rmtree(tmp_path / "run" / "shards")
+    named = prepare(tmp_path, **{'inputs = ["incoming"]': 'inputs = ["incoming"]\nclasses = ["sea", "town", "wood"]'})
+    assert run_nightly(named).nights[0]["documents"] == 100

@@ -1,0 +1,227 @@
+"""Who is chosen and who is promoted, from made-up figures; and from nights that are unlike the others."""
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparseoco.core.errors import InputError, SparseocoError, StorageError
+from sparseoco.pipeline.nightly import night_line, run_nightly
+from sparseoco.pipeline.nightly.deciding import candidate, decide
+from sparseoco.pipeline.nightly.page import Mix, mix_figure
+from sparseoco.storage.commit import commit_checksummed, read_checksummed, read_json
+from tests.pipeline.nightly.made import arrive, prepare
+from tests.pipeline.nightly.test_nights import rows_of
+
+
+def night(documents: int, *errors: float | None, nonzeros: int = 10) -> list[dict[str, Any]]:
+    """Rows of configurations 0, 1, …; None for one that diverged."""
+    return [
+        {
+            "configuration": k,
+            "algorithm": "fobos",
+            "parameters": f'{{"lam": {k}}}',
+            "documents": documents,
+            "progressive_error": 0.9 if error is None else error,
+            "nonzeros": nonzeros - k,
+            "status": "diverged" if error is None else "ok",
+            "reason": "diverged at row 3" if error is None else "",
+        }
+        for k, error in enumerate(errors)
+    ]
+
+
+def test_errors_of_a_window_are_those_of_its_documents() -> None:
+    nights = [night(100, 0.5, 0.1), night(0, 0.0, 0.0), night(900, 0.1, 0.2)]
+    choice = candidate(nights, "error")
+    assert (choice.row["configuration"], choice.window) == (0, 2)
+    assert choice.window_error == pytest.approx(0.14)
+    assert choice.row["progressive_error"] == 0.1
+    assert candidate(nights[:1], "error").row["configuration"] == 1
+    # √(0.14·0.86/1000) = 0.011: 0.19 is too far; at 0.145 the sparser one is taken.
+    assert candidate(nights, "one-standard-error").row["configuration"] == 0
+    near = [night(100, 0.5, 0.5), night(900, 0.1, 0.105)]
+    assert candidate(near, "one-standard-error").row["configuration"] == 1
+
+
+def test_who_diverged_is_not_chosen() -> None:
+    assert candidate([night(10, 0.0, 0.5), night(10, None, 0.5)], "error").row["configuration"] == 1
+    assert candidate([night(10, None, 0.5), night(10, 0.0, 0.5)], "error").row["configuration"] == 1
+    with pytest.raises(SparseocoError, match="No configuration came through the search: diverged at row 3"):
+        candidate([night(10, None, None)], "error")
+
+
+def test_no_worse_by_the_margin() -> None:
+    assert decide(0.5, None, 0.0).promoted
+    assert decide(0.1, 0.1, 0.0) == (True, "error 10.0000% ≤ 10.0000% of the model that served")
+    assert decide(0.1001, 0.1, 0.0) == (False, "error 10.0100% > 10.0000% of the model that served")
+    assert decide(0.1001, 0.1, 0.001) == (True, "error 10.0100% ≤ 10.0000% of the model that served + 0.1000%")
+
+
+def test_how_far_a_mix_moves() -> None:
+    rows = [
+        {"night": n, "class": c, "documents": d} for n, c, d in [(1, "a", 5), (1, "b", 5), (2, "a", 9), (2, "b", 1)]
+    ]
+    mix = Mix.of(rows)
+    assert mix.moved(0) is None
+    assert mix.moved(1) == pytest.approx(0.4)
+
+
+def test_a_night_without_documents_has_no_mix() -> None:
+    brought = {(1, "a"): 5, (1, "b"): 5, (2, "a"): 0, (2, "b"): 0, (3, "a"): 1, (3, "b"): 3}
+    mix = Mix.of([{"night": n, "class": c, "documents": d} for (n, c), d in brought.items()])
+    assert [(line.x, line.y) for line in mix_figure(mix).data] == [((1, 3), (50.0, 75.0)), ((1, 3), (50.0, 25.0))]
+
+
+def test_nights_unlike_the_others(tmp_path: Path) -> None:
+    """A model that is worse is not promoted; files without documents change nothing; a new class is refused."""
+    run = prepare(tmp_path, 1)
+    run_nightly(run)
+    upside_down = arrive(tmp_path, 2)
+    text = upside_down.read_text()
+    for a, b in (("sea", "?"), ("wood", "sea"), ("?", "wood")):
+        text = text.replace(f'"label": "{a}"', f'"label": "{b}"')
+    upside_down.write_text(text)
+    run_nightly(run)
+    arrive(tmp_path, 3)
+    outcome = run_nightly(run)
+    assert "not promoted" in night_line(outcome.nights[0]) or outcome.nights[0]["promoted"]
+    (tmp_path / "incoming" / "night-4.jsonl").write_text("")
+    empty = run_nightly(run).nights[0]
+    assert (empty["documents"], empty["promoted"], empty["error"], empty["champion_error"]) == (0, False, None, None)
+    arrive(tmp_path, 5)
+    after = run_nightly(run).nights[0]
+    assert after["error"] is not None
+    assert rows_of(tmp_path / "run", "history")[3]["why"] == "the new files hold no documents"
+    odd = arrive(tmp_path, 6)
+    odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "moon"'))
+    with pytest.raises(InputError, match="the label is not one of the 3 classes"):
+        run_nightly(run)
+    odd.unlink()
+    assert run_nightly(run).sentence.startswith("Nothing new")
+
+
+def test_a_class_that_comes_later(tmp_path: Path) -> None:
+    """Named from the beginning, it is learned when it comes; a row of any other is set aside where that is allowed."""
+    named = 'inputs = ["incoming"]\nclasses = ["wood", "sea", "town", "moon"]'
+    run = prepare(tmp_path, 1, **{'inputs = ["incoming"]': named})
+    assert run_nightly(run).nights[0]["promoted"]
+    later = arrive(tmp_path, 2)
+    text = later.read_text()
+    later.write_text(text.replace('"label": "sea"', '"label": "moon"'))
+    (row,) = run_nightly(run).nights
+    mix = {row["class"]: row["documents"] for row in rows_of(tmp_path / "run", "history-classes") if row["night"] == 2}
+    assert mix == {"moon": 30, "sea": 0, "town": 30, "wood": 30}
+    assert row["champion_error"] > 1 / 3 > row["error"]
+    assert "moon" in (tmp_path / "run" / "nightly.html").read_text()
+    odd = arrive(tmp_path, 3)
+    odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "mars"', 1))
+    with pytest.raises(InputError, match="the label is not one of the 4 classes"):
+        run_nightly(run)
+    lenient = prepare(tmp_path, **{'inputs = ["incoming"]': f"{named}\nmax_bad_rows = 1"})
+    assert run_nightly(lenient).nights[0]["documents"] == 89
+
+
+def three_nights(folder: Path, before_last: Callable[[], None] = lambda: None, **changes: str) -> list[dict[str, Any]]:
+    """The history of three nights; `changes` to the run file hold for the first two of them."""
+    for night in (1, 2):
+        run = prepare(folder, **changes)
+        arrive(folder, night)
+        run_nightly(run)
+    before_last()
+    run = prepare(folder)
+    arrive(folder, 3)
+    run_nightly(run)
+    return rows_of(folder / "run", "history")
+
+
+def test_a_grid_that_changes(tmp_path: Path) -> None:
+    """A configuration that is new learns all nights there were, with the bits of one that was always there."""
+    three_nights(tmp_path / "always")
+    fewer = {"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4], eta0 = [0.3]"}
+    history = three_nights(tmp_path / "later", **fewer)
+    assert [row["night"] for row in history] == [1, 2, 3]
+    always, later = (
+        [row for row in rows_of(tmp_path / name / "run", "history-configurations") if row["night"] == 3]
+        for name in ("always", "later")
+    )
+    assert later == always
+
+
+def test_a_grid_that_changes_before_the_night_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model that serves is the candidate that the history names, not one that a killed run had left."""
+
+    def stop(*_: object) -> None:
+        raise SparseocoError("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(SparseocoError, match="killed"):
+        patch.setattr("sparseoco.pipeline.nightly.run.add_night", stop)
+        run_nightly(prepare(tmp_path, 1))
+    run_nightly(prepare(tmp_path, 1, **{"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-3], eta0 = [0.01]"}))
+    (row,) = rows_of(tmp_path / "run", "history")
+    described = read_json(tmp_path / "run" / "models" / "00000001" / "model.json")
+    assert (described["algorithm"], described["parameters"]) == (row["algorithm"], json.loads(row["parameters"]))
+
+
+def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is learned anew, and the model that serves is judged by its weights: as it was."""
+    whole = three_nights(tmp_path / "whole")
+    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner.FORMAT", 99))
+    assert later[2]["champion_error"] == whole[2]["champion_error"]
+    assert later[2]["error"] == whole[2]["error"]
+
+
+def test_a_state_that_says_an_earlier_place_than_its_files(tmp_path: Path) -> None:
+    """A run that was killed between the two, after another had left the night's results: it is learned anew."""
+    run = prepare(tmp_path, 1)
+    run_nightly(run)
+    for path in (tmp_path / "run" / "nightly" / "checkpoints").glob("*.json"):
+        commit_checksummed(path, read_checksummed(path) | {"place": [1, 31]})
+    arrive(tmp_path, 2)
+    assert [row["night"] for row in run_nightly(run).nights] == [2]
+
+
+def test_a_state_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine out of descriptors, or a store that does not answer: the run ends, and the same run goes on later."""
+    run = prepare(tmp_path, 1)
+    run_nightly(run)
+    arrive(tmp_path, 2)
+    states = run.out / "nightly" / "checkpoints"
+    before = sorted(path.name for path in states.iterdir())
+
+    def fail(path: Path) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="Too many open files"):
+        patch.setattr("sparseoco.storage.checkpoints.on_disk", fail)
+        run_nightly(run)
+    assert sorted(path.name for path in states.iterdir()) == before
+    with monkeypatch.context() as patch:
+        patch.setattr("sparseoco.search.increments.StateLostError", None)
+        assert [row["night"] for row in run_nightly(run).nights] == [2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["remove", "flip"])
+def test_a_state_that_is_lost(tmp_path: Path, damage: str) -> None:
+    """What a night left is gone or damaged: the nights that lead there are learned anew, to the same bits."""
+    folder = tmp_path / "lost"
+
+    def lose() -> None:
+        for path in (folder / "run" / "nightly" / "checkpoints").glob("*.learner"):
+            if damage == "remove":
+                path.unlink()
+                continue
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 8
+            path.write_bytes(data)
+
+    whole = three_nights(tmp_path / "whole")
+    lost = three_nights(folder, lose)
+    assert [row["error"] for row in lost] == [row["error"] for row in whole]
+    models = [place / "run" / "models" / "00000003" / "learner.npz" for place in (tmp_path / "whole", folder)]
+    assert models[0].read_bytes() == models[1].read_bytes()

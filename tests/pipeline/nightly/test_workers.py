@@ -1,0 +1,40 @@
+"""Nights on worker processes, which die now and then: the bytes of nights in threads."""
+
+from pathlib import Path
+
+import pytest
+
+from sparseoco.core.errors import SparseocoError
+from sparseoco.pipeline.nightly import run_nightly
+from sparseoco.pipeline.run_file import RunFile
+from tests.pipeline.nightly.made import arrive, prepare
+from tests.pipeline.nightly.test_nights import contents
+from tests.support.kills import check_under_kills
+
+
+def nights(run: RunFile, files: list[Path]) -> dict[str, bytes]:
+    """Take in one file a night; gives what is left."""
+    for count in range(1, len(files) + 1):
+        inputs = tuple(map(str, files[:count]))
+        night = run.model_copy(update={"ingest": run.ingest.model_copy(update={"inputs": inputs})})
+        while True:
+            try:
+                run_nightly(night)
+            except SparseocoError as error:  # of workers that die before they have begun none is started again
+                if "could not be started" not in str(error):
+                    raise
+                continue
+            break
+    return contents(Path(str(run.out)))
+
+
+@pytest.mark.slow
+def test_workers_that_die(tmp_path: Path) -> None:
+    files = [arrive(tmp_path, night, rows=600) for night in (1, 2, 3)]
+    expected = nights(prepare(tmp_path / "threads"), files)
+
+    def check(folder: Path) -> None:
+        run = prepare(folder, **{"threads = 2": "workers = 2"})
+        assert nights(run, files) == expected
+
+    check_under_kills(tmp_path / "workers", check, kills=6, seed=0)

@@ -1,0 +1,109 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparseoco.core.errors import InputError
+from sparseoco.datasets.corpora import data_folder
+from sparseoco.pipeline import demo
+from sparseoco.pipeline.run_file import load_run_file
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return demo.write_corpus(tmp_path_factory.mktemp("demo") / "docstrings.jsonl")
+
+
+@pytest.fixture(scope="module")
+def documents(corpus):
+    return [json.loads(line) for line in corpus.path.read_bytes().splitlines()]
+
+
+def test_thousands_of_documents_in_classes_of_like_size(corpus, documents):
+    assert corpus.documents == len(documents) > 5000
+    assert sum(corpus.classes.values()) == corpus.documents
+    assert set(corpus.classes) == set(demo.LIBRARIES)
+    assert max(corpus.classes.values()) <= 4 * min(corpus.classes.values())
+    assert set(corpus.versions) == set(corpus.classes)
+
+
+def test_ids_are_unique_dotted_names(documents):
+    assert len({d["id"] for d in documents}) == len(documents)
+    assert all(d["id"].split(".")[0].split("#")[0] == d["label"] for d in documents)
+
+
+def test_no_document_is_short_repeated_or_names_a_library(documents):
+    assert len({d["text"] for d in documents}) == len(documents)
+    assert all(demo.without_names(d["text"]) == d["text"] for d in documents)
+    assert not any("numpy." in d["text"].lower() for d in documents)
+    assert min(len(demo._WORD.findall(d["text"])) for d in documents) >= demo.MIN_WORDS
+
+
+def test_the_stream_mixes_the_classes(documents):
+    assert len({d["label"] for d in documents[:100]}) == len(demo.LIBRARIES)
+
+
+def _package(folder: Path, name: str, source: str) -> None:
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(source)
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """Two packages of our own, which blow up when imported."""
+    words = "one two three four five six seven eight nine ten"
+    body = f'"""Module {words}."""\nraise SystemExit\n'
+    methods = f'class A:\n    """Class {words}."""\n    def m(self):\n        """Method {words}."""\n'
+    again = f'if True:\n    def f():\n        """First {words}."""\ndef f():\n    """Second {words}."""\n'
+    _package(tmp_path, "aleph", body + methods + again)
+    _package(tmp_path, "beth", f'"""Another aleph.thing and a BETH_x {words}."""\ndef short():\n    """Too short."""\n')
+    (tmp_path / "beth" / "broken.py").write_bytes(b"print 'python two'\n")
+    (tmp_path / "beth" / "latin.py").write_bytes(b'"""caf\xe9 ' + words.encode() + b'"""\n')
+    (tmp_path / "beth" / "copy.py").write_text(f'"""Module {words}."""\n')
+    (tmp_path / "beth" / "tests").mkdir()
+    (tmp_path / "beth" / "tests" / "test_x.py").write_text(f'"""In a test {words}."""\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    libraries = {"aleph": demo.Library("pytest", ("aleph",)), "beth": demo.Library("pytest", ("beth",))}
+    monkeypatch.setattr(demo, "LIBRARIES", libraries)
+    monkeypatch.setattr(demo, "_NAMES", demo.re.compile(r"(?<![^\W_])(?:aleph|beth)(?![^\W_])", demo.re.I))
+    return tmp_path
+
+
+def test_names_scopes_and_rejects(tiny):
+    corpus = demo.write_corpus(tiny / "out.jsonl")
+    texts = {d["id"]: d["text"] for d in map(json.loads, corpus.path.read_bytes().splitlines())}
+    assert set(texts) == {"aleph", "aleph.A", "aleph.A.m", "aleph.f", "aleph.f#2", "beth"}
+    assert texts["aleph.f"].startswith("First")
+    assert texts["beth"].startswith("Another .thing and a _x one")
+    assert "aleph" not in sys.modules
+
+
+def test_equal_packages_give_equal_bytes(tiny):
+    first = demo.write_corpus(tiny / "a.jsonl").path.read_bytes()
+    assert demo.write_corpus(tiny / "b.jsonl").path.read_bytes() == first
+
+
+def test_a_library_gives_at_most_so_many(tiny, monkeypatch):
+    monkeypatch.setattr(demo, "MAX_DOCUMENTS", 2)
+    assert demo.write_corpus(tiny / "out.jsonl").classes == {"aleph": 2, "beth": 1}
+
+
+def test_missing_libraries_are_left_out_and_one_is_not_enough(tiny, monkeypatch):
+    monkeypatch.setitem(demo.LIBRARIES, "gimel", demo.Library("gimel", ("gimel",)))
+    assert set(demo.write_corpus(tiny / "out.jsonl").classes) == {"aleph", "beth"}
+    monkeypatch.setattr(demo, "LIBRARIES", {"beth": demo.LIBRARIES["beth"]})
+    with pytest.raises(InputError, match="at least two"):
+        demo.write_corpus(tiny / "one.jsonl")
+    assert not (tiny / "one.jsonl").exists()
+
+
+def test_writing_again_leaves_the_file_alone(tiny):
+    first = demo.write_corpus(tiny / "out.jsonl").path.stat()
+    assert demo.write_corpus(tiny / "out.jsonl").path.stat() == first
+
+
+def test_the_run_file_is_valid():
+    run = load_run_file(data_folder() / "demo.toml")
+    assert run.ingest.ngram_range == (1, 2)
+    assert {c.algorithm for c in run.search.configurations()} == {"fobos", "cl-fobos", "rda", "stda"}

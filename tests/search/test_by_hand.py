@@ -1,0 +1,96 @@
+"""The same bytes on `dask scheduler` and `dask worker` processes started by hand, in the open and under TLS.
+
+The workers work in another folder than the command, whose paths are relative to its own.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+
+from sparseoco.core.errors import InputError
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.learners import find_algorithm
+from sparseoco.offline.optimum_tasks import OptimumOptions
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.training.options import Configuration, SearchOptions
+from tests.search.by_hand import certificates, cluster_by_hand
+from tests.support.stores import make_store
+from tests.support.texts import write_run_file
+
+FILES = ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet")
+
+
+@pytest.mark.parametrize("secured", [False, True])
+def test_a_cluster_started_by_hand_gives_the_same_bytes(
+    tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls: dict[str, Any] = certificates(tmp_path / "certificates") if secured else {}
+    run = load_run_file(write_run_file(tmp_path))
+    here = run.model_copy(update={"out": tmp_path / "here"})
+    steps.run_all(here)
+    with cluster_by_hand(tmp_path, tls=tls or None) as cluster, dask.config.set(tls):
+        assert cluster.address.startswith("tls://" if secured else "tcp://")
+        monkeypatch.chdir(tmp_path)
+        there = load_run_file(Path("places.toml"))
+        cluster_options = ClusterOptions(scheduler=cluster.address)
+        there = there.model_copy(update={"out": Path("there"), "cluster": cluster_options})
+        steps.run_all(there)
+    for file in FILES:
+        assert (here.out / file).read_bytes() == (there.out / file).read_bytes(), file
+
+
+EPOCHS = {
+    "caos-erm": [{}, {"estimate": "corrected", "placement": "parallel", "parts": 3}],
+    "cao-rcd": [{"R": 0.3, "batch": 4}],
+}
+STREAMS = SearchOptions(algorithms={"cl-fobos": {"lam": [1e-2], "eta0": [0.3]}}, folds=1)
+
+
+def by_passes(store: Path, out: Path, cluster: ClusterOptions) -> dict[str, bytes]:
+    """Models of epoch methods, optima and regret of a store: the files they leave, by name."""
+    for algorithm, ways in EPOCHS.items():
+        for i, way in enumerate(ways):
+            parameters = find_algorithm(algorithm).configuration({"alpha": 2.0, **way})
+            chosen = Configuration(number=0, algorithm=algorithm, parameters=parameters)
+            options = SearchOptions(algorithms={algorithm: {}})
+            steps.train(store, out / f"{algorithm}-{i}", chosen, options, cluster, epochs=2)
+    steps.optimum(store, out / "optimum", OptimumOptions(alphas=(2.0, 8.0), tol=1e-2), cluster)
+    steps.search(store, out / "run", STREAMS, cluster)
+    steps.regret(out / "run", cluster, marks=3)
+    files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.parquet")}
+    return {name: content for name, content in files.items() if "timings" not in name}
+
+
+@pytest.mark.parametrize("secured", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_what_takes_full_passes_gives_the_same_bytes(
+    tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(tmp_path / "store", rows=120, features=40, shard_rows=50)
+    expected = by_passes(store, tmp_path / "here", ClusterOptions(threads=2))
+    tls: dict[str, Any] = certificates(tmp_path / "certificates") if secured else {}
+    with cluster_by_hand(tmp_path, tls=tls or None) as cluster, dask.config.set(tls):
+        monkeypatch.chdir(tmp_path)
+        found = by_passes(Path("store"), Path("there"), ClusterOptions(scheduler=cluster.address))
+    for name in ("caos-erm-1/weights.parquet", "optimum/optimum.parquet", "run/regret/regret.parquet"):
+        assert name in expected
+    assert found == expected
+
+
+def test_a_wrong_certificate_and_none_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    ours, theirs = (certificates(tmp_path / name) for name in ("ours", "theirs"))
+    with cluster_by_hand(tmp_path, workers=0, tls=ours) as cluster:
+        options = ClusterOptions(scheduler=cluster.address)
+        for settings, said in ((theirs, "do not accept each other's certificates"), ({}, "wants certificates")):
+            with (
+                dask.config.set(settings),
+                pytest.raises(InputError, match=said),
+                connect(options, tmp_path / "scratch"),
+            ):
+                pass
+        with pytest.raises(InputError, match="No Dask scheduler answers"):
+            plain = ClusterOptions(scheduler=cluster.address.replace("tls", "tcp"))
+            with connect(plain, tmp_path / "scratch"):
+                pass

@@ -1,0 +1,172 @@
+"""Dense learners in the pipeline: sized, refused where they are too large, and with the bits of a learner in hand."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from sparseoco.core.errors import InputError
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.kernels.order import epoch_rows
+from sparseoco.learners import dense_learners, find_algorithm
+from sparseoco.pipeline import steps
+from sparseoco.search import packing
+from sparseoco.search.milestones import Folders, run_block
+from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
+from sparseoco.search.runner import run_search, search_setting
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.training import sizes
+from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.learner import Learner
+from sparseoco.training.model import Model
+from sparseoco.training.options import Configuration, SearchOptions
+from tests.support.stores import make_store
+
+FEATURES = 24
+HERE = ClusterOptions(threads=2)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(HERE, tmp_path_factory.mktemp("scratch")) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store"), features=FEATURES, classes=3)
+
+
+def configuration(algorithm: str, **parameters: Any) -> Configuration:
+    return Configuration(number=0, algorithm=algorithm, parameters=find_algorithm(algorithm).configuration(parameters))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("algorithm", dense_learners())
+def test_training_gives_the_bits_of_a_learner(store: Path, tmp_path: Path, algorithm: str) -> None:
+    options = SearchOptions(algorithms={algorithm: {}}, seed=3)
+    chosen = configuration(algorithm)
+    steps.train(store, tmp_path / "model", chosen, options, HERE, epochs=2)
+    X, _ = read_shards(store)
+    y = Store.open(store).labels()
+    learner = Learner(algorithm, grid=[chosen.parameters], n_features=FEATURES, n_classes=3, dtype="float32")
+    for epoch in (1, 2):
+        order = epoch_rows(3, epoch, True, X.shape[0], 0, X.shape[0], NO_FOLD, 1)
+        learner.partial_fit(X[order], y[order])
+    learner.save(tmp_path / "learner")
+    assert (tmp_path / "model" / "learner.npz").read_bytes() == (tmp_path / "learner").read_bytes()
+    model = Model(tmp_path / "model")
+    assert model.description["nonzeros"] == np.count_nonzero(learner.weights())
+    again = options.model_copy(update={"warm_start": str(model.folder)})
+    steps.train(store, tmp_path / "more", chosen, again, HERE, epochs=1)
+    assert Model(tmp_path / "more").description["warm_start"]["state"]
+
+
+OPTIONS = SearchOptions(
+    algorithms={"ogd": {"D": [2.0, 10.0], "domain": ["ball", "simplex"]}, "ons": {"beta": [1e-3, 1e-1]}, "onseg": {}},
+    folds=2,
+)
+
+
+def search(client: Client, store: Path, folder: Path) -> dict[str, Any]:
+    tables = run_search(client, OPTIONS.configurations(), OPTIONS, Store.open(store), folder, steps.silent)
+    del tables["timings"]
+    return tables
+
+
+def test_a_search_for_any_shards_and_grouping(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = search(client, store, tmp_path / "a")
+    assert {row["status"] for row in expected["metrics"]} == {"ok"}
+    other = make_store(tmp_path / "store", features=FEATURES, classes=3, shard_rows=41)
+    monkeypatch.setattr(packing, "BLOCK_COLUMNS", 1)
+    monkeypatch.setattr("sparseoco.search.block_run.CHUNK_ROWS", 7)
+    assert search(client, other, tmp_path / "b") == expected
+
+
+@pytest.mark.parametrize("algorithm", dense_learners())
+def test_a_block_that_was_stopped_ends_with_the_same_cell(
+    store: Path, tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken up from its state, not played again from the first row."""
+    monkeypatch.setattr("sparseoco.search.block_run.CHUNK_ROWS", 16)
+    monkeypatch.setattr("sparseoco.search.milestones.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("sparseoco.search.milestones._pays", lambda *_, **__: True)
+    opened, options = Store.open(store), SearchOptions(algorithms={algorithm: {}}, folds=2)
+    block = Block(
+        setting=search_setting(options, opened, 0),
+        algorithm=algorithm,
+        configurations=(configuration(algorithm).parameters,),
+    )
+    milestones, seen = [StreamPosition(1, 300)], []
+    cells = []
+    for name in ("stopped", "whole"):
+        folders, looks = Folders.of(tmp_path / name), iter([False, False, False, True])
+
+        def stopped(name: str = name, looks: Iterator[bool] = looks) -> bool:
+            return name == "stopped" and next(looks, False)
+
+        assert run_block(block, milestones, opened, folders, tmp_path, seen.append, stopped=stopped) == (
+            name == "whole"
+        )
+        if name == "stopped":
+            assert len(list(folders.states.glob("*.learner"))) == 1
+            left = seen[-1]
+            seen.clear()
+            assert run_block(block, milestones, opened, folders, tmp_path, seen.append)
+            assert seen[0] > left
+        (cell,) = folders.cells.iterdir()
+        text = cell.read_text()
+        cells.append(text[: text.index('"timings"')])
+    assert cells[0] == cells[1]
+
+
+def test_the_bytes_of_a_column_are_counted(store: Path) -> None:
+    opened = Store.open(store)
+    for algorithm, numbers in (("ogd", FEATURES), ("ons", FEATURES + FEATURES**2), ("onseg", FEATURES + FEATURES**2)):
+        options = SearchOptions(algorithms={algorithm: {}})
+        chosen = configuration(algorithm)
+        block = Block(
+            setting=search_setting(options, opened, NO_FOLD),
+            algorithm=algorithm,
+            configurations=(chosen.parameters, chosen.parameters),
+        )
+        assert state_bytes(block, opened) == 2 * 3 * 8 * numbers
+        assert configurations_at_once(chosen, options, opened, Capacity(1, 5 * 3 * 8 * numbers)) == 5
+        with pytest.raises(InputError, match=rf"One configuration of {algorithm} needs .* \(--features-from\) or give"):
+            configurations_at_once(chosen, options, opened, Capacity(1, 3 * 8 * numbers - 1))
+
+
+@pytest.mark.usefixtures("here")
+def test_too_many_features_are_refused_before_anything_runs(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And let through where a model kept few enough of them."""
+    monkeypatch.setattr(sizes, "DENSE_BYTES", 8 * 20**2)
+    options = SearchOptions(algorithms={"cl-fobos": {}, "ons": {}}, folds=2)
+    for run in (
+        lambda: steps.search(store, tmp_path / "run", options, HERE),
+        lambda: steps.train(store, tmp_path / "run", configuration("ons"), options, HERE, epochs=1),
+    ):
+        with pytest.raises(InputError, match=r"ons keeps d² numbers a column: 24 features need .*--features-from"):
+            run()
+        assert not (tmp_path / "run").exists()
+    first = SearchOptions(algorithms={"rda": {}})
+    steps.train(store, tmp_path / "first", configuration("rda", lam=0.05), first, HERE, epochs=1)
+    few = options.model_copy(update={"features_from": str(tmp_path / "first")})
+    steps.train(store, tmp_path / "model", configuration("ons"), few, HERE, epochs=1)
+    assert 0 < Model(tmp_path / "model").description["features_from"]["features"] < 20
+
+
+@pytest.mark.usefixtures("here")
+def test_regret_says_why_it_has_none(store: Path, tmp_path: Path) -> None:
+    options = SearchOptions(algorithms={"ogd": {}, "fobos": {"lam": [1e-3]}}, folds=1)
+    steps.search(store, tmp_path, options, HERE)
+    with pytest.raises(InputError, match="ogd is compared with the best point of the set that it plays in"):
+        steps.regret(tmp_path, HERE, marks=3, numbers=[0])
+    folder = steps.regret(tmp_path, HERE, marks=3)
+    assert folder.exists()

@@ -1,0 +1,276 @@
+"""Learning on the features that a model kept: as on the columns cut out of the matrix, whatever the learner."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from distributed import Client
+
+from sparseoco.core.errors import InputError, StorageError
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.learners import find_algorithm
+from sparseoco.offline.epochs import fit_epochs
+from sparseoco.pipeline import steps
+from sparseoco.report.summary import summary_markdown
+from sparseoco.search.feature_subset import feature_subset_of, features_of
+from sparseoco.storage import commit
+from sparseoco.storage.commit import read_json
+from sparseoco.storage.metrics import read_metrics
+from sparseoco.store.feature_subset import kept_features
+from sparseoco.store.manifest import FeatureTable, commit_manifest
+from sparseoco.store.shards import Store, read_shards, write_names, write_vocabulary
+from sparseoco.training.learner import Learner
+from sparseoco.training.model import Model, write_model
+from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.warm_start import Origin
+from tests.support.stores import make_store
+
+HERE = ClusterOptions(threads=2)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(HERE, tmp_path_factory.mktemp("scratch")) as client:
+        yield client
+
+
+def train(store: Path, model: Path, algorithm: str = "cl-fobos", *, epochs: int = 1, **options: Any) -> Model:
+    parameters = options.pop("parameters", {})
+    values = find_algorithm(algorithm).configuration(parameters)
+    settings = SearchOptions(algorithms={algorithm: {}}, shuffle=False, **options)
+    steps.train(
+        store, model, Configuration(number=0, algorithm=algorithm, parameters=values), settings, HERE, epochs=epochs
+    )
+    return Model(model)
+
+
+def hashed(store: Path, bits: int = 8) -> Path:
+    """The store with hashed features, some of whose terms share one."""
+    manifest, ids = Store.open(store).manifest, np.repeat(np.arange(200), 2)
+    entry = write_names(store, ids, pa.array([f"h{i}" for i in range(400)]), ids + 1, ids + 1)
+    table = FeatureTable(kind="hashed", count=2**bits, files=(entry,), hash_bits=bits, hash_seed=0)
+    commit_manifest(store, manifest.model_copy(update={"version": manifest.version + 1, "features": table}))
+    return store
+
+
+def dense_weights(model: Model, n_features: int) -> np.ndarray:
+    weights = np.zeros((n_features, model.outputs))
+    place = {name: i for i, name in enumerate(model.classes if model.outputs > 1 else model.classes[1:])}
+    columns = [place[name] for name in model.table["class"].to_pylist()]
+    weights[model.table["feature_id"].to_numpy(), columns] = model.table["weight"].to_numpy()
+    return weights
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("kind", ["vocabulary", "hashed"])
+def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
+    """Weights are those of the columns cut out, the others 0; the model says whose features they are."""
+    store = make_store(tmp_path / "store", classes=classes, shard_rows=41)
+    if kind == "hashed":
+        hashed(store)
+    first = train(store, tmp_path / "first", parameters={"lam": 3e-2})
+    kept = first.kept
+    n_features = Store.open(store).n_features
+    assert 0 < kept.size < 100
+    model = train(
+        store, tmp_path / "second", "rda", epochs=2, parameters={"lam": 1e-4}, features_from=str(first.folder)
+    )
+    matrix, _ = read_shards(store)
+    learner = Learner(
+        "rda", grid=[model.description["parameters"]], n_features=kept.size, n_classes=classes, dtype="float32"
+    )
+    for _ in range(2):
+        learner.partial_fit(matrix[:, kept], Store.open(store).labels())
+    expected = np.zeros((n_features, learner.n_outputs))
+    expected[kept] = learner.weights()
+    np.testing.assert_array_equal(dense_weights(model, n_features), expected)
+    learner.save(tmp_path / "learner")
+    assert (model.folder / "learner.npz").read_bytes() == (tmp_path / "learner").read_bytes()
+    source = model.description["features_from"]
+    assert source["model_sha256"] == Origin.of(first.folder).sha256
+    assert source["features"] == kept.size
+    assert model.description["provenance"]["store"] == Store.open(store).manifest.digest
+    assert not (model.folder / ".features").exists()
+    named = dict(zip(first.table["feature_id"].to_pylist(), first.table["feature"].to_pylist(), strict=True))
+    for feature, name in zip(model.table["feature_id"].to_pylist(), model.table["feature"].to_pylist(), strict=True):
+        assert named[feature] == name
+    assert model.predict(["t1 t2", "t3"])  # text is read with the features of the store
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("algorithm", ["caos-erm", "cao-rcd"])
+def test_an_epoch_method(tmp_path: Path, algorithm: str) -> None:
+    store = make_store(tmp_path / "store")
+    first = train(store, tmp_path / "first", parameters={"lam": 3e-2})
+    kept = first.kept
+    parameters = {"alpha": 1.0, "rounds": 50}
+    model = train(store, tmp_path / "second", algorithm, parameters=parameters, features_from=str(first.folder))
+    matrix, _ = read_shards(store)
+    fit = fit_epochs(matrix[:, kept], Store.open(store).labels(), algorithm=algorithm, grid=[parameters], epochs=1)
+    weights = dense_weights(model, Store.open(store).n_features)
+    np.testing.assert_array_equal(weights[kept], fit.weights)
+    assert np.count_nonzero(weights) == np.count_nonzero(fit.weights) > 0
+
+
+@pytest.mark.usefixtures("here")
+def test_a_search_and_its_regret(tmp_path: Path) -> None:
+    """For any shards; cells are never those of all features; the best is learned on the same features."""
+    tables = []
+    for name, shard_rows in (("a", 300), ("b", 41)):
+        store = make_store(tmp_path / name / "store", shard_rows=shard_rows)
+        first = train(store, tmp_path / name / "first", parameters={"lam": 3e-2})
+        options = SearchOptions(
+            algorithms={"fobos": {"lam": [1e-4, 1e-3]}, "stda": {"lam": [1e-3]}},
+            folds=2,
+            features_from=str(first.folder),
+        )
+        out = tmp_path / name / "run"
+        steps.search(store, out, options, HERE)
+        steps.train_best(store, out, HERE)
+        cells = set((out / "search" / "cells").iterdir())
+        tables.append(read_metrics(out).drop_columns("seconds").to_pylist())
+        assert all(row["nonzeros"] <= first.kept.size for row in tables[-1])
+        assert set(Model(out / "model").kept) <= set(first.kept)
+        run = read_json(out / "run.json")
+        assert (run["search"]["features_from"], run["corpus"]["features"]) == ("../first", 200)
+        assert f"shown only the {first.kept.size} that a model had kept" in summary_markdown(out)
+        assert not (out / ".features").exists()
+        steps.search(store, out, options, HERE)  # found, though the features were made again
+        assert set((out / "search" / "cells").iterdir()) == cells
+        steps.search(store, out, options.model_copy(update={"features_from": None}), HERE)
+        assert len(list((out / "search" / "cells").iterdir())) == 2 * len(cells)
+    assert tables[0] == tables[1]
+    steps.search(store, out, options, HERE)
+    steps.regret(out, HERE, marks=3)
+    (first.folder / "model.json").write_text((first.folder / "model.json").read_text() + " ")
+    with pytest.raises(InputError, match="is not the model any more whose features"):
+        steps.regret(out, HERE, marks=3)
+
+
+def keeping(folder: Path, store: Path, features: list[int]) -> Path:
+    """A model with weights for these features."""
+    weights = np.zeros((Store.open(store).n_features, 1))
+    weights[features] = 1.0
+    write_model(folder, weights, Store.open(store), {"algorithm": "none", "parameters": {}}, [])
+    return folder
+
+
+@pytest.mark.usefixtures("here")
+def test_going_on(tmp_path: Path) -> None:
+    """From the state where the features are the same ones, else from weights by name."""
+    store = make_store(tmp_path / "store")
+    even = {"features_from": str(keeping(tmp_path / "even", store, list(range(0, 200, 2))))}
+    odd = {"features_from": str(keeping(tmp_path / "odd", store, list(range(1, 200, 2))))}
+    third = {"features_from": str(keeping(tmp_path / "third", store, list(range(0, 200, 3))))}
+    long = train(store, tmp_path / "long", "fobos", epochs=2, **even)
+    half = train(store, tmp_path / "half", "fobos", **even)
+    rest = train(store, tmp_path / "rest", "fobos", warm_start=str(half.folder), **even)
+    assert rest.description["warm_start"]["state"]
+    assert (rest.folder / "learner.npz").read_bytes() == (long.folder / "learner.npz").read_bytes()
+    whole = train(store, tmp_path / "whole", "fobos", warm_start=str(half.folder)).description["warm_start"]
+    assert (whole["state"], whole["found"]) == (False, half.description["nonzeros"])
+    some = train(store, tmp_path / "some", "fobos", warm_start=str(half.folder), **third).description["warm_start"]
+    assert (some["state"], some["found"]) == (False, np.sum(half.kept % 6 == 0))
+    with pytest.raises(InputError, match="None of the features of"):  # as many features, but others
+        train(store, tmp_path / "none", "fobos", warm_start=str(half.folder), **odd)
+
+
+def test_models_whose_features_cannot_be_taken(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    model = keeping(tmp_path / "model", store, [3, 5])
+    with pytest.raises(InputError, match="is not a model"):
+        train(store, tmp_path / "out", features_from=str(tmp_path / "nothing"))
+    with pytest.raises(InputError, match="cannot begin from itself"):
+        train(store, model, features_from=str(model))
+    with pytest.raises(InputError, match="kept no feature: all its weights are 0"):
+        train(store, tmp_path / "out", features_from=str(keeping(tmp_path / "empty", store, [])))
+    with pytest.raises(InputError, match="was not learned on the features of"):
+        train(hashed(make_store(tmp_path / "hashed")), tmp_path / "out", features_from=str(model))
+    seen = np.ones(200, np.int64)
+    entry = write_vocabulary(store, pa.array([f"w{i}" for i in range(200)]), seen, seen)
+    manifest = Store.open(store).manifest
+    words = FeatureTable(kind="vocabulary", count=200, files=(entry,))
+    commit_manifest(store, manifest.model_copy(update={"version": 2, "features": words}))
+    with pytest.raises(InputError, match="was not learned on the features of"):
+        train(store, tmp_path / "out", features_from=str(model))
+
+
+def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open(make_store(tmp_path / "store", shard_rows=50))
+    origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5, 190]))
+    kept = features_of(origin, store)
+
+    def fail(*_: object) -> None:
+        raise StorageError("The disk is full.")
+
+    folder = tmp_path / "features"
+    with monkeypatch.context() as patch:
+        patch.setattr("sparseoco.search.feature_subset.commit_kept", fail)
+        with pytest.raises(StorageError, match="full"), feature_subset_of(client, store, origin, folder, steps.silent):
+            pass
+    (own,) = folder.iterdir()
+    stamps = {path: path.stat().st_mtime_ns for path in own.glob("entry-*.json")}
+    assert len(stamps) == 6
+    next(iter(stamps)).unlink()
+    told: list[tuple[str, int, int]] = []
+    with feature_subset_of(client, store, origin, folder, lambda *now: told.append(now)) as rows:
+        assert {path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()} == {True, False}
+        assert (rows.n_rows, rows.n_features, rows.classes) == (300, 3, store.classes)
+        matrix, terms = read_shards(rows.folder)
+        assert terms == ["t3", "t5", "t190"]
+        np.testing.assert_array_equal(matrix.toarray(), read_shards(store.folder)[0][:, kept.features].toarray())
+        np.testing.assert_array_equal(rows.document_frequencies(), store.document_frequencies()[kept.features])
+        with feature_subset_of(client, store, origin, folder, steps.silent) as again:
+            assert again.manifest == rows.manifest
+    assert told[-1] == ("features", 6, 6)
+    assert not folder.exists()
+    (tmp_path / "model" / "model.json").write_text("{}")
+    with pytest.raises(StorageError, match="was replaced while"):
+        features_of(origin, store)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_full_disk_at_commits_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run again, it ends with the bytes of a run that was never disturbed."""
+    store = make_store(tmp_path / "store", shard_rows=150)
+    first = {"features_from": str(keeping(tmp_path / "first", store, [3, 5, 190]))}
+    whole = train(store, tmp_path / "whole", **first).folder
+    sync, n, calls = commit._sync, 1, 0
+
+    def fail(path: Path) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == n:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(path)
+
+    while True:
+        calls, model = 0, tmp_path / f"at-{n}"
+        with monkeypatch.context() as patch, suppress(StorageError):
+            patch.setattr(commit, "_sync", fail)
+            train(store, model, **first)
+        train(store, model, **first)
+        files = {path.name for path in model.iterdir()} - {".lock"}
+        assert files == {path.name for path in whole.iterdir()} - {".lock"}
+        assert all((model / name).read_bytes() == (whole / name).read_bytes() for name in files)
+        if calls < n:
+            break
+        n += 3
+    assert n > 20
+
+
+def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path / "store"))
+    origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5]))
+    with feature_subset_of(client, store, origin, tmp_path / "features", steps.silent) as rows:
+        fewer = store.manifest.model_copy(update={"version": 2, "shards": store.manifest.shards[:-1]})
+        commit_manifest(store.folder, fewer)
+        with pytest.raises(StorageError, match="was changed while a run was learning on some of its features"):
+            kept_features(rows.folder)

@@ -1,0 +1,191 @@
+"""`train --algorithm auto`: the mixture of one process, whatever the shards, threads and deaths; what it leaves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+from sparseoco import InputError, Mixture, Model, SparseocoError, Store
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.kernels.order import epoch_rows
+from sparseoco.report.mixture import write_mixture_page
+from sparseoco.search.mixture_task import MixtureOptions, mix_blocks, train_mixture
+from sparseoco.search.runner import search_setting
+from sparseoco.search.training import train_model
+from sparseoco.storage.commit import read_json
+from sparseoco.store.corpus import open_corpus
+from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.options import Configuration, SearchOptions
+from tests.support.commands import call
+from tests.support.kills import check_under_kills
+from tests.support.stores import make_store
+
+GRID: dict[str, Any] = {"adagrad": {"eta": [0.03, 0.3], "lam": [1e-5, 1e-3]}, "cl-fobos": {"eta0": [0.1, 1.0]}}
+TABLES = ("weights", "regret", "columns", "curve")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
+        yield client
+
+
+def options(**changes: Any) -> SearchOptions:
+    return SearchOptions.model_validate({"algorithms": GRID, "seed": 3} | changes)
+
+
+def train(client: Client, store: Path, model: Path, *, epochs: int = 1, by: str = "error", **changes: Any) -> Path:
+    mixing = MixtureOptions(by=by, keep=changes.pop("keep", "mixture"))  # type: ignore[arg-type]
+    train_mixture(client, options(**changes), mixing, epochs, Store.open(store), model, lambda *_: None)
+    return model
+
+
+def left(model: Path) -> dict[str, Any]:
+    """All that is not a time."""
+    described = read_json(model / "model.json")
+    described["provenance"].pop("store")  # which says how it was sharded
+    described.pop("block")
+    return described | {name: pq.read_table(model / f"{name}.parquet").to_pylist() for name in TABLES}
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, classes: int) -> None:
+    store = make_store(tmp_path / "store", classes=classes)
+    model = train(client, store, tmp_path / "model", epochs=2, by="loss")
+    opened = Store.open(store)
+    corpus = open_corpus(opened, tmp_path)
+    mixture = Mixture(GRID, n_features=opened.n_features, n_classes=classes, by="loss", dtype="float32")
+    for epoch in (1, 2):
+        mixture.learn_rows(*corpus.gather(epoch_rows(3, epoch, True, corpus.n_rows, 0, corpus.n_rows, -1, 1)))
+    weights = np.zeros((opened.n_features, mixture.n_outputs))
+    for row in pq.read_table(model / "weights.parquet").to_pylist():
+        weights[row["feature_id"], opened.classes.index(row["class"]) if classes > 2 else 0] = row["weight"]
+    np.testing.assert_array_equal(weights, mixture.weights())
+    last, stand = pq.read_table(model / "regret.parquet").to_pylist()[-1], mixture.stand()
+    assert last["rows"] == stand.rows == 2 * corpus.n_rows
+    assert (last["regret"], last["bound"], last["printed_bound"]) == (stand.regret, stand.bound, None)
+    assert last["best_loss"] == stand.losses.min() / stand.rows
+    columns = pq.read_table(model / "columns.parquet").to_pylist()[-len(mixture.columns) :]
+    assert [row["weight"] for row in columns] == stand.weights.tolist()
+    assert Model(model).description["algorithm"] == "auto"
+
+
+def test_shards_and_threads_have_no_part_in_it(client: Client, tmp_path: Path) -> None:
+    one = left(train(client, make_store(tmp_path / "one"), tmp_path / "model-one"))
+    with connect(ClusterOptions(workers=1, threads=1), tmp_path / "scratch") as alone:
+        other = left(train(alone, make_store(tmp_path / "other", shard_rows=37), tmp_path / "model-other"))
+    assert one == other
+
+
+def test_a_run_that_died_leaves_what_one_that_lived_does(client: Client, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    whole = train(client, store, tmp_path / "whole")
+
+    def die(rows: int) -> None:
+        raise KeyboardInterrupt
+
+    setting = search_setting(options(), Store.open(store), NO_FOLD)
+    grids: dict[str, list[dict[str, Any]]] = {}
+    for configuration in options().configurations():
+        grids.setdefault(configuration.algorithm, []).append(configuration.parameters)
+    blocks = [Block(setting=setting, algorithm=name, configurations=tuple(grid)) for name, grid in grids.items()]
+    with pytest.raises(KeyboardInterrupt):
+        mix_blocks(blocks, MixtureOptions(), "name", Store.open(store), tmp_path / "model", tmp_path, die)
+    assert left(train(client, store, tmp_path / "model")) == left(whole)
+    before = (tmp_path / "model" / "timings.parquet").stat()
+    train(client, store, tmp_path / "model")  # there already
+    assert (tmp_path / "model" / "timings.parquet").stat() == before
+    (tmp_path / "model" / "weights.parquet").write_bytes(b"of another, killed before it said so")
+    assert left(train(client, store, tmp_path / "model")) == left(whole)
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed_change_nothing(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", rows=3000, features=1000)
+    with connect(ClusterOptions(workers=2, threads=1), tmp_path / "scratch") as client:
+        whole = left(train(client, store, tmp_path / "whole", epochs=4))
+
+        def run(folder: Path) -> None:
+            assert left(train(client, store, folder, epochs=4)) == whole
+
+        check_under_kills(tmp_path / "killed", run, kills=4, seed=1)
+
+
+def test_the_heaviest_alone_is_the_model_that_it_would_be_alone(client: Client, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    model = train(client, store, tmp_path / "model", keep="best")
+    described = Model(model).description
+    chosen = Configuration(number=0, algorithm=described["algorithm"], parameters=described["parameters"])
+    alone = tmp_path / "alone"
+    train_model(client, chosen, options(), 1, Store.open(store), alone, lambda *_: None)
+    for file in ("weights.parquet", "learner.npz"):
+        assert (model / file).read_bytes() == (alone / file).read_bytes()
+    mixed = described["mixture"]["columns"]
+    assert max(mixed, key=lambda column: column["weight"])["parameters"] == described["parameters"]
+
+
+def test_it_begins_from_a_model(client: Client, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    first = train(client, store, tmp_path / "first")
+    cold = left(train(client, store, tmp_path / "cold"))["regret"]
+    warm = left(train(client, store, tmp_path / "warm", warm_start=str(first)))["regret"]
+    assert warm[-1]["progressive_error"] < cold[-1]["progressive_error"]
+
+
+def test_the_page(client: Client, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", classes=3)
+    wild = GRID | {"fobos": {"eta0": [1e9]}}
+    for by in ("error", "loss"):
+        model = train(client, store, tmp_path / by, by=by, algorithms=wild)
+        page = write_mixture_page(model).read_text()
+        assert "7 configurations, mixed" in page
+        assert "diverged at document" in page
+        assert ("Corollary 3" in page) == (by == "error")
+        assert "https://" not in page.split("<main>")[1].split("</main>")[0]
+    plain = tmp_path / "plain"
+    configuration = options().configurations()[0]
+    train_model(client, configuration, options(), 1, Store.open(store), plain, lambda *_: None)
+    with pytest.raises(InputError, match="not a mixture"):
+        write_mixture_page(plain)
+
+
+def test_what_cannot_be_mixed(client: Client, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    with pytest.raises(SparseocoError, match="Every column of the mixture diverged"):
+        train(client, store, tmp_path / "model", algorithms={"fobos": {"eta0": [1e9, 1e10]}})
+    with pytest.raises(InputError, match="mix fewer"):
+        train(client, store, tmp_path / "model", max_memory=1)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    store = make_store(tmp_path / "store")
+    out = tmp_path / "model"
+    asked = (
+        "train",
+        store,
+        "--algorithm",
+        "auto",
+        "--grid",
+        "adagrad.eta=0.03,0.3",
+        "--set",
+        "keep=best",
+        "--threads",
+        1,
+    )
+    assert call(monkeypatch, *asked, "--out", out) == 0
+    told = capsys.readouterr().out
+    assert "best configuration, in hindsight" in told
+    assert "mixture.html" in told
+    assert {of["algorithm"] for of in read_json(out / "model.json")["mixture"]["columns"]} == {"adagrad"}
+    for command, arguments, message in (
+        ("train", ("--algorithm", "auto", "--set", "by=luck"), "by"),
+        ("train", ("--algorithm", "fobos", "--grid", "eta0=1"), "--grid says what auto mixes"),
+        ("train", ("--algorithm", "auto", "--grid", "caos-erm.R=1,2"), "again and again"),
+        ("search", ("--algorithm", "auto"), "without a search"),
+    ):
+        assert call(monkeypatch, command, store, *arguments, "--out", tmp_path / "none") == 2
+        assert message in capsys.readouterr().err

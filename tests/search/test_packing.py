@@ -1,0 +1,144 @@
+"""Blocks of a search: nothing lost or twice, even between tasks; rungs, survivors and patience as rules."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparseoco.search import packing
+from sparseoco.search.packing import Capacity, Job, Pack, pack
+from sparseoco.search.runner import search_setting
+from sparseoco.search.stages import epochs_without_improvement, plan_stages, rung_positions, survivors
+from sparseoco.store.shards import Store
+from sparseoco.training.block import StreamPosition
+from sparseoco.training.options import Halving, SearchOptions
+from tests.support.stores import make_store
+
+LEGS = (StreamPosition(1, 60),)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    folder: Path = make_store(tmp_path_factory.mktemp("store"), rows=60, features=20)
+    return Store.open(folder)
+
+
+def packed(store: Store, configurations: int, folds: int, tasks: int) -> list[Job]:
+    lam = [float(k) for k in range(1, configurations + 1)]
+    options = SearchOptions(algorithms={"cl-fobos": {"lam": lam}}, folds=folds)
+    packs: dict[Pack, list[Any]] = {}
+    for fold in range(folds):
+        for configuration in options.configurations():
+            key = Pack.of(search_setting(options, store, fold), LEGS, None, configuration)
+            packs.setdefault(key, []).append(configuration)
+    return pack(packs, options, store, Capacity(tasks, 1e9), resumable=False)
+
+
+def end(jobs: list[Job], tasks: int, store: Store) -> float:
+    return packing._schedule(jobs, tasks, store)[0]
+
+
+@given(
+    configurations=st.integers(1, 150),
+    folds=st.integers(2, 7),
+    tasks=st.integers(1, 9),
+)
+def test_every_configuration_once_and_no_task_much_longer(
+    store: Store, configurations: int, folds: int, tasks: int
+) -> None:
+    jobs = packed(store, configurations, folds, tasks)
+    keys = [key for job in jobs for key in job.block.keys]
+    assert len(keys) == len(set(keys)) == configurations * folds
+    assert max(len(job.block.configurations) for job in jobs) <= packing.BLOCK_COLUMNS
+    costs = [packing._cost(job, store) for job in jobs]
+    assert costs == sorted(costs, reverse=True)
+    assert end(jobs, tasks, store) <= end(packed(store, configurations, folds, 1), tasks, store)
+
+
+@pytest.mark.parametrize(
+    ("configurations", "folds", "least"), [(64, 5, 1.8), (32, 5, 1.7), (64, 2, 2.0), (512, 5, 1.95)]
+)
+def test_two_tasks_end_together(store: Store, configurations: int, folds: int, least: float) -> None:
+    one, two = packed(store, configurations, folds, 1), packed(store, configurations, folds, 2)
+    assert end(one, 1, store) / end(two, 2, store) >= least
+
+
+def test_rungs_are_a_function_of_size_and_options() -> None:
+    assert rung_positions(Halving(factor=2, min_rows=1), 1000, 8) == [125, 250, 500]
+    assert rung_positions(Halving(factor=2, min_rows=200), 1000, 8) == [250, 500]
+    assert rung_positions(Halving(factor=3, min_rows=1), 1000, 9) == [111, 333]
+    assert rung_positions(Halving(factor=3, min_rows=1), 1000, 10) == [37, 111, 333]
+    assert rung_positions(Halving(factor=4, rungs=(0.5, 0.1, 0.1), min_rows=1), 1000, 2) == [100, 500]
+    assert rung_positions(Halving(factor=2, min_rows=1), 1, 100) == []
+
+
+@given(
+    factor=st.floats(1.01, 10),
+    n_rows=st.integers(1, 10**6),
+    epochs=st.integers(1, 6),
+    patience=st.none() | st.integers(1, 6),
+    configurations=st.integers(1, 1000),
+)
+def test_stages_lead_to_the_end(
+    factor: float, n_rows: int, epochs: int, patience: int | None, configurations: int
+) -> None:
+    options = SearchOptions(
+        algorithms={"fobos": {}}, epochs=epochs, patience=patience, halving=Halving(factor=factor, min_rows=10)
+    )
+    stages = plan_stages(options, n_rows, configurations)
+    assert all(before.goal < after.goal for before, after in pairwise(stages))
+    assert [stage.rule == "end" for stage in stages] == [False] * (len(stages) - 1) + [True]
+    assert stages[-1].goal == StreamPosition(epochs, n_rows)
+    for stage in stages:
+        assert stage.milestones[-1] == stage.goal
+        if stage.rule == "halving":
+            assert stage.goal.epoch == 1
+            assert 10 <= stage.goal.position < n_rows
+
+
+def row(error: float, loss: float = 0.0, status: str = "ok") -> dict[str, Any]:
+    return {"progressive_error": error, "progressive_loss": loss, "held_out_error": error, "status": status}
+
+
+@given(
+    table=st.lists(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=2), max_size=20),
+    factor=st.floats(1.01, 8),
+)
+def test_survivors_are_the_best_and_never_none_of_the_well(table: list[list[tuple[int, bool]]], factor: float) -> None:
+    figures = {
+        str(i): [row(error / 4, status="ok" if well else "diverged") for error, well in folds]
+        for i, folds in enumerate(table)
+    }
+    well = {name: sum(r["progressive_error"] for r in rows) for name, rows in figures.items()}
+    well = {name: error for name, error in well.items() if all(r["status"] == "ok" for r in figures[name])}
+    best = survivors(figures, factor)
+    assert best <= set(well)
+    assert bool(best) == bool(well)
+    assert len(best) <= max(1, len(figures) / factor + 1)
+    for kept in best:
+        for dropped in set(well) - best:
+            assert (well[kept], int(kept)) < (well[dropped], int(dropped))
+
+
+def test_ties_are_settled_by_loss_then_by_number() -> None:
+    figures = {"a": [row(0.1, 0.5)], "b": [row(0.1, 0.4)], "c": [row(0.1, 0.4)], "d": [row(0.2, 0.1)]}
+    assert survivors(figures, 4) == {"b"}
+    assert survivors(figures, 2) == {"b", "c"}
+    assert survivors(figures, 1.4) == {"a", "b", "c"}
+
+
+def test_epochs_without_improvement() -> None:
+    def since(*errors: float, by: float = 0.0) -> int:
+        return epochs_without_improvement([[row(error) | {"held_out_rows": 5}] for error in errors], by)
+
+    assert since(0.3) == 0
+    assert since(0.3, 0.2) == 0
+    assert since(0.3, 0.3) == 1
+    assert since(0.3, 0.2, 0.25, 0.2) == 2
+    assert since(0.3, 0.2, 0.25, 0.19) == 0
+    assert since(0.30, 0.29, 0.28, 0.27, by=0.02) == 0  # small steps add up: 0.27 is 0.03 below 0.30
+    assert since(0.30, 0.29, 0.285, by=0.02) == 2
+    assert epochs_without_improvement([[row(0.2) | {"held_out_rows": 0}], [row(0.2) | {"held_out_rows": 0}]], 0) == 1

@@ -1,0 +1,290 @@
+"""Successive halving, patience, a time limit, a culprit among others, memory: who is left, and with which bits."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from sparseoco.cli import main
+from sparseoco.cli.options import checked
+from sparseoco.core.errors import InputError
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.kernels.order import epoch_rows
+from sparseoco.pipeline import steps
+from sparseoco.search import block_run as course_module
+from sparseoco.search import milestones as milestones
+from sparseoco.search.runner import run_search
+from sparseoco.search.selection import choose
+from sparseoco.storage.commit import read_json
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.training.learner import Learner
+from sparseoco.training.options import Halving, SearchOptions
+from tests.support.stores import make_store
+
+LAM, ETA = [1e-4, 1e-3, 1e-2, 1e-1], [0.01, 0.1, 1.0]
+OPTIONS = SearchOptions(algorithms={"cl-fobos": {"lam": LAM, "eta0": ETA}}, folds=3, epochs=2)
+HALVING = OPTIONS.model_copy(update={"halving": Halving(factor=2, min_rows=40)})
+RUNGS = (75, 150)  # of 300 rows; 38 is before the first 40
+PATIENCE = OPTIONS.model_copy(update={"epochs": 6, "patience": 1})
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store"), features=40)  # few enough for errors that fall slowly
+
+
+def search(client: Client, store: Path, folder: Path, options: SearchOptions = OPTIONS) -> dict[str, Any]:
+    configurations = options.configurations()
+    tables = run_search(client, configurations, options, Store.open(store), folder, steps.silent)
+    del tables["timings"]
+    return tables
+
+
+def rows_of(metrics: list[dict[str, Any]], configuration: int) -> list[dict[str, Any]]:
+    return [row for row in metrics if row["configuration"] == configuration]
+
+
+def figures_at(store: Path, options: SearchOptions, position: int, fold: int) -> list[tuple[float, float]]:
+    """Each configuration's progressive error and loss so far, by a learner of all of them that is stopped there."""
+    X, _ = read_shards(store)
+    rows = epoch_rows(options.seed, 1, options.shuffle, X.shape[0], 0, position, fold, options.folds)
+    grid = [configuration.parameters for configuration in options.configurations()]
+    learner = Learner("cl-fobos", grid=grid, n_features=X.shape[1], dtype=options.dtype)
+    learner.partial_fit(X[rows], Store.open(store).labels()[rows])
+    n, losses, errors = learner.progress
+    return [(float(error / n), float(loss / n)) for loss, error in zip(losses, errors, strict=True)]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_halving_is_ranking_by_hand_at_each_rung(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    monkeypatch.setattr(
+        milestones, "_pays", lambda *_, **__: kept
+    )  # states are taken up, or the stream is played again
+    got = search(client, store, tmp_path / "halving", HALVING)
+    whole = search(client, store, tmp_path / "whole")
+    alive = list(range(len(LAM) * len(ETA)))
+    for rung in RUNGS:
+        folds = [figures_at(store, OPTIONS, rung, fold) for fold in range(3)]
+        by_hand = sorted(alive, key=lambda c: (*np.mean([fold[c] for fold in folds], axis=0), c))
+        for dropped in by_hand[len(alive) // 2 :]:
+            rows = rows_of(got["metrics"], dropped)
+            assert [row["status"] for row in rows] == ["dropped"] * 3
+            assert {row["reason"] for row in rows} == {f"dropped at row {rung} by successive halving"}
+            had = [(row["progressive_error"], row["progressive_loss"]) for row in rows]
+            assert had == [fold[dropped] for fold in folds]
+            assert all(row["nonzeros"] is not None and row["held_out_error"] is None for row in rows)
+        alive = sorted(by_hand[: len(alive) // 2])
+    assert len(alive) == 3
+    for table in ("metrics", "curves", "kept"):
+        for survivor in alive:
+            assert rows_of(got[table], survivor) == rows_of(whole[table], survivor)
+    assert choose(got["metrics"], "error").configuration in alive
+    assert not (tmp_path / "halving" / "checkpoints").exists()
+
+
+def test_no_grouping_changes_who_is_left(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(milestones, "_pays", lambda *_, **__: True)
+    options = PATIENCE.model_copy(update={"halving": HALVING.halving})
+    expected = search(client, store, tmp_path / "wide", options)
+    monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 3)
+    monkeypatch.setattr("sparseoco.search.block_run.CHUNK_ROWS", 41)
+    assert search(client, store, tmp_path / "narrow", options) == expected
+    assert {"dropped", "stopped", "ok"} == {row["status"] for row in expected["metrics"]}
+
+
+def test_a_larger_grid_is_halved_as_if_it_had_been_one(client: Client, store: Path, tmp_path: Path) -> None:
+    fewer = HALVING.model_copy(update={"algorithms": {"cl-fobos": {"lam": LAM[:2], "eta0": ETA}}})
+    search(client, store, tmp_path / "grown", fewer)
+    first = set((tmp_path / "grown" / "cells").iterdir())
+    assert search(client, store, tmp_path / "grown", HALVING) == search(client, store, tmp_path / "at-once", HALVING)
+    assert first < set((tmp_path / "grown" / "cells").iterdir())
+
+
+def test_patience_stops_where_the_held_out_error_stands_still(client: Client, store: Path, tmp_path: Path) -> None:
+    got = search(client, store, tmp_path / "patient", PATIENCE)
+    whole = search(client, store, tmp_path / "whole", PATIENCE.model_copy(update={"patience": None}))["metrics"]
+    ends = set()
+    for configuration in range(len(LAM) * len(ETA)):
+        rows = rows_of(whole, configuration)
+        errors = [np.mean([row["held_out_error"] for row in rows if row["epoch"] == e]) for e in range(1, 7)]
+        end = next((e for e in range(2, 6) if errors[e - 1] >= min(errors[: e - 1]) - 1e-15), 6)
+        ends.add(end)
+        mine = rows_of(got["metrics"], configuration)
+        assert max(row["epoch"] for row in mine) == end
+        last = [row for row in mine if row["epoch"] == end]
+        if end < 6:
+            assert {row["status"] for row in last} == {"stopped"}
+            assert last[0]["reason"] == f"stopped after epoch {end}: none since epoch {end - 1} improved it"
+        unmarked = [row | ({"status": "ok", "reason": ""} if row["status"] == "stopped" else {}) for row in mine]
+        assert unmarked == [row for row in rows if row["epoch"] <= end]
+    assert len(ends) > 1
+
+
+def test_small_gains_are_none_where_an_improvement_has_a_size(client: Client, store: Path, tmp_path: Path) -> None:
+    options = PATIENCE.model_copy(update={"patience": 2, "min_improvement": 0.9})
+    metrics = search(client, store, tmp_path / "s", options)["metrics"]
+    assert {row["epoch"] for row in metrics if row["status"] == "stopped"} == {3}
+
+
+def test_more_epochs_keep_the_cells_there_are(client: Client, store: Path, tmp_path: Path) -> None:
+    one = OPTIONS.model_copy(update={"epochs": 1})
+    search(client, store, tmp_path / "grown", one)
+    first = {path: path.stat().st_mtime_ns for path in (tmp_path / "grown" / "cells").iterdir()}
+    assert search(client, store, tmp_path / "grown") == search(client, store, tmp_path / "at-once")
+    assert all(path.stat().st_mtime_ns == when for path, when in first.items())
+    assert len(list((tmp_path / "grown" / "cells").iterdir())) == 2 * len(first)
+
+
+def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = PATIENCE.model_copy(update={"halving": HALVING.halving})
+    expected = search(client, store, tmp_path / "whole", options)
+    monkeypatch.setattr(milestones, "_pays", lambda *_, **__: True)
+    monkeypatch.setattr(milestones, "LOOK_SECONDS", 0)
+    monkeypatch.setattr("sparseoco.search.block_run.CHUNK_ROWS", 50)
+    runs, limit, unfinished = 0, 0.05, True
+    while unfinished:
+        limited = options.model_copy(update={"time_limit": limit})
+        got = search(client, store, tmp_path / "limited", limited)
+        left = [row for row in got["metrics"] if row["status"] == "unfinished"]
+        unfinished = bool(left)
+        assert {row["reason"] for row in left} <= {f"not finished within the time limit of {limit:g} s"}
+        runs, limit = runs + 1, limit * 1.3
+    assert runs > 2
+    assert got == expected
+    assert not (tmp_path / "limited" / "stop").exists()
+
+
+def test_a_state_that_is_damaged_costs_time_only(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = search(client, store, tmp_path / "whole", HALVING)
+    monkeypatch.setattr(milestones, "_pays", lambda *_, **__: True)
+    keep = milestones.save_checkpoint
+    kept = []
+
+    def spoilt(folder: Path, course: Any) -> None:
+        keep(folder, course)
+        for path in folder.glob("*.learner"):
+            path.write_bytes(path.read_bytes()[:-100])
+            kept.append(path)
+
+    monkeypatch.setattr(milestones, "keep_state", spoilt)
+    assert search(client, store, tmp_path / "spoilt", HALVING) == expected
+    assert kept
+
+
+def test_what_fails_is_found_among_its_mates(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, bad = course_module.Learner, OPTIONS.configurations()[5]
+
+    def learner(algorithm: str, *, grid: Any, **settings: Any) -> Any:
+        if any(parameters == bad.parameters for parameters in grid):
+            raise MemoryError
+        return whole(algorithm, grid=grid, **settings)
+
+    expected = search(client, store, tmp_path / "whole")["metrics"]
+    monkeypatch.setattr(course_module, "Learner", learner)
+    got = search(client, store, tmp_path / "culprit")["metrics"]
+    assert {(row["status"], row["reason"]) for row in rows_of(got, bad.number)} == {("failed", "out of memory")}
+    assert [row for row in got if row["configuration"] != bad.number] == [
+        row for row in expected if row["configuration"] != bad.number
+    ]
+    halved = search(client, store, tmp_path / "halved", HALVING)["metrics"]
+    assert {row["status"] for row in rows_of(halved, bad.number)} == {"failed"}
+    assert sum(row["status"] == "ok" for row in halved) >= 2 * 3 * 2
+
+
+def test_blocks_are_as_wide_as_the_memory_given(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("PROCESS_BYTES", "CHUNK_BYTES", "FEATURE_BYTES", "MAPPED_BYTES"):
+        monkeypatch.setattr(f"sparseoco.search.packing.{part}", 0)
+    grid = {"cl-fobos": {"lam": [10.0**-k for k in range(1, 7)], "eta0": [0.1 * k for k in range(1, 9)]}}
+    wide = OPTIONS.model_copy(update={"algorithms": grid, "folds": 2, "epochs": 1})
+    expected = search(client, store, tmp_path / "search", wide)
+    cells = set((tmp_path / "search" / "cells").iterdir())
+    column = 40 * (4 + 1)  # a weight and a share of a stamp for each feature
+    small = wide.model_copy(update={"max_memory": 2 * (16 * column + 8 * 40)})  # for two tasks
+    assert search(client, store, tmp_path / "search", small) == expected
+    assert set((tmp_path / "search" / "cells").iterdir()) == cells  # memory is no part of what a result is
+    assert search(client, store, tmp_path / "small", small) == expected
+    widths = [len(read_json(path)["results"]) for path in (tmp_path / "small" / "cells").iterdir()]
+    assert widths == [16] * 6
+    with pytest.raises(InputError, match="set a larger --max-memory"):
+        search(client, store, tmp_path / "none", wide.model_copy(update={"max_memory": 2 * column}))
+
+
+def test_options_are_refused_in_sentences() -> None:
+    def refused(**values: Any) -> str:
+        with pytest.raises(InputError) as caught:
+            checked(SearchOptions, {"algorithms": OPTIONS.algorithms, **values})
+        return str(caught.value)
+
+    assert "shares of the first pass" in refused(halving={"rungs": [0.5, 2]})
+    assert "must be above 1" in refused(halving=1)
+    assert "set patience too" in refused(min_improvement=0.1)
+    assert "write a time as" in refused(time_limit="soon")
+    assert "write a size as" in refused(max_memory="plenty")
+    options = SearchOptions.model_validate(
+        {"algorithms": OPTIONS.algorithms, "halving": 3, "time_limit": "1h 30min", "max_memory": "2GB"}
+    )
+    assert (options.halving, options.time_limit, options.max_memory) == (Halving(factor=3), 5400, 2_000_000_000)
+    assert SearchOptions.model_validate(options.model_dump(mode="json")) == options
+
+
+def test_an_epoch_method_runs_whole_beside_learners_that_are_halved(
+    client: Client, store: Path, tmp_path: Path
+) -> None:
+    both = {**HALVING.algorithms, "caos-erm": {"alpha": [0.1, 1.0], "R": [1.0]}}
+    options = HALVING.model_copy(update={"algorithms": both, "folds": 2})
+    metrics = search(client, store, tmp_path / "both", options)["metrics"]
+    alone = search(client, store, tmp_path / "alone", HALVING.model_copy(update={"folds": 2}))["metrics"]
+    assert [row for row in metrics if row["algorithm"] == "cl-fobos"] == alone
+    rows = [row for row in metrics if row["algorithm"] == "caos-erm"]
+    assert [(row["epoch"], row["status"]) for row in rows] == [(1, "ok"), (2, "ok")] * 4
+    assert search(client, store, tmp_path / "both", options)["metrics"] == metrics
+    assert not (tmp_path / "both" / "checkpoints").exists()
+
+
+def test_the_command_tells_who_did_not_come_to_the_end(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["sparseoco", "search", str(store), "--threads", "1", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    grid = ("--algorithm", "cl-fobos", "--grid", "lam=1e-4,1e-3,1e-2,1e-1", "--grid", "eta0=0.1,1", "--folds", 2)
+    halving = ("--halving", 2, "--min-rows", 40, "--epochs", 4, "--patience", 1, "--max-memory", "1GB")
+    assert call(*grid, *halving, "--out", tmp_path / "run") == 0
+    page = (tmp_path / "run" / "report" / "report.html").read_text()
+    assert "Of 8 configurations, these did not come to the end: 6 dropped on the way." in page
+    assert "by successive halving" in page
+    assert "unfinished" not in capsys.readouterr().out
+
+    # A cell is lost, and the time is over at once.
+    for cell in sorted((tmp_path / "run" / "search" / "cells").glob("*-2-300.json"))[:1]:
+        cell.unlink()
+    assert call(*grid, *halving, "--time-limit", "0.000001", "--out", tmp_path / "run") == 0
+    assert "configurations unfinished: the same command goes on with them" in capsys.readouterr().out
+    assert "left when the time was over" in (tmp_path / "run" / "report" / "report.html").read_text()
+    assert call(*grid, "--min-rows", 40, "--out", tmp_path / "none") == 2
+    assert "set --halving too" in capsys.readouterr().err

@@ -1,0 +1,188 @@
+"""Files in a bucket are there whole or not at all, the first writer wins, and a folder has one writer."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sparseoco.core.errors import DamagedError, FolderInUseError, StorageError
+from sparseoco.storage import leases
+from sparseoco.storage.commit import (
+    commit_bytes,
+    commit_checksummed,
+    committed,
+    digest_file,
+    exclusive_lock,
+    on_disk,
+    read_all_checksummed,
+    read_checksummed,
+    read_json,
+    remove_folder,
+)
+from sparseoco.storage.leases import Lease
+from sparseoco.storage.locations import Location
+
+
+def test_a_file_is_there_whole_or_not_at_all(bucket: Location) -> None:
+    target = bucket / "deep" / "file"
+    commit_bytes(target, b"old")
+    with pytest.raises(RuntimeError), committed(target) as temporary:
+        temporary.write_bytes(b"ne")
+        raise RuntimeError
+    assert target.read_bytes() == b"old"
+    assert [path.name for path in (bucket / "deep").iterdir()] == ["file"]
+
+
+def test_of_many_writers_at_once_one_wins(bucket: Location) -> None:
+    won, lost = [], []
+
+    def write(number: int) -> None:
+        try:
+            commit_bytes(bucket / "file", str(number).encode(), replace=False)
+            won.append(number)
+        except FileExistsError:
+            lost.append(number)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(won) == 1
+    assert len(lost) == 7
+    assert (bucket / "file").read_bytes() == str(won[0]).encode()
+
+
+def test_putting_the_same_again_is_no_conflict(bucket: Location) -> None:
+    commit_bytes(bucket / "file", b"same", replace=False)
+    commit_bytes(bucket / "file", b"same", replace=False)
+    with pytest.raises(FileExistsError):
+        commit_bytes(bucket / "file", b"other", replace=False)
+
+
+def test_files_are_read_where_they_are(bucket: Location) -> None:
+    for number in range(3):
+        commit_checksummed(bucket / "folder" / f"{number}.json", {"n": number})
+    paths = sorted((bucket / "folder").glob("*.json"))
+    whole = paths[1].read_bytes()
+    commit_bytes(paths[2], whole.replace(b": 1", b": 3"))
+    assert [value for _, value in read_all_checksummed(paths)] == [{"n": 0}, {"n": 1}, None]
+    with pytest.raises(DamagedError, match="does not have the digest it names"):
+        read_checksummed(paths[2])
+    with on_disk(paths[1]) as local:
+        assert local.read_bytes() == whole
+    assert not local.exists()
+    assert len(digest_file(paths[1])) == 64
+    with pytest.raises(StorageError, match="is not there"):
+        read_json(bucket / "folder" / "3.json")
+    remove_folder(bucket / "folder")
+    assert not list(bucket.glob("folder/*"))  # some stores show a folder that nothing is in
+
+
+def test_a_folder_has_one_owner(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "BEAT", 0.05)
+    monkeypatch.setattr(leases, "LOOK", 0.02)
+    with exclusive_lock(bucket / "run"):
+        with (
+            pytest.raises(FolderInUseError, match=f"in use by process {os.getpid()} on "),
+            exclusive_lock(bucket / "run"),
+        ):
+            pass
+        with exclusive_lock(bucket / "other"):
+            commit_bytes(bucket / "run" / "file", b"")
+    with exclusive_lock(bucket / "run"):
+        pass
+    assert not (bucket / "run" / ".lock").exists()
+
+
+def test_who_waits_goes_next(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LOOK", 0.02)
+    order = []
+
+    def second() -> None:
+        with exclusive_lock(bucket / "run", wait=True):
+            order.append("second")
+
+    waiting = threading.Thread(target=second)
+    with exclusive_lock(bucket / "run"):
+        waiting.start()
+        time.sleep(0.2)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]
+
+
+HOLD = """
+import sys
+from sparseoco.storage.commit import owned
+from sparseoco.storage.locations import location
+with owned(location(sys.argv[1])):
+    print(1, flush=True)
+    input()
+"""
+
+
+def test_what_a_killed_process_held_is_free_on_its_own_machine(bucket: Location) -> None:
+    command = [sys.executable, "-c", HOLD, str(bucket / "run")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        other.kill()
+    assert (bucket / "run" / ".lock").exists()
+    with exclusive_lock(bucket / "run"):
+        pass
+
+
+def test_what_a_dead_process_elsewhere_held_is_taken_over_when_stale(
+    bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LOOK", 0.02)
+    monkeypatch.setattr(leases, "STALE", 0.3)
+    monkeypatch.setattr(leases, "BEAT", 0.05)
+    content = {"holder": "process 1 on elsewhere", "process": ["another boot", 1, 1, 1], "run": "x", "beat": 3}
+    commit_bytes(bucket / "run" / ".lock", json.dumps(content).encode())
+    with exclusive_lock(bucket / "run"):
+        assert json.loads((bucket / "run" / ".lock").read_bytes())["holder"].startswith(f"process {os.getpid()} on ")
+
+
+def test_who_lost_a_folder_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "BEAT", 0.02)
+    lease = Lease(bucket / "run" / ".lock")
+    lease.take(wait=False)
+    try:
+        commit_bytes(bucket / "run" / "before", b"")
+        commit_bytes(bucket / "run" / ".lock", b"{}")  # taken over by another
+        while not lease.lost:
+            time.sleep(0.01)
+        with pytest.raises(StorageError, match="the hold on its folder was lost"):
+            commit_bytes(bucket / "run" / "after", b"")
+        commit_bytes(bucket / "running" / "file", b"")
+    finally:
+        lease.give_back()
+    assert (bucket / "run" / ".lock").read_bytes() == b"{}"
+    assert not (bucket / "run" / "after").exists()
+
+
+def test_a_hold_is_of_all_that_is_in_the_folder(bucket: Location) -> None:
+    assert Lease(bucket / ".lock").covers(bucket / "run" / "file")
+    assert Lease(bucket / "run" / ".lock").covers(bucket / "run" / "deep" / "file")
+    assert not Lease(bucket / "run" / ".lock").covers(bucket / "running" / "file")
+
+
+def test_who_was_stopped_for_long_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "BEAT", 60.0)
+    with exclusive_lock(bucket / "run"):
+        monkeypatch.setattr(leases, "STALE", 0.0)
+        with pytest.raises(StorageError, match="lost"):
+            commit_bytes(bucket / "run" / "after", b"")
+
+
+def test_a_local_copy_is_no_copy(tmp_path: Path) -> None:
+    commit_bytes(tmp_path / "file", b"x")
+    with on_disk(tmp_path / "file") as local:
+        assert local == tmp_path / "file"

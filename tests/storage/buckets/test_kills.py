@@ -1,0 +1,101 @@
+"""A run in a bucket that is killed at any put, and run again, ends with the bytes of an undisturbed one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparseoco.core.errors import StorageError
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.run_file import RunFile, load_run_file
+from sparseoco.storage import objects
+from sparseoco.storage.locations import Location
+from tests.storage.buckets.contents import contents
+from tests.support.texts import write_run_file
+
+
+def prepare(text: Path, out: Location) -> RunFile:
+    """A run whose shards and results go to `out`; all runs of one folder of text have the same source."""
+    if not text.exists():
+        text.mkdir()
+        path = write_run_file(text)
+        path.write_text(path.read_text().replace("folds = 3", "folds = 1"))
+    return load_run_file(text / "places.toml").model_copy(update={"out": out})
+
+
+def fails_and_goes_on(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch, at: int) -> bool:
+    """Let a run fail at that put and go on; gives whether it came to so many."""
+    run = prepare(tmp_path / "text", bucket / f"at-{at}")
+    put, calls = objects.put_file, 0
+
+    def fail(source: Path, target: Location, *, absent: bool) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            raise OSError("the wire was cut")
+        put(source, target, absent=absent)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sparseoco.storage.commit.put_file", fail)
+        try:
+            steps.run_all(run)
+        except StorageError as error:
+            assert "the wire was cut" in str(error)  # noqa: PT017 - the last one does not fail
+        else:
+            return False
+    steps.run_all(run)
+    assert contents(run.out) == contents(tmp_path / "whole"), at
+    return True
+
+
+def test_a_cut_wire_at_a_put(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.run_all(prepare(tmp_path / "text", tmp_path / "whole"))
+    assert fails_and_goes_on(tmp_path, bucket, monkeypatch, 9)
+
+
+@pytest.mark.slow
+def test_a_cut_wire_at_every_put(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.run_all(prepare(tmp_path / "text", tmp_path / "whole"))
+    at = 1
+    while fails_and_goes_on(tmp_path, bucket, monkeypatch, at):
+        at += 1
+    assert at > 15
+
+
+KILL = """
+import os, sys
+from sparseoco import steps
+from sparseoco.storage import commit
+from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.storage.locations import location
+
+at, after, calls, put = int(sys.argv[3]), sys.argv[4] == "after", 0, commit.put_file
+
+def kill(*arguments, **options):
+    global calls
+    calls += 1
+    own = calls  # threads put at once
+    if after:
+        put(*arguments, **options)
+    if own == at:
+        os.kill(os.getpid(), 9)
+    if not after:
+        put(*arguments, **options)
+
+commit.put_file = kill
+steps.run_all(load_run_file(sys.argv[1]).model_copy(update={"out": location(sys.argv[2])}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("at", [1, 2, 3, 5, 8, 11, 14])
+def test_killed_at_a_put(tmp_path: Path, bucket: Location, at: int, when: str) -> None:
+    whole, run = prepare(tmp_path / "text", tmp_path / "whole"), prepare(tmp_path / "text", bucket / "run")
+    steps.run_all(whole)
+    command = [sys.executable, "-c", KILL, str(tmp_path / "text" / "places.toml"), str(run.out), str(at), when]
+    assert subprocess.run(command, check=False, env=os.environ).returncode == -9
+    steps.run_all(run)
+    assert contents(run.out) == contents(whole.out)

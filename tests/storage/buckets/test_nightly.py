@@ -1,0 +1,71 @@
+"""Nights in a bucket: files arrive under a prefix, and what is left is that of nights in folders."""
+
+from pathlib import Path
+
+import pytest
+
+from sparseoco.core.errors import StorageError
+from sparseoco.pipeline.nightly import run_nightly, serve_night
+from sparseoco.pipeline.run_file import RunFile
+from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.locations import Location
+from sparseoco.storage.objects import read_all
+from sparseoco.store.manifest import commit_manifest, read_manifest, read_manifests
+from sparseoco.training.model import Model
+from tests.pipeline.nightly.made import arrive, prepare
+from tests.storage.buckets.contents import contents
+from tests.support.stores import make_store
+
+# Where the text was, when a night ended, and the seconds that a state remembers.
+ELSEWHERE = ("manifest-", "history-timings", "history-choices", "nightly.html", "checkpoints")
+
+
+def nights(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
+    """Files arrive in `incoming`, one a night."""
+    for night in range(1, count + 1):
+        path = arrive(folder, night)
+        if incoming != path.parent:
+            commit_bytes(incoming / path.name, path.read_bytes())
+        outcome = run_nightly(run)
+        assert [row["night"] for row in outcome.nights] == [night]
+
+
+@pytest.mark.slow
+def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
+    here = prepare(tmp_path / "here")
+    nights(here, tmp_path / "here", tmp_path / "here" / "incoming", 3)
+    there = prepare(tmp_path / "there", **{'inputs = ["incoming"]': f'inputs = ["{bucket / "incoming"}/"]'})
+    there = there.model_copy(update={"out": bucket / "run"})
+    nights(there, tmp_path / "there", bucket / "incoming", 3)
+    assert run_nightly(there).sentence == "Nothing new: all files are learned, up to night 3."
+    for run in (here, there):
+        serve_night(run, 1)
+        assert run_nightly(run).sentence.startswith("Nothing new")
+    expected, got = (
+        {name: data for name, data in contents(run.out).items() if not any(part in name for part in ELSEWHERE)}
+        for run in (here, there)
+    )
+    assert got == expected
+    assert Model(bucket / "run").folder.name == "00000001"
+    assert Model(bucket / "run").predict(["wave boat tide salt", "tree leaf moss"]) == ["sea", "wood"]
+
+
+def test_manifests_of_nights_are_asked_for_some_at_once(
+    tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_manifest(make_store(tmp_path), 1)
+    expected = [whole.model_copy(update={"version": version}) for version in range(1, 6)]
+    for manifest in expected:
+        commit_manifest(bucket / "shards", manifest)
+    asked = []
+
+    def read(paths: list[Location]) -> list[bytes]:
+        asked.append(len(paths))
+        return read_all(paths)
+
+    monkeypatch.setattr("sparseoco.storage.commit.read_all", read)
+    monkeypatch.setattr("sparseoco.store.manifest.AT_ONCE", 2)
+    assert list(read_manifests(bucket / "shards", 5)) == expected
+    assert asked == [2, 2, 1]
+    with pytest.raises(StorageError, match="is not there"):
+        list(read_manifests(bucket / "shards", 6))

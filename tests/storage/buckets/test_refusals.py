@@ -1,0 +1,183 @@
+"""Whatever an object store refuses is a sentence, and nothing that is said or kept holds a secret."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from sparseoco.core.errors import InputError, StorageError
+from sparseoco.storage.buckets import BucketFileSystem
+from sparseoco.storage.commit import commit_bytes, exclusive_lock, on_disk, read_bytes, read_json
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.manifest import latest_manifest
+from sparseoco.store.shards import Store
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from sparseoco.text.streams import Stream
+from tests.storage.buckets.conftest import SECRET
+
+
+@pytest.fixture(autouse=True)
+def _impatient(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BucketFileSystem, "retries", 1)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+
+
+def check_refused(place: Location, said: str) -> None:
+    """Reading, writing, listing and holding there all end with the same sentence."""
+    for attempt in (
+        lambda: commit_bytes(place / "file", b"x"),
+        lambda: commit_bytes(place / "file", b"x", replace=False),
+        lambda: read_json(place / "file"),
+        lambda: latest_manifest(place),
+        lambda: ingest([str(place / "x.jsonl")], place, TextOptions()),
+        lambda: exclusive_lock(place).__enter__(),
+    ):
+        with pytest.raises((StorageError, InputError), match=said) as error:
+            attempt()
+        assert SECRET not in str(error.value)
+
+
+@contextmanager
+def answering(code: int, body: bytes) -> Iterator[str]:
+    """A server that gives one answer to whatever it is asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # a client asks before it sends
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_PUT = do_HEAD = do_POST = do_DELETE = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing."""
+
+    with serving(Handler) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address at which a handler answers."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def answer(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>{SECRET} is wrong</Message></Error>".encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (403, "AccessDenied", "access is refused"),
+        (403, "SignatureDoesNotMatch", "access is refused"),
+        (503, "SlowDown", "is too busy"),
+        (400, "InvalidRequest", "refused what was asked of it"),
+    ],
+)
+def test_what_the_store_answers(
+    bucket: Location, monkeypatch: pytest.MonkeyPatch, status: int, code: str, said: str
+) -> None:
+    with answering(status, answer(code)) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        check_refused(location("s3://other/run"), said)
+
+
+@contextmanager
+def breaking_off() -> Iterator[str]:
+    """A server that begins an answer and ends the connection."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.send_response(206 if "Range" in self.headers else 200)
+            self.send_header("Content-Length", "1000")
+            self.send_header("ETag", '"tag"')
+            self.send_header("Last-Modified", "Sun, 22 Nov 2026 01:00:00 GMT")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(b"begun")
+                self.close_connection = True
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing."""
+
+    with serving(Handler) as endpoint:
+        yield endpoint
+
+
+def test_an_answer_that_breaks_off(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file read whole, fetched or streamed."""
+    with breaking_off() as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        place = location("s3://other/file")
+        for attempt in (lambda: read_bytes(place), lambda: on_disk(place).__enter__()):
+            with pytest.raises(StorageError, match="s3://other does not answer"):
+                attempt()
+        with pytest.raises(InputError, match="s3://other/file cannot be read"):
+            list(Stream(str(place), None))
+
+
+def test_an_endpoint_that_does_not_answer(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://user:{SECRET}@127.0.0.1:{port}")
+    check_refused(location("s3://other/run"), f"does not answer at 127.0.0.1:{port}")
+
+
+def test_a_bucket_that_does_not_exist(bucket: Location) -> None:
+    check_refused(location("s3://no-such-bucket/run"), "s3://no-such-bucket does not exist")
+
+
+def test_no_credentials(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    check_refused(bucket / "run", "needs credentials: set AWS_ACCESS_KEY_ID")
+
+
+def test_addresses_that_are_none(tmp_path: Path) -> None:
+    for address, said in (
+        (f"s3://key:{SECRET}@bucket/run", "holds credentials: they belong in the environment"),
+        ("s3:///run", "names no bucket"),
+        ("nothing://bucket/run", "is not an address"),
+        ("gs://bucket/run", "need another package"),
+    ):
+        with pytest.raises(InputError, match=said) as error:
+            location(address)
+        assert SECRET not in str(error.value)
+    with pytest.raises(InputError, match="holds credentials") as error:
+        ingest([f"ftp://user:{SECRET}@127.0.0.1:1/x.jsonl"], tmp_path / "out", TextOptions())
+    assert SECRET not in str(error.value)
+
+
+def test_a_damaged_shard_is_noticed(bucket: Location) -> None:
+    commit_bytes(bucket / "x.txt", b"one two\nthree two\n")
+    store = bucket / "store"
+    manifest = ingest([str(bucket / "x.txt")], store, TextOptions())
+    commit_bytes(store / manifest.shards[0].file, b"other")
+    with pytest.raises(StorageError, match="its SHA-256 is not the one committed"):
+        Store.open(store).read(0)
+    with pytest.raises(InputError, match="holds no shards"):
+        Store.open(bucket / "nothing")

@@ -1,0 +1,204 @@
+"""Raw text in a bucket: files, prefixes, folders of classes; stores that grow; workers of other machines."""
+
+import gzip
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from sparseoco.core.errors import InputError, StorageError
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.storage.buckets import BucketFileSystem
+from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.locations import Location, resolve_against
+from sparseoco.store.manifest import Manifest, commit_manifest, latest_manifest
+from sparseoco.text import streams
+from sparseoco.text.formats import find_sources
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from sparseoco.text.streams import Stream
+from tests.storage.buckets.contents import contents, names
+from tests.support.texts import write_reviews, write_run_file
+
+OPTIONS = TextOptions(ngram_range=(1, 2))
+
+
+def same(there: Manifest, here: Manifest) -> bool:
+    """Whether two manifests differ in nothing but where the text came from."""
+
+    def told(manifest: Manifest) -> dict[str, Any]:
+        value = manifest.model_dump(mode="json")
+        for source in value["sources"]:
+            source["path"] = source["path"].rsplit("/", 1)[1]
+            del source["modified_ns"]
+        return value
+
+    return told(there) == told(here)
+
+
+def put(bucket: Location, folder: Path) -> Location:
+    """The files of a folder in a bucket, under its name."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            commit_bytes(resolve_against(bucket, f"{folder.name}/{path.relative_to(folder)}"), path.read_bytes())
+    return bucket / folder.name
+
+
+def write_raw(folder: Path) -> Path:
+    folder.mkdir()
+    write_reviews(folder / "a.jsonl", rows=120)
+    write_reviews(folder / "b.jsonl", rows=80, first=120)
+    (folder / "c.jsonl.gz").write_bytes(
+        gzip.compress(write_reviews(folder / "c.jsonl", rows=60, first=200).read_bytes())
+    )
+    (folder / "c.jsonl").unlink()
+    (folder / ".hidden").write_text("no JSON")
+    return folder
+
+
+def write_classes(folder: Path) -> Path:
+    for name, texts in {"sea": ["wave boat", "tide"], "wood": ["tree fox", "moss leaf tree"]}.items():
+        (folder / name).mkdir(parents=True)
+        for i, text in enumerate(texts):
+            (folder / name / f"{i}.txt").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("write", [write_raw, write_classes])
+def test_text_under_a_prefix_is_that_of_a_folder(tmp_path: Path, bucket: Location, write: Any) -> None:
+    raw = write(tmp_path / "raw")
+    here = ingest([str(raw)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13)
+    there = ingest([str(put(bucket, raw))], bucket / "store", OPTIONS, shard_bytes=1 << 13)
+    assert same(there, here)
+    assert [name for name in names(bucket / "store") if "manifest" not in name] == [
+        name for name in names(tmp_path / "store") if "manifest" not in name
+    ]
+
+
+def test_small_files_are_asked_for_together(bucket: Location) -> None:
+    sizes = {"a": 3, "b": 0, "c": streams.SMALL, "d": streams.SMALL + 1}
+    for name, size in sizes.items():
+        commit_bytes(bucket / "x" / name, b"x" * size)
+    found = list(streams.with_contents((name, f"{bucket}x/{name}") for name in sizes))
+    assert [content if content is None else len(content) for _, _, content in found] == [3, None, streams.SMALL, None]
+    for name, path, content in found:
+        stream = Stream(path, None, content=content)
+        assert sum(map(len, stream)) == stream.bytes == sizes[name]
+
+
+def test_a_listing_tells_enough_of_its_files(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for what is new takes no request a file, and says of each what it says when it is named alone."""
+    asked: list[str] = []
+    call = BucketFileSystem._call_s3
+
+    async def counted(self: BucketFileSystem, method: str, *arguments: Any, **options: Any) -> Any:
+        asked.append(method)
+        return await call(self, method, *arguments, **options)
+
+    for number in range(9):
+        commit_bytes(bucket / "raw" / f"{number}.jsonl", f'{{"text": "{number}"}}\n'.encode())
+    monkeypatch.setattr(BucketFileSystem, "_call_s3", counted)
+    sources = find_sources([f"{bucket / 'raw'}/"], TextOptions())
+    assert len(sources) == 9
+    assert len(asked) < 5
+    for source in sources:
+        (alone,) = find_sources([source.path], TextOptions())
+        assert alone._replace(key=source.key) == source
+
+
+def test_of_two_manifests_of_one_number_the_first_counts(tmp_path: Path, bucket: Location) -> None:
+    first = ingest([str(write_reviews(tmp_path / "a.jsonl"))], bucket / "store", OPTIONS)
+    commit_manifest(bucket / "store", first)  # the very same
+    with pytest.raises(StorageError, match="another run committed version 1 first"):
+        commit_manifest(bucket / "store", first.model_copy(update={"rows": 0}))
+    assert latest_manifest(bucket / "store") == first
+
+
+def test_a_store_grows_and_what_it_has_is_not_read_again(
+    tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, later = write_reviews(tmp_path / "a.jsonl"), write_reviews(tmp_path / "b.jsonl", rows=80, first=200)
+    raw = bucket / "raw"
+    commit_bytes(raw / "a.jsonl", first.read_bytes())
+    ingest([str(raw)], bucket / "store", OPTIONS)
+    ingest([str(first)], tmp_path / "store", OPTIONS)
+    commit_bytes(raw / "b.jsonl", later.read_bytes())
+    read: list[str] = []
+    stored = Stream._stored
+    monkeypatch.setattr(Stream, "_stored", lambda self: (read.append(self.path), stored(self))[1])
+    there = ingest([f"{raw}/"], bucket / "store", OPTIONS)
+    here = ingest([str(first), str(later)], tmp_path / "store", OPTIONS)
+    assert there.version == 2
+    assert same(there, here)
+    assert {path for path in read if path.startswith("s3")} == {f"{raw}/b.jsonl"}
+    assert ingest([str(raw)], bucket / "store", OPTIONS) == there == latest_manifest(bucket / "store")
+    commit_bytes(raw / "a.jsonl", later.read_bytes())
+    with pytest.raises(InputError, match="has changed since it was ingested"):
+        ingest([str(raw)], bucket / "store", OPTIONS)
+
+
+def test_prefixes_without_files(bucket: Location) -> None:
+    commit_bytes(bucket / "only" / ".hidden", b"x")
+    for item, said in (
+        ("nothing", "does not exist"),
+        ("nothing/", "is an empty folder"),
+        ("only", "is an empty folder"),
+    ):
+        with pytest.raises(InputError, match=said):
+            ingest([f"{bucket}{item}"], bucket / "store", OPTIONS)
+
+
+@contextmanager
+def workers_elsewhere(folder: Path) -> Iterator[str]:
+    """A scheduler with two workers that share no folder with this process; gives its address."""
+    address, environment = folder / "scheduler.json", os.environ | {"SPARSEOCO_SCRATCH": str(folder / "scratch")}
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(address), "--nthreads", "1"]
+    folder.mkdir()
+    commands = [[*dask, "--no-dashboard", "--scheduler-file", str(address)]] + 2 * [[*worker, "--no-dashboard"]]
+    started = [
+        subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL) for command in commands
+    ]
+    try:
+        with Client(scheduler_file=str(address), set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
+            yield client.scheduler.address
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait()
+
+
+@pytest.mark.slow
+def test_workers_elsewhere_read_and_write_the_bucket(tmp_path: Path, bucket: Location) -> None:
+    here = load_run_file(write_run_file(tmp_path))
+    raw = bucket / "places.jsonl"
+    commit_bytes(raw, (tmp_path / "places.jsonl").read_bytes())
+    zipped = bucket / "zipped" / "places.jsonl.gz"
+    commit_bytes(zipped, gzip.compress((tmp_path / "places.jsonl").read_bytes()))
+    steps.run_all(here)
+    with workers_elsewhere(tmp_path / "elsewhere") as address:
+        for name, text in (("plain", raw), ("zipped", zipped)):
+            there = here.model_copy(
+                update={
+                    "out": bucket / "runs" / name,
+                    "ingest": here.ingest.model_copy(update={"inputs": (str(text),)}),
+                    "cluster": ClusterOptions(scheduler=address),
+                }
+            )
+            steps.run_all(there)
+            manifests = latest_manifest(there.store), latest_manifest(here.store)
+            assert manifests[0].shards == manifests[1].shards  # type: ignore[union-attr]
+            own, other = contents(there.out), contents(here.out)
+            differing = {place for place in other if own.get(place) != other[place]}
+            assert set(own) == set(other)
+            assert differing <= {"shards/manifest-00000001.json", "evaluation.json", "model/model.json"}

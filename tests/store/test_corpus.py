@@ -1,0 +1,211 @@
+"""The layout of a store on a worker: the store's own rows, laid out as far as they are wanted, shared safely."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from sparseoco.core.errors import StorageError
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.store import corpus as module
+from sparseoco.store.corpus import Corpus, open_corpus
+from sparseoco.store.shards import Store, read_shards
+from tests.support.stores import make_store
+
+ROWS, SHARD_ROWS = 290, 20
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.open(make_store(tmp_path_factory.mktemp("corpus") / "store", rows=ROWS, shard_rows=SHARD_ROWS))
+
+
+@pytest.fixture(params=["mapped", "read"])
+def corpus(request: pytest.FixtureRequest, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Corpus:
+    """A corpus as a small one is served, and as a large one is."""
+    if request.param == "read":
+        monkeypatch.setattr(module, "MAPPED_BYTES", 0)
+    return Corpus(store, tmp_path)
+
+
+def dense(store: Store, csr: module.Csr) -> tuple[np.ndarray, np.ndarray]:
+    indptr, indices, counts, labels = csr
+    return csr_matrix((counts, indices, indptr), (labels.size, store.n_features)).toarray(), labels
+
+
+def laid_out(folder: Path) -> list[int]:
+    return np.flatnonzero(np.fromfile(folder / "ready", np.uint8)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, ROWS), (0, 1), (19, 21), (20, 40), (133, 133), (ROWS, ROWS), (271, ROWS)]
+)
+def test_rows_are_the_stores(corpus: Corpus, store: Store, start: int, stop: int) -> None:
+    X, _ = read_shards(store.folder)
+    csr = corpus.rows(start, stop)
+    assert csr[0][0] == 0
+    values, labels = dense(store, csr)
+    np.testing.assert_array_equal(values, X[start:stop].toarray())
+    np.testing.assert_array_equal(labels, store.labels()[start:stop])
+
+
+def test_any_rows_in_any_order(corpus: Corpus, store: Store) -> None:
+    X, _ = read_shards(store.folder)
+    random = np.random.default_rng(1)
+    for size in (0, 1, 50, 1000):
+        rows = random.integers(0, ROWS, size)
+        values, labels = dense(store, corpus.gather(rows))
+        np.testing.assert_array_equal(values, X[rows].toarray())
+        np.testing.assert_array_equal(labels, store.labels()[rows])
+
+
+def test_both_ways_give_equal_types(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.array([3, 250, 3])
+    mapped = Corpus(store, tmp_path).gather(rows)
+    monkeypatch.setattr(module, "MAPPED_BYTES", 0)
+    for other in (Corpus(store, tmp_path).gather(rows), Corpus(store, tmp_path).rows(0, 3)):
+        assert [(a.dtype, a.flags.writeable) for a in mapped] == [(a.dtype, a.flags.writeable) for a in other]
+
+
+def test_only_the_shards_asked_for_are_laid_out(corpus: Corpus, tmp_path: Path) -> None:
+    assert laid_out(tmp_path) == []
+    corpus.rows(45, 75)
+    assert laid_out(tmp_path) == [2, 3]
+    corpus.gather(np.array([289, 0, 288]))
+    assert laid_out(tmp_path) == [0, 2, 3, 14]
+    corpus.rows(0, ROWS)
+    assert laid_out(tmp_path) == list(range(15))
+
+
+def test_a_shard_is_read_once_whoever_asks(corpus: Corpus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    original = Store.read
+
+    def counted(self: Store, shard: int, *, ids: bool = False) -> object:
+        read.append(shard)
+        time.sleep(0.002)  # the other threads come by meanwhile
+        return original(self, shard, ids=ids)
+
+    monkeypatch.setattr(Store, "read", counted)
+    X, _ = read_shards(store.folder)
+    del read[:]
+    right: list[bool] = []
+
+    def work(number: int) -> None:
+        rows = np.random.default_rng(number).permutation(ROWS)
+        parts = [dense(store, corpus.gather(part))[0] for part in np.array_split(rows, 7)]
+        right.append(np.array_equal(np.concatenate(parts), X[rows].toarray()))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 4
+    assert sorted(read) == list(range(15))
+
+
+def test_two_corpora_share_a_folder(
+    corpus: Corpus, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus.rows(0, ROWS)
+    monkeypatch.setattr(Store, "read", lambda *_, **__: pytest.fail("it was there already"))
+    values, _ = dense(store, Corpus(store, tmp_path).rows(5, 9))
+    monkeypatch.undo()
+    np.testing.assert_array_equal(values, read_shards(store.folder)[0][5:9].toarray())
+
+
+def _read_slowly(folder: str, scratch: str) -> None:
+    original = Store.read
+
+    def slow(self: Store, shard: int, *, ids: bool = False) -> object:
+        time.sleep(0.05)
+        return original(self, shard, ids=ids)
+
+    Store.read = slow  # type: ignore[method-assign]
+    Corpus(Store.open(folder), Path(scratch)).rows(0, ROWS)
+
+
+def test_a_process_that_is_killed_leaves_what_others_can_use(store: Store, tmp_path: Path) -> None:
+    X, _ = read_shards(store.folder)
+    spawn = multiprocessing.get_context("spawn")
+    process = spawn.Process(target=_read_slowly, args=(str(store.folder), str(tmp_path)))
+    process.start()
+    corpus = Corpus(store, tmp_path)
+    deadline = time.monotonic() + 60
+    while not 1 <= len(laid_out(tmp_path)) < 15:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)  # it may hold a shard: nobody waits for it
+    values, _ = dense(store, corpus.rows(0, ROWS))
+    np.testing.assert_array_equal(values, X.toarray())
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    values, _ = dense(store, Corpus(store, tmp_path).rows(0, ROWS))
+    np.testing.assert_array_equal(values, X.toarray())
+
+
+def test_old_corpora_make_room(store: Store, tmp_path: Path) -> None:
+    first = open_corpus(store, tmp_path / "0")
+    assert open_corpus(store, tmp_path / "0") is first
+    for number in range(1, module.KEPT + 1):
+        open_corpus(store, tmp_path / str(number)).rows(0, 1)
+    assert not list((tmp_path / "0").iterdir())
+    np.testing.assert_array_equal(first.rows(0, 5)[3], store.labels()[:5])  # whoever still has it can go on
+    assert open_corpus(store, tmp_path / "0") is not first
+
+
+def _open_on_worker(folder: str, scratch: str) -> str:
+    return str(open_corpus(Store.open(folder), Path(scratch))._folder)
+
+
+def test_workers_of_our_own_share_one_layout(store: Store, tmp_path: Path) -> None:
+    with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
+        addresses = list(client.scheduler_info(n_workers=-1)["workers"])
+        folders = client.gather(
+            [
+                client.submit(_open_on_worker, str(store.folder), str(tmp_path / "own"), workers=[address], pure=False)
+                for address in addresses
+            ]
+        )
+        assert len(set(folders)) == 1
+        assert Path(folders[0]).is_dir()
+    assert module.SHARED not in os.environ
+    assert not Path(folders[0]).exists()
+
+
+def test_a_manifest_that_tells_other_sizes_is_refused(store: Store, tmp_path: Path) -> None:
+    shards = store.manifest.shards
+    wrong = (*shards[:-1], shards[-1].model_copy(update={"rows": shards[-1].rows + 1}))
+    changed = Store(store.folder, store.manifest.model_copy(update={"shards": wrong}))
+    with pytest.raises(StorageError, match="does not hold the documents"):
+        Corpus(changed, tmp_path).rows(280, 285)
+
+
+def test_a_full_disk_is_said(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StorageError, match="disk is full"):
+        corpus.rows(0, 5)
+    monkeypatch.undo()
+    assert laid_out(tmp_path) == []
+    corpus.rows(0, 5)
+    assert laid_out(tmp_path) == [0]
+
+
+def test_a_file_cut_short_is_said(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAPPED_BYTES", 0)
+    corpus = Corpus(store, tmp_path)
+    corpus.rows(0, ROWS)
+    os.truncate(tmp_path / "indices", 16)
+    with pytest.raises(StorageError, match="could not be read back"):
+        corpus.gather(np.arange(100))

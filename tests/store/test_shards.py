@@ -1,0 +1,122 @@
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars
+import pyarrow as pa
+import pytest
+
+from sparseoco.core.errors import InputError, StorageError
+from sparseoco.store.manifest import commit_manifest
+from sparseoco.store.shards import Rows, Store, read_shards, write_names, write_shard
+from tests.support.stores import make_store
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    matrix, terms = read_shards(make_store(tmp_path, shard_rows=70))
+    assert matrix.shape == (300, 200)
+    assert matrix.has_canonical_format
+    assert terms[:2] == ["t0", "t1"]
+    again, _ = read_shards(make_store(tmp_path / "other", shard_rows=300))
+    assert (matrix != again).nnz == 0
+    store = Store.open(tmp_path)
+    rows = store.read(1, ids=True)
+    assert rows.ids.to_pylist()[0] == "d70"
+    assert np.array_equal(rows.indptr, matrix.indptr[70:141] - matrix.indptr[70])
+    assert np.array_equal(store.labels()[70:140], rows.labels)
+    assert np.array_equal(store.document_frequencies(), np.diff(matrix.tocsc().indptr))
+
+
+def test_shards_are_plain_parquet(tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path))
+    path = tmp_path / store.manifest.shards[0].file
+    rows = store.read(0)
+    expected = rows.indices[: rows.indptr[1]].tolist()
+    assert pd.read_parquet(path)["indices"][0].tolist() == expected
+    assert polars.read_parquet(path)["indices"][0].to_list() == expected
+    assert duckdb.sql(f"select indices from '{path}' limit 1").fetchall() == [(expected,)]
+
+
+def test_equal_rows_are_equal_bytes(tmp_path: Path) -> None:
+    names = [sorted(path.name for path in make_store(tmp_path / name).iterdir()) for name in ("a", "b")]
+    assert names[0] == names[1]
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names[0])
+
+
+def test_wide_ids_and_counts_keep_their_type(tmp_path: Path) -> None:
+    rows = Rows(
+        ids=pa.array(["a"]),
+        labels=np.array([0], np.int32),
+        indptr=np.array([0, 2]),
+        indices=np.array([5, 2**40]),
+        counts=np.array([70_000, 1], np.uint32),
+    )
+    entry = write_shard(tmp_path, rows, n_features=2**41)
+    assert entry.counts == "uint32"
+    manifest = Store.open(make_store(tmp_path / "s")).manifest
+    wide = manifest.features.model_copy(update={"count": 2**41})
+    commit_manifest(tmp_path, manifest.model_copy(update={"shards": (entry,), "features": wide}))
+    read = Store.open(tmp_path).read(0)
+    assert read.indices.tolist() == [5, 2**40]
+    assert read.indices.dtype == np.int64
+    assert read.counts.tolist() == [70_000, 1]
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "flipped", "other"])
+def test_a_damaged_shard_is_never_used(tmp_path: Path, damage: str) -> None:
+    store = Store.open(make_store(tmp_path))
+    path = tmp_path / store.manifest.shards[1].file
+    data = bytearray(path.read_bytes())
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(data[: len(data) // 2])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "flipped":
+        data[len(data) // 3] ^= 16
+        path.write_bytes(data)
+    else:
+        path.write_bytes((tmp_path / store.manifest.shards[0].file).read_bytes())
+    store.read(0)
+    with pytest.raises(StorageError, match=path.name):
+        store.read(1)
+
+
+def test_a_damaged_manifest_is_never_used(tmp_path: Path) -> None:
+    make_store(tmp_path)
+    manifest = tmp_path / "manifest-00000001.json"
+    text = manifest.read_text()
+    for broken in (text[:-20], "", text.replace('"rows": 300', '"rows": "many"'), '{"a": 1}'):
+        manifest.write_text(broken)
+        with pytest.raises(StorageError, match="damaged or of another version"):
+            Store.open(tmp_path)
+    manifest.write_text(text.replace('"schema_version": 1', '"schema_version": 99'))
+    with pytest.raises(StorageError, match="schema version 99"):
+        Store.open(tmp_path)
+
+
+def test_two_writers_of_a_version_do_not_mix(tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path))
+    with pytest.raises(StorageError, match="committed version 1 first"):
+        commit_manifest(tmp_path, store.manifest)
+
+
+def test_a_folder_without_manifest_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="sparseoco ingest"):
+        Store.open(tmp_path)
+
+
+def test_hashed_features_are_named_by_their_most_frequent_term(tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path))
+    numbers = np.array([3, 2, 1])
+    parts = [
+        write_names(tmp_path, np.array([7, 7, 9]), pa.array(["rare", "often", "one"]), numbers, numbers),
+        write_names(tmp_path, np.array([7]), pa.array(["often"]), np.array([5]), np.array([4])),
+    ]
+    hashed = store.manifest.features.model_copy(update={"kind": "hashed", "count": 16, "files": tuple(parts)})
+    commit_manifest(tmp_path, store.manifest.model_copy(update={"version": 2, "features": hashed}))
+    table = Store.open(tmp_path).describe(np.array([9, 7, 8])).to_pydict()
+    assert table["term"] == ["one", "often (+1 more)", ""]
+    assert table["count"] == [1, 10, 0]

@@ -1,0 +1,142 @@
+"""The store by columns is the store, transposed: whatever the shards, and wherever a run was killed."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparseoco import read_shards
+from sparseoco.core.errors import StorageError
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.store import transpose as module
+from sparseoco.store.shards import Store
+from sparseoco.store.transpose import labels_of, range_edges, transpose
+from tests.support.stores import make_store
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(ClusterOptions(), tmp_path_factory.mktemp("dask")) as client:
+        yield client
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(("shard_rows", "nonzeros"), [(300, 10**6), (41, 500), (100, 150)])
+def test_as_scipy_has_it(
+    shard_rows: int, nonzeros: int, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RANGE_NONZEROS", nonzeros)
+    store = Store.open(make_store(tmp_path / "store", shard_rows=shard_rows))
+    columns = transpose(client, store, tmp_path)
+    X, _ = read_shards(store.folder)
+    indptr, indices, counts = X.tocsc().indptr, X.tocsc().indices, X.tocsc().data
+    parts = [columns.read(shard) for shard in range(len(columns.manifest.shards))]
+    assert (columns.n_rows, columns.n_features) == (store.n_features, store.n_rows)
+    assert sum(part.labels.size for part in parts) == store.n_features
+    np.testing.assert_array_equal(np.concatenate([np.diff(part.indptr) for part in parts]), np.diff(indptr))
+    np.testing.assert_array_equal(np.concatenate([part.indices for part in parts]), indices)
+    np.testing.assert_array_equal(np.concatenate([part.counts for part in parts]), counts)
+    np.testing.assert_array_equal(labels_of(columns), store.labels())
+    assert not (columns.folder / "pieces").exists()
+
+
+def test_ranges_do_not_depend_on_the_shards_of_rows(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RANGE_NONZEROS", 777)
+    made = []
+    for shard_rows in (300, 41):
+        store = Store.open(make_store(tmp_path / f"{shard_rows}", shard_rows=shard_rows))
+        columns = transpose(client, store, tmp_path)
+        made.append([columns.folder / entry.file for entry in columns.manifest.shards])
+    assert [path.name for path in made[0]] == [path.name for path in made[1]]
+    assert len(made[0]) > 3
+
+
+def test_killed_and_run_again_gives_the_same_bytes(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RANGE_NONZEROS", 1500)
+    store = Store.open(make_store(tmp_path / "store"))
+    want = contents(transpose(client, store, tmp_path / "undisturbed").folder)
+    commit, write = module.commit_json, module.write_checkpoint
+    for stop in range(1, 9):
+        folder, calls = tmp_path / f"{stop}", []
+
+        def dying(*arguments: object, stop: int = stop, calls: list[object] = calls) -> object:
+            calls.append(arguments)
+            if len(calls) == stop:
+                raise KeyboardInterrupt
+            return arguments
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "write_checkpoint", lambda *a, dying=dying: write(*dying(*a)))
+            patch.setattr(module, "commit_json", lambda *a, dying=dying: commit(*dying(*a)))
+            patch.setattr(module, "_run", lambda client, calls: [call[0](*call[1:]) for call in calls])
+            try:
+                transpose(client, store, folder)
+            except KeyboardInterrupt:
+                assert not list(folder.rglob("manifest-*"))
+        assert contents(transpose(client, store, folder).folder) == want
+
+
+def test_made_once(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open(make_store(tmp_path / "store"))
+    first = transpose(client, store, tmp_path)
+    monkeypatch.setattr(module, "_run", None)
+    assert transpose(client, store, tmp_path).manifest == first.manifest
+
+
+def test_two_runs_at_once_get_their_own(client: Client, tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path / "store"))
+    folders = [tmp_path / f"run-{i}" / "columns" for i in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda folder: module._make(client, store, folder), folders))
+    assert made[0] == made[1]
+    for folder, manifest in zip(folders, made, strict=True):
+        assert all((folder / entry.file).exists() for entry in manifest.shards)
+
+
+def test_what_was_damaged_is_not_read(client: Client, tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path / "store"))
+    columns = transpose(client, store, tmp_path)
+    path = columns.folder / columns.manifest.shards[0].file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StorageError, match="damaged"):
+        columns.read(0)
+
+
+def test_a_damaged_shard_of_rows_is_said(client: Client, tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path / "store"))
+    (store.folder / store.manifest.shards[1].file).write_bytes(b"PAR1")
+    with pytest.raises(StorageError, match="is damaged"):
+        transpose(client, store, tmp_path)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    frequencies=st.lists(st.integers(0, 3 * module.RANGE_NONZEROS), min_size=1, max_size=30),
+    more=st.floats(1.0, 4.0),
+)
+def test_ranges_are_full_but_not_too_full(frequencies: list[int], more: float) -> None:
+    nonzeros = round(more * sum(frequencies))
+    edges = range_edges(np.array(frequencies), nonzeros)
+    assert edges[0] == 0
+    assert edges[-1] == len(frequencies)
+    sizes = [more * sum(frequencies[first:stop]) for first, stop in pairwise(edges)]
+    for (first, stop), size in zip(pairwise(edges), sizes, strict=True):
+        assert stop > first
+        assert stop == first + 1 or size <= module.RANGE_NONZEROS * 1.001
+    for a, b in pairwise(sizes):  # or they would be one
+        assert a + b >= module.RANGE_NONZEROS * 0.999

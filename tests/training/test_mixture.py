@@ -1,0 +1,272 @@
+"""Mixtures: the papers' recursion, their bounds, the same bits however they are made, and columns that run away."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+
+from sparseoco import InputError, Learner, Mixture, StorageError
+from sparseoco.kernels.mixing import SUMS, mix_for
+from sparseoco.learners.losses import LOSSES
+from sparseoco.storage.checkpoints import write_checkpoint
+from tests.oracles.stream import JOINT_VALUES, VALUES
+
+ROWS, FEATURES = 120, 15
+GRIDS = {"adagrad": {"eta": [0.05, 0.5, 2.0]}, "fobos": {"eta0": [0.1, 1.0], "lam": [0.0, 1e-3]}}
+WILD = {"adagrad": {"eta": [0.05, 0.5]}, "fobos": {"eta0": [1e9, 0.1]}}
+
+
+def data(classes: int | None = 2, rows: int = ROWS) -> tuple[sp.csr_matrix, np.ndarray]:
+    rng = np.random.default_rng(3)
+    X = rng.integers(1, 4, (rows, FEATURES)) * (rng.random((rows, FEATURES)) < 0.3)
+    truth = rng.normal(0, 1, (FEATURES, max(classes or 1, 2)))
+    noisy = X @ truth + rng.normal(0, 1, (rows, truth.shape[1]))
+    return sp.csr_matrix(X), noisy[:, 0] if classes is None else noisy[:, :classes].argmax(axis=1)
+
+
+def new(classes: int | None = 2, grids=GRIDS, **options) -> Mixture:
+    loss = options.pop("loss", "logistic" if classes is not None else "squared")
+    return Mixture(grids, n_features=FEATURES, n_classes=classes, loss=loss, **options)
+
+
+def bits(mixture: Mixture) -> list[bytes]:
+    stand = mixture.stand()
+    return [np.asarray(value).tobytes() for value in (*stand, mixture.weights())]
+
+
+def suffered(loss: str, z: np.ndarray, label: float, classes: int | None) -> tuple[float, int]:
+    """Loss and error of the margins z (outputs,) of one row."""
+    if loss in JOINT_VALUES:
+        return JOINT_VALUES[loss](z, int(label)), int(z.argmax() != label)
+    if classes is None:
+        return VALUES[loss](z[0], label), 0
+    if classes == 2:
+        return VALUES[loss](z[0], 2 * label - 1), int((z[0] > 0) != (label == 1))
+    return sum(VALUES[loss](z[k], 1 if k == label else -1) for k in range(classes)), int(z.argmax() != label)
+
+
+def least(values: np.ndarray, s: float) -> float:
+    return values.min() if s == 0 else -s * logsumexp(-values / s)
+
+
+def oracle(X, y, classes, loss, by, predict) -> tuple[np.ndarray, float, float, int]:
+    """Weights of the coming round, Σ x·g, and the mixture's own loss and errors, round by round from the papers."""
+    learners = [
+        Learner(name, grid=grid, loss=loss, n_features=FEATURES, n_classes=classes) for name, grid in GRIDS.items()
+    ]
+    n = sum(len(learner.configurations) for learner in learners)
+    g_sum, guess, deviation, gaps = np.zeros(n), np.zeros(n), 0.0, 0.0
+    drawn, own_loss, own_errors = 0.0, 0.0, 0
+
+    def weights() -> tuple[np.ndarray, float]:
+        s = np.sqrt(2 * (1 + deviation) / np.log(n)) if by == "error" else gaps / np.log(n)
+        above = g_sum + guess - (g_sum + guess).min()
+        x = np.exp(-above / s) if s > 0 else (above == 0).astype(float)
+        return x / x.sum(), s
+
+    for i in range(X.shape[0]):
+        z = np.concatenate([learner.decision_function(X[i])[0] for learner in learners])  # (n, outputs)
+        x, s = weights()
+        loss_now, error_now = suffered(loss, x @ z, y[i], classes)
+        own_loss, own_errors = own_loss + loss_now, own_errors + error_now
+        g = np.array([suffered(loss, z[c], y[i], classes)[by == "error"] for c in range(n)], float)
+        d = g - guess
+        deviation += ((d.max() - d.min()) / 2) ** 2
+        gaps += max(x @ d - (least(g_sum + g, s) - least(g_sum + guess, s)), 0.0)  # below 0 by rounding
+        drawn += x @ g
+        g_sum += g
+        guess = g if predict == "last" else np.zeros(n)
+        for learner in learners:
+            learner.partial_fit(X[i], y[i : i + 1])
+    return weights()[0], drawn, own_loss, own_errors
+
+
+@pytest.mark.parametrize(
+    ("classes", "loss", "by", "predict"),
+    [
+        (2, "logistic", "error", "last"),
+        (2, "logistic", "loss", "none"),
+        (3, "logistic", "error", "none"),
+        (3, "softmax", "loss", "last"),
+        (None, "squared", "loss", "last"),
+    ],
+)
+def test_the_recursion_of_the_paper(classes, loss, by, predict) -> None:
+    X, y = data(classes)
+    mixture = new(classes, loss=loss, by=by, predict=predict).partial_fit(X, y)
+    x, drawn, own_loss, own_errors = oracle(X, y, classes, loss, by, predict)
+    stand = mixture.stand()
+    np.testing.assert_allclose(stand.weights, x, rtol=1e-9, atol=1e-12)
+    assert stand.weights.sum() == pytest.approx(1)
+    assert (stand.drawn, stand.loss_sum) == pytest.approx((drawn, own_loss), rel=1e-9)
+    assert stand.error_count == own_errors
+    assert (stand.rows, mixture.progress.rows) == (ROWS, ROWS)
+    progress = [learner.progress for learner in mixture.learners]
+    np.testing.assert_array_equal(stand.losses, np.concatenate([of.loss_sum for of in progress]))
+    np.testing.assert_array_equal(stand.errors, np.concatenate([of.error_count for of in progress]))
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 17]), st.booleans(), st.booleans(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_regret_is_under_its_bounds_whatever_comes(seed, n, by_error, last, spiteful) -> None:
+    rng = np.random.default_rng(seed)
+    T = int(rng.integers(1, 80))
+    told = rng.normal(0, rng.choice([0.1, 1, 30]), (T, n)) + rng.normal(0, 1, n)
+    told[rng.random((T, n)) < 0.003] = np.nan  # columns that diverge
+    labels = rng.integers(0, 2, T).astype(float)
+    total, guess, sums, out = np.zeros(n), np.zeros(n), np.zeros(len(SUMS)), np.zeros(n, np.int64)
+    played = (total, guess, sums, out, np.zeros(n), np.zeros(n, np.int64), np.zeros(1), np.zeros(1, np.int64))
+    mix = mix_for(LOSSES["logistic"], "binary")
+    for t in range(T):
+        if spiteful and np.isfinite(guess).all():  # the label that what did well last time gets wrong
+            labels[t] = float(told[t, guess.argmin()] <= 0)
+        mix(told[t : t + 1], labels[t : t + 1], t, 1, by_error, last, *played)
+        deviation, gaps, drawn, deviation_before, gaps_before = sums
+        least = total.min()
+        if not np.isfinite(least):
+            continue
+        scaled = np.sqrt(2 * np.log(n) * (1 + deviation_before)) if by_error else gaps_before
+        bound = scaled + gaps
+        assert drawn - least <= bound + 1e-9 * (1 + abs(drawn))
+        if by_error and n > 1:
+            assert deviation - deviation_before <= 1  # C
+            assert bound <= 2 * np.sqrt(2 * np.log(n) * (1 + deviation_before)) + 1e-9
+
+
+def test_bounds_as_a_mixture_tells_them() -> None:
+    X, y = data()
+    for by in ("error", "loss"):
+        stand = new(by=by).partial_fit(X, y).stand()
+        sums = stand.errors if by == "error" else stand.losses
+        assert stand.regret == pytest.approx(stand.drawn - sums.min())
+        assert stand.regret <= stand.bound
+        if by == "error":
+            assert stand.bound <= stand.printed_bound
+        else:
+            assert stand.loss_sum <= stand.drawn + 1e-9  # a convex loss
+            assert np.isnan(stand.printed_bound)
+
+
+@pytest.mark.parametrize(("classes", "by", "dtype"), [(2, "error", "float32"), (3, "loss", "float64")])
+def test_the_same_bits_however_it_is_cut_saved_and_loaded(classes, by, dtype, tmp_path: Path, monkeypatch) -> None:
+    X, y = data(classes)
+    whole = new(classes, by=by, dtype=dtype).partial_fit(X, y)
+    pieces = new(classes, by=by, dtype=dtype)
+    for a, b in itertools.pairwise([0, 1, 2, 50, ROWS]):
+        pieces.partial_fit(X[a:b], y[a:b])
+        pieces.save(tmp_path)
+        pieces = Mixture.load(tmp_path)
+    assert bits(pieces) == bits(whole)
+    monkeypatch.setattr("sparseoco.training.mixture.CHUNK_ROWS", 7)
+    assert bits(new(classes, by=by, dtype=dtype).partial_fit(X, y)) == bits(whole)
+
+
+def test_a_saved_mixture_is_whole_or_refused(tmp_path: Path) -> None:
+    X, y = data()
+    new().partial_fit(X, y).save(tmp_path)
+    Learner("fobos", n_features=FEATURES).save(tmp_path / "learner-1.npz")
+    with pytest.raises(StorageError, match="not the one"):
+        Mixture.load(tmp_path)
+    write_checkpoint(tmp_path / "mixture.npz", {"format": 1, "learners": []}, [])
+    with pytest.raises(StorageError, match="names no learner"):
+        Mixture.load(tmp_path)
+
+
+@pytest.mark.parametrize("by", ["error", "loss"])
+def test_a_column_that_diverges_does_no_harm(by) -> None:
+    X, y = data()
+    wild = new(grids=WILD, by=by).partial_fit(X, y)
+    stand = wild.stand()
+    assert (wild.diverged > 0).tolist() == [False, False, True, False]
+    assert stand.weights[2] == 0
+    assert stand.weights.sum() == pytest.approx(1)
+    assert (stand.losses[2], stand.errors[2]) == (np.inf, np.inf)
+    assert np.isfinite(wild.weights()).all()
+    assert np.isfinite(wild.decision_function(X)).all()
+    assert stand.regret <= stand.bound
+    tame = new(grids=WILD | {"fobos": {"eta0": [0.1]}}, by=by).partial_fit(X, y).stand()
+    assert abs(stand.error_count - tame.error_count) <= 5
+
+
+def test_all_columns_diverge() -> None:
+    X, y = data()
+    mixture = new(grids={"fobos": {"eta0": [1e9, 1e10]}}).partial_fit(X, y)
+    assert (mixture.diverged > 0).all()
+    assert not mixture.weights().any()
+    assert np.isfinite(mixture.progress.loss_sum).all()
+
+
+def test_dense_learners_can_be_mixed_with_sparse_ones() -> None:
+    X, y = data()
+    mixture = new(grids={"adagrad": {}, "ogd": {"D": [1.0, 4.0]}, "ons": {}}).partial_fit(X, y)
+    np.testing.assert_allclose(X @ mixture.weights(), mixture.decision_function(X), rtol=1e-9, atol=1e-12)
+    stand = mixture.stand()
+    assert stand.error_count <= 1.1 * stand.errors.min() + 10
+
+
+def test_portfolios_can_be_mixed(tmp_path: Path) -> None:
+    X, _ = data()
+    grids = {"ogd": {"domain": "simplex", "G": [1.0, 3.0]}, "ao-eg": {"domain": "simplex"}}
+    mixture = new(None, grids, loss="return").partial_fit(X, np.zeros(X.shape[0]))
+    assert mixture.weights().sum() == pytest.approx(1.0)
+    mixture.save(tmp_path / "m")
+    assert bits(Mixture.load(tmp_path / "m")) == bits(mixture)
+
+
+@pytest.mark.parametrize("classes", [2, 3, None])
+def test_a_mixture_is_one_linear_model(classes) -> None:
+    X, y = data(classes)
+    mixture = new(classes).partial_fit(X, y)
+    np.testing.assert_allclose(X @ mixture.weights(), mixture.decision_function(X), rtol=1e-9, atol=1e-12)
+    if classes is not None:
+        assert (mixture.predict(X) != y).mean() < 0.3
+
+
+def test_the_heaviest_column_comes_out_as_a_learner() -> None:
+    X, y = data()
+    mixture = new().partial_fit(X, y)
+    algorithm, parameters = mixture.columns[mixture.heaviest]
+    alone = Learner(algorithm, grid=[parameters], n_features=FEATURES).partial_fit(X, y)
+    best = mixture.best().partial_fit(X, y)
+    assert best.weights().tobytes() == alone.partial_fit(X, y).weights().tobytes()
+
+
+def test_one_column_alone() -> None:
+    X, y = data()
+    mixture = new(grids={"fobos": [{}]}).partial_fit(X, y)
+    stand = mixture.stand()
+    assert stand.weights.tolist() == [1.0]
+    assert (stand.regret, stand.bound) == (0, 0)
+    assert stand.error_count == Learner("fobos", n_features=FEATURES).partial_fit(X, y).progress.error_count[0]
+
+
+def test_the_default_grid_is_for_every_penalty() -> None:
+    for penalty in ("l1", "l2", "elastic_net", "box"):
+        assert len(Mixture(penalty=penalty, n_features=3).columns) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": "luck"}, "error or loss"),
+        ({"predict": "mean"}, "last or none"),
+        ({"classes": None, "by": "error"}, "by='loss'"),
+        ({"grids": {}}, "at least one learner"),
+        ({"grids": None, "penalty": "group"}, "name those that take penalty='group'"),
+        ({"grids": None, "penalty": "elastic"}, "penalty='elastic' is not known"),
+        ({"grids": {"caos-erm": {}}}, "again and again"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(options, message) -> None:
+    with pytest.raises(InputError, match=message):
+        new(**options)
+
+
+@pytest.mark.parametrize(("loss", "by"), [("logistic", "error"), ("hinge", "error"), ("squared_hinge", "loss")])
+def test_columns_that_may_run_away_are_judged_by_what_they_lose(loss: str, by: str) -> None:
+    assert new(loss=loss).by == by
