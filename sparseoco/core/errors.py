@@ -1,17 +1,32 @@
 """Errors whose message is a sentence for the person who started the run.
 
-The command line prints the sentence and ends with `exit_code`; nothing of the text of a document is ever in one.
+Every error carries a stable `code` in kebab-case, for scripts and tests; the message may change, the code does not.
+The command line prints both and exits with `exit_code`. Document text never appears in a message.
 """
+
+from typing import ClassVar
 
 
 class SparseocoError(Exception):
-    """Something the user can act on; the message says what."""
+    """An error the user can act on.
 
-    exit_code = 1
+    Parameters
+    ----------
+    message : str
+        One or two plain sentences: what is wrong, with the file, key or value, and what to do.
+    code : str
+        Stable identifier of the kind of error, such as ``"unknown-parameter"``.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, code: str = "unspecified") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class InputError(SparseocoError, ValueError):
-    """Bad input, option or run file: names the file and line, or the key. A `ValueError`, as libraries expect."""
+    """Invalid input, option or run file: names the file and line, or the key. A `ValueError`, as libraries expect."""
 
     exit_code = 2
 
@@ -23,7 +38,7 @@ class StorageError(SparseocoError):
 
 
 class DamagedError(StorageError):
-    """A file that is gone, damaged or of another version: reading it again will not help, making it anew does."""
+    """A file that is missing, corrupt or of another version: reading it again will not help, rebuilding it does."""
 
 
 class FolderInUseError(StorageError):
@@ -31,14 +46,15 @@ class FolderInUseError(StorageError):
 
     @classmethod
     def by(cls, owner: str | None, folder: object) -> "FolderInUseError":
-        """The sentence that names who, as far as is known."""
-        return cls(f"{folder} is in use by {owner or 'another run'}: wait for it, or choose another folder.")
+        """The error that names the owner, as far as it is known."""
+        message = f"{folder} is in use by {owner or 'another run'}: wait for it, or choose another folder."
+        return cls(message, code="folder-in-use")
 
 
 def error_text(error: BaseException) -> str:
-    """What an error that is none of ours says of itself, for the end of a sentence; its kind where it says nothing.
+    """What an error that is not ours says of itself, for the end of a sentence; its type if it says nothing.
 
-    >>> said_by(TimeoutError()), said_by(FileNotFoundError(2, "No such file", "x"))
+    >>> error_text(TimeoutError()), error_text(FileNotFoundError(2, "No such file", "x"))
     ('TimeoutError', 'No such file')
     """
     own = error.strerror if isinstance(error, OSError) else None
