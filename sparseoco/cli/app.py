@@ -11,7 +11,7 @@ from sparseoco.cli.console import Command, Group
 from sparseoco.cli.options import local_place
 from sparseoco.core.logs import ENVIRONMENT, log_to
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_table
+from sparseoco.storage.metrics import read_result_table
 from sparseoco.training.model import Model
 
 app = typer.Typer(
@@ -73,13 +73,13 @@ def summarize_run(folder: Location, page: Location) -> None:
 
 def summarize_mixture(folder: Location, page: Location) -> None:
     """The mixture against the best column, at the end."""
-    last = read_table(folder / "regret.parquet").to_pylist()[-1]
+    last = read_result_table(folder / "regret.parquet").to_pylist()[-1]
     print(
         f"in the stream: error {last['progressive_error']:.2%} (best configuration, in hindsight: "
         f"{last['best_error']:.2%}), loss {last['progressive_loss']:.4f} ({last['best_loss']:.4f})"
     )
     if Model(folder).description["algorithm"] != "auto":
-        ends = [row for row in read_table(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
+        ends = [row for row in read_result_table(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
         kept = max(ends, key=lambda row: row["weight"])
         print(f"kept, the heaviest configuration: error {kept['progressive_error']:.2%} in the stream")
     print(f"report: {page}")

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from sparseoco.core.errors import SparseocoError, error_text
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.core.signals import SIGNALS, Stopped, print_stopped, raise_stopped
 from sparseoco.storage.commit import storage_error
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 output = Console(highlight=False, soft_wrap=True)
-
-Report = Callable[[str, int, int], None]
 
 
 def _named(params: list[Any]) -> list[Any]:
@@ -48,7 +47,7 @@ class Group(TyperGroup):
 
 
 @contextmanager
-def progress_bars() -> Iterator[Report]:
+def progress_bars() -> Iterator[ProgressCallback]:
     """A function (step, done, total) that moves a bar a step on a terminal, and does nothing when piped."""
     if not errors.is_terminal:
         yield lambda step, done, total: None

@@ -24,7 +24,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.offline.optimum_tasks import OptimumOptions
 from sparseoco.pipeline import steps
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_table
+from sparseoco.storage.metrics import read_result_table
 
 
 @command(rich_help_panel=STEPS)
@@ -80,7 +80,7 @@ def optimum(
     with progress_bars() as progress:
         folder = steps.optimum(store, out, options, cluster, progress=progress)
     table = Table("alpha", "class", "objective", "gap", "of the objective at 0", "passes", "nonzeros")
-    rows = read_table(folder / "optimum.parquet").to_pylist()
+    rows = read_result_table(folder / "optimum.parquet").to_pylist()
     for row in rows:
         figures = (f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}", f"{row['passes']:,}")
         table.add_row(f"{row['alpha']:g}", Text(row["class"]), *figures, f"{row['nonzeros']:,}")

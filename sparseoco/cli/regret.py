@@ -15,7 +15,7 @@ from sparseoco.pipeline import steps
 from sparseoco.report import write_report
 from sparseoco.report.wording import amount, plus_minus
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_table
+from sparseoco.storage.metrics import read_result_table
 
 
 @command(rich_help_panel=STEPS)
@@ -58,7 +58,7 @@ def regret(
         )
         page = write_report(run)
     table = Table("no.", "algorithm", "regret", "per round", "slope", "bound")
-    for end in read_table(folder / "slopes.parquet").to_pylist():
+    for end in read_result_table(folder / "slopes.parquet").to_pylist():
         if end["regret"] is None:
             figures = [f"{end['status']}: {end['reason']}", "", "", ""]
         else:

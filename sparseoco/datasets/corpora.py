@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, NamedTuple
@@ -22,11 +22,11 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.datasets.archives import MAX_BYTES, Packing, unpack
 from sparseoco.datasets.conversions import convert
 from sparseoco.storage.commit import commit_json, digest_value, read_json, storage_error
 
-Progress = Callable[[str, int, int], None]
 RUN_FILES: Final = frozenset({"demo"})
 """Files in `data/` that are no cards."""
 
@@ -114,7 +114,7 @@ def fetch(
     *,
     local: Path | None = None,
     url: str | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Fetched:
     """Get a corpus into the folder `out`/`name`, from its own address, another one, or a copy on this machine.
 
@@ -202,7 +202,7 @@ def _source(described: Card, file: CardFile, local: Path | None, url: str | None
     return url if len(described.files) == 1 else f"{url.rstrip('/')}/{file.name}"
 
 
-def _download(described: Card, file: CardFile, url: str, target: Path, progress: Progress | None) -> None:
+def _download(described: Card, file: CardFile, url: str, target: Path, progress: ProgressCallback | None) -> None:
     limit = file.size if file.size is not None else MAX_BYTES
     done = 0
     try:

@@ -9,7 +9,6 @@ Files are there whole or not at all; those that are there are kept, so a run tha
 """
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -17,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.kernels.synthetic_text import ROOM, make_documents, spell
 from sparseoco.storage.commit import commit_json, committed, exclusive_lock, read_json
 from sparseoco.storage.locations import Location
-
-Progress = Callable[[str, int, int], None]
 
 FILE_BYTES = 256 << 20
 BUFFER_BYTES = 8 << 20
@@ -55,7 +53,7 @@ class Planted(NamedTuple):
 
 
 def generate(
-    made: SyntheticCorpus, out: Location, *, threads: int | None = None, progress: Progress | None = None
+    made: SyntheticCorpus, out: Location, *, threads: int | None = None, progress: ProgressCallback | None = None
 ) -> list[Location]:
     """Write the corpus to the folder `out`, in as many threads as there are processors; gives its files.
 

@@ -213,6 +213,10 @@ class Algorithm:
         """The grid a search tries where it is told none."""
         return {parameter.name: list(parameter.grid) for parameter in self.parameters if parameter.grid}
 
+    def static_values(self, configuration: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The static parameters of a configuration: those with equal ones can share a compiled loop."""
+        return tuple(configuration[parameter.name] for parameter in self.parameters if parameter.static)
+
     def under(self, penalty: Penalty) -> "Algorithm":
         """The learner with this penalty's own parameters; `InputError` says why where the two have no meaning."""
         if penalty.name not in self.penalties:

@@ -18,6 +18,7 @@ import numpy as np
 from distributed import Client
 from numpy.typing import NDArray
 
+from sparseoco.core.progress import RowsCallback
 from sparseoco.execution.clusters import worker_shape
 from sparseoco.execution.pool import await_result, send
 from sparseoco.kernels.binding import TALLY
@@ -39,9 +40,6 @@ from sparseoco.store.shards import Store
 from sparseoco.training.block import NO_FOLD, Block, Setting, StreamPosition, Tables, cell_path, write_cell
 
 TASKS_PER_SLOT = 4  # of those that judge: so that a slower worker can be helped by others
-
-Report = Callable[[int], None]
-"""Told how many rows of the data, over all epochs, lie behind."""
 
 
 class Method(Protocol):
@@ -79,7 +77,7 @@ def run_epoch_block(
     store: Store,
     cells: Location,
     work: Location,
-    report: Report,
+    report: RowsCallback,
     *,
     resumable: bool = False,
     stopped: Callable[[], bool] = lambda: False,

@@ -20,7 +20,7 @@ from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
 from sparseoco.offline.coordinates import ColumnMajor, Coordinates, column_major
 from sparseoco.offline.passes import Floats, LocalPasses, PassRequest, PassResult, Source, Span, chunks, tree_sum
-from sparseoco.training.grid import Grid, expand
+from sparseoco.training.grid import Grid, expand, group_by_static
 from sparseoco.training.validation import checked_labels, checked_rows, output_shape
 
 PLAYED_ROWS = 4096  # rows that are taken out of a source at a time
@@ -80,14 +80,11 @@ class Problem(NamedTuple):
 
     def groups(self) -> list[tuple[list[int], "Problem"]]:
         """Configurations that share their rounds: the numbers of each group, and a problem of it alone."""
-        static = [parameter.name for parameter in self.algorithm.parameters if parameter.static]
-        groups: dict[tuple[Any, ...], list[int]] = {}
-        for i, configuration in enumerate(self.configurations):
-            self.algorithm.rule(self.loss, self.penalty, configuration)  # says what has no meaning
-            groups.setdefault(tuple(configuration[name] for name in static), []).append(i)
+        for configuration in self.configurations:
+            self.algorithm.rule(self.loss, self.penalty, configuration)  # raises for what has no meaning
         return [
             (members, self._replace(configurations=tuple(self.configurations[i] for i in members)))
-            for members in groups.values()
+            for members in group_by_static(self.algorithm, self.configurations)
         ]
 
     def sampled(self) -> Sampled:

@@ -7,7 +7,7 @@ the whole cluster, and the solver's state is kept on disk.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.core.errors import StorageError
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskError, failure_reason, run_tasks
 from sparseoco.offline.optimum import MAX_PASSES, TOLERANCE, Newton, Problem, Solver
 from sparseoco.offline.optimum.found import Found
@@ -29,12 +30,10 @@ from sparseoco.offline.passes import LocalPasses
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import write_table
+from sparseoco.storage.metrics import write_result_table
 from sparseoco.store.cache import corpus_of, end_with_worker
 from sparseoco.store.shards import Store
 from sparseoco.training.model import write_model
-
-Progress = Callable[[str, int, int], None]
 
 KEEP_SECONDS = 20.0  # of work that a killed run may have to do again
 
@@ -82,7 +81,9 @@ class OptimumOptions(BaseModel):
         return Problem.of(self.loss, self.alphas, self.penalty, self.l1_ratio, self.box, count)
 
 
-def run_optimum(client: Client, store: Store, out: Location, options: OptimumOptions, progress: Progress) -> None:
+def run_optimum(
+    client: Client, store: Store, out: Location, options: OptimumOptions, progress: ProgressCallback
+) -> None:
     """Find the optimum for every α, into the folder `out`, which belongs to this process.
 
     It gets ``optimum.parquet``, ``passes.parquet``, a model folder for each α (see `model_folder`), and
@@ -109,7 +110,12 @@ def run_optimum(client: Client, store: Store, out: Location, options: OptimumOpt
 
 
 def _by_tasks(
-    client: Client, problem: Problem, store: Store, folder: Location, options: OptimumOptions, progress: Progress
+    client: Client,
+    problem: Problem,
+    store: Store,
+    folder: Location,
+    options: OptimumOptions,
+    progress: ProgressCallback,
 ) -> list[Found]:
     """A task a column, each of which leaves a file in `folder`, so that a killed run does again what was under way."""
     files = [folder / f"{i}.npz" for i in range(len(problem.columns))]
@@ -167,7 +173,7 @@ def _by_passes(
     work: Location,
     digest: str,
     options: OptimumOptions,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> Sequence[Found]:
     """All columns by passes of the cluster, with files in `work`; a killed run goes on from the state it kept."""
     kept = work / "state.npz"
@@ -225,8 +231,8 @@ def _write(columns: Sequence[Found], problem: Problem, store: Store, out: Locati
             key | {"pass": i + 1, "objective": float(objective), "dual": float(dual), "nonzeros": int(nonzeros)}
             for i, (objective, dual, nonzeros) in enumerate(column.history)
         ]
-    write_table(out / "optimum.parquet", rows, OPTIMUM)
-    write_table(out / "passes.parquet", passes, PASSES)
+    write_result_table(out / "optimum.parquet", rows, OPTIMUM)
+    write_result_table(out / "passes.parquet", passes, PASSES)
     outputs = len(problem.positive)
     for i, alpha in enumerate(problem.alphas):
         mine = columns[i * outputs : (i + 1) * outputs]

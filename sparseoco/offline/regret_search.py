@@ -6,12 +6,13 @@ well, took a hundred times as long. Epoch methods run their epochs over all exam
 (`cluster.epoch_regret`), and have one optimum. What is there is not done again.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from distributed import Client
 
 from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, failure_reason, run_tasks
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.bounds import Bound, NoBound, bound_of
@@ -39,8 +40,6 @@ from sparseoco.store.shards import Store
 from sparseoco.training.block import NO_FOLD, Block, Setting
 from sparseoco.training.options import Configuration, SearchOptions
 
-Progress = Callable[[str, int, int], None]
-
 TOL = 1e-3  # of the objective at w = 0; a learner's regret is some tenths of that
 EPOCHS_TOL = 0.01  # of the tolerance, for epoch methods: they come that near, and theirs is one optimum
 
@@ -53,7 +52,7 @@ def run_regret(
     folder: Location,
     marks: int,
     tol: float,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> tuple[list[Row], list[Row]]:
     """The rows of `regret.tables.REGRET` and `SLOPES` of these configurations; cells are kept in `folder`.
 
@@ -104,7 +103,7 @@ class _Regret:
         folder: Location,
         marks: int,
         tol: float,
-        progress: Progress,
+        progress: ProgressCallback,
     ) -> None:
         self.client, self.options, self.store, self.folder = client, options, store, folder
         self.tol, self.progress = tol, progress

@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.storage.commit import commit_json, digest_value, read_json
-
-Progress = Callable[[str, int, int], None]
 
 
 class Cell(NamedTuple):
@@ -19,7 +18,7 @@ class Cell(NamedTuple):
 
 
 def run_cells(
-    folder: Path, step: str, cells: Sequence[Cell], progress: Progress, threads: int | None = None
+    folder: Path, step: str, cells: Sequence[Cell], progress: ProgressCallback, threads: int | None = None
 ) -> Iterator[Any]:
     """What the cells find, in their order: side by side, by default a thread a processor, and read from `folder` where
     a cell of the same key has run before.

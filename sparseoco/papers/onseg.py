@@ -5,7 +5,8 @@ from typing import Final
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.papers.cells import Progress, run_cells
+from sparseoco.core.progress import ProgressCallback
+from sparseoco.papers.cells import run_cells
 from sparseoco.papers.claims import weigh
 from sparseoco.papers.page import render
 from sparseoco.papers.portfolios import PANELS, cell_of, read_panel
@@ -13,7 +14,7 @@ from sparseoco.papers.problems import SOURCES, find_file, read_problem
 from sparseoco.papers.records import TABLES, Records
 from sparseoco.papers.supervised import cells_of, describe, time_methods
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, exclusive_lock
-from sparseoco.storage.metrics import write_table
+from sparseoco.storage.metrics import write_result_table
 
 REPETITIONS: Final = 20
 DRAWS: Final = 100
@@ -25,7 +26,7 @@ def reproduce_onseg(
     *,
     repetitions: int = REPETITIONS,
     draws: int = DRAWS,
-    progress: Progress = lambda step, done, total: None,
+    progress: ProgressCallback = lambda step, done, total: None,
 ) -> Path:
     """Run what there is data for, and write OUT/*.parquet, OUT/inputs.json and OUT/onseg.html; returns the page.
 
@@ -64,7 +65,7 @@ def reproduce_onseg(
             progress("time", done, len(problems))
         records["claims"] = weigh(records)
         for name, schema in TABLES.items():
-            write_table(out / f"{name}.parquet", records[name], schema)
+            write_result_table(out / f"{name}.parquet", records[name], schema)
         inputs = {
             "sparseoco": __version__,
             "repetitions": repetitions,

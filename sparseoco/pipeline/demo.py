@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import orjson
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.datasets.corpora import data_folder
 from sparseoco.storage.commit import commit_bytes
 
 if TYPE_CHECKING:
     from sparseoco.pipeline.run_file import RunFile
-    from sparseoco.pipeline.steps import Progress
     from sparseoco.storage.locations import Location
 
 MIN_WORDS: Final = 10
@@ -103,13 +103,13 @@ def write_corpus(path: Path) -> DemoCorpus:
     return DemoCorpus(path, len(documents), classes, versions)
 
 
-def run_demo(out: Path, progress: "Progress | None" = None) -> "tuple[RunFile, Location]":
+def run_demo(out: Path, progress: "ProgressCallback | None" = None) -> "tuple[RunFile, Location]":
     """Write the corpus into `out` and run `data/demo.toml` on it; gives the run and the page of its report."""
     # What is below loads compiled kernels and the cluster, which writing the corpus can do without.
     from sparseoco.pipeline.run_file import parse_run_file
-    from sparseoco.pipeline.steps import run_all, silent
+    from sparseoco.pipeline.steps import run_all
 
-    progress = progress or silent
+    progress = progress or no_progress
     progress("corpus", 0, 1)
     corpus = write_corpus(out / "docstrings.jsonl")
     progress("corpus", 1, 1)

@@ -1,18 +1,19 @@
 """How good a saved model is on text it has not learned from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.text.readers import read_documents
 from sparseoco.training.model import Model
 
-Progress = Callable[[str, int, int], None]
 
-
-def evaluate_model(model: Model, inputs: Sequence[str], where: dict[str, str], progress: Progress) -> dict[str, Any]:
+def evaluate_model(
+    model: Model, inputs: Sequence[str], where: dict[str, str], progress: ProgressCallback
+) -> dict[str, Any]:
     """Predict labelled text and compare: error, what guessing the largest class would err, and figures a class.
 
     Raises `InputError` if nothing was read, and for bad rows, such as those whose label is not one of the model's

@@ -4,13 +4,14 @@ A step can be run alone, killed and run again; what is committed is found and no
 line call these and nothing below them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from distributed import Client
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import logged_step
+from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect, shared_cluster
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.optimum_tasks import OptimumOptions, run_optimum
@@ -28,7 +29,7 @@ from sparseoco.search.runner import run_search as run_search_on
 from sparseoco.search.training import train_model
 from sparseoco.storage.commit import commit_json, exclusive_lock, read_json
 from sparseoco.storage.locations import Location, local_work_folder, location, resolve_against
-from sparseoco.storage.metrics import SEARCH_TABLES, write_table
+from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.formats import find_sources
@@ -38,12 +39,6 @@ from sparseoco.training.model import Model
 from sparseoco.training.options import MODELS, Configuration, SearchOptions
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin
-
-Progress = Callable[[str, int, int], None]
-
-
-def silent(step: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
 
 
 @logged_step("ingest", "out")
@@ -55,7 +50,7 @@ def ingest_texts(
     *,
     shard_bytes: int,
     vocabulary: Policy = "frozen",
-    progress: Progress = silent,
+    progress: ProgressCallback = no_progress,
 ) -> Manifest:
     """Raw text to a store of shards at `out`; what is there already is kept, new inputs add shards, and terms to the
     vocabulary where that is to be extended."""
@@ -73,7 +68,7 @@ def search(
     cluster: ClusterOptions,
     *,
     name: str = "search",
-    progress: Progress = silent,
+    progress: ProgressCallback = no_progress,
 ) -> Location:
     """Every configuration over every fold; tables and the choice go to `out`/search. Gives that folder.
 
@@ -91,7 +86,7 @@ def search(
             with _features(client, options, store, out, progress) as learned:
                 tables = run_search_on(client, configurations, options, learned, folder, progress)
         for table, schema in SEARCH_TABLES.items():
-            write_table(folder / f"{table}.parquet", tables[table], schema)
+            write_result_table(folder / f"{table}.parquet", tables[table], schema)
         commit_json(folder / "best.json", describe_choice(tables["metrics"], options))
     return folder
 
@@ -105,7 +100,7 @@ def train(
     cluster: ClusterOptions,
     *,
     epochs: int,
-    progress: Progress = silent,
+    progress: ProgressCallback = no_progress,
 ) -> Location:
     """Learn one configuration on all the data; gives the folder of the model.
 
@@ -136,7 +131,7 @@ def train_auto(
     cluster: ClusterOptions,
     *,
     epochs: int,
-    progress: Progress = silent,
+    progress: ProgressCallback = no_progress,
 ) -> Location:
     """Learn the whole grid of the options in one go and mix it (`sparseoco.Mixture`); gives the page that shows how it
     went, in the folder of the model.
@@ -160,7 +155,7 @@ def train_auto(
 
 
 def train_best(
-    store_folder: Location, out: Location, cluster: ClusterOptions, *, progress: Progress = silent
+    store_folder: Location, out: Location, cluster: ClusterOptions, *, progress: ProgressCallback = no_progress
 ) -> Location:
     """Learn the configuration that the search in `out` chose on all the data, into `out`/model."""
     best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
@@ -177,7 +172,7 @@ def optimum(
     options: OptimumOptions,
     cluster: ClusterOptions,
     *,
-    progress: Progress = silent,
+    progress: ProgressCallback = no_progress,
 ) -> Location:
     """The offline optimum on all the data, for every α: tables and a model each in `out`. Gives that folder.
 
@@ -201,7 +196,7 @@ def regret(
     marks: int = MARKS,
     tol: float = TOL,
     store_folder: Location | None = None,
-    progress: Progress = silent,
+    progress: ProgressCallback = no_progress,
 ) -> Location:
     """The regret of a search's configurations along its own stream, to `run`/regret; gives that folder.
 
@@ -231,13 +226,13 @@ def regret(
     ):
         folder = run / "regret"
         rows, ends = run_regret(client, configurations, options, learned, folder / "cells", marks, tol, progress)
-        write_table(folder / "regret.parquet", rows, REGRET)
-        write_table(folder / "slopes.parquet", ends, SLOPES)
+        write_result_table(folder / "regret.parquet", rows, REGRET)
+        write_result_table(folder / "slopes.parquet", ends, SLOPES)
     return folder
 
 
 @logged_step("ingest", "run")
-def run_ingest(run: RunFile, progress: Progress = silent) -> Location:
+def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """The ingest step of a run file; gives the store. What will be evaluated must be there before the work begins."""
     if run.evaluate is not None and run.evaluate.inputs is not None:
         find_sources(list(run.evaluate.inputs), run.ingest.text)
@@ -254,19 +249,19 @@ def run_ingest(run: RunFile, progress: Progress = silent) -> Location:
 
 
 @logged_step("search", "run")
-def run_search(run: RunFile, progress: Progress = silent) -> Location:
+def run_search(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """The search step of a run file; gives the folder of its tables."""
     return search(run.store, run.out, run.search, run.cluster, name=run.name, progress=progress)
 
 
 @logged_step("train", "run")
-def run_train(run: RunFile, progress: Progress = silent) -> Location:
+def run_train(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """The train step of a run file: the best configuration on all data; gives the model."""
     return train_best(run.store, run.out, run.cluster, progress=progress)
 
 
 @logged_step("evaluate", "run")
-def run_evaluate(run: RunFile, progress: Progress = silent) -> Location | None:
+def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
     """The evaluate step of a run file: the model on text it has not seen; gives the result, if it was asked for."""
     if run.evaluate is None:
         return None
@@ -279,7 +274,7 @@ def run_evaluate(run: RunFile, progress: Progress = silent) -> Location | None:
 
 
 @logged_step("report", "run")
-def run_report(run: RunFile, progress: Progress = silent) -> Location:
+def run_report(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """The report step of a run file; gives the page."""
     return write_report(run.out)
 
@@ -292,7 +287,7 @@ def one_cluster(run: RunFile) -> AbstractContextManager[None]:
     return shared_cluster(run.cluster, local_work_folder(run.out) / ".scratch")
 
 
-def run_all(run: RunFile, progress: Progress = silent) -> Location:
+def run_all(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """Every step in order; gives the page of the report."""
     with one_cluster(run):
         for step in STEPS.values():
@@ -330,7 +325,7 @@ def _beside(options: SearchOptions, run: Location) -> SearchOptions:
 
 
 def _features(
-    client: Client, options: SearchOptions, store: Store, folder: Location, progress: Progress
+    client: Client, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
 ) -> AbstractContextManager[Store]:
     """The store, or the features of it that the options ask for, made in the folder."""
     origin = None if options.features_from is None else Origin.of(options.features_from)

@@ -15,7 +15,7 @@ from sparseoco.learners.bandit import terms_of
 from sparseoco.learners.domain_constants import ball_constants
 from sparseoco.learners.losses import PORTFOLIO_LOSSES
 from sparseoco.storage.commit import commit_json, digest_file, exclusive_lock
-from sparseoco.storage.metrics import write_table
+from sparseoco.storage.metrics import write_result_table
 from sparseoco.training.learner import Learner
 
 INTERCEPT: Final = "(intercept)"
@@ -113,8 +113,8 @@ def fit_table(
         scaling.constant,
     )
     with exclusive_lock(out):
-        write_table(out / "metrics.parquet", metrics, METRICS)
-        write_table(out / "weights.parquet", described, WEIGHTS)
+        write_result_table(out / "metrics.parquet", metrics, METRICS)
+        write_result_table(out / "weights.parquet", described, WEIGHTS)
         record = fitted._asdict() | {
             "classes": table.classes,
             "epochs": epochs,

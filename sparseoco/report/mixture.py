@@ -12,7 +12,7 @@ from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import amount, integer, parameters, percent
 from sparseoco.storage.commit import commit_bytes, read_json, storage_error
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_table
+from sparseoco.storage.metrics import read_result_table
 
 OWN: Final = "#CC79A7"
 """The colour of the mixture; columns have those of their algorithms."""
@@ -50,9 +50,9 @@ def write_mixture_page(model: Location) -> Location:
     if "mixture" not in described:
         raise InputError(f"{model} is not a mixture: it was not learned by --algorithm auto.")
     try:
-        marks = read_table(model / "regret.parquet").to_pylist()
-        rows = read_table(model / "columns.parquet").to_pylist()
-        timings = read_table(model / "timings.parquet").to_pylist()
+        marks = read_result_table(model / "regret.parquet").to_pylist()
+        rows = read_result_table(model / "columns.parquet").to_pylist()
+        timings = read_result_table(model / "timings.parquet").to_pylist()
     except OSError as error:
         raise storage_error(error, model) from error
     page = model / "mixture.html"

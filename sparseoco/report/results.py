@@ -10,7 +10,7 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.storage.commit import digest_file, read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import CURVES, KEPT, METRICS, TIMINGS, read_table
+from sparseoco.storage.metrics import CURVES, KEPT, METRICS, TIMINGS, read_result_table
 
 WEIGHTS: Final = pa.schema(
     {
@@ -156,7 +156,7 @@ def _optional(path: Location, schema: pa.Schema) -> pa.Table:
 
 def _table(path: Location, schema: pa.Schema) -> pa.Table:
     try:
-        table = read_table(path)
+        table = read_result_table(path)
         return table.select(schema.names).cast(schema)
     except KeyError as error:
         raise StorageError(f"{path} is not what this version writes: {error.args[0]}") from error

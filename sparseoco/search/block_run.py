@@ -4,7 +4,7 @@ What it holds at a place depends on the block and the place alone, not on where 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,9 @@ from sparseoco.store.corpus import Corpus
 from sparseoco.store.frequencies import frequency_bins, kept_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import NO_FOLD, Block, Setting, StreamPosition, Tables
-from sparseoco.training.learner import Learner, Progress
+from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.warm_start import take_weights
 
-Report = Callable[[int], None]
 Rows = list[dict[str, Any]]
 
 CHUNK_ROWS = 4096
@@ -36,7 +35,7 @@ class BlockRun:
         block: Block,
         learner: Learner,
         place: StreamPosition,
-        before: Progress,
+        before: ProgressiveTotals,
         curves: list[Rows],
         seconds: float,
     ) -> None:
@@ -61,7 +60,7 @@ class BlockRun:
         if block.identities == self.block.identities:
             return self
         numbers = [self.block.identities.index(name) for name in block.identities]
-        before = Progress(self.before.rows, self.before.loss_sum[numbers], self.before.error_count[numbers])
+        before = ProgressiveTotals(self.before.rows, self.before.loss_sum[numbers], self.before.error_count[numbers])
         curves = [self.curves[number] for number in numbers]
         return BlockRun(block, self.learner.select(numbers), self.place, before, curves, self.seconds)
 
@@ -158,7 +157,7 @@ def _curve_rows(learner: Learner) -> Rows:
 def _metric_rows(
     learner: Learner,
     epoch: int,
-    before: Progress,
+    before: ProgressiveTotals,
     nonzeros: NDArray[np.int64],
     held_out_rows: int,
     held_out_loss: NDArray[np.float64],

@@ -4,12 +4,13 @@ A task a shard, each a pure function of its paths, so that any of them may run t
 found there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from distributed import Client
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskError, failure_reason, run_tasks
 from sparseoco.storage.commit import digest_value, make_folder, remove_folder
 from sparseoco.storage.locations import Location, location
@@ -18,12 +19,10 @@ from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
 from sparseoco.training.warm_start import Origin
 
-Progress = Callable[[str, int, int], None]
-
 
 @contextmanager
 def feature_subset_of(
-    client: Client, store: Store, origin: Origin | None, folder: Location, progress: Progress
+    client: Client, store: Store, origin: Origin | None, folder: Location, progress: ProgressCallback
 ) -> Iterator[Store]:
     """The store, or, with a model, a store of the features that it kept: in `folder`, which is removed in the end.
 
@@ -54,7 +53,7 @@ def features_of(origin: Origin, store: Store) -> KeptFeatures:
     return KeptFeatures(store, model.kept, origin.sha256)
 
 
-def _make(client: Client, kept: KeptFeatures, folder: Location, progress: Progress) -> Store:
+def _make(client: Client, kept: KeptFeatures, folder: Location, progress: ProgressCallback) -> Store:
     own = folder.resolve() / digest_value([kept.source.manifest.digest, kept.model_sha256])[:32]
     if latest_manifest(own) is not None:
         return Store.open(own)

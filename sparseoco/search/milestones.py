@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparseoco.core.errors import StorageError
-from sparseoco.search.block_run import BlockRun, Report
+from sparseoco.core.progress import RowsCallback
+from sparseoco.search.block_run import BlockRun
 from sparseoco.search.increments import begin
 from sparseoco.search.packing import state_bytes
 from sparseoco.search.states import is_held, load_checkpoint, save_checkpoint
@@ -43,7 +44,7 @@ def run_block(
     store: Store,
     folders: Folders,
     scratch: Path,
-    report: Report,
+    report: RowsCallback,
     *,
     resumable: bool = False,
     stopped: Callable[[], bool] = lambda: False,

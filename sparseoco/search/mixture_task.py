@@ -23,16 +23,17 @@ from distributed import Client, get_worker
 from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import await_result, send
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.search.block_run import CHUNK_ROWS, curve_marks
 from sparseoco.search.packing import cluster_capacity, state_bytes
 from sparseoco.search.runner import search_setting
-from sparseoco.search.tasks import Progress, ProgressTracker, reported_rows, reporter
+from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
 from sparseoco.search.training import is_there
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import write_table
+from sparseoco.storage.metrics import write_result_table
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import NO_FOLD, Block
@@ -90,7 +91,7 @@ def train_mixture(
     epochs: int,
     store: Store,
     model: Location,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> None:
     """Learn the whole grid of `options` in one go and mix it; the model goes to the folder `model`.
 
@@ -168,9 +169,9 @@ def mix_blocks(
             curve.append({"epoch": epoch, "nonzeros": None} | _progress(marks[-1]))
     if (mixture.diverged > 0).all():
         raise SparseocoError("Every column of the mixture diverged: choose smaller steps with --grid.")
-    write_table(model / "regret.parquet", map(_regret_row, marks), REGRET)
-    write_table(model / "columns.parquet", _column_rows(mixture, marks), COLUMNS)
-    write_table(model / "timings.parquet", timings, TIMINGS)
+    write_result_table(model / "regret.parquet", map(_regret_row, marks), REGRET)
+    write_result_table(model / "columns.parquet", _column_rows(mixture, marks), COLUMNS)
+    write_result_table(model / "timings.parquet", timings, TIMINGS)
     weights = mixture.best().weights_of(0) if mixing.keep == "best" else mixture.weights()
     curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
     described = _described(mixture, mixing, name, blocks[0])

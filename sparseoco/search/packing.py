@@ -56,9 +56,8 @@ class Pack(NamedTuple):
         cls, setting: Setting, milestones: tuple[StreamPosition, ...], held: str | None, configuration: Configuration
     ) -> "Pack":
         """The pack of a configuration."""
-        parameters = find_algorithm(configuration.algorithm).parameters
-        values = (configuration.parameters[p.name] for p in parameters if p.static)
-        return cls(setting, milestones, held, (configuration.algorithm, *values))
+        static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
+        return cls(setting, milestones, held, (configuration.algorithm, *static))
 
 
 class Capacity(NamedTuple):

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 from distributed import Client
 
 from sparseoco.core.logs import log_event
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.learners import find_algorithm
 from sparseoco.search.epoch_jobs import run_epoch_jobs
 from sparseoco.search.milestones import Folders
 from sparseoco.search.packing import Capacity, Pack, cluster_capacity, pack
 from sparseoco.search.stages import Stage, epochs_without_improvement, full_run, plan_stages, survivors
 from sparseoco.search.states import held_together, remove_states
-from sparseoco.search.tasks import Progress, ProgressTracker, run_jobs
+from sparseoco.search.tasks import ProgressTracker, run_jobs
 from sparseoco.storage.commit import make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import SEARCH_TABLES
@@ -34,7 +35,7 @@ def run_search(
     options: SearchOptions,
     store: Store,
     folder: Location,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> Tables:
     """The tables of a search, rows in order of configuration, fold and epoch; cells and states are kept in `folder`.
 

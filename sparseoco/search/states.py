@@ -17,7 +17,7 @@ from sparseoco.search.block_run import BlockRun
 from sparseoco.storage.commit import commit_checksummed, read_checksummed, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.training.block import Block, Key, Setting, StreamPosition
-from sparseoco.training.learner import Learner, Progress
+from sparseoco.training.learner import Learner, ProgressiveTotals
 
 
 def save_checkpoint(folder: Location, course: BlockRun) -> None:
@@ -60,7 +60,7 @@ def load_checkpoint(folder: Location, block: Block, place: StreamPosition) -> Bl
             learner = Learner.load(folder / state["learner"])
         except StorageError:
             continue
-        before = Progress(
+        before = ProgressiveTotals(
             state["rows"], np.array(state["loss_sum"], np.float64), np.array(state["error_count"], np.int64)
         )
         whole = Block.model_validate(state["block"])

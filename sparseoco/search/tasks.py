@@ -14,6 +14,7 @@ from distributed import Client, Future, KilledWorker, get_worker
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.logs import log_event
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import WATCH_SECONDS, Workers, failure_reason, send
 from sparseoco.search.increments import night_store
 from sparseoco.search.milestones import Folders, run_block
@@ -24,16 +25,14 @@ from sparseoco.store.cache import end_with_worker
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Key, StreamPosition, cell_path
 
-Progress = Callable[[str, int, int], None]
-
 TOPIC = "sparseoco-rows"
 PROGRESS_SECONDS = 0.5
 
 
 class ProgressTracker:
-    """Progress in rows × configurations: how far each configuration has come in each fold, of `rows` each."""
+    """ProgressCallback in rows × configurations: how far each configuration has come in each fold, of `rows` each."""
 
-    def __init__(self, step: str, keys: Sequence[Key], rows: int, progress: Progress) -> None:
+    def __init__(self, step: str, keys: Sequence[Key], rows: int, progress: ProgressCallback) -> None:
         self._step, self._rows, self._progress = step, rows, progress
         self._reached = dict.fromkeys(keys, 0)
         self._total = len(self._reached) * rows

@@ -7,13 +7,14 @@ from typing import Any
 from distributed import Client, get_worker
 
 from sparseoco.core.errors import DamagedError, SparseocoError
+from sparseoco.core.progress import ProgressCallback, RowsCallback
 from sparseoco.execution.pool import await_result, send
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.epoch_tasks import begin, run_epoch_block
-from sparseoco.search.block_run import BlockRun, Report, new_learner
+from sparseoco.search.block_run import BlockRun, new_learner
 from sparseoco.search.packing import cluster_capacity, configurations_at_once
 from sparseoco.search.runner import search_setting
-from sparseoco.search.tasks import Progress, ProgressTracker, reported_rows, reporter
+from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
 from sparseoco.storage.commit import digest_file, read_checksummed, read_json, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus
@@ -31,7 +32,7 @@ def train_model(
     epochs: int,
     store: Store,
     model: Location,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> None:
     """Learn one configuration on all the data, on the cluster; its model goes to the folder `model`.
 
@@ -53,7 +54,7 @@ def train_model(
         meter.reach(block.keys)
 
 
-def train_block(block: Block, store: Store, model: Location, scratch: Path, report: Report) -> None:
+def train_block(block: Block, store: Store, model: Location, scratch: Path, report: RowsCallback) -> None:
     """Run a block of one configuration and commit its model to the folder `model`, unless it is there already.
 
     Raises `StorageError` for a shard that cannot be trusted or a disk that is full, `SparseocoError` if the
@@ -84,7 +85,7 @@ def train_block(block: Block, store: Store, model: Location, scratch: Path, repo
 
 
 def train_epoch_block(
-    client: Client, block: Block, store: Store, model: Location, work: Location, report: Report
+    client: Client, block: Block, store: Store, model: Location, work: Location, report: RowsCallback
 ) -> None:
     """As `train_block`, for an epoch method: its epochs are spread over the cluster (`cluster.epochs`).
 

@@ -68,13 +68,13 @@ TIMINGS = pa.schema(
 SEARCH_TABLES = {"metrics": METRICS, "curves": CURVES, "kept": KEPT, "timings": TIMINGS}
 
 
-def write_table(path: Location, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
+def write_result_table(path: Location, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
     """Commit rows as a Parquet file with these columns."""
     with committed(path) as temporary:
         pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), temporary)
 
 
-def read_table(path: Location) -> pa.Table:
+def read_result_table(path: Location) -> pa.Table:
     """A Parquet file, wherever it is. Raises `OSError`, `pyarrow.ArrowException`."""
     return read_parquet(path.read_bytes())
 
@@ -88,6 +88,8 @@ def read_metrics(run: str | Location) -> pa.Table:
     if not (folder / "metrics.parquet").exists():
         raise InputError(f"{run} holds no search results ({folder / 'metrics.parquet'} is missing).")
     keys = ["configuration", "fold", "epoch"]
-    metrics = read_table(folder / "metrics.parquet")
-    joined = metrics.join(read_table(folder / "timings.parquet"), keys=keys, join_type="left outer", use_threads=False)
+    metrics = read_result_table(folder / "metrics.parquet")
+    joined = metrics.join(
+        read_result_table(folder / "timings.parquet"), keys=keys, join_type="left outer", use_threads=False
+    )
     return joined.sort_by([(key, "ascending") for key in keys])

@@ -6,12 +6,12 @@ made of what they depend on; a run that was killed finds those that are there. N
 """
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import (
@@ -43,12 +43,9 @@ from sparseoco.text.splits import Cutter, forget_handed
 from sparseoco.text.staging import clear_staging, staging_folder
 from sparseoco.text.tasks import open_tasks
 
-Progress = Callable[[str, int, int], None]
-"""What becomes of terms in added files that the vocabulary lacks: dropped and counted, or added after its last id."""
-
 
 def _silent(step: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """ProgressCallback that nobody watches."""
 
 
 def ingest(
@@ -59,7 +56,7 @@ def ingest(
     client: object | None = None,
     shard_bytes: int = SHARD_BYTES,
     vocabulary: Policy = "frozen",
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Manifest:
     """Count the text of `inputs` into the store `out`, a shard about every `shard_bytes` of text; gives its manifest.
 

@@ -37,6 +37,14 @@ def expand(algorithm: Algorithm, grid: Grid | None) -> list[dict[str, Any]]:
     ]
 
 
+def group_by_static(algorithm: Algorithm, configurations: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """Indices of the configurations that can share a compiled loop, grouped in order of first appearance."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, configuration in enumerate(configurations):
+        groups.setdefault(algorithm.static_values(configuration), []).append(i)
+    return list(groups.values())
+
+
 def _values(algorithm: Algorithm, name: str, values: Any) -> list[Any]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         return [values]

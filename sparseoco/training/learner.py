@@ -16,7 +16,7 @@ from sparseoco.learners.portfolio_losses import check_portfolio, check_relatives
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location, location
 from sparseoco.training.columns import Columns
-from sparseoco.training.grid import Grid, expand
+from sparseoco.training.grid import Grid, expand, group_by_static
 from sparseoco.training.history import History
 from sparseoco.training.sizes import check_size, column_dtype
 from sparseoco.training.validation import checked_labels, checked_rows, checked_weights, output_shape
@@ -29,7 +29,7 @@ _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a ti
 Block = Columns | DenseColumns
 
 
-class Progress(NamedTuple):
+class ProgressiveTotals(NamedTuple):
     """What was suffered so far, every row predicted before it was learned; arrays have an entry a configuration."""
 
     rows: int
@@ -106,12 +106,8 @@ class Learner:
             check_portfolio(loss, self._configurations, n_classes)
         check_size(algorithm, self.n_features)
         self._rested = 0
-        static = [parameter.name for parameter in definition.parameters if parameter.static]
-        groups: dict[tuple[Any, ...], list[int]] = {}
-        for i, configuration in enumerate(self._configurations):
-            groups.setdefault(tuple(configuration[name] for name in static), []).append(i)
         self._blocks: list[tuple[np.ndarray, Block]] = []
-        for members in groups.values():
+        for members in group_by_static(definition, self._configurations):
             entries = [self._configurations[i] for i in members]
             rule = definition.rule(loss_, penalty_, entries[0])
             shape = (self.n_outputs, self.n_features, self.dtype)
@@ -210,9 +206,9 @@ class Learner:
         return loss_sum, error_count
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ProgressiveTotals:
         """Rows learned, and the loss and errors suffered on them before learning each."""
-        return Progress(
+        return ProgressiveTotals(
             self.rounds - self._rested,
             self._gather([block.loss_sum for _, block in self._blocks]),
             self._gather([block.error_count for _, block in self._blocks]),

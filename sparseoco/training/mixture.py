@@ -15,7 +15,7 @@ from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.training.grid import Grid
-from sparseoco.training.learner import Learner, Progress
+from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.validation import checked_labels, checked_rows, output_shape
 
 FORMAT = 1
@@ -200,9 +200,9 @@ class Mixture:
         return int(self.column_weights.argmax())
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ProgressiveTotals:
         """Rows learned, and the loss and errors of the mixture's own predictions on them: arrays of one entry."""
-        return Progress(self._rows, self._loss_sum.copy(), self._error_count.copy())
+        return ProgressiveTotals(self._rows, self._loss_sum.copy(), self._error_count.copy())
 
     @property
     def diverged(self) -> np.ndarray:

@@ -21,7 +21,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_table, write_table
+from sparseoco.storage.metrics import read_result_table, write_result_table
 from sparseoco.store.feature_subset import kept_features
 from sparseoco.store.shards import Store
 from sparseoco.text.counting import Features, count_texts
@@ -94,7 +94,7 @@ def write_model(
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     commit_bytes(folder / "weights.parquet", sink.getvalue())
-    write_table(folder / "curve.parquet", curve, CURVE)
+    write_result_table(folder / "curve.parquet", curve, CURVE)
     state: dict[str, Any] = {}
     if learner is not None:
         learner.save(folder / STATE)
@@ -163,7 +163,7 @@ class Model:
             raise DamagedError(f"{folder / 'model.json'} is damaged or of another version; train again.") from error
         if digest_file(folder / "weights.parquet") != expected:
             raise DamagedError(f"{folder}: weights.parquet is damaged or being replaced; run again, or train again.")
-        self.table = read_table(folder / "weights.parquet")
+        self.table = read_result_table(folder / "weights.parquet")
 
     @property
     def outputs(self) -> int:

@@ -85,7 +85,7 @@ def test_a_run_is_seen_to_be_held_while_any_of_its_files_is_written(
 
     for name in (
         "sparseoco.pipeline.steps.commit_json",
-        "sparseoco.pipeline.steps.write_table",
+        "sparseoco.pipeline.steps.write_result_table",
         "sparseoco.report.page.commit_bytes",
     ):
         monkeypatch.setattr(name, looking(pydoc.locate(name)))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from sparseoco.offline.regret.rounds import spread_marks
 from sparseoco.offline.regret.tables import REGRET, SLOPES, slope_row
 from sparseoco.report.results import WEIGHTS
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.metrics import CURVES, KEPT, METRICS, TIMINGS, write_table
+from sparseoco.storage.metrics import CURVES, KEPT, METRICS, TIMINGS, write_result_table
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
 WORDS = [
@@ -165,7 +165,7 @@ def write_run(
         ("kept", kept, KEPT),
         ("timings", timings, TIMINGS),
     ):
-        write_table(folder / "search" / f"{table}.parquet", rows, schema)
+        write_result_table(folder / "search" / f"{table}.parquet", rows, schema)
     commit_json(
         folder / "run.json",
         {
@@ -268,5 +268,5 @@ def _write_regret(folder, results, documents):
         failed = ("ok", "") if scale else ("failed", "the optimum of <it> was not found")
         marks += own
         slopes.append(key | slope_row(own, bounds[algorithm], *failed))
-    write_table(folder / "regret" / "regret.parquet", marks, REGRET)
-    write_table(folder / "regret" / "slopes.parquet", slopes, SLOPES)
+    write_result_table(folder / "regret" / "regret.parquet", marks, REGRET)
+    write_result_table(folder / "regret" / "slopes.parquet", slopes, SLOPES)

@@ -9,6 +9,7 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import dense_learners, find_algorithm
@@ -72,7 +73,7 @@ OPTIONS = SearchOptions(
 
 
 def search(client: Client, store: Path, folder: Path) -> dict[str, Any]:
-    tables = run_search(client, OPTIONS.configurations(), OPTIONS, Store.open(store), folder, steps.silent)
+    tables = run_search(client, OPTIONS.configurations(), OPTIONS, Store.open(store), folder, no_progress)
     del tables["timings"]
     return tables
 

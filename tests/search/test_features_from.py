@@ -13,6 +13,7 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.epochs import fit_epochs
@@ -213,7 +214,10 @@ def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monk
     folder = tmp_path / "features"
     with monkeypatch.context() as patch:
         patch.setattr("sparseoco.search.feature_subset.commit_kept", fail)
-        with pytest.raises(StorageError, match="full"), feature_subset_of(client, store, origin, folder, steps.silent):
+        with (
+            pytest.raises(StorageError, match="full"),
+            feature_subset_of(client, store, origin, folder, no_progress),
+        ):
             pass
     (own,) = folder.iterdir()
     stamps = {path: path.stat().st_mtime_ns for path in own.glob("entry-*.json")}
@@ -227,7 +231,7 @@ def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monk
         assert terms == ["t3", "t5", "t190"]
         np.testing.assert_array_equal(matrix.toarray(), read_shards(store.folder)[0][:, kept.features].toarray())
         np.testing.assert_array_equal(rows.document_frequencies(), store.document_frequencies()[kept.features])
-        with feature_subset_of(client, store, origin, folder, steps.silent) as again:
+        with feature_subset_of(client, store, origin, folder, no_progress) as again:
             assert again.manifest == rows.manifest
     assert told[-1] == ("features", 6, 6)
     assert not folder.exists()
@@ -269,7 +273,7 @@ def test_a_full_disk_at_commits_of_a_training(tmp_path: Path, monkeypatch: pytes
 def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5]))
-    with feature_subset_of(client, store, origin, tmp_path / "features", steps.silent) as rows:
+    with feature_subset_of(client, store, origin, tmp_path / "features", no_progress) as rows:
         fewer = store.manifest.model_copy(update={"version": 2, "shards": store.manifest.shards[:-1]})
         commit_manifest(store.folder, fewer)
         with pytest.raises(StorageError, match="was changed while a run was learning on some of its features"):

@@ -13,6 +13,7 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import InputError, SparseocoError, StorageError
+from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline import steps
 from sparseoco.search import block_run as course_module
@@ -41,7 +42,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 def search(client: Client, store: Path, folder: Path, options: SearchOptions = OPTIONS) -> dict[str, Any]:
     configurations = options.configurations()
-    tables = run_search(client, configurations, options, Store.open(store), folder, steps.silent)
+    tables = run_search(client, configurations, options, Store.open(store), folder, no_progress)
     del tables["timings"]
     return tables
 

@@ -12,9 +12,9 @@ from distributed import Client
 from sparseoco.cli import main
 from sparseoco.cli.options import checked
 from sparseoco.core.errors import InputError
+from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.pipeline import steps
 from sparseoco.search import block_run as course_module
 from sparseoco.search import milestones as milestones
 from sparseoco.search.runner import run_search
@@ -45,7 +45,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def search(client: Client, store: Path, folder: Path, options: SearchOptions = OPTIONS) -> dict[str, Any]:
     configurations = options.configurations()
-    tables = run_search(client, configurations, options, Store.open(store), folder, steps.silent)
+    tables = run_search(client, configurations, options, Store.open(store), folder, no_progress)
     del tables["timings"]
     return tables
 

@@ -102,9 +102,8 @@ def _jobs(options: SearchOptions, store: Store, room: Capacity) -> list[Job]:
 
 def _kind(block: Block) -> tuple[str, str, int]:
     """What decides a block's time: its algorithm, what is compiled in, and its width."""
-    static = [parameter.name for parameter in find_algorithm(block.algorithm).parameters if parameter.static]
-    first = block.configurations[0]
-    return block.algorithm, repr([first[name] for name in static]), len(block.configurations)
+    static = find_algorithm(block.algorithm).static_values(block.configurations[0])
+    return block.algorithm, repr(static), len(block.configurations)
 
 
 def _tried(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str, str, int], float | None]:

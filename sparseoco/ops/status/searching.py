@@ -11,7 +11,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.search.selection import candidates
 from sparseoco.storage.commit import read_all_checksummed, read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_table
+from sparseoco.storage.metrics import read_result_table
 from sparseoco.training.block import NO_FOLD, Key, StreamPosition, configuration_id
 from sparseoco.training.options import Configuration, SearchOptions
 
@@ -141,7 +141,7 @@ def _table(folder: Location, configurations: list[Configuration], options: Searc
     if not path.exists():
         return []
     try:
-        rows: list[Row] = read_table(path).to_pylist()
+        rows: list[Row] = read_result_table(path).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise StorageError(f"{path} cannot be read as the table it should be; run the search again.") from error
     wanted = {(c.algorithm, c.parameters_json) for c in configurations}

@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.papers.caos.claims import weigh
 from sparseoco.papers.caos.minimising import (
     WHAT,
@@ -23,11 +24,11 @@ from sparseoco.papers.caos.minimising import (
 from sparseoco.papers.caos.page import render
 from sparseoco.papers.caos.records import TABLES
 from sparseoco.papers.caos.streams import ARRANGEMENTS, optima_cell, playing_cell, regret_rows
-from sparseoco.papers.cells import Cell, Progress, run_cells
+from sparseoco.papers.cells import Cell, run_cells
 from sparseoco.papers.records import Records
 from sparseoco.papers.truncation.documents import SOURCES, Documents, files_of, make
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, exclusive_lock
-from sparseoco.storage.metrics import write_table
+from sparseoco.storage.metrics import write_result_table
 
 REPETITIONS: Final = 5
 SETS: Final = ("books", "dvd", "ob-2-1", "sb-2-1")
@@ -38,7 +39,7 @@ def reproduce_caos(
     out: Path,
     *,
     repetitions: int = REPETITIONS,
-    progress: Progress = lambda step, done, total: None,
+    progress: ProgressCallback = lambda step, done, total: None,
 ) -> Path:
     """Try what Mohri and Yang (2015) prove and say, and write OUT/*.parquet, OUT/inputs.json and OUT/caos.html; returns
     the page.
@@ -79,7 +80,7 @@ def reproduce_caos(
                     records[name].extend(rows)
         records["claims"] = weigh(records)
         for name, schema in TABLES.items():
-            write_table(out / f"{name}.parquet", records[name], schema)
+            write_result_table(out / f"{name}.parquet", records[name], schema)
         inputs: dict[str, Any] = {
             "sparseoco": __version__,
             "repetitions": repetitions,
@@ -99,7 +100,7 @@ class _Set(NamedTuple):
     title: str
     repetitions: int
     folder: Path
-    progress: Progress
+    progress: ProgressCallback
 
     def run(self, what: str, cells: Sequence[Cell]) -> list[Any]:
         return list(run_cells(self.folder, f"{self.title}, {what}", cells, self.progress))

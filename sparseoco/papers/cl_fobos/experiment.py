@@ -7,7 +7,7 @@ import numpy as np
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.papers.cells import Progress
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.papers.cl_fobos import published
 from sparseoco.papers.cl_fobos.claims import weigh
 from sparseoco.papers.cl_fobos.gathering import gather
@@ -17,7 +17,7 @@ from sparseoco.papers.cl_fobos.records import TABLES
 from sparseoco.papers.cl_fobos.runs import Draw
 from sparseoco.papers.problems import find_file
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, exclusive_lock
-from sparseoco.storage.metrics import write_table
+from sparseoco.storage.metrics import write_result_table
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
@@ -34,7 +34,7 @@ def reproduce_cl_fobos(
     *,
     repetitions: int = published.REPETITIONS,
     rounds: int = published.ROUNDS,
-    progress: Progress = lambda step, done, total: None,
+    progress: ProgressCallback = lambda step, done, total: None,
 ) -> Path:
     """Run Tables 1 to 7 and write OUT/*.parquet, OUT/inputs.json and OUT/cl-fobos.html; returns the page.
 
@@ -66,7 +66,7 @@ def reproduce_cl_fobos(
         records = gather(draws, others, out / "cells", progress)
         records["claims"] = weigh(records)
         for name, schema in TABLES.items():
-            write_table(out / f"{name}.parquet", records[name], schema)
+            write_result_table(out / f"{name}.parquet", records[name], schema)
         inputs = {
             "sparseoco": __version__,
             "repetitions": repetitions,
@@ -87,7 +87,7 @@ def _draws(
     classes: tuple[str, str],
     repetitions: int,
     rounds: int,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> list[Draw]:
     """Data sets drawn from the paper's number of examples, which are themselves drawn where there are more."""
     ingest([str(path)], store, options, progress=progress)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.papers.cells import Cell, Progress, run_cells
+from sparseoco.core.progress import ProgressCallback
+from sparseoco.papers.cells import Cell, run_cells
 from sparseoco.papers.cl_fobos import published, runs
 from sparseoco.papers.cl_fobos.published import METHODS, OTHERS, OWN, STEPS, TABLES, WATCHED, Method
 from sparseoco.papers.cl_fobos.records import TABLES as SCHEMAS
@@ -21,7 +22,7 @@ ORDER = [(method, lam) for lam in TABLES for method in METHODS]
 """Rows of Tables 1 to 6."""
 
 
-def gather(draws: list[Draw], others: dict[str, list[Draw]], cells: Path, progress: Progress) -> Records:
+def gather(draws: list[Draw], others: dict[str, list[Draw]], cells: Path, progress: ProgressCallback) -> Records:
     """Run what has not run before, and give the rows of all tables but the claims.
 
     `draws` are the data sets; `others`, by a name of `published.OTHERS`, are run with the paper's steps alone.

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.papers.cells import Progress, run_cells
+from sparseoco.core.progress import ProgressCallback
+from sparseoco.papers.cells import run_cells
 from sparseoco.papers.records import Records, Row
 from sparseoco.papers.truncation import features
 from sparseoco.papers.truncation.claims import SPARSEST, weigh_sgft, weigh_stda
@@ -21,7 +22,7 @@ from sparseoco.papers.truncation.published import SGFT_SHEETS, STDA_SHEETS, Shee
 from sparseoco.papers.truncation.records import STDA_TABLES, TABLES
 from sparseoco.papers.truncation.validation import Trial, cells_of, check, held_out, path, results
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, exclusive_lock
-from sparseoco.storage.metrics import write_table
+from sparseoco.storage.metrics import write_result_table
 
 
 class Experiment(NamedTuple):
@@ -61,7 +62,7 @@ def reproduce_stda(
     *,
     methods: Path | None = None,
     passes: int | None = None,
-    progress: Progress = lambda step, done, total: None,
+    progress: ProgressCallback = lambda step, done, total: None,
 ) -> Path:
     """Run Tables III to V and Figure 2 of Oiwa et al. (2012) and write OUT/*.parquet, OUT/inputs.json and
     OUT/stda.html; returns the page.
@@ -83,7 +84,7 @@ def reproduce_sgft(
     *,
     methods: Path | None = None,
     passes: int | None = None,
-    progress: Progress = lambda step, done, total: None,
+    progress: ProgressCallback = lambda step, done, total: None,
 ) -> Path:
     """Run Tables 3 and 4 of Oiwa et al. (2011) and write OUT/*.parquet, OUT/inputs.json and OUT/sgft.html; returns
     the page. `reproduce_stda` says what of files, methods, cells and bytes; `data` has reuters21578.jsonl.gz too."""
@@ -91,7 +92,7 @@ def reproduce_sgft(
 
 
 def _run(
-    experiment: Experiment, data: Path, out: Path, methods: Path | None, passes: int | None, progress: Progress
+    experiment: Experiment, data: Path, out: Path, methods: Path | None, passes: int | None, progress: ProgressCallback
 ) -> Path:
     own = published_protocol(experiment.name)
     if passes is not None:
@@ -112,7 +113,7 @@ def _run(
             _add(records, _set(experiment, protocol, source, documents, out / "cells", progress))
         records["claims"] = experiment.weigh(records)
         for name, schema in experiment.schemas.items():
-            write_table(out / f"{name}.parquet", records[name], schema)
+            write_result_table(out / f"{name}.parquet", records[name], schema)
         read = [found for found in (*files.values(), methods) if found is not None]
         inputs: dict[str, Any] = {
             "sparseoco": __version__,
@@ -133,7 +134,7 @@ def _set(
     source: Source,
     documents: Documents,
     folder: Path,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> Records:
     """All rows of one set."""
     trials = [Trial(source.name, documents, method) for method in protocol.for_classes(len(documents.classes))]
@@ -160,7 +161,11 @@ def _set(
 
 
 def _features(
-    trials: Sequence[Trial], parts: Sequence[Sequence[Any]], folds: Sequence[Row], folder: Path, progress: Progress
+    trials: Sequence[Trial],
+    parts: Sequence[Sequence[Any]],
+    folds: Sequence[Row],
+    folder: Path,
+    progress: ProgressCallback,
 ) -> Records:
     """Table V and Figure 2: STDA with the λ that was chosen for the fold that is left out, RDA with the λ that keeps
     as many features, as nearly as there is one."""

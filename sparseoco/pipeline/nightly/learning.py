@@ -10,10 +10,11 @@ from typing import Any
 from distributed import Client
 
 from sparseoco.core.errors import SparseocoError
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.search.increments import NightState, Planned, night_store, plan_nights, states_of
 from sparseoco.search.milestones import Folders
 from sparseoco.search.packing import Pack, cluster_capacity, pack
-from sparseoco.search.tasks import Progress, ProgressTracker, run_jobs
+from sparseoco.search.tasks import ProgressTracker, run_jobs
 from sparseoco.storage.commit import make_folder, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.training.block import NO_FOLD, Key, configuration_id, read_cells
@@ -41,7 +42,7 @@ class Nights:
         held = self._held()
         self._begins = {name: self._first_to_learn(name, decided, held) for name in self._configurations}
 
-    def learn(self, client: Client, version: int, deadline: float | None, progress: Progress) -> bool:
+    def learn(self, client: Client, version: int, deadline: float | None, progress: ProgressCallback) -> bool:
         """Learn a night, those before it being learned; gives whether there was anything left of it to learn.
 
         Raises `InputError` if not even one configuration fits in memory, `SparseocoError` where the time was over
@@ -65,7 +66,7 @@ class Nights:
         return True
 
     def _run(
-        self, client: Client, version: int, names: Sequence[str], deadline: float | None, progress: Progress
+        self, client: Client, version: int, names: Sequence[str], deadline: float | None, progress: ProgressCallback
     ) -> dict[Key, str]:
         """Learn a night with these configurations; gives the reasons of those that could not."""
         night, store = self.planned[version - 1], night_store(self._store, version)

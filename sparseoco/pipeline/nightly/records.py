@@ -20,7 +20,7 @@ import pyarrow as pa
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import commit_json, read_json, storage_error
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_table, write_table
+from sparseoco.storage.metrics import read_result_table, write_result_table
 from sparseoco.training.model import PROMOTED
 
 Row = dict[str, Any]
@@ -93,7 +93,7 @@ def read_rows(run: Location, name: str) -> list[Row]:
     """
     path = run / f"{name}.parquet"
     try:
-        rows: list[Row] = read_table(path).to_pylist()
+        rows: list[Row] = read_result_table(path).to_pylist()
     except FileNotFoundError:  # the one answer by which there are none: what cannot be read would be written anew
         return []
     except OSError as error:
@@ -118,7 +118,7 @@ def add_night(run: Location, night: int, rows: Mapping[str, Iterable[Row]]) -> N
             )
     for name, schema in TABLES.items():
         added = ({"night": night} | row for row in rows[name])
-        write_table(run / f"{name}.parquet", [*before[name], *added], schema)
+        write_result_table(run / f"{name}.parquet", [*before[name], *added], schema)
 
 
 def timing(seconds: float) -> Row:
@@ -162,7 +162,7 @@ def add_choice(run: Location, night: int, history: Sequence[Row]) -> None:
     """Commit that the model of a night was chosen to serve, the nights of `history` being decided."""
     last = history[-1]
     row = {"after": last["night"], "night": night, "store": last["store"], "chosen": _now()}
-    write_table(run / "history-choices.parquet", [*read_rows(run, "history-choices"), row], CHOICES)
+    write_result_table(run / "history-choices.parquet", [*read_rows(run, "history-choices"), row], CHOICES)
 
 
 def model_of(run: Location, night: int) -> Location:

@@ -13,6 +13,7 @@ from distributed import Client
 
 from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError
 from sparseoco.core.logs import log_event, logged_step
+from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
 from sparseoco.pipeline.nightly.deciding import Choice, Decision, candidate, decide
@@ -21,7 +22,7 @@ from sparseoco.pipeline.nightly.learning import Nights
 from sparseoco.pipeline.nightly.page import write_nights_page
 from sparseoco.pipeline.nightly.records import add_night, model_of, promote, read_rows, serving, timing
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.pipeline.steps import Progress, check_labels, silent
+from sparseoco.pipeline.steps import check_labels
 from sparseoco.search.increments import StateLostError
 from sparseoco.storage.commit import exclusive_lock
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
@@ -47,7 +48,7 @@ class Outcome(NamedTuple):
 
 
 @logged_step("nightly", "run")
-def run_nightly(run: RunFile, *, if_running: str | None = None, progress: Progress = silent) -> Outcome:
+def run_nightly(run: RunFile, *, if_running: str | None = None, progress: ProgressCallback = no_progress) -> Outcome:
     """Take in the files that are new among the inputs of a run file, learn them and decide which model serves.
 
     if_running  "wait" for another run in the same folder to end, or "end" at once; as in the run file by default
@@ -88,7 +89,7 @@ def _check(run: RunFile) -> None:
         raise InputError("features_from takes features out of a store as it is: nights, which add to it, take all.")
 
 
-def _go_on(run: RunFile, progress: Progress) -> Outcome:
+def _go_on(run: RunFile, progress: ProgressCallback) -> Outcome:
     manifest, history = latest_manifest(run.store), read_rows(run.out, "history")
     known = len(history)
     _check_history(run, manifest, history)
@@ -104,7 +105,9 @@ def _go_on(run: RunFile, progress: Progress) -> Outcome:
     return Outcome(history[known:], follow(run, history), "")
 
 
-def _learn_again(run: RunFile, client: Client, last: int, deadline: float | None, progress: Progress) -> list[Row]:
+def _learn_again(
+    run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback
+) -> list[Row]:
     """As `_learn`; where a state is gone or damaged, the nights that lead there are learned anew."""
     lost = 0
     while True:
@@ -117,7 +120,7 @@ def _learn_again(run: RunFile, client: Client, last: int, deadline: float | None
             log_event("nightly", "state lost", level=WARNING, reason=str(error))
 
 
-def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: Progress) -> list[Row]:
+def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback) -> list[Row]:
     """Learn what is left of all nights and decide those that are not decided yet; gives the history."""
     history = read_rows(run.out, "history")
     nights = Nights(run.search, run.store, last, len(history), run.out / "nightly")
@@ -153,7 +156,7 @@ def has_new_files(run: RunFile, manifest: Manifest) -> bool:
     return bool(new_sources(find_sources(list(run.ingest.inputs), options, may_be_empty=True), options, manifest))
 
 
-def _take_in(run: RunFile, client: Client, progress: Progress) -> None:
+def _take_in(run: RunFile, client: Client, progress: ProgressCallback) -> None:
     ingest(
         list(run.ingest.inputs),
         run.store,

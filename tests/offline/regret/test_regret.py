@@ -17,7 +17,7 @@ from sparseoco.kernels.order import epoch_rows
 from sparseoco.offline import regret_search as cluster_regret
 from sparseoco.pipeline import steps
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.metrics import METRICS, write_table
+from sparseoco.storage.metrics import METRICS, write_result_table
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.options import SearchOptions
 from tests.oracles.stream import ORACLES, VALUES
@@ -63,7 +63,7 @@ def write_search(run: Path, store: Path, **more: Any) -> Path:
         }
         for c in options.configurations()
     ]
-    write_table(run / "search" / "metrics.parquet", rows, METRICS)
+    write_result_table(run / "search" / "metrics.parquet", rows, METRICS)
     return run
 
 
