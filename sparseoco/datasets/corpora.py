@@ -90,7 +90,7 @@ class Fetched(NamedTuple):
 
 def data_folder() -> Path:
     """Where the cards are: inside an installed package, or at the top of the repository it is run from."""
-    here = Path(__file__).resolve().parent
+    here = Path(__file__).resolve().parents[1]
     inside = here / "data"
     return inside if inside.is_dir() else here.parent / "data"
 

@@ -275,7 +275,7 @@ def workers_of(client: Client) -> dict[str, Any]:
     scheduler does not answer.
     """
     try:
-        found: dict[str, Any] = client.sync(client.scheduler.configuration_id, n_workers=-1)["workers"]
+        found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
     except OSError as error:
         raise SparseocoError("The Dask scheduler does not answer any more: run again to go on.") from error
     return found

@@ -213,9 +213,9 @@ def open_corpus(store: Store, scratch: Path) -> Corpus:
     digest = store.manifest.digest
     shared = os.environ.get(SHARED)
     parent = scratch if shared is None else Path(shared)
-    configuration_id = (digest, str(parent))
+    identity = (digest, str(parent))
     with _lock:
-        if configuration_id not in _opened:
+        if identity not in _opened:
             try:
                 while len(_opened) >= KEPT:
                     oldest = _opened.pop(next(iter(_opened)))
@@ -223,7 +223,7 @@ def open_corpus(store: Store, scratch: Path) -> Corpus:
                         shutil.rmtree(oldest._folder, ignore_errors=True)
                 folder = parent / f"corpus-{digest[:32]}"
                 folder.mkdir(parents=True, exist_ok=True)
-                _opened[configuration_id] = Corpus(store, folder)
+                _opened[identity] = Corpus(store, folder)
             except OSError as error:
                 raise storage_error(error, parent) from error
-        return _opened[configuration_id]
+        return _opened[identity]

@@ -36,7 +36,7 @@ def test_worker_processes_do_not_outlive_a_stop(tmp_path: Path) -> None:
 def test_what_hangs_is_ended() -> None:
     program = """
 import signal, subprocess, sys, threading, time
-from sparseoco import stopping
+from sparseoco.core import signals as stopping
 stopping.watch()
 stopping.end_in_time(0.2)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -62,7 +62,7 @@ while True:
 def test_a_stop_that_a_callback_swallows_is_raised_again() -> None:
     program = """
 import signal, sys, time
-from sparseoco import stopping
+from sparseoco.core import signals as stopping
 stopping.watch()
 for number in stopping.SIGNALS:
     signal.signal(number, stopping.raise_stopped)

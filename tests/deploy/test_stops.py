@@ -17,7 +17,7 @@ STUCK = """
 import ctypes, signal, sys
 argument, sys.argv[0] = sys.argv[1], "-m"  # as `python -m flows.ingest` begins
 from flows import command, ending
-from sparseoco import steps
+from sparseoco.pipeline import steps
 
 def stick(run):
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))

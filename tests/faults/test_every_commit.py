@@ -78,7 +78,7 @@ def test_a_full_disk_at_every_commit(tmp_path: Path, monkeypatch: pytest.MonkeyP
 KILL = """
 import os, sys
 from pathlib import Path
-from sparseoco import steps
+from sparseoco.pipeline import steps
 from sparseoco.storage import commit
 from sparseoco.pipeline.run_file import load_run_file
 

@@ -32,11 +32,11 @@ DETERMINED = ("metrics.parquet", "curves.parquet", "kept.parquet", "best.json")
 SCRIPT = """
 import sys
 from pathlib import Path
-from sparseoco import steps
-from sparseoco.cluster import course, legs
+from sparseoco.pipeline import steps
+from sparseoco.search import block_run, milestones
 from sparseoco.execution.clusters import ClusterOptions
 from tests.faults.test_search_kills import OPTIONS
-legs.LOOK_SECONDS, legs._pays, course.CHUNK_ROWS = 0, lambda *_, **__: True, 41
+milestones.LOOK_SECONDS, milestones._pays, block_run.CHUNK_ROWS = 0, lambda *_, **__: True, 41
 folder = Path(sys.argv[1])
 steps.search(folder / "store", folder / "run", OPTIONS, ClusterOptions(threads=2))
 """

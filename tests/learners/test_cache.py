@@ -71,10 +71,10 @@ def test_processes_that_compile_at_once_and_files_cut_short(tmp_path: Path) -> N
 def test_no_folder_for_the_cache(tmp_path: Path) -> None:
     """A package and a home that cannot be written: compiled without a cache, same weights."""
     package = tmp_path / "site" / "sparseoco"
-    shutil.copytree(Path(compiling.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(compiling.__file__).parents[1], package, ignore=shutil.ignore_patterns("__pycache__"))
     environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
     environment |= {"PYTHONPATH": str(package.parent), "HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
-    block = "import pathlib\nfor part in ('drivers',): (pathlib.Path(sys.argv.pop()) / part / '__pycache__').touch()\n"
+    block = "import pathlib\nfor part in ('kernels',): (pathlib.Path(sys.argv.pop()) / part / '__pycache__').touch()\n"
     script = f"import sys\nsys.dont_write_bytecode = True\n{block}{SCRIPT}"
     command = [sys.executable, "-c", script, "fobos", str(package)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path)

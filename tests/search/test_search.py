@@ -198,8 +198,8 @@ def test_training_that_diverges_ends_with_the_reason(tmp_path: Path) -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from sparseoco import steps
-from sparseoco.cluster import packing as module
+from sparseoco.pipeline import steps
+from sparseoco.search import packing as module
 from sparseoco.execution.clusters import ClusterOptions
 from tests.search.test_search import OPTIONS
 if __name__ == "__main__":

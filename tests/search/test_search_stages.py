@@ -184,7 +184,7 @@ def test_a_state_that_is_damaged_costs_time_only(
             path.write_bytes(path.read_bytes()[:-100])
             kept.append(path)
 
-    monkeypatch.setattr(milestones, "keep_state", spoilt)
+    monkeypatch.setattr(milestones, "save_checkpoint", spoilt)
     assert search(client, store, tmp_path / "spoilt", HALVING) == expected
     assert kept
 

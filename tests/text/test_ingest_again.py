@@ -82,7 +82,7 @@ def test_staged_pieces_are_used_again(tmp_path: Path, monkeypatch: pytest.Monkey
 
     data = gzip.compress(jsonl(texts(300)))
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(sparseoco.ingest, "commit_manifest", stop)
+        patch.setattr(sparseoco.text.ingest, "commit_manifest", stop)
         run(tmp_path, "a.jsonl.gz", data)
     with monkeypatch.context() as patch:
         patch.setattr("sparseoco.text.pieces.read_split", stop)
@@ -107,7 +107,7 @@ def test_a_file_that_comes_after_a_kill(
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(12, seed=1)).replace(b'"d', f'"{name}'.encode()))
     inputs = [str(tmp_path / f"{name}.jsonl") for name in "0ab"]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(sparseoco.ingest, "commit_manifest", stop)
+        patch.setattr(sparseoco.text.ingest, "commit_manifest", stop)
         ingest([inputs[0], inputs[2]], tmp_path / "out", TextOptions(**options), shard_bytes=4096)
     manifest = ingest(inputs, tmp_path / "out", TextOptions(**options), shard_bytes=4096)
     assert [shard.source for shard in manifest.shards] == [0, 1, 2]

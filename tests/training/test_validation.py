@@ -10,7 +10,7 @@ import pytest
 from sparseoco.pipeline import demo
 from tests.benchmarks.corpora import corpus
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ NIGHTS = 3
 KILL = """
 import os, sys
 from sparseoco.storage import commit
-from sparseoco.cluster import course, legs
+from sparseoco.search import block_run, milestones
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.pipeline.nightly import run_nightly
 
-legs.LOOK_SECONDS, legs._pays, course.CHUNK_ROWS = 0, lambda *_, **__: True, 31
+milestones.LOOK_SECONDS, milestones._pays, block_run.CHUNK_ROWS = 0, lambda *_, **__: True, 31
 at, calls, sync = int(sys.argv[2]), 0, commit._sync
 
 def kill(path):

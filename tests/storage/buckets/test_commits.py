@@ -119,9 +119,9 @@ def test_who_waits_goes_next(bucket: Location, monkeypatch: pytest.MonkeyPatch) 
 
 HOLD = """
 import sys
-from sparseoco.storage.commit import owned
+from sparseoco.storage.commit import exclusive_lock
 from sparseoco.storage.locations import location
-with owned(location(sys.argv[1])):
+with exclusive_lock(location(sys.argv[1])):
     print(1, flush=True)
     input()
 """

@@ -66,7 +66,7 @@ def test_a_cut_wire_at_every_put(tmp_path: Path, bucket: Location, monkeypatch: 
 
 KILL = """
 import os, sys
-from sparseoco import steps
+from sparseoco.pipeline import steps
 from sparseoco.storage import commit
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.locations import location

@@ -38,7 +38,7 @@ def test_a_run_in_a_bucket_is_told_as_one_in_a_folder(tmp_path: Path, bucket: Lo
     commit_json(run.out / ".lock", ended)
     (hold,) = read_status(run.out).holds
     assert (hold.sure, hold.gone) == (False, True)
-    assert hold.sentence.endswith("which has ended or fallen no_progress: the next run takes it over")
+    assert hold.sentence.endswith("which has ended or fallen silent: the next run takes it over")
     commit_json(run.out / ".lock", ended | {"process": ["elsewhere", 0, 1, 1]})
     (hold,) = read_status(run.out).holds
     assert hold.sure
