@@ -9,24 +9,21 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import dask
-from dask.utils import parse_bytes
 from distributed import Client, LocalCluster, Security
 from distributed.comm import connect as knock
 from distributed.core import Status
 from distributed.system import MEMORY_LIMIT
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from sparseoco.core.durations import parse_duration
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.execution.interrupts import ended_at_once, signal_free_loop
-from sparseoco.execution.kubernetes import KubernetesOptions, kubernetes_cluster
-from sparseoco.execution.queues import PbsOptions, SlurmOptions, job_cluster
+from sparseoco.execution.kubernetes import kubernetes_cluster
+from sparseoco.execution.options import ClusterOptions as ClusterOptions
+from sparseoco.execution.queues import job_cluster
 from sparseoco.execution.settings import ACROSS_HOSTS, ONE_THREAD, SHARED
 
-LEAST_MEMORY = 512 << 20  # below it a worker is killed before it has begun
 CONNECT_SECONDS = 15
 OWN_TRIES = 4  # workers of our own are waited for so many times as long: they are being started
 NEVER = "1000 days"
@@ -36,63 +33,6 @@ LOOK_SECONDS = 0.2  # between two looks at whether workers have begun
 OTHERS_SECONDS = 60  # where one worker came, the others are waited for so long before work is cut up for them
 
 _held: dict[str, Client] = {}  # clients of jobs or pods that several connect to, by their options
-
-Kind = Literal["local", "address", "slurm", "pbs", "kubernetes"]
-
-
-class ClusterOptions(BaseModel):
-    """The `[cluster]` table of a run file; empty means: this process, a thread a core."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kind: Kind | None = Field(None, description="Where Dask is; by default local, or address where there is one.")
-    scheduler: str | None = Field(None, description="Address of a running Dask scheduler, such as tcp://10.0.0.1:8786.")
-    workers: int | None = Field(None, ge=1, description="Worker processes: on this machine, a job each or a pod each.")
-    threads: int | None = Field(None, ge=1, description="Threads a worker; without workers, threads of this process.")
-    memory: str | None = Field(
-        None, description="Memory a worker may use, such as 4GB; by default its share of the machine."
-    )
-    wait: float = Field(
-        3600.0, gt=0, description="Seconds, or a time such as 2h, to wait for the first worker that is a job or a pod."
-    )
-    slurm: SlurmOptions | None = Field(None, description="What SLURM is asked for.")
-    pbs: PbsOptions | None = Field(None, description="What PBS is asked for.")
-    kubernetes: KubernetesOptions | None = Field(None, description="What Kubernetes is asked for.")
-
-    @field_validator("memory")
-    @classmethod
-    def _enough(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        try:
-            size = parse_bytes(value)
-        except ValueError:
-            raise ValueError("write a size such as 500MB, 4GB") from None
-        if size < LEAST_MEMORY:
-            raise ValueError(f"a worker needs at least {LEAST_MEMORY // 2**20} MiB")
-        return value
-
-    @field_validator("wait", mode="before")
-    @classmethod
-    def _seconds(cls, value: Any) -> Any:
-        return parse_duration(value)
-
-    @model_validator(mode="after")
-    def _of_its_kind(self) -> "ClusterOptions":
-        if (self.scheduler is not None) != (self.where == "address"):
-            raise ValueError('scheduler and kind = "address" go together')
-        if self.where in ("slurm", "pbs", "kubernetes"):
-            if getattr(self, self.where) is None:
-                raise ValueError(f'kind = "{self.where}" needs a table {self.where}')
-            for key in ("workers", "memory"):
-                if getattr(self, key) is None:
-                    raise ValueError(f'kind = "{self.where}" needs {key}')
-        return self
-
-    @property
-    def where(self) -> Kind:
-        """The kind, stated or by default."""
-        return self.kind or ("local" if self.scheduler is None else "address")
 
 
 @contextmanager

@@ -10,87 +10,23 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import dask
 from distributed import Client, Security
 from distributed.core import Status
-from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError
-from sparseoco.core.option_models import matching
+from sparseoco.execution.options import JobOptions as JobOptions
+from sparseoco.execution.options import PbsOptions as PbsOptions
+from sparseoco.execution.options import SlurmOptions as SlurmOptions
 from sparseoco.execution.settings import ACROSS_HOSTS, worker_environment
 from sparseoco.storage.commit import exclusive_lock
 
-Word = Annotated[str, matching(r"\S+", "one word")]
-Line = Annotated[str, matching(r"[^\r\n]+", "one line")]
-Time = Annotated[str, matching(r"(\d+-)?\d+:\d\d(:\d\d)?", "a time such as 08:00:00")]
 AWAY_SECONDS = 60  # a worker that died is started anew within its job; by default of Dask the job is ended after 15
 LOOK_SECONDS = 10  # between two looks at whether jobs have ended and others must be asked for
 DEATH_SECONDS = 120  # a worker that finds no scheduler for so long ends, and its job with it
 LOCAL_DASHBOARD = "127.0.0.1:0"  # pages are served without a dashboard, too, and by default to whoever asks
-
-
-class JobOptions(BaseModel):
-    """What every batch system is asked for; workers, threads and memory of a job stand in `[cluster]`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    submit: ClassVar[str]
-    extra: ClassVar[str]
-
-    walltime: Time = Field(description="Time a job may take: HH:MM:SS.")
-    queue: Word | None = Field(None, description="Queue (SLURM: partition) of the jobs.")
-    account: Word | None = Field(None, description="Account that pays for them.")
-    directives: tuple[str, ...] = Field((), description="More lines of #SBATCH or #PBS, such as --constraint=ib.")
-    prologue: tuple[str, ...] = Field((), description="Shell lines before the worker begins: module load …")
-    python: Line | None = Field(None, description="Python on the nodes; by default the path of this one.")
-    interface: Word | None = Field(None, description="Network interface, here and there, such as ib0.")
-    scratch: Line | None = Field(
-        None, description="Fast local disk of a node, such as $TMPDIR; by default in the run's folder."
-    )
-    logs: Line | None = Field(None, description="Folder of what jobs print; by default the queue's way.")
-
-    def own(self) -> dict[str, Any]:
-        """What dask-jobqueue's class of this batch system takes beside what all of them take."""
-        return {}
-
-    def load(self) -> Any:
-        """dask-jobqueue's class of this batch system."""
-        raise NotImplementedError
-
-
-class SlurmOptions(JobOptions):
-    """`[cluster.slurm]`."""
-
-    submit = "sbatch"
-    extra = "slurm"
-
-    def load(self) -> Any:
-        """`dask_jobqueue.SLURMCluster`."""
-        from dask_jobqueue.slurm import SLURMCluster
-
-        return SLURMCluster
-
-
-class PbsOptions(JobOptions):
-    """`[cluster.pbs]`."""
-
-    submit = "qsub"
-    extra = "pbs"
-
-    resources: Word | None = Field(
-        None, description="What to select, such as select=1:ncpus=4:mem=16gb; by default just that."
-    )
-
-    def own(self) -> dict[str, Any]:
-        """PBS's way to ask for a node."""
-        return {"resource_spec": self.resources}
-
-    def load(self) -> Any:
-        """`dask_jobqueue.PBSCluster`."""
-        from dask_jobqueue.pbs import PBSCluster
-
-        return PBSCluster
 
 
 @contextmanager
