@@ -7,9 +7,9 @@ from distributed import Client
 
 from sparseoco.execution.pool import failure_reason
 from sparseoco.offline.epoch_tasks import run_epoch_block
-from sparseoco.search.milestones import Folders
 from sparseoco.search.packing import Job, halved
 from sparseoco.search.tasks import ProgressTracker
+from sparseoco.search.worker import Folders
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Key
 
@@ -35,7 +35,7 @@ def run_epoch_jobs(
             meter.reach(keys, rows)
 
         try:
-            run_epoch_block(client, block, store, folders.cells, folders.states, report, stopped=late)
+            run_epoch_block(client, block, store, folders.cells, folders.checkpoints, report, stopped=late)
         except Exception as error:  # whatever a worker met; what would stop every block is raised again
             reason = failure_reason(error)
             halves = halved(block, store)

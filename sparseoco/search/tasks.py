@@ -16,9 +16,9 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import WATCH_SECONDS, Workers, failure_reason, send
-from sparseoco.search.increments import night_store
-from sparseoco.search.milestones import Folders, run_block
+from sparseoco.search.increments import increment_store
 from sparseoco.search.packing import Job, halved
+from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.cache import end_with_worker
@@ -153,11 +153,11 @@ def _run_on_worker(
 ) -> None:
     block = Block.model_validate(description)
     folders = Folders(*map(location, paths))
-    night = block.setting.night
+    increment = block.setting.increment
     run_block(
         block,
         [StreamPosition(*place) for place in places],
-        Store.open(store) if night is None else night_store(location(store), night.version),
+        Store.open(store) if increment is None else increment_store(location(store), increment.version),
         folders,
         Path(get_worker().local_directory),
         reporter(block),

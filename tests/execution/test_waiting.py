@@ -13,9 +13,9 @@ from sparseoco.execution import pool as waiting
 from sparseoco.execution.clusters import ClusterOptions, connect, spread_over, worker_shape
 from sparseoco.execution.pool import TRIES, Awaited, TaskError, await_result, failure_reason, run_tasks, send
 from sparseoco.search import epoch_jobs
-from sparseoco.search.milestones import Folders
 from sparseoco.search.packing import Job
 from sparseoco.search.tasks import ProgressTracker
+from sparseoco.search.worker import Folders
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
 from tests.offline.epochs.test_cluster import block_of, grid_of

@@ -17,7 +17,7 @@ from sparseoco.offline import coordinate_tasks as module
 from sparseoco.offline.coordinates import Coordinates, column_major
 from sparseoco.offline.epoch_tasks import begin, run_epoch_block
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.search.training import train_epoch_block
+from sparseoco.search.model_task import train_epoch_block
 from sparseoco.store import corpus as corpus_module
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
@@ -59,9 +59,8 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
     """The weights in the end, and the figures of each configuration and epoch."""
     assert run_epoch_block(client, block, store, folder / "cells", folder / "work", lambda rows: None, resumable=True)
     cells = Cells(folder / "cells", [block.setting])
-    cells.refresh()
     places = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
-    tables = [cells.at(block.setting.fold, name, place) for name in block.identities for place in places]
+    tables = [cells.at(block.setting, name, place) for name in block.identities for place in places]
     assert all(own is not None for own in tables)
     weights = begin(client, block, store, folder / "work" / block.digest).weights()
     return weights, [own["metrics"][0] for own in tables if own is not None]

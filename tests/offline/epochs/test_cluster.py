@@ -17,7 +17,7 @@ from sparseoco.offline import sampled as sampled_module
 from sparseoco.offline.epoch_tasks import begin, run_epoch_block
 from sparseoco.offline.epochs import Problem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
-from sparseoco.search.training import train_epoch_block
+from sparseoco.search.model_task import train_epoch_block
 from sparseoco.storage.commit import read_checksummed
 from sparseoco.storage.metrics import CURVES, KEPT, METRICS
 from sparseoco.store.shards import Store, read_shards
@@ -63,9 +63,8 @@ def run(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.nd
     assert run_epoch_block(client, block, store, folder / "cells", folder / "work", told.append, resumable=True)
     assert told == [store.n_rows * epoch for epoch in range(1, block.setting.epochs + 1)]
     cells = Cells(folder / "cells", [block.setting])
-    cells.refresh()
     tables = [
-        cells.at(block.setting.fold, name, StreamPosition(epoch, store.n_rows))
+        cells.at(block.setting, name, StreamPosition(epoch, store.n_rows))
         for name in block.identities
         for epoch in range(1, block.setting.epochs + 1)
     ]
