@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.progress import ProgressCallback
-from sparseoco.execution.pool import await_result, send
+from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.search.block_run import CHUNK_ROWS, curve_marks
 from sparseoco.search.packing import cluster_capacity, state_bytes
@@ -107,9 +107,7 @@ def train_mixture(
     keys = [key for block in blocks for key in block.keys]
     meter = ProgressTracker("train", keys, epochs * store.n_rows, progress)
     with reported_rows(client, meter, {block.digest: block for block in blocks}):
-        future = send(
-            client,
-            "mix",
+        TaskPool(client, "Training failed").call(
             _mix_on_worker,
             [block.model_dump(mode="json") for block in blocks],
             mixing.model_dump(mode="json"),
@@ -117,7 +115,6 @@ def train_mixture(
             str(store.folder.resolve()),
             str(model.resolve()),
         )
-        await_result(client, future, "Training failed")
         meter.reach(keys)
 
 

@@ -16,7 +16,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.store import transpose as module
 from sparseoco.store.shards import Store
-from sparseoco.store.transpose import labels_of, range_edges, transpose
+from sparseoco.store.transpose import range_edges, transpose, transposed_labels
 from tests.support.stores import make_store
 
 
@@ -45,7 +45,7 @@ def test_as_scipy_has_it(
     np.testing.assert_array_equal(np.concatenate([np.diff(part.indptr) for part in parts]), np.diff(indptr))
     np.testing.assert_array_equal(np.concatenate([part.indices for part in parts]), indices)
     np.testing.assert_array_equal(np.concatenate([part.counts for part in parts]), counts)
-    np.testing.assert_array_equal(labels_of(columns), store.labels())
+    np.testing.assert_array_equal(transposed_labels(columns), store.labels())
     assert not (columns.folder / "pieces").exists()
 
 

@@ -54,7 +54,7 @@ class Comparator(NamedTuple):
         return losses + penalty + (f", |w_i| ≤ {self.R:g}" if self.R is not None else "")
 
 
-def comparator_of(algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str) -> Comparator:
+def find_comparator(algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str) -> Comparator:
     """The comparator of a configuration. Raises `InputError`, with the reason, where there is none."""
     if find_loss(loss).joint:
         raise InputError(

@@ -11,10 +11,10 @@ from scipy.stats import linregress
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.order import gather
-from sparseoco.offline.regret.comparator import comparator_of
+from sparseoco.offline.regret.comparator import find_comparator
 from sparseoco.offline.regret.curve import LinearSum, Mark, Stream, measure
 from sparseoco.offline.regret.rounds import sample_size, sampled_rounds, spread_marks
-from sparseoco.offline.regret.slope import fit_slope
+from sparseoco.offline.regret.tables import fit_slope
 from sparseoco.training.learner import Learner
 from tests.oracles.stream import ORACLES, SLOPES, VALUES
 
@@ -207,7 +207,7 @@ def test_marks_in_doubt_do_not_count() -> None:
     ],
 )
 def test_comparators(algorithm: str, parameters: dict[str, Any], penalty: str, formula: str) -> None:
-    assert comparator_of(algorithm, parameters, "logistic", penalty).formula == formula
+    assert find_comparator(algorithm, parameters, "logistic", penalty).formula == formula
 
 
 @pytest.mark.parametrize(
@@ -222,4 +222,4 @@ def test_what_has_no_comparator_says_why(
     algorithm: str, parameters: dict[str, Any], loss: str, penalty: str, reason: str
 ) -> None:
     with pytest.raises(InputError, match=reason):
-        comparator_of(algorithm, parameters, loss, penalty)
+        find_comparator(algorithm, parameters, loss, penalty)

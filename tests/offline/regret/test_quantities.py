@@ -8,11 +8,10 @@ import scipy.sparse as sp
 
 from sparseoco.offline.bounds import Bound, NoBound, bound_of
 from sparseoco.offline.passes import LocalPasses, PassRequest
+from sparseoco.offline.regret.bound_quantities import measurable, measure_bounds
 from sparseoco.offline.regret.comparator import Comparator
-from sparseoco.offline.regret.optima import find_weighed_optimum
-from sparseoco.offline.regret.quantities import measurable, measure_bounds
+from sparseoco.offline.regret.optima import WeightedPasses, find_weighted_optimum
 from sparseoco.offline.regret.rounds import sampled_rounds
-from sparseoco.offline.regret.weighted import WeightedPasses
 from sparseoco.training.learner import Learner
 from tests.offline.regret.test_curve import EVERY, FEATURES, MARKS, ROWS, data, iterates, stream_of, thresholds_of
 from tests.oracles.stream import SLOPES
@@ -146,7 +145,7 @@ def test_the_optimum_of_thresholds_next_to_nothing_is_certified() -> None:
     h[:3] = [[1e-140], [1e-30], [0.0]]
     passes = LocalPasses.of(sp.csr_matrix(X), labels.astype(np.float64))
     comparator = Comparator(0.05, 1.0, None, own_history=True)
-    found = find_weighed_optimum(passes, "logistic", [1], comparator, 1e-4, h)
+    found = find_weighted_optimum(passes, "logistic", [1], comparator, 1e-4, h)
     at_zero = ROWS * np.log(2)
     assert found.gap <= 1e-4 * at_zero
     y, a = 2.0 * labels - 1, 0.05 * h[:, 0]

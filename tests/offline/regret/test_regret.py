@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.offline import regret_search as cluster_regret
+from sparseoco.offline.regret import run as cluster_regret
 from sparseoco.pipeline import steps
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.metrics import METRICS, write_result_table
@@ -197,8 +197,8 @@ def test_long_prefixes_go_by_passes_on_the_cluster(
 ) -> None:
     tried = {"fobos": {"lam": [0.01], "eta0": [0.5]}, "stda": {"lam": [0.02], "gamma": [2.0]}}
     tables = []
-    for name, limit in (("near", cluster_regret.NEAR), ("far", 0)):
-        monkeypatch.setattr(cluster_regret, "NEAR", limit)
+    for name, limit in (("near", cluster_regret.NEWTON_NONZEROS), ("far", 0)):
+        monkeypatch.setattr(cluster_regret, "NEWTON_NONZEROS", limit)
         run = write_search(tmp_path / name, store, algorithms=tried)
         steps.regret(run, CLUSTER, marks=3, tol=0.03, numbers=range(2))
         tables.append(table(run, "regret"))

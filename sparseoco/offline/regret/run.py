@@ -1,9 +1,9 @@
-"""Regret on Dask: learners' curves as tasks, optima by passes, bounds as tasks; each result a file named by what it is.
+"""Regret on Dask: learners' curves as tasks, optima by passes, bounds as tasks; each result is a file.
 
-A curve and a bound are a task a configuration, pure functions of their descriptions. The optimum of the first T rounds
-is found mark after mark, each from 0: to begin where the mark before ended, at weights that fit its rounds all too
-well, took a hundred times as long. Epoch methods run their epochs over all examples, one after the other
-(`cluster.epoch_regret`), and have one optimum. What is there is not done again.
+A curve and a bound are one task for each configuration, pure functions of their descriptions. The optimum of the first
+T rounds is found for each mark from 0: to start where the mark before ended, at weights that overfit its rounds, took a
+hundred times as long. Epoch methods run their epochs over all examples, one after the other (`regret.epochs`), and have
+one optimum. Existing files are not computed again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,28 +11,28 @@ from typing import Any
 
 from distributed import Client
 
-from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
-from sparseoco.execution.pool import Call, failure_reason, run_tasks
+from sparseoco.execution.pool import Call, TaskPool, failure_reason
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.bounds import Bound, NoBound, bound_of
-from sparseoco.offline.epoch_regret import measure_epochs
-from sparseoco.offline.pass_tasks import NEAR, ClusterPasses
+from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
 from sparseoco.offline.passes import Span
-from sparseoco.offline.regret.comparator import Comparator, comparator_of
+from sparseoco.offline.regret.bound_quantities import measurable
+from sparseoco.offline.regret.comparator import Comparator, find_comparator
+from sparseoco.offline.regret.epochs import measure_epochs
 from sparseoco.offline.regret.optima import Solution, find_optima
-from sparseoco.offline.regret.quantities import measurable
 from sparseoco.offline.regret.rounds import sample_size, spread_marks
 from sparseoco.offline.regret.tables import Row, slope_row
-from sparseoco.offline.regret_tasks import (
+from sparseoco.offline.regret.tasks import (
     DTYPE,
     FIRST_EPOCH,
     Measurement,
     Series,
-    bound_on_worker,
+    bound_task,
+    curve_task,
     find_optimum,
-    measure_on_worker,
-    optima_on_worker,
+    optima_task,
 )
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_folder
 from sparseoco.storage.locations import Location
@@ -41,7 +41,7 @@ from sparseoco.training.block import NO_FOLD, Block, Setting
 from sparseoco.training.options import Configuration, SearchOptions
 
 TOL = 1e-3  # of the objective at w = 0; a learner's regret is some tenths of that
-EPOCHS_TOL = 0.01  # of the tolerance, for epoch methods: they come that near, and theirs is one optimum
+EPOCHS_TOL = 0.01  # times the tolerance, for epoch methods: they come that close, and have a single optimum
 
 
 def run_regret(
@@ -54,19 +54,42 @@ def run_regret(
     tol: float,
     progress: ProgressCallback,
 ) -> tuple[list[Row], list[Row]]:
-    """The rows of `regret.tables.REGRET` and `SLOPES` of these configurations; cells are kept in `folder`.
+    """Measure the regret of configurations.
 
-    A configuration that diverges has the marks before it did; one that cannot be measured has none, and its reason.
+    Parameters
+    ----------
+    client : distributed.Client
+    configurations : sequence of Configuration
+    options : SearchOptions
+        Loss, penalty, seed, shuffling and epochs.
+    store : Store
+    folder : Location
+        Folder of the cells; what is there is not computed again.
+    marks : int
+        Rounds at which regret is measured, at most.
+    tol : float
+        Accuracy of the optima, relative to the objective at w = 0.
+    progress : callable
+        Called with (step, done, total).
 
-    Raises `InputError` where no configuration has anything to be compared with, `SparseocoError` for what would stop
-    every task or pass.
+    Returns
+    -------
+    rows, ends : lists of rows
+        Of `regret.tables.REGRET` and `SLOPES`. A configuration that diverges has the marks before it did; one that
+        cannot be measured has none, and its reason.
+
+    Raises
+    ------
+    InputError
+        No configuration has a comparator.
+    SparseocoError
+        For what would stop every task or pass.
     """
-    whole = folder.absolute()  # workers may work in other folders
-    regret = _Regret(client, options, store, whole, marks, tol, progress)
+    regret = _Regret(client, options, store, folder.absolute(), marks, tol, progress)  # workers have other folders
     comparators, reasons = {}, {}
     for c in configurations:
         try:
-            comparators[c.number] = comparator_of(c.algorithm, c.parameters, options.loss, options.penalty)
+            comparators[c.number] = find_comparator(c.algorithm, c.parameters, options.loss, options.penalty)
         except InputError as error:
             reasons[c.number] = str(error)
     if not comparators:
@@ -129,12 +152,12 @@ class _Regret:
         )
 
     def curves(self, configurations: Sequence[Configuration]) -> dict[int, str]:
-        """Measure the learners' curves; gives the reasons of those that could not be."""
-        tasks = {c.number: (measure_on_worker, self.measurement(c), self._curve(c), ()) for c in configurations}
+        """Measure the learners' curves; the reasons of those that failed."""
+        tasks = {c.number: (curve_task, self.measurement(c), self._curve(c), ()) for c in configurations}
         return self._run("curves", tasks)
 
     def epochs(self, configurations: Sequence[Configuration]) -> dict[int, str]:
-        """Run the epoch methods over all examples; gives the reasons of those that could not be."""
+        """Run the epoch methods over all examples; the reasons of those that failed."""
         reasons = {}
         work, total = self.folder / "epochs", len(configurations) * self.options.epochs * self.store.n_rows
         for k, c in enumerate(configurations):
@@ -160,18 +183,18 @@ class _Regret:
         return reasons
 
     def bounds(self, configurations: Sequence[Configuration], comparators: Mapping[int, Comparator]) -> dict[int, str]:
-        """Measure what the bounds take; gives the reasons of those that could not be."""
+        """Measure the quantities of the bounds; the reasons of those that failed."""
         tasks = {}
         for c in configurations:
             comparator = comparators[c.number]
             optima = [(T, str(self._optimum(c, comparator, T))) for T in self._reached(c, comparator)]
-            tasks[c.number] = (bound_on_worker, self.measurement(c), self._bound(c, comparators[c.number]), (optima,))
+            tasks[c.number] = (bound_task, self.measurement(c), self._bound(c, comparators[c.number]), (optima,))
         return self._run("bounds", tasks)
 
     def _run(
         self, step: str, tasks: Mapping[int, tuple[Any, Measurement, Location, tuple[Any, ...]]]
     ) -> dict[int, str]:
-        """Run tasks whose cells are not there, and tell how many are done; gives the reasons of those that failed."""
+        """Run the tasks whose cells are missing; the reasons of those that failed."""
         calls: dict[str, Call] = {}
         numbers: dict[str, list[int]] = {}
         for number, (function, measurement, cell, more) in tasks.items():
@@ -179,50 +202,44 @@ class _Regret:
                 arguments = (measurement.model_dump(mode="json"), str(self.store.folder.resolve()), str(cell.resolve()))
                 calls[cell.stem] = (function, *arguments, *more)
                 numbers.setdefault(cell.stem, []).append(number)
-        done = len(tasks) - sum(map(len, numbers.values()))
-        self.progress(step, done, len(tasks))
-
-        def ended(name: str) -> None:
-            nonlocal done
-            done += len(numbers[name])
-            self.progress(step, done, len(tasks))
-
-        failed = run_tasks(self.client, calls, ended)
-        return {number: failure_reason(error) for name, error in failed.items() for number in numbers[name]}
+        found = len(tasks) - len(calls)
+        pool = TaskPool(self.client)
+        failures = pool.run_all(calls, lambda done: self.progress(step, found + done, len(tasks)))
+        return {number: error.reason for name, error in failures.items() for number in numbers[name]}
 
     def optima(self, compared: Sequence[tuple[Configuration, Comparator]]) -> None:
         """Find the optimum of every comparator at every mark.
 
-        Those of few rows are a task a comparator, side by side on the workers; the others are found by passes of all
-        comparators over the rows of a mark. Which marks are which is decided by the store alone.
+        Those of few rows are one task for each comparator; the others are found by passes of all comparators over the
+        rows of a mark. Which marks are which depends on the store alone.
         """
         series: dict[Location, Series] = {}
         for one in compared:
             key, own = self._optimum(*one, self.marks[-1]), self._series(*one)
-            if key not in series or len(own.cells) > len(series[key].cells):  # who diverges has fewer marks
+            if key not in series or len(own.cells) > len(series[key].cells):  # one that diverged has fewer marks
                 series[key] = own
         total = sum(len(own.cells) for own in series.values())
-        near = [T for T in self.marks if T * self.store.manifest.nonzeros * self.outputs <= NEAR * self.store.n_rows]
+        nonzeros, n_rows = self.store.manifest.nonzeros, self.store.n_rows
+        near = [T for T in self.marks if T * nonzeros * self.outputs <= NEWTON_NONZEROS * n_rows]
 
-        def log_event(*_: Any) -> None:
+        def report(*_: Any) -> None:
             left = sum(own.missing(T) is not None for own in series.values() for T, _ in own.cells)
             self.progress("optima", total - left, total)
 
-        log_event()
         calls: dict[str, Call] = {}
         for key, own in series.items():
             if any(own.missing(T) for T in near):
                 arguments = (self.options.loss, self.positive, self.options.seed, self.options.shuffle)
                 mine = own._replace(cells=[(T, cell) for T, cell in own.cells if T in near])
-                calls[key.stem] = (optima_on_worker, str(self.store.folder.resolve()), *arguments, tuple(mine))
-        for error in run_tasks(self.client, calls, log_event).values():
-            raise SparseocoError(f"An optimum was not found: {failure_reason(error)}.") from error
+                calls[key.stem] = (optima_task, str(self.store.folder.resolve()), *arguments, tuple(mine))
+        for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
+            raise error
         for T in self.marks[len(near) :]:
-            self._pass_over(T, list(series.values()))
-            log_event()
+            self._solve_by_passes(T, list(series.values()))
+            report()
 
-    def _pass_over(self, T: int, series: Sequence[Series]) -> None:
-        """The optima of T rounds that are not there, by passes on the cluster; those alike but for λ side by side."""
+    def _solve_by_passes(self, T: int, series: Sequence[Series]) -> None:
+        """The missing optima of T rounds, by passes on the cluster; those that differ in λ only are solved together."""
         span = Span(seed=self.options.seed, epoch=FIRST_EPOCH, shuffle=self.options.shuffle, stop=T)
         passes = ClusterPasses(self.client, self.store, self.folder / "passes", span)
         groups: dict[tuple[Any, ...], list[tuple[Location, Series]]] = {}
@@ -262,27 +279,27 @@ class _Regret:
                 solution = Solution(one.weights, mark["T"] * one.objective, mark["T"] * one.gap)
             else:
                 solution = Solution.read(self._optimum(c, comparator, mark["T"]))
-            suffered, optimum = mark["loss"] + mark["penalty"], solution.objective
+            incurred, optimum = mark["loss"] + mark["penalty"], solution.objective
             value = bounds.get(mark["T"])
             yield more | {
                 "T": mark["T"],
-                "learner_loss": suffered,
+                "learner_loss": incurred,
                 "exact": mark["exact"],
                 "penalty_error": mark["penalty_error"],
                 "optimum": optimum,
                 "gap": solution.gap,
-                "regret": suffered - optimum,
+                "regret": incurred - optimum,
                 "bound": value,
                 "bound_name": None if value is None else getattr(bound, "name", None),
             }
 
     def status(self, c: Configuration) -> tuple[str, str]:
-        """Whether a curve came through, and if not, why."""
+        """(status, reason) of a configuration's curve."""
         curve = read_json(self._curve(c))
         return curve["status"], curve["reason"]
 
     def _reached(self, c: Configuration, comparator: Comparator) -> list[int]:
-        """The marks whose optimum is compared with: for epoch methods the last, which has all examples."""
+        """The marks that have a comparator: for epoch methods the last, which has all examples."""
         marks = [mark["T"] for mark in read_json(self._curve(c))["marks"]]
         return self.marks[-1:] if comparator.epochs and marks else marks
 
@@ -293,7 +310,7 @@ class _Regret:
         return self.folder / f"curve-{self.measurement(c).digest}.json"
 
     def _optimum(self, c: Configuration, comparator: Comparator, T: int) -> Location:
-        """Where the optimum of a comparator goes."""
+        """The file of the optimum of a comparator."""
         measurement = self.measurement(c)
         own: Any = measurement.digest if comparator.own_history else list(comparator)
         stream = [measurement.manifest, measurement.loss, measurement.seed, measurement.shuffle, measurement.sparseoco]
