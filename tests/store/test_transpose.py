@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sparseoco import read_shards
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.execution.pool import TaskPool
 from sparseoco.store import transpose as module
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import range_edges, transpose, transposed_labels
@@ -81,7 +82,8 @@ def test_killed_and_run_again_gives_the_same_bytes(
         with monkeypatch.context() as patch:
             patch.setattr(module, "write_checkpoint", lambda *a, dying=dying: write(*dying(*a)))
             patch.setattr(module, "commit_json", lambda *a, dying=dying: commit(*dying(*a)))
-            patch.setattr(module, "_run", lambda client, calls: [call[0](*call[1:]) for call in calls])
+            patch.setattr(TaskPool, "call", lambda pool, function, *arguments: function(*arguments))
+            patch.setattr(TaskPool, "map", lambda pool, function, calls: [function(*call) for call in calls])
             try:
                 transpose(client, store, folder)
             except KeyboardInterrupt:
@@ -100,7 +102,7 @@ def test_two_runs_at_once_get_their_own(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     folders = [tmp_path / f"run-{i}" / "columns" for i in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda folder: module._make(client, store, folder), folders))
+        made = list(pool.map(lambda folder: module._write(client, store, folder), folders))
     assert made[0] == made[1]
     for folder, manifest in zip(folders, made, strict=True):
         assert all((folder / entry.file).exists() for entry in manifest.shards)
