@@ -9,24 +9,21 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import dask
-from dask.utils import parse_bytes
 from distributed import Client, LocalCluster, Security
 from distributed.comm import connect as open_connection
 from distributed.core import Status
 from distributed.system import MEMORY_LIMIT
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from sparseoco.core.durations import parse_duration
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.execution.interrupts import kill_workers_when_stopped, signal_free_loop
-from sparseoco.execution.kubernetes import KubernetesOptions, kubernetes_cluster
-from sparseoco.execution.queues import PbsOptions, SlurmOptions, job_cluster
+from sparseoco.execution.kubernetes import kubernetes_cluster
+from sparseoco.execution.options import ClusterOptions as ClusterOptions
+from sparseoco.execution.queues import job_cluster
 from sparseoco.execution.settings import ACROSS_HOSTS, ONE_THREAD, SHARED
 
-MIN_MEMORY = 512 << 20  # with less a worker is killed before it has started
 CONNECT_SECONDS = 15
 LOCAL_TRIES = 4  # workers on this machine are awaited so many times as long: they are being started
 NEVER = "1000 days"
@@ -36,63 +33,6 @@ POLL_SECONDS = 0.2  # between checks whether workers have started
 OTHERS_SECONDS = 60  # to wait for the other workers, before work is divided among those that came
 
 _shared: dict[str, Client] = {}  # clients of jobs or pods inside `shared_cluster`, by their options
-
-Kind = Literal["local", "address", "slurm", "pbs", "kubernetes"]
-
-
-class ClusterOptions(BaseModel):
-    """The `[cluster]` table of a run file; by default this process, with a thread for each core."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kind: Kind | None = Field(
-        None, description="Where Dask runs; by default local, or address if a scheduler is given."
-    )
-    scheduler: str | None = Field(None, description="Address of a running Dask scheduler, such as tcp://10.0.0.1:8786.")
-    workers: int | None = Field(None, ge=1, description="Worker processes: on this machine, or one per job or pod.")
-    threads: int | None = Field(None, ge=1, description="Threads per worker; without workers, threads of this process.")
-    memory: str | None = Field(
-        None, description="Memory limit of a worker, such as 4GB; by default its share of the machine."
-    )
-    wait: float = Field(3600.0, gt=0, description="Seconds, or a time such as 2h, to wait for the first job or pod.")
-    slurm: SlurmOptions | None = Field(None, description="Options of SLURM jobs.")
-    pbs: PbsOptions | None = Field(None, description="Options of PBS jobs.")
-    kubernetes: KubernetesOptions | None = Field(None, description="Options of Kubernetes pods.")
-
-    @field_validator("memory")
-    @classmethod
-    def _check_memory(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        try:
-            size = parse_bytes(value)
-        except ValueError:
-            raise ValueError("write a size such as 500MB, 4GB") from None
-        if size < MIN_MEMORY:
-            raise ValueError(f"a worker needs at least {MIN_MEMORY // 2**20} MiB")
-        return value
-
-    @field_validator("wait", mode="before")
-    @classmethod
-    def _parse_wait(cls, value: Any) -> Any:
-        return parse_duration(value)
-
-    @model_validator(mode="after")
-    def _check_kind(self) -> "ClusterOptions":
-        if (self.scheduler is not None) != (self.where == "address"):
-            raise ValueError('scheduler and kind = "address" go together')
-        if self.where in ("slurm", "pbs", "kubernetes"):
-            if getattr(self, self.where) is None:
-                raise ValueError(f'kind = "{self.where}" needs a table {self.where}')
-            for key in ("workers", "memory"):
-                if getattr(self, key) is None:
-                    raise ValueError(f'kind = "{self.where}" needs {key}')
-        return self
-
-    @property
-    def where(self) -> Kind:
-        """The kind, stated or by default."""
-        return self.kind or ("local" if self.scheduler is None else "address")
 
 
 @contextmanager

@@ -4,38 +4,20 @@ import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any
+from typing import Any
 
 import dask
 from dask.utils import parse_bytes
 from distributed import Client
-from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.option_models import matching
 from sparseoco.execution.interrupts import signal_free_loop
+from sparseoco.execution.options import KubernetesOptions as KubernetesOptions
 from sparseoco.execution.settings import ACROSS_HOSTS, worker_environment
 
-Word = Annotated[str, matching(r"\S+", "one word")]
-Name = Annotated[str, matching(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a name of small letters, digits and hyphens")]
-WholePath = Annotated[str, matching(r"/\S+", "a path from the root on")]
 IDLE_SECONDS = 600  # until the operator deletes an idle cluster, whose run was killed
 CLOSE_SECONDS = 5
 SCHEDULER_MEMORY = "2Gi"
-
-
-class KubernetesOptions(BaseModel):
-    """`[cluster.kubernetes]`; workers, threads and memory of a pod are options of `[cluster]`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    image: Word = Field(description="Image with the same version of sparseoco.")
-    namespace: Name | None = Field(None, description="By default that of the context or of the current pod.")
-    claim: Name | None = Field(None, description="Volume claim with the data and the runs.")
-    mount: WholePath = Field("/srv/sparseoco", description="Mount path of the claim, the same as on this machine.")
-    secrets: tuple[str, ...] = Field((), description="Secrets that become environment variables: AWS_ACCESS_KEY_ID …")
-    environment: dict[str, str] = Field({}, description="Further environment variables, without secrets.")
-    node_selector: dict[str, str] = Field({}, description="Labels of the nodes to run on.")
 
 
 @contextmanager

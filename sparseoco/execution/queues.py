@@ -10,87 +10,23 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import dask
 from distributed import Client, Security
 from distributed.core import Status
-from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError
-from sparseoco.core.option_models import matching
+from sparseoco.execution.options import JobOptions as JobOptions
+from sparseoco.execution.options import PbsOptions as PbsOptions
+from sparseoco.execution.options import SlurmOptions as SlurmOptions
 from sparseoco.execution.settings import ACROSS_HOSTS, worker_environment
 from sparseoco.storage.commit import exclusive_lock
 
-Word = Annotated[str, matching(r"\S+", "one word")]
-Line = Annotated[str, matching(r"[^\r\n]+", "one line")]
-Time = Annotated[str, matching(r"(\d+-)?\d+:\d\d(:\d\d)?", "a time such as 08:00:00")]
 RESTART_SECONDS = 60  # a worker that died is restarted within its job; Dask would end the job after 15
 ADAPT_SECONDS = 10  # between checks whether jobs have ended and must be replaced
 DEATH_SECONDS = 120  # without a scheduler, until a worker and its job end
 LOCAL_DASHBOARD = "127.0.0.1:0"  # served even without a dashboard, and to every host by default
-
-
-class JobOptions(BaseModel):
-    """Options of every batch system; workers, threads and memory of a job are options of `[cluster]`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    submit: ClassVar[str]
-    extra: ClassVar[str]
-
-    walltime: Time = Field(description="Time limit of a job: HH:MM:SS.")
-    queue: Word | None = Field(None, description="Queue (SLURM: partition) of the jobs.")
-    account: Word | None = Field(None, description="Account to charge.")
-    directives: tuple[str, ...] = Field((), description="Further #SBATCH or #PBS lines, such as --constraint=ib.")
-    prologue: tuple[str, ...] = Field((), description="Shell lines before the worker starts: module load …")
-    python: Line | None = Field(None, description="Python on the nodes; by default the path of the current one.")
-    interface: Word | None = Field(None, description="Network interface on this machine and the nodes, such as ib0.")
-    scratch: Line | None = Field(
-        None, description="Fast local disk of a node, such as $TMPDIR; by default in the run's folder."
-    )
-    logs: Line | None = Field(None, description="Folder of the jobs' output; by default as the batch system does.")
-
-    def extra_arguments(self) -> dict[str, Any]:
-        """Arguments of dask-jobqueue's class for this batch system only."""
-        return {}
-
-    def load(self) -> Any:
-        """dask-jobqueue's class for this batch system."""
-        raise NotImplementedError
-
-
-class SlurmOptions(JobOptions):
-    """`[cluster.slurm]`."""
-
-    submit = "sbatch"
-    extra = "slurm"
-
-    def load(self) -> Any:
-        """`dask_jobqueue.SLURMCluster`."""
-        from dask_jobqueue.slurm import SLURMCluster
-
-        return SLURMCluster
-
-
-class PbsOptions(JobOptions):
-    """`[cluster.pbs]`."""
-
-    submit = "qsub"
-    extra = "pbs"
-
-    resources: Word | None = Field(
-        None, description="Resources, such as select=1:ncpus=4:mem=16gb; by default those of threads and memory."
-    )
-
-    def extra_arguments(self) -> dict[str, Any]:
-        """The resources of a job."""
-        return {"resource_spec": self.resources}
-
-    def load(self) -> Any:
-        """`dask_jobqueue.PBSCluster`."""
-        from dask_jobqueue.pbs import PBSCluster
-
-        return PBSCluster
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pydantic import (
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import OptionModel, describe_invalid
-from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.execution.options import ClusterOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, resolve_against
 from sparseoco.storage.structured_files import read_values
 from sparseoco.text.options import IngestOptions

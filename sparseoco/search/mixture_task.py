@@ -14,13 +14,12 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from dask.utils import format_bytes
 from distributed import Client, get_worker
-from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.progress import ProgressCallback
@@ -39,6 +38,7 @@ from sparseoco.store.shards import Store
 from sparseoco.training.block import NO_FOLD, Block
 from sparseoco.training.mixture import Mark, Mixture
 from sparseoco.training.model import write_model
+from sparseoco.training.options import MixtureOptions as MixtureOptions
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.warm_start import take_weights
 
@@ -70,18 +70,6 @@ COLUMNS = pa.schema(
     ]
 )
 TIMINGS = pa.schema([("rows", pa.int64()), ("seconds", pa.float64())])
-
-
-class MixtureOptions(BaseModel):
-    """How columns are mixed, see `sparseoco.Mixture`, and what is kept of them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    by: Literal["error", "loss"] | None = Field(None, description="What columns are judged by; by default it depends.")
-    predict: Literal["last", "none"] = Field("last", description="Prediction of what they will suffer.")
-    keep: Literal["mixture", "best"] = Field(
-        "mixture", description="The mixture as one linear model, or its heaviest column alone."
-    )
 
 
 def train_mixture(

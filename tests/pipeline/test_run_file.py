@@ -93,7 +93,7 @@ cluster: {workers: 2}
         ('out = "runs/reviews"', "", "out: this key is required"),
         ("inputs = [", "input = [", "ingest.inputs: this key is required"),
         ("workers = 2", "scheduler = 3", "cluster.scheduler: must be text"),
-        ("workers = 2", 'memory = "5XX"', "cluster.memory: write a size such as 500MB, 4GB"),
+        ("workers = 2", 'memory = "5XX"', "cluster.memory: write a size as bytes"),
         ("workers = 2", 'memory = "10MB"', "cluster.memory: a worker needs at least 512 MiB"),
         ("lam = 1e-4", "lam = true", "true and false are not values of a parameter"),
         ("[search]", "[search", "is not TOML"),

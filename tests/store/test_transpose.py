@@ -94,7 +94,7 @@ def test_killed_and_run_again_gives_the_same_bytes(
 def test_made_once(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     first = transpose(client, store, tmp_path)
-    monkeypatch.setattr(module, "_run", None)
+    monkeypatch.setattr(TaskPool, "run", None)
     assert transpose(client, store, tmp_path).manifest == first.manifest
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from distributed import Client
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
@@ -23,9 +22,10 @@ from sparseoco.core.errors import StorageError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
-from sparseoco.offline.optimum import MAX_PASSES, TOLERANCE, Newton, Problem, Solver
+from sparseoco.offline.optimum import Newton, Problem, Solver
 from sparseoco.offline.optimum.found import Found
 from sparseoco.offline.optimum.regulariser import Regulariser
+from sparseoco.offline.options import OptimumOptions as OptimumOptions
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
@@ -60,25 +60,6 @@ PASSES = pa.schema(
         ("nonzeros", pa.int64()),  # of the best point so far
     ]
 )
-
-
-class OptimumOptions(BaseModel):
-    """The objective and the accuracy; see `sparseoco.offline_optimum`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    alphas: tuple[float, ...] = Field(min_length=1)
-    loss: str = "logistic"
-    penalty: str = "l1"
-    l1_ratio: float = 0.5
-    box: float | None = None
-    tol: float = TOLERANCE
-    max_passes: int = MAX_PASSES
-
-    def problem(self, classes: list[str]) -> Problem:
-        """The problem over these classes; none for regression. Raises `InputError` for invalid options."""
-        count = len(classes) or None
-        return Problem.of(self.loss, self.alphas, self.penalty, self.l1_ratio, self.box, count)
 
 
 def run_optimum(
