@@ -20,13 +20,13 @@ from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
 from sparseoco.offline.passes import Span
 from sparseoco.offline.regret.bound_quantities import measurable
 from sparseoco.offline.regret.comparator import Comparator, find_comparator
+from sparseoco.offline.regret.curve import FIRST_EPOCH
 from sparseoco.offline.regret.epochs import measure_epochs
 from sparseoco.offline.regret.optima import Solution, find_optima
 from sparseoco.offline.regret.rounds import sample_size, spread_marks
 from sparseoco.offline.regret.tables import Row, slope_row
 from sparseoco.offline.regret.tasks import (
     DTYPE,
-    FIRST_EPOCH,
     Measurement,
     Series,
     bound_task,
@@ -93,7 +93,7 @@ def run_regret(
         except InputError as error:
             reasons[c.number] = str(error)
     if not comparators:
-        raise InputError(next(iter(reasons.values())))
+        raise InputError(next(iter(reasons.values())), code="no-comparator")
     compared = [c for c in configurations if c.number in comparators]
     streams = [c for c in compared if not comparators[c.number].epochs]
     reasons |= regret.curves(streams) | regret.epochs([c for c in compared if comparators[c.number].epochs])

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from sparseoco import __version__
-from sparseoco.kernels.order import epoch_rows
 from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.offline.passes import Passes
 from sparseoco.offline.regret.bound_quantities import measure_bounds
 from sparseoco.offline.regret.comparator import Comparator
-from sparseoco.offline.regret.curve import Stream, measure
+from sparseoco.offline.regret.curve import FIRST_EPOCH, FirstEpoch, measure
 from sparseoco.offline.regret.optima import Solution, find_optima, find_weighted_optimum, local_passes
 from sparseoco.offline.regret.rounds import sampled_rounds
 from sparseoco.storage.commit import commit_json, committed, digest_value
@@ -24,10 +23,10 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.cache import corpus_of
 from sparseoco.store.shards import Store
 from sparseoco.training.learner import Learner
+from sparseoco.training.stream import Order
 
 Floats = NDArray[np.float64]
 
-FIRST_EPOCH = 1
 DTYPE = "float64"  # regret is a small difference of large sums
 
 
@@ -81,9 +80,9 @@ def curve_task(description: dict[str, Any], store: str, cell: str) -> None:
     measurement, path = Measurement.model_validate(description), location(cell)
     if path.exists():
         return
-    learner, stream = _begin(measurement, Store.open(store), objective=True)
+    learner, rounds = _new_learner(measurement, Store.open(store), objective=True)
     marks, thresholds = [], []
-    for mark in measure(learner, stream, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)):
+    for mark in measure(learner, rounds, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)):
         marks.append({name: value for name, value in mark._asdict().items() if name != "thresholds"})
         if mark.thresholds is not None:
             thresholds.append(mark.thresholds)
@@ -105,7 +104,7 @@ def optima_task(
         path = series.missing(T)
         if path is None:
             continue
-        rows = epoch_rows(seed, FIRST_EPOCH, shuffle, opened.n_rows, 0, T, -1, 1)
+        rows = Order(seed, shuffle).rows(FIRST_EPOCH, opened.n_rows, 0, T)
         passes, seen = local_passes(corpus.gather(rows), opened.n_features)
         found = find_optimum(passes, loss, positive, series, T, opened.n_features, seen)
         weights = np.zeros((opened.n_features, len(positive)))
@@ -133,15 +132,14 @@ def bound_task(description: dict[str, Any], store: str, cell: str, optima: list[
     measurement, path = Measurement.model_validate(description), location(cell)
     if path.exists():
         return
-    learner, stream = _begin(measurement, Store.open(store), objective=False)
+    learner, rounds = _new_learner(measurement, Store.open(store), objective=False)
     comparators = {T: Solution.read(location(name)).weights for T, name in optima}
-    bounds = measure_bounds(learner, stream, sampled_rounds(measurement.marks, measurement.samples), comparators)
+    bounds = measure_bounds(learner, rounds, sampled_rounds(measurement.marks, measurement.samples), comparators)
     commit_json(path, {"measurement": description, "bounds": list(bounds)})
 
 
-def _begin(measurement: Measurement, store: Store, *, objective: bool) -> tuple[Learner, Stream]:
+def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> tuple[Learner, FirstEpoch]:
     """A new learner of a measurement's configuration, and its stream."""
-    corpus = corpus_of(store)
     learner = Learner(
         measurement.algorithm,
         loss=measurement.loss,
@@ -152,10 +150,4 @@ def _begin(measurement: Measurement, store: Store, *, objective: bool) -> tuple[
         dtype=DTYPE,
         objective=objective,
     )
-
-    def stream(start: int, stop: int) -> Any:
-        return corpus.gather(
-            epoch_rows(measurement.seed, FIRST_EPOCH, measurement.shuffle, corpus.n_rows, start, stop, -1, 1)
-        )
-
-    return learner, stream
+    return learner, FirstEpoch(corpus_of(store), Order(measurement.seed, measurement.shuffle))
