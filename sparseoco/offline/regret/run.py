@@ -6,7 +6,9 @@ hundred times as long. Epoch methods run their epochs over all examples, one aft
 one optimum. Existing files are not computed again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from distributed import Client
@@ -14,7 +16,6 @@ from distributed import Client
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool, failure_reason
-from sparseoco.learners import find_algorithm
 from sparseoco.offline.bounds import Bound, NoBound, bound_of
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
 from sparseoco.offline.passes import Span
@@ -86,35 +87,85 @@ def run_regret(
         For what would stop every task or pass.
     """
     regret = _Regret(client, options, store, folder.absolute(), marks, tol, progress)  # workers have other folders
-    comparators, reasons = {}, {}
+    compared, reasons = {}, {}
     for c in configurations:
         try:
-            comparators[c.number] = find_comparator(c.algorithm, c.parameters, options.loss, options.penalty)
+            compared[c.number] = regret.compare(c)
         except InputError as error:
             reasons[c.number] = str(error)
-    if not comparators:
+    if not compared:
         raise InputError(next(iter(reasons.values())), code="no-comparator")
-    compared = [c for c in configurations if c.number in comparators]
-    streams = [c for c in compared if not comparators[c.number].epochs]
-    reasons |= regret.curves(streams) | regret.epochs([c for c in compared if comparators[c.number].epochs])
-    compared = [c for c in compared if c.number not in reasons]
-    regret.optima([(c, comparators[c.number]) for c in compared])
-    unbounded = regret.bounds([c for c in compared if not comparators[c.number].epochs], comparators)
+    regret.measure(list(compared.values()))
     rows, ends = [], []
     for c in configurations:
         key: Row = {"configuration": c.number, "algorithm": c.algorithm, "parameters": c.parameters_json}
-        bound: Bound | NoBound = NoBound(reasons.get(c.number, ""))
-        if c.number in comparators:
-            key["objective"] = comparators[c.number].formula
-            bound = measurable(bound_of(c.algorithm, c.parameters, options.penalty), options.loss)
-        own = [] if c.number in reasons else list(regret.rows(c, comparators[c.number], bound))
+        if c.number not in compared:
+            ends.append(key | slope_row([], NoBound(reasons[c.number]), "failed", reasons[c.number]))
+            continue
+        curve = compared[c.number]
+        key["objective"] = curve.comparator.formula
+        own = regret.rows(curve)
         rows += [key | row for row in own]
-        status, reason = ("failed", reasons[c.number]) if c.number in reasons else regret.status(c)
-        end = slope_row(own, bound, status, reason)
-        if c.number in unbounded:
-            end["bound_note"] = unbounded[c.number]
-        ends.append(key | end)
+        end = slope_row(own, curve.bound, *curve.status)
+        ends.append(key | end | ({"bound_note": curve.bound_failure} if curve.bound_failure else {}))
     return rows, ends
+
+
+@dataclass(eq=False)
+class _Curve:
+    """A configuration's curve: what it is compared with, and the files of its results in `folder`."""
+
+    measurement: Measurement
+    comparator: Comparator
+    bound: Bound | NoBound
+    tol: float
+    """Accuracy of its optima."""
+    last: int
+    """The last mark."""
+    folder: Location
+    failure: str | None = None
+    bound_failure: str | None = None
+
+    @property
+    def path(self) -> Location:
+        """The file of the curve."""
+        return self.folder / f"curve-{self.measurement.digest}.json"
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What that file has: marks, status and reason."""
+        content: dict[str, Any] = read_json(self.path)
+        return content
+
+    @property
+    def status(self) -> tuple[str, str]:
+        """(status, reason)."""
+        if self.failure is not None:
+            return "failed", self.failure
+        return self.content["status"], self.content["reason"]
+
+    def compared_marks(self) -> list[int]:
+        """The marks that have an optimum: for epoch methods the last, which has all examples."""
+        marks = [mark["T"] for mark in self.content["marks"]]
+        return [self.last] if self.comparator.epochs and marks else marks
+
+    def optimum(self, T: int) -> Location:
+        """The file of the optimum after T rounds; the same for all curves that are compared with it."""
+        m = self.measurement
+        comparator: Any = m.digest if self.comparator.own_history else list(self.comparator)
+        stream = [m.manifest, m.loss, m.seed, m.shuffle, m.sparseoco]
+        return self.folder / f"optimum-{digest_value([stream, comparator, T, self.tol])[:32]}.npz"
+
+    @property
+    def bound_path(self) -> Location:
+        """The file of its bounds."""
+        return self.folder / f"bound-{digest_value([self.measurement.digest, self.optimum(self.last).stem])[:32]}.json"
+
+    def series(self) -> Series:
+        """Its optima."""
+        cells = [(T, str(self.optimum(T).resolve())) for T in self.compared_marks()]
+        thresholds = str(self.path.with_suffix(".npy").resolve()) if self.comparator.own_history else None
+        return Series(self.comparator, cells, thresholds, self.tol)
 
 
 class _Regret:
@@ -131,91 +182,88 @@ class _Regret:
         self.client, self.options, self.store, self.folder = client, options, store, folder
         self.tol, self.progress = tol, progress
         self.marks = spread_marks(store.n_rows, marks)
-        self.samples = sample_size(store.n_rows, store.manifest.nonzeros, store.n_features)
         self.outputs = len(store.classes) if len(store.classes) > 2 else 1
         self.positive = list(range(self.outputs)) if self.outputs > 1 else [1]
 
-    def measurement(self, c: Configuration) -> Measurement:
-        """The description of a configuration's curve."""
-        epochs = not find_algorithm(c.algorithm).online
-        return Measurement(
-            manifest=self.store.manifest.digest,
+    def compare(self, c: Configuration) -> _Curve:
+        """The curve to measure for a configuration. Raises `InputError` if it has no comparator."""
+        options, store = self.options, self.store
+        comparator = find_comparator(c.algorithm, c.parameters, options.loss, options.penalty)
+        measurement = Measurement(
+            manifest=store.manifest.digest,
             algorithm=c.algorithm,
             parameters=c.parameters,
-            loss=self.options.loss,
-            penalty=self.options.penalty,
-            seed=self.options.seed,
-            shuffle=self.options.shuffle and not epochs,
-            marks=() if epochs else tuple(self.marks),
-            samples=0 if epochs else self.samples,
-            epochs=self.options.epochs if epochs else 1,
+            loss=options.loss,
+            penalty=options.penalty,
+            seed=options.seed,
+            shuffle=options.shuffle and not comparator.epochs,
+            marks=() if comparator.epochs else tuple(self.marks),
+            samples=0 if comparator.epochs else sample_size(store.n_rows, store.manifest.nonzeros, store.n_features),
+            epochs=options.epochs if comparator.epochs else 1,
         )
+        bound = measurable(bound_of(c.algorithm, c.parameters, options.penalty), options.loss)
+        tol = self.tol * (EPOCHS_TOL if comparator.epochs else 1.0)
+        return _Curve(measurement, comparator, bound, tol, self.marks[-1], self.folder)
 
-    def curves(self, configurations: Sequence[Configuration]) -> dict[int, str]:
-        """Measure the learners' curves; the reasons of those that failed."""
-        tasks = {c.number: (curve_task, self.measurement(c), self._curve(c), ()) for c in configurations}
-        return self._run("curves", tasks)
+    def measure(self, curves: Sequence[_Curve]) -> None:
+        """Write all files of these curves; those that failed have their reason."""
+        streams = [curve for curve in curves if not curve.comparator.epochs]
+        for curve, reason in self._run("curves", {c: (c.path, curve_task, ()) for c in streams}).items():
+            curve.failure = reason
+        self._run_epochs([curve for curve in curves if curve.comparator.epochs])
+        self._find_optima([curve for curve in curves if curve.failure is None])
+        tasks: Tasks = {}
+        for curve in streams:
+            if curve.failure is None:
+                optima = [(T, str(curve.optimum(T))) for T in curve.compared_marks()]
+                tasks[curve] = curve.bound_path, bound_task, (optima,)
+        for curve, reason in self._run("bounds", tasks).items():
+            curve.bound_failure = reason
 
-    def epochs(self, configurations: Sequence[Configuration]) -> dict[int, str]:
-        """Run the epoch methods over all examples; the reasons of those that failed."""
-        reasons = {}
-        work, total = self.folder / "epochs", len(configurations) * self.options.epochs * self.store.n_rows
-        for k, c in enumerate(configurations):
-            cell, measurement = self._curve(c), self.measurement(c)
-            if cell.exists():
+    def _run(self, step: str, tasks: "Tasks") -> dict[_Curve, str]:
+        """Run the tasks whose files are missing; the reasons of those that failed."""
+        store = str(self.store.folder.resolve())
+        calls: dict[str, Call] = {
+            path.stem: (function, curve.measurement.model_dump(mode="json"), store, str(path.resolve()), *extra)
+            for curve, (path, function, extra) in tasks.items()
+            if not path.exists()
+        }
+        found = len(tasks) - len(calls)
+        failures = TaskPool(self.client).run_all(calls, lambda done: self.progress(step, found + done, len(tasks)))
+        return {curve: failures[path.stem].reason for curve, (path, *_) in tasks.items() if path.stem in failures}
+
+    def _run_epochs(self, curves: Sequence[_Curve]) -> None:
+        """Run epoch methods over all examples, one after the other."""
+        work, rows = self.folder / "epochs", self.options.epochs * self.store.n_rows
+        for k, curve in enumerate(curves):
+            if curve.path.exists():
                 continue
-            shared = measurement.model_dump(include={"manifest", "loss", "penalty", "seed", "shuffle", "epochs"})
+            m = curve.measurement
+            shared = m.model_dump(include={"manifest", "loss", "penalty", "seed", "shuffle", "epochs"})
             setting = Setting(**shared, dtype=DTYPE, fold=NO_FOLD, folds=1)
-            block = Block(setting=setting, algorithm=c.algorithm, configurations=(c.parameters,))
-            before = k * self.options.epochs * self.store.n_rows
+            block = Block(setting=setting, algorithm=m.algorithm, configurations=(m.parameters,))
 
-            def report(rows: int, before: int = before) -> None:
-                self.progress("epochs", before + rows, total)
+            def report(done: int, before: int = k * rows) -> None:
+                self.progress("epochs", before + done, len(curves) * rows)
 
             report(0)
             try:
                 found = measure_epochs(self.client, block, self.store, self.folder, work, report)
             except Exception as error:  # whatever a worker met; what would stop every block is raised again
-                reasons[c.number] = failure_reason(error)
+                curve.failure = failure_reason(error)
             else:
-                commit_json(cell, {"measurement": measurement.model_dump(mode="json"), **found})
+                commit_json(curve.path, {"measurement": m.model_dump(mode="json"), **found})
         remove_folder(work)
-        return reasons
 
-    def bounds(self, configurations: Sequence[Configuration], comparators: Mapping[int, Comparator]) -> dict[int, str]:
-        """Measure the quantities of the bounds; the reasons of those that failed."""
-        tasks = {}
-        for c in configurations:
-            comparator = comparators[c.number]
-            optima = [(T, str(self._optimum(c, comparator, T))) for T in self._reached(c, comparator)]
-            tasks[c.number] = (bound_task, self.measurement(c), self._bound(c, comparators[c.number]), (optima,))
-        return self._run("bounds", tasks)
-
-    def _run(
-        self, step: str, tasks: Mapping[int, tuple[Any, Measurement, Location, tuple[Any, ...]]]
-    ) -> dict[int, str]:
-        """Run the tasks whose cells are missing; the reasons of those that failed."""
-        calls: dict[str, Call] = {}
-        numbers: dict[str, list[int]] = {}
-        for number, (function, measurement, cell, more) in tasks.items():
-            if not cell.exists():
-                arguments = (measurement.model_dump(mode="json"), str(self.store.folder.resolve()), str(cell.resolve()))
-                calls[cell.stem] = (function, *arguments, *more)
-                numbers.setdefault(cell.stem, []).append(number)
-        found = len(tasks) - len(calls)
-        pool = TaskPool(self.client)
-        failures = pool.run_all(calls, lambda done: self.progress(step, found + done, len(tasks)))
-        return {number: error.reason for name, error in failures.items() for number in numbers[name]}
-
-    def optima(self, compared: Sequence[tuple[Configuration, Comparator]]) -> None:
+    def _find_optima(self, curves: Sequence[_Curve]) -> None:
         """Find the optimum of every comparator at every mark.
 
         Those of few rows are one task for each comparator; the others are found by passes of all comparators over the
         rows of a mark. Which marks are which depends on the store alone.
         """
         series: dict[Location, Series] = {}
-        for one in compared:
-            key, own = self._optimum(*one, self.marks[-1]), self._series(*one)
+        for curve in curves:
+            key, own = curve.optimum(self.marks[-1]), curve.series()
             if key not in series or len(own.cells) > len(series[key].cells):  # one that diverged has fewer marks
                 series[key] = own
         total = sum(len(own.cells) for own in series.values())
@@ -223,15 +271,16 @@ class _Regret:
         near = [T for T in self.marks if T * nonzeros * self.outputs <= NEWTON_NONZEROS * n_rows]
 
         def report(*_: Any) -> None:
-            left = sum(own.missing(T) is not None for own in series.values() for T, _ in own.cells)
-            self.progress("optima", total - left, total)
+            missing = sum(own.missing(T) is not None for own in series.values() for T, _ in own.cells)
+            self.progress("optima", total - missing, total)
 
+        store, options = str(self.store.folder.resolve()), self.options
         calls: dict[str, Call] = {}
         for key, own in series.items():
             if any(own.missing(T) for T in near):
-                arguments = (self.options.loss, self.positive, self.options.seed, self.options.shuffle)
-                mine = own._replace(cells=[(T, cell) for T, cell in own.cells if T in near])
-                calls[key.stem] = (optima_task, str(self.store.folder.resolve()), *arguments, tuple(mine))
+                part = own._replace(cells=[(T, cell) for T, cell in own.cells if T in near])
+                arguments = options.loss, self.positive, options.seed, options.shuffle, tuple(part)
+                calls[key.stem] = (optima_task, store, *arguments)
         for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
             raise error
         for T in self.marks[len(near) :]:
@@ -256,66 +305,34 @@ class _Regret:
                 solution.write(path)
         passes.clear()
 
-    def _series(self, c: Configuration, comparator: Comparator) -> Series:
-        cells = [(T, str(self._optimum(c, comparator, T).resolve())) for T in self._reached(c, comparator)]
-        thresholds = str(self._curve(c).with_suffix(".npy").resolve()) if comparator.own_history else None
-        return Series(comparator, cells, thresholds, self._tol(comparator))
-
-    def rows(self, c: Configuration, comparator: Comparator, bound: Bound | NoBound) -> Iterator[Row]:
-        """The rows of a configuration in `REGRET`."""
-        curve = read_json(self._curve(c))
+    def rows(self, curve: _Curve) -> list[Row]:
+        """The rows of a curve in `REGRET`."""
+        if curve.failure is not None:
+            return []
         bounds: dict[int, float] = {}
-        if comparator.epochs and isinstance(bound, Bound):
-            values = {mark["T"]: float(bound.value(mark["T"], curve["quantities"])) for mark in curve["marks"]}
-            bounds = {T: self.outputs * value for T, value in values.items()}
-        elif not comparator.epochs and self._bound(c, comparator).exists():
-            bounds = dict(read_json(self._bound(c, comparator))["bounds"])
-        for mark in curve["marks"]:
-            more: Row = {}
-            if comparator.epochs:
-                one = Solution.read(self._optimum(c, comparator, self.marks[-1]))
-                more = {name: mark[name] for name in ("epoch", "passes", "epoch_objective")}
-                more["suboptimality"] = mark["epoch_objective"] - one.objective
-                solution = Solution(one.weights, mark["T"] * one.objective, mark["T"] * one.gap)
+        if curve.comparator.epochs and isinstance(curve.bound, Bound):
+            values = curve.content["quantities"]
+            marks = [mark["T"] for mark in curve.content["marks"]]
+            bounds = {T: self.outputs * float(curve.bound.value(T, values)) for T in marks}
+        elif curve.bound_path.exists():
+            bounds = dict(read_json(curve.bound_path)["bounds"])
+        rows: list[Row] = []
+        for mark in curve.content["marks"]:
+            T, extra = mark["T"], {}
+            if curve.comparator.epochs:
+                one = Solution.read(curve.optimum(curve.last))
+                extra = {name: mark[name] for name in ("epoch", "passes", "epoch_objective")}
+                extra["suboptimality"] = mark["epoch_objective"] - one.objective
+                optimum, gap = T * one.objective, T * one.gap
             else:
-                solution = Solution.read(self._optimum(c, comparator, mark["T"]))
-            incurred, optimum = mark["loss"] + mark["penalty"], solution.objective
-            value = bounds.get(mark["T"])
-            yield more | {
-                "T": mark["T"],
-                "learner_loss": incurred,
-                "exact": mark["exact"],
-                "penalty_error": mark["penalty_error"],
-                "optimum": optimum,
-                "gap": solution.gap,
-                "regret": incurred - optimum,
-                "bound": value,
-                "bound_name": None if value is None else getattr(bound, "name", None),
-            }
+                _, optimum, gap = Solution.read(curve.optimum(T))
+            incurred = mark["loss"] + mark["penalty"]
+            figures = {"learner_loss": incurred, "optimum": optimum, "gap": gap, "regret": incurred - optimum}
+            exact = {name: mark[name] for name in ("exact", "penalty_error")}
+            bound = {"bound": bounds.get(T), "bound_name": getattr(curve.bound, "name", None) if T in bounds else None}
+            rows.append({"T": T} | extra | figures | exact | bound)
+        return rows
 
-    def status(self, c: Configuration) -> tuple[str, str]:
-        """(status, reason) of a configuration's curve."""
-        curve = read_json(self._curve(c))
-        return curve["status"], curve["reason"]
 
-    def _reached(self, c: Configuration, comparator: Comparator) -> list[int]:
-        """The marks that have a comparator: for epoch methods the last, which has all examples."""
-        marks = [mark["T"] for mark in read_json(self._curve(c))["marks"]]
-        return self.marks[-1:] if comparator.epochs and marks else marks
-
-    def _tol(self, comparator: Comparator) -> float:
-        return self.tol * (EPOCHS_TOL if comparator.epochs else 1.0)
-
-    def _curve(self, c: Configuration) -> Location:
-        return self.folder / f"curve-{self.measurement(c).digest}.json"
-
-    def _optimum(self, c: Configuration, comparator: Comparator, T: int) -> Location:
-        """The file of the optimum of a comparator."""
-        measurement = self.measurement(c)
-        own: Any = measurement.digest if comparator.own_history else list(comparator)
-        stream = [measurement.manifest, measurement.loss, measurement.seed, measurement.shuffle, measurement.sparseoco]
-        return self.folder / f"optimum-{digest_value([stream, own, T, self._tol(comparator)])[:32]}.npz"
-
-    def _bound(self, c: Configuration, comparator: Comparator) -> Location:
-        last = self._optimum(c, comparator, self.marks[-1]).stem
-        return self.folder / f"bound-{digest_value([self.measurement(c).digest, last])[:32]}.json"
+Tasks = dict[_Curve, tuple[Location, Callable[..., None], tuple[Any, ...]]]
+"""For each curve a file, the task that writes it and further arguments."""
