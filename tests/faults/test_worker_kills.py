@@ -15,7 +15,7 @@ from sparseoco.offline.regret.run import run_regret
 from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store
 from sparseoco.training.options import SearchOptions
-from tests.faults.test_search_kills import OPTIONS, tables
+from tests.faults.searches import OPTIONS, tables
 from tests.support.kills import check_under_kills
 from tests.support.stores import make_store
 
