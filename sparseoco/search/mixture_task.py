@@ -22,7 +22,7 @@ from distributed import Client, get_worker
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.progress import ProgressCallback
-from sparseoco.execution.pool import await_result, send
+from sparseoco.execution.pool import TaskPool
 from sparseoco.search.model_task import describe_setting, is_complete
 from sparseoco.search.packing import cluster_capacity, state_bytes
 from sparseoco.search.runner import search_setting
@@ -92,9 +92,7 @@ def train_mixture(
     keys = [key for block in blocks for key in block.keys]
     meter = ProgressTracker("train", keys, epochs * store.n_rows, progress)
     with reported_rows(client, meter, {block.digest: block for block in blocks}):
-        future = send(
-            client,
-            "mix",
+        TaskPool(client, "Training failed").call(
             _mix_on_worker,
             [block.model_dump(mode="json") for block in blocks],
             mixing.model_dump(mode="json"),
@@ -102,7 +100,6 @@ def train_mixture(
             str(store.folder.resolve()),
             str(model.resolve()),
         )
-        await_result(client, future, "Training failed")
         meter.reach(keys)
 
 

@@ -8,9 +8,9 @@ from distributed import Client, get_worker
 
 from sparseoco.core.errors import DamagedError, SparseocoError
 from sparseoco.core.progress import ProgressCallback, RowsCallback
-from sparseoco.execution.pool import await_result, send
+from sparseoco.execution.pool import TaskPool
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.epoch_tasks import begin, run_epoch_block
+from sparseoco.offline.cluster.epochs import begin, run_epoch_block
 from sparseoco.search.block_run import BlockRun, new_learner
 from sparseoco.search.packing import cluster_capacity, configurations_at_once
 from sparseoco.search.runner import search_setting
@@ -50,8 +50,7 @@ def train_model(
         return
     with reported_rows(client, meter, {block.digest: block}):
         paths = str(store.folder.resolve()), str(model.resolve())
-        future = send(client, "train", _train_on_worker, block.model_dump(mode="json"), *paths)
-        await_result(client, future, "Training failed")
+        TaskPool(client, "Training failed").call(_train_on_worker, block.model_dump(mode="json"), *paths)
         meter.reach(block.keys)
 
 

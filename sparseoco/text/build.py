@@ -118,7 +118,7 @@ def count_sources(plan: Plan, sources: list[Source]) -> tuple[list[PieceInfo], l
             plan.shard_bytes,
             plan.staging,
             lambda key: piece_path(key).exists(),
-            hand_over=plan.tasks.here,
+            hand_over=plan.tasks.in_process,
         )
         labelled = source.format not in UNLABELLED
         try:

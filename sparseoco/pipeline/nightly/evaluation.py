@@ -12,7 +12,7 @@ import numpy as np
 from distributed import Client, get_worker
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
-from sparseoco.execution.pool import await_result, send
+from sparseoco.execution.pool import TaskPool
 from sparseoco.search.increments import increment_store, learner_after
 from sparseoco.search.model_task import describe_block, is_complete
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_checksummed
@@ -55,8 +55,7 @@ def evaluate_increment(
         return Evaluation(**read_checksummed(target))
     model = None if deployed is None else str(deployed.resolve())
     arguments = version, model, str(store.resolve()), str(target.resolve())
-    future = send(client, "evaluate", _evaluate_task, *arguments)
-    await_result(client, future, "The new documents could not be evaluated")
+    TaskPool(client, "The new documents could not be evaluated").call(_evaluate_task, *arguments)
     return Evaluation(**read_checksummed(target))
 
 
@@ -87,7 +86,7 @@ def write_candidate(
         return
     paths = [str(path.resolve()) for path in (store, checkpoints, model)]
     arguments = block.model_dump(mode="json"), seed, list(curve), *paths
-    await_result(client, send(client, "model", _write_task, *arguments), "The model could not be written")
+    TaskPool(client, "The model could not be written").call(_write_task, *arguments)
 
 
 def _evaluate_task(version: int, deployed: str | None, store: str, target: str) -> None:

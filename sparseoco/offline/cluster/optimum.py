@@ -1,8 +1,8 @@
 """The offline optimum of a store, on the cluster, and a model for each α.
 
-Of a store of few nonzeros (`NEAR`) every column, an α and a class, is one task, which has all the rows and takes
-Newton's steps: what `sparseoco.offline_optimum` gives, bit for bit. Of a larger one all columns are found by passes of
-the whole cluster, and the solver's state is kept on disk.
+In a store of few nonzeros (`NEWTON_NONZEROS`) every column, an α and a class, is one task, which has all the rows and
+takes Newton steps: what `sparseoco.offline_optimum` gives, bit for bit. In a larger one all columns are found by passes
+of the whole cluster, and the solver's state is saved to disk.
 """
 
 import math
@@ -20,12 +20,12 @@ from scipy.sparse import csr_matrix
 from sparseoco import __version__
 from sparseoco.core.errors import StorageError
 from sparseoco.core.progress import ProgressCallback
-from sparseoco.execution.pool import Call, TaskError, failure_reason, run_tasks
+from sparseoco.execution.pool import Call, TaskPool
+from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
 from sparseoco.offline.optimum import Newton, Problem, Solver
 from sparseoco.offline.optimum.found import Found
 from sparseoco.offline.optimum.regulariser import Regulariser
 from sparseoco.offline.options import OptimumOptions as OptimumOptions
-from sparseoco.offline.pass_tasks import NEAR, ClusterPasses
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
@@ -35,7 +35,7 @@ from sparseoco.store.cache import corpus_of, end_with_worker
 from sparseoco.store.shards import Store
 from sparseoco.training.model import write_model
 
-KEEP_SECONDS = 20.0  # of work that a killed run may have to do again
+CHECKPOINT_SECONDS = 20.0  # of work that a killed run may have to repeat
 
 OPTIMUM = pa.schema(
     [
@@ -65,12 +65,25 @@ PASSES = pa.schema(
 def run_optimum(
     client: Client, store: Store, out: Location, options: OptimumOptions, progress: ProgressCallback
 ) -> None:
-    """Find the optimum for every α, into the folder `out`, which belongs to this process.
+    """Find the optimum for every α.
 
-    It gets ``optimum.parquet``, ``passes.parquet``, a model folder for each α (see `model_folder`), and
-    ``optimum.json``, which comes last. A finished run is left as it is, a killed one goes on from the state it kept.
+    Parameters
+    ----------
+    client : distributed.Client
+    store : Store
+    out : Location
+        Folder of this process, for ``optimum.parquet``, ``passes.parquet``, a model folder for each α (see
+        `model_folder`) and ``optimum.json``, which comes last. A finished run is not repeated, a killed one resumes.
+    options : OptimumOptions
+    progress : callable
+        Called with (step, done, total).
 
-    Raises `InputError` for options that have no meaning, `SparseocoError` if a pass cannot be run.
+    Raises
+    ------
+    InputError
+        Invalid options.
+    SparseocoError
+        A pass or task failed.
     """
     problem = options.problem(store.classes)
     description = options.model_dump(mode="json") | {"store": store.manifest.digest, "sparseoco": __version__}
@@ -79,7 +92,7 @@ def run_optimum(
     if done.exists() and read_json(done).get("digest") == digest:
         return
     remove_file(done)
-    if store.manifest.nonzeros <= NEAR:
+    if store.manifest.nonzeros <= NEWTON_NONZEROS:
         work = out / ".columns"
         columns: Sequence[Found] = _by_tasks(client, problem, store, work / digest, options, progress)
     else:
@@ -98,29 +111,21 @@ def _by_tasks(
     options: OptimumOptions,
     progress: ProgressCallback,
 ) -> list[Found]:
-    """A task a column, each of which leaves a file in `folder`, so that a killed run does again what was under way."""
+    """One task for each column, which leaves a file in `folder`: a killed run repeats only what was running."""
     files = [folder / f"{i}.npz" for i in range(len(problem.columns))]
     described = str(store.folder.resolve()), options.model_dump(mode="json")
     calls: dict[str, Call] = {
-        f"optimum-{i}": (_solve, *described, i, str(path.resolve()))
-        for i, path in enumerate(files)
-        if not is_complete(path)
+        str(i): (_solve, *described, i, str(path.resolve())) for i, path in enumerate(files) if not is_complete(path)
     }
-    done = len(files) - len(calls)
-    progress("optimum", done, len(files))
-
-    def ended(key: str) -> None:
-        nonlocal done
-        done += 1
-        progress("optimum", done, len(files))
-
-    for error in run_tasks(client, calls, ended).values():
-        raise TaskError("The optimum was not found", failure_reason(error)) from error
+    found = len(files) - len(calls)
+    pool = TaskPool(client, "The optimum was not found")
+    for error in pool.run_all(calls, lambda done: progress("optimum", found + done, len(files))).values():
+        raise error
     return [_read_column(path, *column) for path, column in zip(files, problem.columns, strict=True)]
 
 
 def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
-    """The column of that number, on a worker."""
+    """Solve one column, on a worker."""
     opened, chosen = Store.open(store), OptimumOptions.model_validate(options)
     every = chosen.problem(opened.classes)
     alpha, positive = divmod(number, len(every.positive))
@@ -138,7 +143,7 @@ def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
 
 
 def _read_column(path: Location, positive: int, h: Regulariser) -> Found:
-    """What `_solve` left."""
+    """The result of `_solve`."""
     found = Found(positive, h, trial=np.zeros(0), best=np.zeros(0), done=True)
     with read_checkpoint(path) as (_, read):
         found.at_zero, found.objective, found.dual, passes, converged = map(float, read("sums"))
@@ -156,31 +161,31 @@ def _by_passes(
     options: OptimumOptions,
     progress: ProgressCallback,
 ) -> Sequence[Found]:
-    """All columns by passes of the cluster, with files in `work`; a killed run goes on from the state it kept."""
-    kept = work / "state.npz"
+    """All columns by passes of the cluster, with files in `work`; a killed run resumes from its saved state."""
+    checkpoint = work / "state.npz"
     passes = ClusterPasses(client, store, work)
     solver = Solver(passes, problem, tol=options.tol, max_passes=options.max_passes)
-    state = _read_state(kept, digest)
+    state = _read_state(checkpoint, digest)
     if state is not None:
         solver.restore(state)
     last = time.monotonic()
     while solver.active:
         solver.step()
-        progress("optimum", _share_done(solver), 1000)
-        if time.monotonic() - last > KEEP_SECONDS:
+        progress("optimum", _fraction_done(solver), 1000)
+        if time.monotonic() - last > CHECKPOINT_SECONDS:
             state = solver.state()
-            write_checkpoint(kept, {"digest": digest, "names": list(state)}, state.items())
+            write_checkpoint(checkpoint, {"digest": digest, "names": list(state)}, state.items())
             last = time.monotonic()
     return solver.columns
 
 
 def model_folder(out: Location, alpha: float) -> Location:
-    """Where the model of an α goes."""
+    """The folder of the model of an α."""
     return out / f"alpha-{alpha!r}"
 
 
-def _share_done(solver: Solver) -> int:
-    """Of the way to the gap asked for, in the logarithm, in thousandths."""
+def _fraction_done(solver: Solver) -> int:
+    """Progress to the requested gap, in the logarithm, in thousandths."""
     shares = []
     for column in solver.columns:
         relative = column.gap / column.at_zero if column.at_zero > 0.0 else 1.0
@@ -189,7 +194,7 @@ def _share_done(solver: Solver) -> int:
 
 
 def _write(columns: Sequence[Found], problem: Problem, store: Store, out: Location, options: OptimumOptions) -> None:
-    """The tables and the models of columns that are done."""
+    """Write the tables and the models."""
     names = store.classes or ["value"]
     rows, passes = [], []
     for column, (alpha, positive) in zip(
@@ -230,7 +235,7 @@ def _write(columns: Sequence[Found], problem: Problem, store: Store, out: Locati
 
 
 def _read_state(path: Location, digest: str) -> dict[str, NDArray[Any]] | None:
-    """The state of a run that was stopped, if it is of this run and undamaged."""
+    """The saved state of this run, if there is an undamaged one."""
     with suppress(StorageError), read_checkpoint(path) as (description, read):
         if description["digest"] == digest:
             return {name: read(name) for name in description["names"]}

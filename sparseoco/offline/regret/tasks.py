@@ -1,4 +1,4 @@
-"""What regret asks of a worker: to measure a learner's curve and its bounds, to find optima of few rows.
+"""The tasks of regret: measure a learner's curve, measure its bounds, find the optima of few rows.
 
 Each is a pure function of its description and leaves a file.
 """
@@ -11,28 +11,27 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from sparseoco import __version__
-from sparseoco.kernels.order import epoch_rows
-from sparseoco.offline.pass_tasks import read_rows
+from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.offline.passes import Passes
+from sparseoco.offline.regret.bound_quantities import measure_bounds
 from sparseoco.offline.regret.comparator import Comparator
-from sparseoco.offline.regret.curve import Stream, measure
-from sparseoco.offline.regret.optima import Solution, find_optima, find_weighed_optimum, passes_of_seen
-from sparseoco.offline.regret.quantities import measure_bounds
+from sparseoco.offline.regret.curve import FIRST_EPOCH, FirstEpoch, measure
+from sparseoco.offline.regret.optima import Solution, find_optima, find_weighted_optimum, local_passes
 from sparseoco.offline.regret.rounds import sampled_rounds
 from sparseoco.storage.commit import commit_json, committed, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.cache import corpus_of
 from sparseoco.store.shards import Store
 from sparseoco.training.learner import Learner
+from sparseoco.training.stream import Order
 
 Floats = NDArray[np.float64]
 
-FIRST_EPOCH = 1
 DTYPE = "float64"  # regret is a small difference of large sums
 
 
 class Measurement(BaseModel):
-    """All that decides a learner's curve: a configuration, its stream, and the rounds at which it is looked at."""
+    """All that determines a learner's curve: a configuration, its stream, and the rounds at which it is measured."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,12 +45,12 @@ class Measurement(BaseModel):
     marks: tuple[int, ...]
     samples: int
     epochs: int = 1
-    """1 for a stream, of which the first is looked at."""
+    """1 for a stream, whose regret is that of the first epoch."""
     sparseoco: str = __version__
 
     @cached_property
     def digest(self) -> str:
-        """A name for it."""
+        """Its name."""
         return digest_value(self.model_dump(mode="json"))[:32]
 
 
@@ -62,28 +61,28 @@ class Series(NamedTuple):
     cells: list[tuple[int, str]]
     """(T, path of the `Solution`) of each mark."""
     thresholds: str | None
-    """Location of Σ_{t≤T} h_t (marks, features, outputs), where they weigh the penalty."""
+    """Path of Σ_{t≤T} h_t (marks, features, outputs), where they weight the penalty."""
     tol: float
 
     def missing(self, T: int) -> Location | None:
-        """Where the optimum of T rounds goes, if it is one of its marks and not there."""
+        """The path of the optimum of T rounds, if T is one of its marks and the optimum is not there."""
         path = next((location(cell) for mark, cell in self.cells if mark == T), None)
         return None if path is None or path.exists() else path
 
     def h(self, T: int, shape: tuple[int, int]) -> Floats:
         """Σ_{t≤T} h_t."""
         assert self.thresholds is not None
-        place = [mark for mark, _ in self.cells].index(T)
-        return np.array(read_rows(location(self.thresholds), shape[0] * shape[1])[place].reshape(shape))
+        index = [mark for mark, _ in self.cells].index(T)
+        return np.array(read_rows(location(self.thresholds), shape[0] * shape[1])[index].reshape(shape))
 
 
-def measure_on_worker(description: dict[str, Any], store: str, cell: str) -> None:
+def curve_task(description: dict[str, Any], store: str, cell: str) -> None:
     measurement, path = Measurement.model_validate(description), location(cell)
     if path.exists():
         return
-    learner, stream = _begin(measurement, Store.open(store), objective=True)
+    learner, rounds = _new_learner(measurement, Store.open(store), objective=True)
     marks, thresholds = [], []
-    for mark in measure(learner, stream, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)):
+    for mark in measure(learner, rounds, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)):
         marks.append({name: value for name, value in mark._asdict().items() if name != "thresholds"})
         if mark.thresholds is not None:
             thresholds.append(mark.thresholds)
@@ -95,7 +94,7 @@ def measure_on_worker(description: dict[str, Any], store: str, cell: str) -> Non
     commit_json(path, {"measurement": description, "marks": marks, "status": status, "reason": reason})
 
 
-def optima_on_worker(
+def optima_task(
     store: str, loss: str, positive: list[int], seed: int, shuffle: bool, description: tuple[Any, ...]
 ) -> None:
     series = Series(Comparator(*description[0]), *description[1:])
@@ -105,8 +104,8 @@ def optima_on_worker(
         path = series.missing(T)
         if path is None:
             continue
-        rows = epoch_rows(seed, FIRST_EPOCH, shuffle, opened.n_rows, 0, T, -1, 1)
-        passes, seen = passes_of_seen(corpus.gather(rows), opened.n_features)
+        rows = Order(seed, shuffle).rows(FIRST_EPOCH, opened.n_rows, 0, T)
+        passes, seen = local_passes(corpus.gather(rows), opened.n_features)
         found = find_optimum(passes, loss, positive, series, T, opened.n_features, seen)
         weights = np.zeros((opened.n_features, len(positive)))
         weights[seen] = found.weights
@@ -122,26 +121,25 @@ def find_optimum(
     n_features: int,
     features: Any = slice(None),
 ) -> Solution:
-    """The optimum of one comparator after T rounds, by passes over all features or those named."""
+    """The optimum of one comparator after T rounds, by passes over all features or those given."""
     if series.thresholds is not None:
         h = series.h(T, (n_features, len(positive)))[features]
-        return find_weighed_optimum(passes, loss, positive, series.comparator, series.tol, h)
+        return find_weighted_optimum(passes, loss, positive, series.comparator, series.tol, h)
     return find_optima(passes, loss, positive, [series.comparator], series.tol)[0]
 
 
-def bound_on_worker(description: dict[str, Any], store: str, cell: str, optima: list[tuple[int, str]]) -> None:
+def bound_task(description: dict[str, Any], store: str, cell: str, optima: list[tuple[int, str]]) -> None:
     measurement, path = Measurement.model_validate(description), location(cell)
     if path.exists():
         return
-    learner, stream = _begin(measurement, Store.open(store), objective=False)
+    learner, rounds = _new_learner(measurement, Store.open(store), objective=False)
     comparators = {T: Solution.read(location(name)).weights for T, name in optima}
-    bounds = measure_bounds(learner, stream, sampled_rounds(measurement.marks, measurement.samples), comparators)
+    bounds = measure_bounds(learner, rounds, sampled_rounds(measurement.marks, measurement.samples), comparators)
     commit_json(path, {"measurement": description, "bounds": list(bounds)})
 
 
-def _begin(measurement: Measurement, store: Store, *, objective: bool) -> tuple[Learner, Stream]:
-    """A new learner of a measurement's configuration, and the stream it learns."""
-    corpus = corpus_of(store)
+def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> tuple[Learner, FirstEpoch]:
+    """A new learner of a measurement's configuration, and its stream."""
     learner = Learner(
         measurement.algorithm,
         loss=measurement.loss,
@@ -152,10 +150,4 @@ def _begin(measurement: Measurement, store: Store, *, objective: bool) -> tuple[
         dtype=DTYPE,
         objective=objective,
     )
-
-    def stream(start: int, stop: int) -> Any:
-        return corpus.gather(
-            epoch_rows(measurement.seed, FIRST_EPOCH, measurement.shuffle, corpus.n_rows, start, stop, -1, 1)
-        )
-
-    return learner, stream
+    return learner, FirstEpoch(corpus_of(store), Order(measurement.seed, measurement.shuffle))

@@ -1,6 +1,5 @@
-"""The offline optimum of a store: the bits of one process, however it is shared out, stopped and taken up again."""
+"""The offline optimum of a store: same bits as in one process, however it is divided, stopped and resumed."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from typer.testing import CliRunner
 
 from sparseoco import offline_optimum
 from sparseoco.cli import app
-from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.offline import optimum_tasks as module
+from sparseoco.execution.pool import TaskPool
+from sparseoco.offline.cluster import optimum as module
+from sparseoco.offline.cluster.optimum import OptimumOptions, model_folder, run_optimum
+from sparseoco.offline.cluster.passes import ClusterPasses
 from sparseoco.offline.optimum import Optimum, Solver, solved, solver
-from sparseoco.offline.optimum_tasks import OptimumOptions, model_folder, run_optimum
-from sparseoco.offline.pass_tasks import ClusterPasses
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.storage.checkpoints import write_checkpoint
 from sparseoco.store.shards import Store, read_shards
@@ -27,16 +26,10 @@ from tests.support.stores import make_store
 OPTIONS = OptimumOptions(alphas=(4.0, 12.0), tol=1e-2)
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
-        yield client
-
-
 @pytest.fixture
 def by_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of stores whose rows have no room in a worker."""
-    monkeypatch.setattr(module, "NEAR", 0)
+    """As for stores whose rows do not fit in a worker."""
+    monkeypatch.setattr(module, "NEWTON_NONZEROS", 0)
 
 
 def small_store(folder: Path, **settings: Any) -> Path:
@@ -68,7 +61,7 @@ def run(client: Client, store: Path, out: Path, options: OptimumOptions = OPTION
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_of_few_nonzeros_it_is_that_of_memory_bit_for_bit(client: Client, tmp_path: Path, classes: int) -> None:
+def test_a_small_store_gives_the_bits_of_offline_optimum(client: Client, tmp_path: Path, classes: int) -> None:
     stores = [small_store(tmp_path / f"{rows}", shard_rows=rows, classes=classes) for rows in (150, 41)]
     X, y = read_shards(stores[0])[0], Store.open(stores[0]).labels()
     here = offline_optimum(X, y, loss="logistic", alpha=list(OPTIONS.alphas), tol=1e-2, n_classes=classes)
@@ -88,10 +81,8 @@ def test_of_few_nonzeros_it_is_that_of_memory_bit_for_bit(client: Client, tmp_pa
         assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
 
 
-def test_columns_that_are_there_are_not_found_again(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that failed at its end goes on from the columns it has; a damaged one is found again."""
+def test_solved_columns_are_not_solved_again(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that failed at its end resumes from its columns; a corrupt one is solved again."""
     store = small_store(tmp_path / "store")
     run(client, store, tmp_path / "whole")
     with monkeypatch.context() as failing:
@@ -101,22 +92,22 @@ def test_columns_that_are_there_are_not_found_again(
     left = sorted((tmp_path / "parts").rglob("*.npz"))
     assert len(left) == len(OPTIONS.alphas)
     left[1].write_bytes(b"PK torn")
-    asked: list[str] = []
-    plain = module.run_tasks
+    started: list[str] = []
+    run_all = TaskPool.run_all
 
-    def run_tasks(client: Client, calls: Any, ended: Any) -> Any:
-        asked.extend(calls)
-        return plain(client, calls, ended)
+    def recording(pool: TaskPool, calls: Any, progress: Any) -> Any:
+        started.extend(calls)
+        return run_all(pool, calls, progress)
 
-    monkeypatch.setattr(module, "run_tasks", run_tasks)
+    monkeypatch.setattr(TaskPool, "run_all", recording)
     run(client, store, tmp_path / "parts")
-    assert asked == ["optimum-1"]
+    assert started == ["1"]
     for name in ("optimum.parquet", "passes.parquet", "optimum.json"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 @pytest.mark.usefixtures("by_passes")
-def test_any_shards_workers_and_columns_give_the_bits_of_one_process(
+def test_bits_do_not_depend_on_shards_workers_or_columns(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = small_store(tmp_path / "a", shard_rows=150)
@@ -140,12 +131,12 @@ def test_any_shards_workers_and_columns_give_the_bits_of_one_process(
 
 
 @pytest.mark.usefixtures("by_passes")
-def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
+def test_a_stopped_run_resumes_with_the_same_bits(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = small_store(tmp_path / "store")
     run(client, store, tmp_path / "whole")
-    monkeypatch.setattr(module, "KEEP_SECONDS", -1.0)
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", -1.0)
     taken = []
     plain = Solver.step
 
@@ -174,7 +165,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
 
 
 @pytest.mark.usefixtures("by_passes")
-def test_a_finished_run_does_nothing_and_other_options_do(client: Client, tmp_path: Path) -> None:
+def test_a_finished_run_is_repeated_for_other_options_only(client: Client, tmp_path: Path) -> None:
     store = small_store(tmp_path / "store")
     run(client, store, tmp_path / "out")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
@@ -192,7 +183,7 @@ def test_a_finished_run_does_nothing_and_other_options_do(client: Client, tmp_pa
         lambda path: path.write_bytes(b"PK torn"),
     ],
 )
-def test_a_state_that_is_damaged_or_anothers_is_begun_again(client: Client, tmp_path: Path, content: Any) -> None:
+def test_a_corrupt_or_foreign_state_is_ignored(client: Client, tmp_path: Path, content: Any) -> None:
     store = small_store(tmp_path / "store")
     out = tmp_path / "out"
     (out / ".passes").mkdir(parents=True)
@@ -203,7 +194,7 @@ def test_a_state_that_is_damaged_or_anothers_is_begun_again(client: Client, tmp_
     assert pq.read_table(out / "passes.parquet").num_rows > alone.passes
 
 
-def test_a_state_says_all_there_is_to_say() -> None:
+def test_a_restored_solver_continues_with_the_same_bits() -> None:
     random = np.random.default_rng(0)
     X, y = random.integers(0, 3, (80, 20)), random.integers(0, 2, 80).astype(np.float64)
     passes = LocalPasses.of(csr_matrix(X), y)
@@ -250,7 +241,7 @@ def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
         (["--penalty", "elastic_net", "--l1-ratio", "2"], "l1_ratio=2.0 must be"),
     ],
 )
-def test_what_has_no_meaning_is_refused(tmp_path: Path, options: list[str], sentence: str) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, options: list[str], sentence: str) -> None:
     store = small_store(tmp_path / "store")
     found = CliRunner().invoke(app, ["optimum", str(store), "--out", str(tmp_path / "out"), *options])
     assert sentence in str(found.exception)
