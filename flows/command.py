@@ -17,14 +17,15 @@ from prefect.settings import PREFECT_API_URL
 from flows.ending import end_known
 from flows.serving import TAG
 from flows.serving import serve as serve_flow
-from sparseoco.cli.console import Command, Group, sentences
+from sparseoco.cli.app import Command, Group
+from sparseoco.cli.console import error_exits
 from sparseoco.core.errors import InputError
 from sparseoco.core.quantities import parse_duration
 from sparseoco.core.signals import to_the_end
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.locations import location, redact_password
 
-File = Annotated[str, typer.Argument(metavar="RUN_FILE", help="A run file (.toml or .yaml), or its address.")]
+File = Annotated[str, typer.Argument(metavar="RUN_FILE", help="Path or URI of a run file (TOML).")]
 
 
 class IfRunning(StrEnum):
@@ -104,7 +105,7 @@ def main(name: str) -> None:
         parameters = {"run_file": str(location(file).absolute())}
         serve_flow(flow, deployment, parameters, schedules, COLLISIONS[if_running])
 
-    with sentences():
+    with error_exits():
         app(prog_name=f"python -m flows.{name}")
 
 
