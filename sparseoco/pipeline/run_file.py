@@ -11,7 +11,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, resolve_against
-from sparseoco.storage.structured_files import read_values
+from sparseoco.storage.toml_files import read_toml
 from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import MODELS, SearchOptions
 
@@ -83,7 +83,7 @@ def load_run_file(path: str | Location) -> RunFile:
         Names the file and the key, or the line if it is not TOML.
     """
     file = location(path)
-    return parse_run_file(read_values(file), source=str(file), folder=file.parent)
+    return parse_run_file(read_toml(file), source=str(file), folder=file.parent)
 
 
 def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
@@ -122,4 +122,4 @@ def _log_file(folder: Location, file: str) -> str:
 
 def load_cluster_file(path: str | Location) -> ClusterOptions:
     """Read and validate a file with the keys of a `[cluster]` table. Raises `InputError` as `load_run_file`."""
-    return validate(ClusterOptions, read_values(location(path)), str(path))
+    return validate(ClusterOptions, read_toml(location(path)), str(path))

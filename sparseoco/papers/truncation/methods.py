@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
-from sparseoco.storage.structured_files import read_values
+from sparseoco.storage.toml_files import read_toml
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions
 
@@ -131,4 +131,4 @@ def published_protocol(name: str) -> Protocol:
 
 
 def _read(path: Path, kind: type[_File]) -> _File:
-    return validate(kind, read_values(path), str(path))
+    return validate(kind, read_toml(path), str(path))
