@@ -11,6 +11,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
 from sparseoco.core.quantities import parse_bytes
 from sparseoco.execution.options import ClusterOptions
+from sparseoco.learners import check_algorithm_name, find_algorithm
 from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.options import TextOptions
@@ -104,12 +105,11 @@ def mixture_tables(grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
 
     Raises `InputError` if no learner is left.
     """
-    from sparseoco.learners import find_algorithm
-    from sparseoco.training.mixture import default_grid
-
     named = dict.fromkeys(owner for key in pairs(grid, "--grid") if (owner := key.rpartition(".")[0]))
     for name in named:
-        find_algorithm(name, online=True)
+        check_algorithm_name(name, online=True)
+    from sparseoco.training.mixture import default_grid
+
     defaults = default_grid(penalty)
     if not named and not defaults:
         raise InputError(
@@ -123,8 +123,9 @@ def search_tables(
     names: list[str], grid: list[str], penalty: str, defaults: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
     """The grid of a search by learner: `defaults` or the learners' own for the penalty, overridden by `--grid`."""
-    from sparseoco.learners import find_algorithm
-    from sparseoco.learners.penalties import find_penalty
+    for name in names:
+        check_algorithm_name(name)
+    from sparseoco.learners.penalties import find_penalty  # loads numba
 
     learners = {name: find_algorithm(name).under(find_penalty(penalty)) for name in names}
     tables = {name: dict((defaults or {}).get(name, learner.grid)) for name, learner in learners.items()}

@@ -23,6 +23,7 @@ from sparseoco.cli.options import (
 )
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
+from sparseoco.learners import find_algorithm
 from sparseoco.pipeline.run_file import NightlyOptions
 from sparseoco.storage.locations import Location
 from sparseoco.text.options import IngestOptions
@@ -161,8 +162,6 @@ def search(
 
 
 def _default_algorithms(penalty: str) -> list[str]:
-    from sparseoco.learners import find_algorithm
-
     return [name for name in DEFAULT_ALGORITHMS if penalty in find_algorithm(name).penalties] or [*DEFAULT_ALGORITHMS]
 
 
