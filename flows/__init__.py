@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 
-from sparseoco.core.signals import watch
+from sparseoco.core.signals import install_handlers
 
 # Before Prefect is imported: no telemetry.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -20,4 +20,4 @@ logging.getLogger("sparseoco").setLevel(logging.INFO)
 
 BY_HAND = sys.argv[0] == "-m"  # started by `python -m sparseoco.flows.…`, not by Prefect
 if BY_HAND:
-    watch()  # handles stop signals while the libraries are being loaded
+    install_handlers()  # handles stop signals while the libraries are being loaded

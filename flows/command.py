@@ -17,7 +17,7 @@ from sparseoco.cli.app import Command, Group
 from sparseoco.cli.console import error_exits
 from sparseoco.core.errors import InputError
 from sparseoco.core.quantities import parse_duration
-from sparseoco.core.signals import to_the_end
+from sparseoco.core.signals import run_and_exit
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.locations import location, redact_password
 
@@ -40,7 +40,7 @@ class _RunUnlessNamed(Group):
 
 def start(name: str) -> None:
     """Entry point of `python -m sparseoco.flows.NAME`."""
-    to_the_end(partial(main, name))
+    run_and_exit(partial(main, name))
 
 
 def main(name: str) -> None:

@@ -10,14 +10,14 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Crashed
 
-from sparseoco.core.signals import end_in_time
+from sparseoco.core.signals import kill_after
 
 GRACE_SECONDS = 7.0  # for a run to close its workers and report to the server itself
 
 
 def report_when_stopped(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
     """A hook for flows that start running: a run that is stopped and does not end in time is reported as crashed."""
-    end_in_time(GRACE_SECONDS, partial(_report_crashed, flow_run.id))
+    kill_after(GRACE_SECONDS, partial(_report_crashed, flow_run.id))
 
 
 def _report_crashed(run: UUID) -> None:

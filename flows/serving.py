@@ -12,7 +12,7 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.runner import Runner
 from prefect.types.entrypoint import EntrypointType
 
-from sparseoco.core.signals import SIGNALS, Stopped, end_in_time
+from sparseoco.core.signals import SIGNALS, Stopped, kill_after
 
 TAG = "sparseoco"  # of all runs; deploy/prefect-automations.yaml looks for it
 
@@ -50,7 +50,7 @@ async def _serve_until_stopped(runner: Runner, deployment: UUID) -> None:
             signal.signal(each, signal.SIG_IGN)
         loop.call_soon_threadsafe(stopped.set_result, number)
 
-    end_in_time(GRACE_SECONDS)
+    kill_after(GRACE_SECONDS)
     serving = loop.create_task(runner.start())
     await asyncio.sleep(0)
     # Replaces the handler that Prefect has set by now, which would wait for running flows to finish.

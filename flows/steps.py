@@ -13,7 +13,7 @@ from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.signals import end_in_time
+from sparseoco.core.signals import kill_after
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.report import leaderboard_table, summary_markdown
@@ -62,7 +62,7 @@ async def _is_retriable(task: Task[Any, Any], task_run: Any, state: Any) -> bool
 def _end_quickly_when_stopped() -> None:
     """In a process that Prefect started, a cancelled run ends within seconds, whatever it is doing."""
     if not BY_HAND:
-        end_in_time(GRACE_SECONDS)
+        kill_after(GRACE_SECONDS)
 
 
 def make_task(name: str, step: Step | None = None) -> Task[[RunFile], Location | None]:

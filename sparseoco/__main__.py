@@ -1,14 +1,14 @@
-"""The `sparseoco` command, and `python -m sparseoco`: a stop is heeded before the libraries are loaded."""
+"""The `sparseoco` command, and `python -m sparseoco`. Signals are handled before any library is imported."""
 
-from sparseoco.core.signals import to_the_end, watch
+from sparseoco.core.signals import install_handlers, run_and_exit
 
 
 def main() -> None:
     """Entry point of the `sparseoco` command."""
-    watch()
+    install_handlers()
     from sparseoco.cli import main as run
 
-    to_the_end(run)
+    run_and_exit(run)
 
 
 if __name__ == "__main__":

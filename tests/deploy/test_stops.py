@@ -49,7 +49,7 @@ def test_a_search_that_is_stopped(tmp_path: Path, server: str, cluster: str, num
         wait_for(lambda: search_begun(tmp_path), "the search to begin")
         check_ends(process, number)
     assert flow_runs(server)[-1]["state_type"] == "CRASHED"
-    assert "Stopped. What is committed is kept" in (tmp_path / "log").read_text().splitlines()[-1]
+    assert "Stopped. Committed work is kept" in (tmp_path / "log").read_text().splitlines()[-1]
 
 
 @pytest.mark.slow

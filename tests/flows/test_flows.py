@@ -21,7 +21,7 @@ from tests.support.texts import write_run_file
 ONE_BY_ONE = """
 import runpy, sys
 import sparseoco.flows.command
-sparseoco.flows.command.to_the_end = lambda command: command()
+sparseoco.flows.command.run_and_exit = lambda command: command()
 run_file, *names = sys.argv[1:]
 for name in names:
     sys.argv = ["-m", run_file]
@@ -81,7 +81,7 @@ def test_a_configured_server_is_used(tmp_path: Path, server: str) -> None:
 @pytest.mark.parametrize("name", FLOWS)
 def test_help_shows_the_command(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["-m", "--help"])
-    monkeypatch.setattr("sparseoco.flows.command.to_the_end", lambda command: command())  # it would end this process
+    monkeypatch.setattr("sparseoco.flows.command.run_and_exit", lambda command: command())  # it would end this process
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(f"{PACKAGE}.{name}", run_name="__main__")
     assert not ended.value.code
