@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel
 from sparseoco.core.quantities import parse_bytes, parse_duration
+from sparseoco.learners import check_algorithm_name, find_algorithm
 
 if TYPE_CHECKING:
     from sparseoco.training.grid import Grid
@@ -189,10 +190,11 @@ class SearchOptions(OptionModel):
 
     @model_validator(mode="after")
     def _meaningful(self) -> "SearchOptions":
-        from sparseoco.learners import find_algorithm
-        from sparseoco.learners.losses import find_loss
-
         try:
+            for name in self.algorithms:
+                check_algorithm_name(name)
+            from sparseoco.learners.losses import find_loss  # loads numba
+
             find_loss(self.loss)
             self.configurations()
         except SparseocoError as error:
@@ -209,8 +211,7 @@ class SearchOptions(OptionModel):
 
         Raises `InputError` for an algorithm or parameter that does not exist or a value out of its range.
         """
-        from sparseoco.learners import find_algorithm  # loads numba, which the command line can do without
-        from sparseoco.learners.penalties import find_penalty
+        from sparseoco.learners.penalties import find_penalty  # loads numba
         from sparseoco.training.grid import expand
 
         found = []
