@@ -227,9 +227,7 @@ def _read_csv(file: Path, header: bool | None, delimiter: str) -> pa.Table:
     # In one thread, so that the number of an invalid row is known; as strings, so that an invalid cell can be shown.
     table = pa.csv.read_csv(
         pa.BufferReader(data),
-        pa.csv.ReadOptions(
-            use_threads=False, block_size=MAX_ROW_BYTES, column_names=columns, skip_rows=int(header)
-        ),
+        pa.csv.ReadOptions(use_threads=False, block_size=MAX_ROW_BYTES, column_names=columns, skip_rows=int(header)),
         pa.csv.ParseOptions(delimiter=delimiter, invalid_row_handler=skip, newlines_in_values=True),
         pa.csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.string())),
     )
