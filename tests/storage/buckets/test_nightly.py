@@ -66,7 +66,7 @@ def test_manifests_of_nights_are_asked_for_some_at_once(
         return map_concurrently(request, paths)
 
     monkeypatch.setattr("sparseoco.storage.commit.map_concurrently", read)
-    monkeypatch.setattr("sparseoco.store.manifest.AT_ONCE", 2)
+    monkeypatch.setattr("sparseoco.store.manifest.CONCURRENT", 2)
     assert list(read_manifests(bucket / "shards", 5)) == expected
     assert asked == [2, 2, 1]
     with raises_code("missing-file", "manifest-00000006.json", kind=StorageError):
