@@ -32,9 +32,9 @@ from sparseoco.storage.locations import Location, local_work_folder, location, r
 from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.formats import find_sources
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import Policy, TextOptions
+from sparseoco.text.sources import find_sources
 from sparseoco.training.model import Model
 from sparseoco.training.options import MODELS, Configuration, SearchOptions
 from sparseoco.training.sizes import check_size

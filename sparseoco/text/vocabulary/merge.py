@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location, location
-from sparseoco.text.arrays import Parts, Reader, load_arrays, save_arrays, string_array, string_buffers
-from sparseoco.text.kernels.order import add_at, distinct, global_keys, locate, spread
-from sparseoco.text.vocabulary import Vocabulary
+from sparseoco.text.array_files import Parts, Reader, load_arrays, save_arrays, string_array, string_buffers
+from sparseoco.text.kernels.keys import add_at, distinct, global_keys, locate, spread
+from sparseoco.text.vocabulary.trie import Vocabulary
 
 MAX_GRAMS = 2**31 - 1
 SAMPLED_PIECES, SAMPLED_TOKENS = 32, 8  # for cutting tokens into parts: of each sampled piece so many for each part

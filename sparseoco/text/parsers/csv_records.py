@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.kernels.delimited import NEEDS_MORE, NEWLINE, QUOTED, RETURN, START, TOO_LONG, scan_records
+from sparseoco.text.kernels.csv_records import NEEDS_MORE, NEWLINE, QUOTED, RETURN, START, TOO_LONG, scan_records
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import too_long
 

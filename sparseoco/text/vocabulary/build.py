@@ -16,17 +16,17 @@ from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.manifest import FileEntry, ShardEntry
 from sparseoco.store.shards import Rows, Store, write_names, write_shard, write_vocabulary
-from sparseoco.text.arrays import load_arrays, save_arrays, string_array
-from sparseoco.text.encode import counted_levels, encode_rows, hash_features
-from sparseoco.text.formats import Source
-from sparseoco.text.labels import UNLABELLED, Labels, find_duplicates
-from sparseoco.text.merge import Merged, collect_tokens, merge_range, token_edges, token_ranges, unite_range
+from sparseoco.text.array_files import load_arrays, save_arrays, string_array
+from sparseoco.text.counting.partial_counts import PieceInfo, count_bad, count_split, without_rows
+from sparseoco.text.encoding.encode import counted_levels, encode_rows, hash_features
+from sparseoco.text.encoding.labels import UNLABELLED, Labels, find_duplicates
 from sparseoco.text.options import TextOptions
-from sparseoco.text.pieces import PieceInfo, count_bad, count_split, without_rows
-from sparseoco.text.selection import select, select_more
+from sparseoco.text.sources import Source
 from sparseoco.text.splits import Cutter
 from sparseoco.text.tasks import Result, Tasks
-from sparseoco.text.vocabulary import Vocabulary
+from sparseoco.text.vocabulary.merge import Merged, collect_tokens, merge_range, token_edges, token_ranges, unite_range
+from sparseoco.text.vocabulary.selection import select, select_more
+from sparseoco.text.vocabulary.trie import Vocabulary
 
 # Grams of all pieces that one step merges: enough for a step to be worth its while, few enough for its memory.
 MERGED_GRAMS = 1 << 20

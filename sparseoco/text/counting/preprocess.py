@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.text.documents import Documents
-from sparseoco.text.kernels.clean import HARD, WESTERN_END, WIDE, classify, clean_documents
+from sparseoco.text.kernels.preprocess import HARD, WESTERN_END, WIDE, classify, clean_documents
 
 N_CODE_POINTS = 0x110000
 

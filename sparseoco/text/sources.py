@@ -3,14 +3,13 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sparseoco.core.errors import InputError, SparseocoError, error_text
+from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value, storage_error
-from sparseoco.storage.locations import file_system, is_address
+from sparseoco.storage.locations import is_address, remote_location
+from sparseoco.storage.remote import FileStatus
 from sparseoco.text.options import TextOptions
 
 FIELDS = frozenset({"jsonl", "csv", "tsv"})  # formats whose documents have fields, by which `where` chooses
@@ -31,14 +30,10 @@ SUFFIXES = {
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
 
 
-Facts = dict[str, Any]
-"""What a file system tells of a file at an address: name, type, size and what changes with it; none of local ones."""
-
-
 class Source(NamedTuple):
     """An input file, or a folder of a file a document.
 
-    path   a local path, as it was spelled, or an fsspec address
+    path   a local path, as it was spelled, or a remote URI
     short  the file's name, made different from all others of the store or call: made ids begin with it
     key    a name for this state of the file (path, size, time of change or what the store tells of it)
     """
@@ -53,7 +48,7 @@ class Source(NamedTuple):
 
     @property
     def remote(self) -> bool:
-        """Is it read through fsspec?"""
+        """Whether it is in an object store."""
         return "://" in self.path
 
     @property
@@ -75,7 +70,7 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
             found = _expand(item, options)
             if not found and not may_be_empty:
                 raise InputError(f"{item} is an empty folder.")
-            sources += [_source(path, facts, options) for path, facts in found]
+            sources += [_source(path, status, options) for path, status in found]
         except OSError as error:
             raise storage_error(error, Path(item)) from error
     if not sources and not may_be_empty:
@@ -109,56 +104,50 @@ def check_name(path: str) -> None:
         raise InputError(f"{shown}: the name of the file is not UTF-8; rename it.") from None
 
 
-def _expand(item: str, options: TextOptions) -> list[tuple[str, Facts]]:
-    """The files an input stands for, or folders of a file a document, with what was told of them at an address."""
+def _expand(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
+    """The files an input stands for, or folders of a file a document, with the status of remote files."""
     if is_address(item):
         return _expand_address(item, options)
     path = Path(item.removeprefix("file://"))
     if not path.exists():
         raise InputError(f"{item} does not exist.")
     if path.is_file():
-        return [(str(path), {})]
+        return [(str(path), None)]
     if not path.is_dir():
         raise InputError(f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.")
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     if options.format == "folder" or (options.format == "auto" and any(entry.is_dir() for entry in entries)):
-        return [(str(path), {})]
+        return [(str(path), None)]
     files = [str(entry) for entry in entries if entry.is_file()]
     for file in files:
         check_name(file)
-    return [(file, {}) for file in files]
+    return [(file, None) for file in files]
 
 
-def _expand_address(item: str, options: TextOptions) -> list[tuple[str, Facts]]:
+def _expand_address(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
     """The file, or what is right inside a folder; the folder itself where it holds folders of classes."""
-    with _told(item):
-        files, name = file_system(item)
-        try:
-            facts: Facts = files.info(name)
-        except FileNotFoundError:
-            if item.endswith("/"):  # there are no folders in a bucket, only names that begin alike: it may come yet
-                return []
-            raise
-        if facts["type"] != "directory":
-            return [(item, facts)]
-        entries = [entry for entry in files.ls(name, detail=True) if entry["name"] != name]
-    named = {PurePosixPath(entry["name"]).name: entry for entry in entries}
-    shown = {entry: of for entry, of in sorted(named.items()) if not entry.startswith(".")}
-    if options.format == "folder" or (
-        options.format == "auto" and any(of["type"] == "directory" for of in shown.values())
-    ):
-        return [(item, facts)]
-    # What the listing told is enough: to ask of each file by itself would take longer every night.
-    return [(f"{item.rstrip('/')}/{entry}", of) for entry, of in shown.items() if of["type"] == "file"]
+    path = remote_location(item)
+    try:
+        return [(item, path.stat())]
+    except FileNotFoundError:
+        listed = path.list()
+    if not listed:
+        if item.endswith("/"):  # a folder of an object store exists only while it has files: they may come yet
+            return []
+        raise InputError(f"{item} does not exist.")
+    entries = [(entry, status) for entry, status in listed if not entry.name.startswith(".")]
+    if options.format == "folder" or (options.format == "auto" and any(status is None for _, status in entries)):
+        return [(item, None)]
+    # The listing has the status of every file: a request for each would take longer with every file that is added.
+    return [(str(entry), status) for entry, status in entries if status is not None]
 
 
 def files_below(folder: str) -> Iterator[tuple[str, str]]:
     """(name in the folder, path) of the files of a folder, hidden ones left out, in order. Raises `InputError`."""
     if is_address(folder):
-        files, name = file_system(folder)
-        with _told(folder):
-            below = files.find(name)
-        found = [(path.removeprefix(f"{name.rstrip('/')}/"), files.unstrip_protocol(path)) for path in below]
+        root_path = remote_location(folder)
+        below = [path for path, _ in root_path.list(recursive=True)]
+        found = [(path.key.removeprefix(root_path.key).lstrip("/"), str(path)) for path in below]
         order = sorted(found, key=lambda entry: entry[0].split("/"))
     else:
         root = Path(folder)
@@ -174,13 +163,14 @@ def files_below(folder: str) -> Iterator[tuple[str, str]]:
         yield name, path
 
 
-def _source(path: str, facts: Facts, options: TextOptions) -> Source:
+def _source(path: str, status: FileStatus | None, options: TextOptions) -> Source:
     if "://" in path:
-        size, modified, key, folder = _remote_state(path, facts)
+        size, modified, key = _remote_state(path, status)
+        folder = status is None
     else:
-        status = Path(path).stat()
+        local = Path(path).stat()
         folder = Path(path).is_dir()
-        size, modified = (_folder_state(Path(path))) if folder else (status.st_size, status.st_mtime_ns)
+        size, modified = (_folder_state(Path(path))) if folder else (local.st_size, local.st_mtime_ns)
         check_name(os.path.abspath(path))
         key = digest_value([str(Path(path).resolve()), size, modified])
     compression = None if folder else COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
@@ -201,43 +191,19 @@ def _folder_state(path: Path) -> tuple[int, int]:
     return sum(state.st_size for state in states), max((state.st_mtime_ns for state in states), default=0)
 
 
-def _remote_state(path: str, facts: Facts) -> tuple[int, int | None, str, bool]:
-    """(bytes, time of change in ns, a name for this state, whether it is a folder) of what is at an address."""
-    if facts["type"] != "directory":
-        told = sorted((name, str(value)) for name, value in facts.items())
-        return int(facts.get("size") or 0), _changed(facts), digest_value([path, told]), False
-    with _told(path):
-        system, inner = file_system(path)
-        below = system.find(inner, detail=True)
-    states = sorted([name, str(_tag(of)), of.get("size") or 0] for name, of in below.items())
-    times = [_changed(of) for of in below.values()]
-    latest = None if None in times else max((time for time in times if time is not None), default=None)
-    return sum(size for _, _, size in states), latest, digest_value([path, states]), True
+def _remote_state(path: str, status: FileStatus | None) -> tuple[int, int | None, str]:
+    """(bytes, time of change in ns, a name for this state) of a remote file, or of a folder, which has no status."""
+    if status is not None:
+        return status.st_size, _nanoseconds(status), digest_value([path, *status])
+    below = remote_location(path).list(recursive=True)
+    found = {str(path): status for path, status in below if status is not None}
+    states = [[name, status.e_tag, status.st_size] for name, status in found.items()]
+    latest = max(map(_nanoseconds, found.values()), default=None)
+    return sum(status.st_size for status in found.values()), latest, digest_value([path, states])
 
 
-@contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Whatever a file system says of an address, as a sentence."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist.") from None
-    except SparseocoError:
-        raise
-    except Exception as error:  # every kind of address has errors of its own
-        raise InputError(f"{path} cannot be opened: {error_text(error)}.") from None
-
-
-def _changed(facts: Facts) -> int | None:
-    """When a file at an address was written, in ns, if its file system tells."""
-    moment = facts.get("LastModified") or facts.get("mtime")
-    if isinstance(moment, datetime):
-        return int(moment.timestamp()) * 10**9  # listings and single answers differ in what comes after the seconds
-    return int(moment * 10**9) if isinstance(moment, int | float) else None
-
-
-def _tag(facts: Facts) -> Any:
-    return facts.get("ETag") or facts.get("mtime")
+def _nanoseconds(status: FileStatus) -> int:
+    return int(status.st_mtime) * 10**9
 
 
 def _sniff(path: str, compression: str | None) -> str:

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value, remove_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.text.allocator import keep_memory
-from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
-from sparseoco.text.characters import clean
+from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, string_array, string_buffers
+from sparseoco.text.counting.allocator import keep_memory
+from sparseoco.text.counting.preprocess import clean
 from sparseoco.text.documents import BadRow, Bags, Documents
-from sparseoco.text.kernels.count import COUNT, DOCUMENTS, count_grams
-from sparseoco.text.kernels.order import local_keys, take_columns, total_grams, unpack_keys
+from sparseoco.text.kernels.keys import local_keys, take_columns, total_grams, unpack_keys
+from sparseoco.text.kernels.ngrams import COUNT, DOCUMENTS, count_grams
 from sparseoco.text.options import TextOptions
 from sparseoco.text.splits import Split, read_split
 

@@ -12,11 +12,11 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import location
 from sparseoco.store.manifest import ClassEntry, LabelTable, Manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.arrays import load_arrays, string_array, string_buffers
-from sparseoco.text.formats import Source
-from sparseoco.text.kernels.xxh64 import hash_terms
+from sparseoco.text.array_files import load_arrays, string_array, string_buffers
+from sparseoco.text.counting.partial_counts import PieceInfo
+from sparseoco.text.kernels.hashing import hash_terms
 from sparseoco.text.options import TextOptions
-from sparseoco.text.pieces import PieceInfo
+from sparseoco.text.sources import Source
 
 UNLABELLED = frozenset({"lines"})
 

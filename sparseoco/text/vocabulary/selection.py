@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.kernels.order import rank_by_count
+from sparseoco.text.kernels.keys import rank_by_count
 from sparseoco.text.options import TextOptions
-from sparseoco.text.vocabulary import Vocabulary
+from sparseoco.text.vocabulary.trie import Vocabulary
 
 
 def select(

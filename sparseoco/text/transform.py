@@ -8,12 +8,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.text.counting.partial_counts import count_documents
 from sparseoco.text.documents import Bags, Documents, Row, documents_of
-from sparseoco.text.encode import encode_rows, hash_features
+from sparseoco.text.encoding.encode import encode_rows, hash_features
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import UnreadableError, utf8
-from sparseoco.text.pieces import count_documents
-from sparseoco.text.vocabulary import Vocabulary
+from sparseoco.text.vocabulary.trie import Vocabulary
 
 
 class Features(NamedTuple):

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.storage.locations import Location
-from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
-from sparseoco.text.kernels.order import locate
+from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, string_array, string_buffers
+from sparseoco.text.kernels.keys import locate
 from sparseoco.text.kernels.terms import term_offsets, write_terms
 
 HALF = np.uint64(32)

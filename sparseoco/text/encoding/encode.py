@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.arrays import Arrays, string_array, string_buffers
+from sparseoco.text.array_files import Arrays, string_array, string_buffers
+from sparseoco.text.kernels.hashing import hash_terms
 from sparseoco.text.kernels.rows import sort_real_rows, sort_rows
-from sparseoco.text.kernels.xxh64 import hash_terms
 from sparseoco.text.options import TextOptions
-from sparseoco.text.vocabulary import Vocabulary
+from sparseoco.text.vocabulary.trie import Vocabulary
 
 INT32_FEATURES = 2**31
 HALF = np.uint64(32)
