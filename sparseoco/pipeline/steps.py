@@ -14,10 +14,10 @@ from sparseoco.core.logs import logged_step
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect, shared_cluster
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.optimum_tasks import OptimumOptions, run_optimum
+from sparseoco.offline.cluster.optimum import OptimumOptions, run_optimum
 from sparseoco.offline.regret.rounds import MARKS
+from sparseoco.offline.regret.run import TOL, run_regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
-from sparseoco.offline.regret_search import TOL, run_regret
 from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.run_folder import describe_choice, describe_run, store_of
@@ -32,9 +32,9 @@ from sparseoco.storage.locations import Location, local_work_folder, location, r
 from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.formats import find_sources
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import Policy, TextOptions
+from sparseoco.text.sources import find_sources
 from sparseoco.training.model import Model
 from sparseoco.training.options import MODELS, Configuration, SearchOptions
 from sparseoco.training.sizes import check_size

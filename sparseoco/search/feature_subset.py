@@ -11,7 +11,7 @@ from distributed import Client
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
-from sparseoco.execution.pool import Call, TaskError, failure_reason, run_tasks
+from sparseoco.execution.pool import Call, TaskPool
 from sparseoco.storage.commit import digest_value, make_folder, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.feature_subset import KeptFeatures, commit_kept, cut_shard, describe_kept, kept_features
@@ -59,17 +59,11 @@ def _make(client: Client, kept: KeptFeatures, folder: Location, progress: Progre
         return Store.open(own)
     make_folder(own)
     describe_kept(kept, own)
-    count, done = len(kept.source.manifest.shards), 0
-
-    def ended(_: str) -> None:
-        nonlocal done
-        done += 1
-        progress("features", done, count)
-
-    calls: dict[str, Call] = {f"kept-{shard}": (_cut_on_worker, str(own), shard) for shard in range(count)}
-    progress("features", 0, count)
-    for failure in run_tasks(client, calls, ended).values():
-        raise TaskError("The features could not be taken out", failure_reason(failure)) from failure
+    count = len(kept.source.manifest.shards)
+    calls: dict[str, Call] = {str(shard): (_cut_on_worker, str(own), shard) for shard in range(count)}
+    pool = TaskPool(client, "The feature subset could not be written")
+    for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
+        raise error
     return commit_kept(kept, own)
 
 

@@ -14,17 +14,16 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from dask.utils import format_bytes
 from distributed import Client, get_worker
-from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.progress import ProgressCallback
-from sparseoco.execution.pool import await_result, send
+from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.search.block_run import CHUNK_ROWS, curve_marks
 from sparseoco.search.packing import cluster_capacity, state_bytes
@@ -39,6 +38,7 @@ from sparseoco.store.shards import Store
 from sparseoco.training.block import NO_FOLD, Block
 from sparseoco.training.mixture import Mark, Mixture
 from sparseoco.training.model import write_model
+from sparseoco.training.options import MixtureOptions as MixtureOptions
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.warm_start import take_weights
 
@@ -72,18 +72,6 @@ COLUMNS = pa.schema(
 TIMINGS = pa.schema([("rows", pa.int64()), ("seconds", pa.float64())])
 
 
-class MixtureOptions(BaseModel):
-    """How columns are mixed, see `sparseoco.Mixture`, and what is kept of them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    by: Literal["error", "loss"] | None = Field(None, description="What columns are judged by; by default it depends.")
-    predict: Literal["last", "none"] = Field("last", description="Prediction of what they will suffer.")
-    keep: Literal["mixture", "best"] = Field(
-        "mixture", description="The mixture as one linear model, or its heaviest column alone."
-    )
-
-
 def train_mixture(
     client: Client,
     options: SearchOptions,
@@ -107,9 +95,7 @@ def train_mixture(
     keys = [key for block in blocks for key in block.keys]
     meter = ProgressTracker("train", keys, epochs * store.n_rows, progress)
     with reported_rows(client, meter, {block.digest: block for block in blocks}):
-        future = send(
-            client,
-            "mix",
+        TaskPool(client, "Training failed").call(
             _mix_on_worker,
             [block.model_dump(mode="json") for block in blocks],
             mixing.model_dump(mode="json"),
@@ -117,7 +103,6 @@ def train_mixture(
             str(store.folder.resolve()),
             str(model.resolve()),
         )
-        await_result(client, future, "Training failed")
         meter.reach(keys)
 
 

@@ -14,12 +14,11 @@ from distributed import Client
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.learners import find_algorithm
-from sparseoco.search.epoch_jobs import run_epoch_jobs
 from sparseoco.search.milestones import Folders
 from sparseoco.search.packing import Capacity, Pack, cluster_capacity, pack
 from sparseoco.search.stages import Stage, epochs_without_improvement, full_run, plan_stages, survivors
 from sparseoco.search.states import held_together, remove_states
-from sparseoco.search.tasks import ProgressTracker, run_jobs
+from sparseoco.search.tasks import ProgressTracker, run_epoch_jobs, run_jobs
 from sparseoco.storage.commit import make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import SEARCH_TABLES

@@ -8,9 +8,9 @@ from distributed import Client, get_worker
 
 from sparseoco.core.errors import DamagedError, SparseocoError
 from sparseoco.core.progress import ProgressCallback, RowsCallback
-from sparseoco.execution.pool import await_result, send
+from sparseoco.execution.pool import TaskPool
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.epoch_tasks import begin, run_epoch_block
+from sparseoco.offline.cluster.epochs import begin, run_epoch_block
 from sparseoco.search.block_run import BlockRun, new_learner
 from sparseoco.search.packing import cluster_capacity, configurations_at_once
 from sparseoco.search.runner import search_setting
@@ -49,8 +49,7 @@ def train_model(
         return
     with reported_rows(client, meter, {block.digest: block}):
         paths = str(store.folder.resolve()), str(model.resolve())
-        future = send(client, "train", _train_on_worker, block.model_dump(mode="json"), *paths)
-        await_result(client, future, "Training failed")
+        TaskPool(client, "Training failed").call(_train_on_worker, block.model_dump(mode="json"), *paths)
         meter.reach(block.keys)
 
 
@@ -106,7 +105,8 @@ def train_epoch_block(
     if ends[-1]["status"] != "ok":
         remove_folder(work)  # it would diverge again
         raise SparseocoError(
-            f"{block.algorithm} {ends[-1]['reason']} with {block.configurations[0]}: choose a smaller R."
+            f"{block.algorithm} {ends[-1]['reason']} with {block.configurations[0]}: choose a smaller R.",
+            code="diverged",
         )
     columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
     curve = [{name: end[name] for name in columns} for end in ends]

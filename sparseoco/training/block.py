@@ -10,7 +10,7 @@ configurations were grouped.
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +18,9 @@ from sparseoco import __version__
 from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_all_checksummed, remove_file
 from sparseoco.storage.locations import Location
+from sparseoco.training.stream import NO_FOLD as NO_FOLD
+from sparseoco.training.stream import Order
+from sparseoco.training.stream import StreamPosition as StreamPosition
 from sparseoco.training.warm_start import Origin
 
 Tables = dict[str, list[dict[str, Any]]]
@@ -26,19 +29,6 @@ numbers."""
 
 Key = tuple[int, str]
 """A configuration in a fold: the fold's number and the configuration's name."""
-
-NO_FOLD = -1
-
-
-class StreamPosition(NamedTuple):
-    """A place in a stream: `position` rows into the epoch (from 1), rows of the held-out fold counted."""
-
-    epoch: int
-    position: int
-
-    def rows_before(self, n_rows: int) -> int:
-        """Rows of the stream that lie behind it, all epochs, of `n_rows` each."""
-        return (self.epoch - 1) * n_rows + self.position
 
 
 class Description(BaseModel):
@@ -84,6 +74,11 @@ class Setting(Description):
     origin: Origin | None = None
     night: Night | None = None
     sparseoco: str = __version__
+
+    @property
+    def order(self) -> Order:
+        """The order of its stream."""
+        return Order(self.seed, self.shuffle, self.fold, self.folds)
 
     @property
     def described(self) -> dict[str, Any]:

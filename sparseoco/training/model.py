@@ -24,9 +24,9 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import read_result_table, write_result_table
 from sparseoco.store.feature_subset import kept_features
 from sparseoco.store.shards import Store
-from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.documents import Bags, Documents
 from sparseoco.text.options import TextOptions
+from sparseoco.text.transform import Features, count_texts
 from sparseoco.training.learner import Learner
 
 WEIGHTS = pa.schema(

@@ -165,7 +165,7 @@ def _features_in(model: Model, store: Store) -> NDArray[np.int64]:
     """The store's id of the feature of each weight, −1 where it has none."""
     kept = kept_features(store.folder)
     if kept is not None:
-        return kept.places(_features_in(model, kept.source))
+        return kept.subset_ids(_features_in(model, kept.source))
     _check_features(model, store)
     if store.manifest.features.kind == "hashed":
         return np.asarray(model.table["feature_id"].to_numpy(), np.int64)

@@ -19,8 +19,8 @@ from sparseoco.pipeline.steps import run_ingest
 from sparseoco.search.packing import Capacity, state_bytes
 from sparseoco.storage.commit import exclusive_lock
 from sparseoco.store.shards import Store
-from sparseoco.text.formats import find_sources
 from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import find_sources
 from sparseoco.training.options import SearchOptions
 from tests.support.commands import call
 from tests.support.stores import make_store

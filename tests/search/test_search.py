@@ -162,7 +162,7 @@ def test_what_failed_is_tried_anew_while_its_error_is_held(client: Client, tmp_p
 
 
 def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparseoco.execution.clusters.LEAST_MEMORY", 0)
+    monkeypatch.setattr("sparseoco.execution.options.MIN_MEMORY", 0)
     store = make_store(tmp_path / "store", features=3000)
     with (
         connect(ClusterOptions(threads=1, memory="10kB"), tmp_path) as small,

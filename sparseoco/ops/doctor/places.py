@@ -15,9 +15,9 @@ from sparseoco.report.wording import plural
 from sparseoco.storage.commit import commit_bytes, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import latest_manifest
-from sparseoco.text.formats import Source, find_sources
 from sparseoco.text.ingest import new_sources
 from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.streams import first_bytes
 
 

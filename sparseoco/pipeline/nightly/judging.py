@@ -11,7 +11,7 @@ import numpy as np
 from distributed import Client, get_worker
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
-from sparseoco.execution.pool import await_result, send
+from sparseoco.execution.pool import TaskPool
 from sparseoco.search.increments import learner_after, night_store
 from sparseoco.search.training import describe_block, is_there
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_checksummed
@@ -49,9 +49,7 @@ def look(client: Client, store: Location, version: int, champion: Location | Non
     if found is None:
         model = None if champion is None else str(champion.resolve())
         arguments = version, model, str(store.resolve()), str(target.resolve())
-        await_result(
-            client, send(client, "look", _look_on_worker, *arguments), "The new documents could not be looked at"
-        )
+        TaskPool(client, "The new documents could not be evaluated").call(_look_on_worker, *arguments)
         found = Look(**read_checksummed(target))
     return found
 
@@ -90,7 +88,7 @@ def leave_model(
         return
     places = [str(place.resolve()) for place in (store, states, model)]
     arguments = block.model_dump(mode="json"), seed, list(curve), *places
-    await_result(client, send(client, "model", _model_on_worker, *arguments), "The model could not be written")
+    TaskPool(client, "The model could not be written").call(_model_on_worker, *arguments)
 
 
 def _look_on_worker(version: int, champion: str | None, store: str, target: str) -> None:

@@ -28,8 +28,8 @@ from sparseoco.storage.commit import exclusive_lock
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.formats import find_sources
 from sparseoco.text.ingest import ingest, new_sources
+from sparseoco.text.sources import find_sources
 from sparseoco.training.block import Block
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin

@@ -1,5 +1,6 @@
 """Nights in a bucket: files arrive under a prefix, and what is left is that of nights in folders."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ from sparseoco.pipeline.nightly import run_nightly, serve_night
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
-from sparseoco.storage.objects import read_all
+from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.manifest import commit_manifest, read_manifest, read_manifests
 from sparseoco.training.model import Model
 from tests.pipeline.nightly.made import arrive, prepare
 from tests.storage.buckets.contents import contents
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
 # Where the text was, when a night ended, and the seconds that a state remembers.
@@ -59,13 +61,13 @@ def test_manifests_of_nights_are_asked_for_some_at_once(
         commit_manifest(bucket / "shards", manifest)
     asked = []
 
-    def read(paths: list[Location]) -> list[bytes]:
+    def read(request: Callable[[Location], bytes], paths: list[Location]) -> list[bytes]:
         asked.append(len(paths))
-        return read_all(paths)
+        return map_concurrently(request, paths)
 
-    monkeypatch.setattr("sparseoco.storage.commit.read_all", read)
-    monkeypatch.setattr("sparseoco.store.manifest.AT_ONCE", 2)
+    monkeypatch.setattr("sparseoco.storage.commit.map_concurrently", read)
+    monkeypatch.setattr("sparseoco.store.manifest.CONCURRENT", 2)
     assert list(read_manifests(bucket / "shards", 5)) == expected
     assert asked == [2, 2, 1]
-    with pytest.raises(StorageError, match="is not there"):
+    with raises_code("missing-file", "manifest-00000006.json", kind=StorageError):
         list(read_manifests(bucket / "shards", 6))
