@@ -44,20 +44,20 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
     checkpoints: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
     for row in _rows_shown(results.curves.sort_by("rows"), shown):
         checkpoints[row["configuration"]][row["fold"]].append((row["rows"], row["progressive_error"]))
-    for row in shown[:MAX_LINES]:
-        folds = list(checkpoints.get(row.configuration, {}).values())
+    for entry in shown[:MAX_LINES]:
+        folds = list(checkpoints.get(entry.configuration, {}).values())
         # Folds differ in size by a document or so, and so do their last checkpoints: the k-th ones belong together.
         points = [
             tuple(sum(values) / len(folds) for values in zip(*mark, strict=True)) for mark in zip(*folds, strict=False)
         ]
-        colour, _ = style[row.algorithm]
+        colour, _ = style[entry.algorithm]
         figure.add_scatter(
             x=[rows for rows, _ in points],
             y=[100 * error for _, error in points],
-            name=_line_name(row),
+            name=_line_name(entry),
             mode="lines",
-            line={"color": colour, "width": 3 if row.chosen else 2, "dash": _dash(row, shown)},
-            hovertext=[f"{_label(row)}<br>{integer(rows)} documents: {percent(error)}" for rows, error in points],
+            line={"color": colour, "width": 3 if entry.chosen else 2, "dash": _dash(entry, shown)},
+            hovertext=[f"{_label(entry)}<br>{integer(rows)} documents: {percent(error)}" for rows, error in points],
             hoverinfo="text",
         )
     for epoch, rows in enumerate(_epoch_ends(results)[:-1], start=1):
@@ -142,8 +142,8 @@ def kept_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style)
     for row in _rows_shown(results.kept, shown):
         bins[row["configuration"]][row["documents_from"]].append((row["features"], row["kept"]))
     order = sorted({key for of in bins.values() for key in of})
-    for row in shown[:MAX_LINES]:
-        of = bins.get(row.configuration, {})
+    for entry in shown[:MAX_LINES]:
+        of = bins.get(entry.configuration, {})
         shares, texts = [], []
         for key in order:
             features = sum(f for f, _ in of.get(key, [])) * columns
@@ -151,17 +151,17 @@ def kept_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style)
             shares.append(100 * kept / features if features else None)
             folds = max(len(of.get(key, [])), 1)
             texts.append(
-                f"{_label(row)}<br>in {_bin(key)} documents: {integer(features / columns / folds)} features,"
+                f"{_label(entry)}<br>in {_bin(key)} documents: {integer(features / columns / folds)} features,"
                 f"<br>{percent(kept / features if features else None)} nonzero weights"
             )
-        colour, symbol = style[row.algorithm]
+        colour, symbol = style[entry.algorithm]
         figure.add_scatter(
             x=[integer(start) for start in order],
             y=shares,
-            name=_line_name(row),
+            name=_line_name(entry),
             mode="lines+markers",
             marker={"color": colour, "symbol": symbol, "size": 8},
-            line={"color": colour, "width": 3 if row.chosen else 2, "dash": _dash(row, shown)},
+            line={"color": colour, "width": 3 if entry.chosen else 2, "dash": _dash(entry, shown)},
             hovertext=texts,
             hoverinfo="text",
         )
