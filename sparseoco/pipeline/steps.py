@@ -4,8 +4,8 @@ A step can be run alone, killed and run again; what is committed is not done twi
 these.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from distributed import Client
 
@@ -53,7 +53,7 @@ def ingest_texts(
     progress: ProgressCallback = no_progress,
 ) -> Manifest:
     """Raw text to a store of shards at `out`; new inputs add shards and, if it is extended, terms to the vocabulary."""
-    with exclusive_lock(out), connect(cluster, local_work_folder(out) / ".scratch") as client:
+    with _cluster(cluster, out) as client:
         return ingest(
             inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary, progress=progress
         )
@@ -112,11 +112,7 @@ def train(
     store = Store.open(store_folder)
     check_labels(store)
     options = _resolve_models(options, store, model)
-    with (
-        exclusive_lock(model),
-        connect(cluster, local_work_folder(model) / ".scratch") as client,
-        _features(client, options, store, model, progress) as learned,
-    ):
+    with _training_cluster(cluster, options, store, model, progress) as (client, learned):
         train_model(client, configuration, options, epochs, learned, model, progress)
     return model
 
@@ -145,11 +141,7 @@ def train_auto(
                 f"{name} makes many passes over the same rows: a mixture is trained in one.", code="not-online"
             )
     options = _resolve_models(options, store, model)
-    with (
-        exclusive_lock(model),
-        connect(cluster, local_work_folder(model) / ".scratch") as client,
-        _features(client, options, store, model, progress) as learned,
-    ):
+    with _training_cluster(cluster, options, store, model, progress) as (client, learned):
         train_mixture(client, options, mixing, epochs, learned, model, progress)
     return write_mixture_page(model)
 
@@ -182,7 +174,7 @@ def optimum(
     if store.manifest.labels.kind == "classes" or store.n_rows == 0:
         check_labels(store)
     options.problem(store.classes)
-    with exclusive_lock(out), connect(cluster, local_work_folder(out) / ".scratch") as client:
+    with _cluster(cluster, out) as client:
         run_optimum(client, store, out, options, progress)
     return out
 
@@ -227,11 +219,7 @@ def regret(
         raise InputError(
             f"{kept} has been replaced: {run} was trained on the features of the earlier model.", code="model-replaced"
         )
-    with (
-        exclusive_lock(run),
-        connect(cluster, local_work_folder(run) / ".scratch") as client,
-        _features(client, options, store, run, progress) as learned,
-    ):
+    with _training_cluster(cluster, options, store, run, progress) as (client, learned):
         folder = run / "regret"
         rows, ends = run_regret(client, configurations, options, learned, folder / "cells", marks, tol, progress)
         write_result_table(folder / "regret.parquet", rows, REGRET)
@@ -331,6 +319,22 @@ def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
         name: str(resolve_against(run, folder)) for name in MODELS if (folder := getattr(options, name)) is not None
     }
     return options.model_copy(update=models)
+
+
+@contextmanager
+def _cluster(cluster: ClusterOptions, folder: Location) -> Iterator[Client]:
+    """A client of a cluster that works on a folder, which is locked meanwhile."""
+    with exclusive_lock(folder), connect(cluster, local_work_folder(folder) / ".scratch") as client:
+        yield client
+
+
+@contextmanager
+def _training_cluster(
+    cluster: ClusterOptions, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
+) -> Iterator[tuple[Client, Store]]:
+    """As `_cluster`, with the store, or with the subset of its features that the options select."""
+    with _cluster(cluster, folder) as client, _features(client, options, store, folder, progress) as selected:
+        yield client, selected
 
 
 def _features(

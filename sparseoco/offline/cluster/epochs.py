@@ -38,6 +38,8 @@ from sparseoco.store.cache import corpus_of
 from sparseoco.store.frequencies import frequency_bins, kept_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import NO_FOLD, Block, StreamPosition, Tables, cell_path, write_cell
+from sparseoco.training.learner import ProgressiveTotals
+from sparseoco.training.metrics import metric_rows
 
 TASKS_PER_SLOT = 4  # of an evaluation: so that other workers can help a slower one
 
@@ -130,29 +132,23 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
     kept = np.zeros((features.size, weights.shape[1]), np.int64)
     TALLY(weights, bins, kept)
     kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
-    penalties = problem.penalties(weights)
-    learned, held_out = (max(int(rows), 1) for rows in found.rows)
-    tables: list[Tables] = []
-    for i, configuration_diverged in enumerate(method.diverged):
-        broken = bool(configuration_diverged) or not np.isfinite(found.loss_sum[0, i])
-        curve = {
-            "rows": method.epoch * int(method.examples[i]),
-            "progressive_loss": float(found.loss_sum[0, i] / learned),
-            "progressive_error": float(found.error_count[0, i] / learned),
+    progressive, held_out = (ProgressiveTotals(int(rows), *sums) for rows, *sums in zip(*found, strict=True))
+    rows = [method.epoch * int(examples) for examples in method.examples]
+    reasons = [
+        f"diverged in round {diverged:,}" if diverged or not np.isfinite(loss) else ""
+        for diverged, loss in zip(method.diverged, progressive.loss_sum, strict=True)
+    ]
+    metrics = metric_rows(method.epoch, rows, progressive, held_out, kept.sum(axis=0), reasons)
+    return [
+        {
+            "metrics": [row | {"objective": float(loss + penalty)}],
+            "curves": [{name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}],
+            "kept": kept_rows(own, features),
         }
-        metrics = {
-            "epoch": method.epoch,
-            **curve,
-            "objective": float(found.loss_sum[0, i] + penalties[i]),
-            "held_out_rows": int(found.rows[1]),
-            "held_out_loss": float(found.loss_sum[1, i] / held_out) if found.rows[1] else None,
-            "held_out_error": float(found.error_count[1, i] / held_out) if found.rows[1] else None,
-            "nonzeros": int(kept[:, i].sum()),
-            "status": "diverged" if broken else "ok",
-            "reason": f"diverged in round {configuration_diverged:,}" if broken else "",
-        }
-        tables.append({"metrics": [metrics], "curves": [curve], "kept": kept_rows(kept[:, i], features)})
-    return tables
+        for row, loss, penalty, own in zip(
+            metrics, progressive.loss_sum, problem.penalties(weights), kept.T, strict=True
+        )
+    ]
 
 
 def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store, folder: Location) -> Evaluation:
