@@ -143,7 +143,7 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
         {
             "metrics": [row | {"objective": float(loss + penalty)}],
             "curves": [{name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}],
-            "kept": kept_rows(own, features),
+            "feature_survival": kept_rows(own, features),
         }
         for row, loss, penalty, own in zip(
             metrics, progressive.loss_sum, problem.penalties(weights), kept.T, strict=True
