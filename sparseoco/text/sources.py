@@ -1,4 +1,4 @@
-"""Which files an input stands for, and how each is written down."""
+"""The files an input stands for, their formats and compressions."""
 
 import os
 import re
@@ -12,8 +12,8 @@ from sparseoco.core.errors import InputError, SparseocoError, error_text
 from sparseoco.storage.commit import digest_value, storage_error
 from sparseoco.storage.locations import file_system, is_address
 from sparseoco.text.options import TextOptions
+from sparseoco.text.streams import first_bytes
 
-FIELDS = frozenset({"jsonl", "csv", "tsv"})  # formats whose documents have fields, by which `where` chooses
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -28,19 +28,26 @@ SUFFIXES = {
     ".svm": "svmlight",
     ".review": "processed",
 }
+WITH_FIELDS = frozenset({"jsonl", "csv", "tsv"})  # formats whose documents `where` can filter
+UNLABELLED = frozenset({"lines"})
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
 
 
-Facts = dict[str, Any]
-"""What a file system tells of a file at an address: name, type, size and what changes with it; none of local ones."""
+Info = dict[str, Any]
+"""What a remote file system knows of a file: name, type, size and what changes with it; empty for local files."""
 
 
 class Source(NamedTuple):
-    """An input file, or a folder of a file a document.
+    """An input file, or a folder with one document per file.
 
-    path   a local path, as it was spelled, or an fsspec address
-    short  the file's name, made different from all others of the store or call: made ids begin with it
-    key    a name for this state of the file (path, size, time of change or what the store tells of it)
+    Parameters
+    ----------
+    path : str
+        Local path, as given, or remote URI.
+    short : str
+        File name, unique among the sources of the store; generated ids begin with it.
+    key : str
+        Identifies this state of the file: path, size, and modification time or what the remote store has instead.
     """
 
     path: str
@@ -53,20 +60,36 @@ class Source(NamedTuple):
 
     @property
     def remote(self) -> bool:
-        """Is it read through fsspec?"""
-        return "://" in self.path
+        """Whether the path is a remote URI."""
+        return is_address(self.path)
 
     @property
-    def place(self) -> str:
-        """The address, or the path from the root: the same wherever a program is called from."""
+    def absolute(self) -> str:
+        """Absolute path or URI, independent of the working directory."""
         return self.path if self.remote else os.path.abspath(self.path)
+
+    @property
+    def real(self) -> str:
+        """Absolute path without symbolic links, or URI: equal for all spellings of a path."""
+        return real_path(self.path)
 
 
 def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool = False) -> list[Source]:
-    """The sources the inputs stand for, in the order given; a folder without classes stands for its files.
+    """The sources of the inputs, in their order.
 
-    Raises `InputError` for what is not there, cannot be read, or is in a format that cannot be told, and for folders
-    without files unless they may be empty.
+    Parameters
+    ----------
+    inputs : list of str
+        Files, folders and remote URIs. A folder of folders is one source, each folder a class; any other folder stands
+        for its files.
+    options : TextOptions
+    may_be_empty : bool
+        Allow folders without files.
+
+    Raises
+    ------
+    InputError
+        For a file that is missing or unreadable, and for an unknown format.
     """
     sources: list[Source] = []
     for item in inputs:
@@ -74,54 +97,62 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
         try:
             found = _expand(item, options)
             if not found and not may_be_empty:
-                raise InputError(f"{item} is an empty folder.")
-            sources += [_source(path, facts, options) for path, facts in found]
+                raise InputError(f"{item} is an empty folder.", code="no-documents")
+            sources += [_source(path, info, options) for path, info in found]
         except OSError as error:
             raise storage_error(error, Path(item)) from error
     if not sources and not may_be_empty:
-        raise InputError("There is nothing to ingest: no input names a file.")
-    return name_apart(sources, [])
+        raise InputError("There is nothing to ingest: no input names a file.", code="no-documents")
+    return with_unique_names(sources, [])
 
 
-def name_apart(sources: list[Source], before: Iterable[str]) -> list[Source]:
-    """The sources with short names of their own: the second x.txt after those whose places are `before` is x.txt~2."""
+def with_unique_names(sources: list[Source], earlier: Iterable[str]) -> list[Source]:
+    """The sources with unique short names: the second x.txt, counting the `earlier` paths, is x.txt~2."""
     used: set[str] = set()
 
-    def next_name(place: str) -> str:
-        name = PurePosixPath(place).name
+    def next_name(path: str) -> str:
+        name = PurePosixPath(path).name
         number = 1
         while (short := name if number == 1 else f"{name}~{number}") in used:
             number += 1
         used.add(short)
         return short
 
-    for place in before:
-        next_name(place)
-    return [source._replace(short=next_name(source.place)) for source in sources]
+    for path in earlier:
+        next_name(path)
+    return [source._replace(short=next_name(source.absolute)) for source in sources]
+
+
+def real_path(path: str) -> str:
+    """A local path without symbolic links; a remote URI as it is."""
+    return path if is_address(path) else os.path.realpath(path)
 
 
 def check_name(path: str) -> None:
-    """Raises `InputError` for a name that is not UTF-8: neither a manifest nor a message could hold it."""
+    """Raises `InputError` for a file name that is not UTF-8, which neither manifest nor messages could hold."""
     try:
         path.encode()
     except UnicodeEncodeError:
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        raise InputError(f"{shown}: the name of the file is not UTF-8; rename it.") from None
+        raise InputError(f"{shown}: the file name is not UTF-8; rename the file.", code="file-name") from None
 
 
-def _expand(item: str, options: TextOptions) -> list[tuple[str, Facts]]:
-    """The files an input stands for, or folders of a file a document, with what was told of them at an address."""
+def _expand(item: str, options: TextOptions) -> list[tuple[str, Info]]:
+    """The files, or folders of class folders, that an input stands for, with what a remote store knows of them."""
     if is_address(item):
-        return _expand_address(item, options)
+        return _expand_remote(item, options)
     path = Path(item.removeprefix("file://"))
     if not path.exists():
-        raise InputError(f"{item} does not exist.")
+        raise _missing(item)
     if path.is_file():
         return [(str(path), {})]
     if not path.is_dir():
-        raise InputError(f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.")
+        raise InputError(
+            f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.",
+            code="not-a-file",
+        )
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    if options.format == "folder" or (options.format == "auto" and any(entry.is_dir() for entry in entries)):
+    if _has_class_folders(options, any(entry.is_dir() for entry in entries)):
         return [(str(path), {})]
     files = [str(entry) for entry in entries if entry.is_file()]
     for file in files:
@@ -129,69 +160,70 @@ def _expand(item: str, options: TextOptions) -> list[tuple[str, Facts]]:
     return [(file, {}) for file in files]
 
 
-def _expand_address(item: str, options: TextOptions) -> list[tuple[str, Facts]]:
-    """The file, or what is right inside a folder; the folder itself where it holds folders of classes."""
-    with _told(item):
+def _expand_remote(item: str, options: TextOptions) -> list[tuple[str, Info]]:
+    with _remote_errors(item):
         files, name = file_system(item)
         try:
-            facts: Facts = files.info(name)
+            info: Info = files.info(name)
         except FileNotFoundError:
-            if item.endswith("/"):  # there are no folders in a bucket, only names that begin alike: it may come yet
+            if item.endswith("/"):  # a bucket has no empty folders, only names with a common prefix
                 return []
             raise
-        if facts["type"] != "directory":
-            return [(item, facts)]
+        if info["type"] != "directory":
+            return [(item, info)]
         entries = [entry for entry in files.ls(name, detail=True) if entry["name"] != name]
-    named = {PurePosixPath(entry["name"]).name: entry for entry in entries}
-    shown = {entry: of for entry, of in sorted(named.items()) if not entry.startswith(".")}
-    if options.format == "folder" or (
-        options.format == "auto" and any(of["type"] == "directory" for of in shown.values())
-    ):
-        return [(item, facts)]
-    # What the listing told is enough: to ask of each file by itself would take longer every night.
-    return [(f"{item.rstrip('/')}/{entry}", of) for entry, of in shown.items() if of["type"] == "file"]
+    by_name = {PurePosixPath(entry["name"]).name: entry for entry in entries}
+    visible = {name: entry for name, entry in sorted(by_name.items()) if not name.startswith(".")}
+    if _has_class_folders(options, any(entry["type"] == "directory" for entry in visible.values())):
+        return [(item, info)]
+    # The listing has all that is needed; a request per file would be slow.
+    return [(f"{item.rstrip('/')}/{name}", entry) for name, entry in visible.items() if entry["type"] == "file"]
+
+
+def _has_class_folders(options: TextOptions, has_folders: bool) -> bool:
+    return options.format == "folder" or (options.format == "auto" and has_folders)
 
 
 def files_below(folder: str) -> Iterator[tuple[str, str]]:
-    """(name in the folder, path) of the files of a folder, hidden ones left out, in order. Raises `InputError`."""
+    """(name in the folder, path) of all visible files below a folder, in order. Raises `InputError`."""
     if is_address(folder):
         files, name = file_system(folder)
-        with _told(folder):
+        with _remote_errors(folder):
             below = files.find(name)
         found = [(path.removeprefix(f"{name.rstrip('/')}/"), files.unstrip_protocol(path)) for path in below]
-        order = sorted(found, key=lambda entry: entry[0].split("/"))
+        ordered = sorted(found, key=lambda entry: entry[0].split("/"))
     else:
         root = Path(folder)
-        order = [
-            (path.relative_to(root).as_posix(), str(path)) for path in sorted(root.rglob("*")) if not path.is_dir()
-        ]
-    for name, path in order:
+        paths = sorted(root.rglob("*"))
+        ordered = [(path.relative_to(root).as_posix(), str(path)) for path in paths if not path.is_dir()]
+    for name, path in ordered:
         if any(part.startswith(".") for part in name.split("/")):
             continue
         check_name(path)
         if not is_address(path) and not Path(path).is_file():
-            raise InputError(f"{path} is not a regular file.")
+            raise InputError(f"{path} is not a regular file.", code="not-a-file")
         yield name, path
 
 
-def _source(path: str, facts: Facts, options: TextOptions) -> Source:
-    if "://" in path:
-        size, modified, key, folder = _remote_state(path, facts)
+def _source(path: str, info: Info, options: TextOptions) -> Source:
+    if is_address(path):
+        size, modified, key, is_folder = _remote_state(path, info)
     else:
         status = Path(path).stat()
-        folder = Path(path).is_dir()
-        size, modified = (_folder_state(Path(path))) if folder else (status.st_size, status.st_mtime_ns)
+        is_folder = Path(path).is_dir()
+        size, modified = _folder_state(Path(path)) if is_folder else (status.st_size, status.st_mtime_ns)
         check_name(os.path.abspath(path))
         key = digest_value([str(Path(path).resolve()), size, modified])
-    compression = None if folder else COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
-    form: str = "folder" if folder else options.format
+    compression = None if is_folder else COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
+    form: str = "folder" if is_folder else options.format
     if form == "auto":
         stem = PurePosixPath(path).with_suffix("") if compression else PurePosixPath(path)
-        # An empty one marks that a folder is complete, as Spark leaves it: there is nothing to tell, or to read.
-        form = SUFFIXES.get(stem.suffix.lower()) or (_sniff(path, compression) if size else "lines")
-    if options.where and size and form not in FIELDS:
+        # Empty files, such as Spark's _SUCCESS, have nothing to detect a format from, and nothing to read.
+        form = SUFFIXES.get(stem.suffix.lower()) or (_detect_format(path, compression) if size else "lines")
+    if options.where and size and form not in WITH_FIELDS:
         raise InputError(
-            f"{path} ({form}) has no fields that where could choose by: put what is wanted into files of its own."
+            f"{path} ({form}) has no fields for where to filter by: put the documents into files of their own.",
+            code="unsupported-combination",
         )
     return Source(path, PurePosixPath(path).name, form, compression, size, modified, key)
 
@@ -201,48 +233,50 @@ def _folder_state(path: Path) -> tuple[int, int]:
     return sum(state.st_size for state in states), max((state.st_mtime_ns for state in states), default=0)
 
 
-def _remote_state(path: str, facts: Facts) -> tuple[int, int | None, str, bool]:
-    """(bytes, time of change in ns, a name for this state, whether it is a folder) of what is at an address."""
-    if facts["type"] != "directory":
-        told = sorted((name, str(value)) for name, value in facts.items())
-        return int(facts.get("size") or 0), _changed(facts), digest_value([path, told]), False
-    with _told(path):
+def _remote_state(path: str, info: Info) -> tuple[int, int | None, str, bool]:
+    """(bytes, modification time in ns, key of this state, is a folder) of a remote file or folder."""
+    if info["type"] != "directory":
+        state = sorted((name, str(value)) for name, value in info.items())
+        return int(info.get("size") or 0), _modified_ns(info), digest_value([path, state]), False
+    with _remote_errors(path):
         system, inner = file_system(path)
         below = system.find(inner, detail=True)
-    states = sorted([name, str(_tag(of)), of.get("size") or 0] for name, of in below.items())
-    times = [_changed(of) for of in below.values()]
+    states = sorted([name, str(_tag(entry)), entry.get("size") or 0] for name, entry in below.items())
+    times = [_modified_ns(entry) for entry in below.values()]
     latest = None if None in times else max((time for time in times if time is not None), default=None)
     return sum(size for _, _, size in states), latest, digest_value([path, states]), True
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Whatever a file system says of an address, as a sentence."""
+def _remote_errors(path: str) -> Iterator[None]:
+    """Translate errors of a remote file system into `InputError`."""
     try:
         yield
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist.") from None
+        raise _missing(path) from None
     except SparseocoError:
         raise
-    except Exception as error:  # every kind of address has errors of its own
-        raise InputError(f"{path} cannot be opened: {error_text(error)}.") from None
+    except Exception as error:  # remote file systems raise errors of their own
+        raise InputError(f"{path} cannot be opened: {error_text(error)}.", code="unreadable-file") from None
 
 
-def _changed(facts: Facts) -> int | None:
-    """When a file at an address was written, in ns, if its file system tells."""
-    moment = facts.get("LastModified") or facts.get("mtime")
+def _missing(path: str) -> InputError:
+    return InputError(f"{path} does not exist.", code="missing-file")
+
+
+def _modified_ns(info: Info) -> int | None:
+    """Modification time in ns, if the remote file system has one."""
+    moment = info.get("LastModified") or info.get("mtime")
     if isinstance(moment, datetime):
-        return int(moment.timestamp()) * 10**9  # listings and single answers differ in what comes after the seconds
+        return int(moment.timestamp()) * 10**9  # listings and single requests differ in the fraction of the second
     return int(moment * 10**9) if isinstance(moment, int | float) else None
 
 
-def _tag(facts: Facts) -> Any:
-    return facts.get("ETag") or facts.get("mtime")
+def _tag(info: Info) -> Any:
+    return info.get("ETag") or info.get("mtime")
 
 
-def _sniff(path: str, compression: str | None) -> str:
-    from sparseoco.text.streams import first_bytes
-
+def _detect_format(path: str, compression: str | None) -> str:
     head = first_bytes(path, compression, 1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
     line = head.partition(b"\n")[0]
     if line.startswith(b"{"):
@@ -251,4 +285,6 @@ def _sniff(path: str, compression: str | None) -> str:
         return "processed"
     if _SVMLIGHT.fullmatch(line.strip()):
         return "svmlight"
-    raise InputError(f"{path}: the format cannot be told from the name or the first line; name it with --format.")
+    raise InputError(
+        f"{path}: neither the name nor the first line shows the format; set it with --format.", code="unknown-format"
+    )
