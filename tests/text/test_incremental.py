@@ -87,7 +87,7 @@ def test_staged_counts_and_shards_are_reused(tmp_path: Path, monkeypatch: pytest
         ingest_bytes(tmp_path, "a.jsonl.gz", data)
     with monkeypatch.context() as patch:
         patch.setattr("sparseoco.text.counting.partial_counts.read_split", stop)
-        patch.setattr("sparseoco.text.vocabulary.build.write_shard", stop)
+        patch.setattr("sparseoco.text.encoding.shards.write_shard", stop)
         ingest_bytes(tmp_path, "a.jsonl.gz", data)
     assert not (tmp_path / "out" / ".staging").exists()
     ingest_bytes(tmp_path, "a.jsonl.gz", data, out="plain")

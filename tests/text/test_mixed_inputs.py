@@ -166,5 +166,5 @@ def test_classes_in_prediction_and_evaluation(
     metrics = evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {}, lambda *_: None)
     assert metrics["rows"] == 9
     (tmp_path / "t.jsonl").write_bytes(jsonl(random_texts(10), label=lambda k: "q"))
-    with raises_code("unknown-class", "t.jsonl, line 2", "2 classes"):
+    with raises_code("too-many-bad-rows", "t.jsonl, line 2", "2 classes"):
         evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {}, lambda *_: None)

@@ -25,7 +25,7 @@ from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_s
 from sparseoco.text.counting.allocator import retain_freed_memory
 from sparseoco.text.counting.preprocess import preprocess
 from sparseoco.text.documents import BadRow, Bags, Documents
-from sparseoco.text.kernels.keys import pack_keys, unpack_keys
+from sparseoco.text.kernels.keys import map_keys, pack_sortable, unpack_sortable
 from sparseoco.text.kernels.ngrams import COUNT, DOCUMENTS, count_ngrams
 from sparseoco.text.options import TextOptions
 from sparseoco.text.splits import Split, read_split
@@ -152,10 +152,7 @@ def _count_text(documents: Documents, options: TextOptions) -> Arrays:
         if n == 1:
             nodes = nodes[order]
         else:
-            prefix, last = unpack_keys(keys[nodes])
-            level = pack_keys(position[prefix], token_rank[last])
-            by_key = np.argsort(level)
-            nodes, arrays[f"keys_{n}"] = nodes[by_key], level[by_key]
+            arrays[f"keys_{n}"], nodes = _sort_by_key(keys, nodes, position, token_rank)
         position[nodes] = np.arange(nodes.size, dtype=np.uint32)
         arrays[f"nodes_{n}"] = nodes
         if n >= low:
@@ -163,6 +160,21 @@ def _count_text(documents: Documents, options: TextOptions) -> Arrays:
             arrays[f"documents_{n}"] = state[nodes, DOCUMENTS]
     store_strings(arrays, "token", tokens.take(pa.array(order)))
     return arrays
+
+
+def _sort_by_key(
+    keys: NDArray[np.uint64], nodes: NDArray[np.int32], position: NDArray[np.uint32], token_rank: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+    """(keys in alphabetical positions, nodes) of the n-grams of a level in alphabetical order."""
+    node_bits, token_bits = position.size.bit_length(), token_rank.size.bit_length()
+    if 2 * node_bits + token_bits <= 64:
+        bits = np.uint64(token_bits), np.uint64(node_bits)
+        packed = pack_sortable(keys, nodes, position, token_rank, *bits)
+        packed.sort()
+        return unpack_sortable(packed, *bits)  # type: ignore[no-any-return]
+    mapped = map_keys(keys[nodes], 0, position, token_rank)
+    order = np.argsort(mapped)
+    return mapped[order], nodes[order]
 
 
 def _count_bags(bags: Bags) -> Arrays:

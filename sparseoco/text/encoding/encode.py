@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.text.array_files import Arrays
 from sparseoco.text.counting.partial_counts import counted_levels
-from sparseoco.text.kernels.keys import LOW, pack_keys, unpack_keys
+from sparseoco.text.kernels.keys import HALF, LOW, pack_keys
 from sparseoco.text.kernels.rows import sort_rows
 from sparseoco.text.options import TextOptions
 
@@ -44,8 +44,8 @@ def encode_rows(
     nodes = nodes[features[nodes] >= 0]
     ids: NDArray[Any]
     if n_features <= INT32_FEATURES:
-        by_feature, positions = unpack_keys(np.sort(pack_keys(features[nodes], np.arange(nodes.size))))
-        order, ids = nodes[positions].astype(np.int32), by_feature.astype(np.int32)
+        pairs = np.sort(pack_keys(features[nodes], np.arange(nodes.size, dtype=np.uint64)))
+        order, ids = nodes[(pairs & LOW).view(np.int64)].astype(np.int32, copy=False), (pairs >> HALF).astype(np.int32)
     else:
         order = nodes[np.argsort(features[nodes], kind="stable")].astype(np.int32)
         ids = features[order]

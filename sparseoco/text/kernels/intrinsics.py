@@ -30,6 +30,20 @@ def load8(typing, data, index):
 
 
 @intrinsic
+def store8(typing, data, index, word):
+    """Write a uint64 as 8 little-endian bytes of a uint8 array from `index` on; the caller provides room for 8."""
+
+    def code(context, builder, signature, arguments):
+        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        stored = builder.store(arguments[2], builder.bitcast(pointer, ir.IntType(64).as_pointer()))
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(data, index, types.uint64), code
+
+
+@intrinsic
 def prefetch(typing, array, index):
     """Ask for the cache line of element `index` of a one-dimensional array, to be read soon."""
 

@@ -13,7 +13,7 @@ LOW = np.uint64(0xFFFFFFFF)
 
 def pack_keys(high: NDArray[Any], low: NDArray[Any]) -> NDArray[np.uint64]:
     """high · 2^32 + low."""
-    return (high.astype(np.uint64) << HALF) | low.astype(np.uint64)
+    return (high.astype(np.uint64) << HALF) | low.astype(np.uint64, copy=False)
 
 
 def unpack_keys(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -48,3 +48,43 @@ def locate(keys, known):
             at = low
         positions[i] = at if at < known.size and known[at] == key else -1
     return positions
+
+
+@kernel
+def map_keys(keys, first, high_map, low_map):
+    """(high_map[high − first], low_map[low]) of each key, packed."""
+    result = np.empty(keys.size, np.uint64)
+    for i in range(keys.size):
+        high = high_map[np.int64(keys[i] >> HALF) - first]
+        result[i] = (np.uint64(high) << HALF) | np.uint64(low_map[np.int64(keys[i] & LOW)])
+    return result
+
+
+@kernel
+def add_at(sums, positions, values):
+    """sums[positions] += values."""
+    for i in range(positions.size):
+        sums[positions[i]] += values[i]
+
+
+@kernel
+def pack_sortable(keys, nodes, high_map, low_map, low_bits, node_bits):
+    """The mapped key of each node, then the node, in one word each: sorting them is faster than sorting indices."""
+    result = np.empty(nodes.size, np.uint64)
+    for i in range(nodes.size):
+        key = keys[nodes[i]]
+        high, low = np.uint64(high_map[np.int64(key >> HALF)]), np.uint64(low_map[np.int64(key & LOW)])
+        result[i] = (((high << low_bits) | low) << node_bits) | np.uint64(nodes[i])
+    return result
+
+
+@kernel
+def unpack_sortable(packed, low_bits, node_bits):
+    """(keys, nodes int32) of packed words."""
+    keys, nodes = np.empty(packed.size, np.uint64), np.empty(packed.size, np.int32)
+    low, node = (np.uint64(1) << low_bits) - np.uint64(1), (np.uint64(1) << node_bits) - np.uint64(1)
+    for i in range(packed.size):
+        key = packed[i] >> node_bits
+        keys[i] = ((key >> low_bits) << HALF) | (key & low)
+        nodes[i] = packed[i] & node
+    return keys, nodes

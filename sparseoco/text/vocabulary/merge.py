@@ -28,7 +28,7 @@ from sparseoco.text.array_files import (
     string_array,
 )
 from sparseoco.text.counting.partial_counts import alphabetical_order, inverse, n_ngrams
-from sparseoco.text.kernels.keys import HALF, locate, pack_keys, unpack_keys
+from sparseoco.text.kernels.keys import HALF, add_at, locate, map_keys, unpack_keys
 from sparseoco.text.vocabulary.trie import Vocabulary
 
 MAX_NGRAMS = 2**31 - 1
@@ -142,8 +142,7 @@ def merge_range(counts: list[str], tokens: str, low: int, high: int, counted_fro
         sizes.append(size)
         arrays[f"slices_{n}"] = np.array(slices, np.int64)
         if n >= counted_from:
-            for name in (f"totals_{n}", f"documents_{n}"):
-                arrays[name] = _sum(counts, name, slices, positions, size)
+            arrays.update(_sum(counts, (f"totals_{n}", f"documents_{n}"), slices, positions, size))
             arrays[f"positions_{n}"] = np.concatenate(positions)
 
     with ArrayReader(location(tokens)) as maps:
@@ -164,11 +163,8 @@ def merge_range(counts: list[str], tokens: str, low: int, high: int, counted_fro
                         found = True
                         begin, end = (split.search(name, bound << 32) for bound in slices[i])
                         local = split.read(name, begin, end)
-                if local.size:
-                    prefix, last = unpack_keys(local)
-                    local = pack_keys(positions[i][prefix - first], maps[f"map_{i}"][last])
+                keys.append(map_keys(local, first, positions[i], maps[f"map_{i}"]) if local.size else local)
                 slices[i] = (begin, end)
-                keys.append(local)
             if not found:
                 break
             ordered = np.sort(np.concatenate(keys))
@@ -186,15 +182,21 @@ def merge_range(counts: list[str], tokens: str, low: int, high: int, counted_fro
 
 
 def _sum(
-    counts: list[str], name: str, slices: list[tuple[int, int]], positions: list[NDArray[np.int32]], size: int
-) -> NDArray[Any]:
-    """The sums over all splits of an array of a level."""
-    total = np.zeros(size, np.int64)
+    counts: list[str],
+    names: tuple[str, ...],
+    slices: list[tuple[int, int]],
+    positions: list[NDArray[np.int32]],
+    size: int,
+) -> Arrays:
+    """The sums over all splits of arrays of a level."""
+    sums = {name: np.zeros(size, np.int64) for name in names}
     for path, (begin, end), position in zip(counts, slices, positions, strict=True):
         if begin < end:
             with ArrayReader(location(path)) as split:
-                total[position] += split.read(name, begin, end)
-    return total.astype(np.int32) if total.max(initial=0) < 2**31 else total  # half the bytes to stage
+                for name, total in sums.items():
+                    add_at(total, position, split.read(name, begin, end))
+    # Half the bytes to stage, if they suffice.
+    return {name: s.astype(np.int32) if s.max(initial=0) < 2**31 else s for name, s in sums.items()}
 
 
 class MergedNgrams:
@@ -248,7 +250,8 @@ class MergedNgrams:
                     begin = int((slices[:index, 1] - slices[:index, 0]).sum())
                     start, end = slices[index].tolist()
                     positions = part.read(f"positions_{n}", begin, begin + end - start)
-                    result[counts[f"nodes_{n}"][start:end]] = ids[first[level, r] + positions]
+                    level_ids = ids[first[level, r] : first[level, r] + sizes[r, level]]
+                    result[counts[f"nodes_{n}"][start:end]] = level_ids[positions]
         return result
 
     def _parts(self, name: str) -> Iterator[NDArray[Any]]:

@@ -8,11 +8,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.storage.locations import Location
-from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings
+from sparseoco.text.array_files import (
+    Arrays,
+    load_arrays,
+    save_arrays,
+    store_strings,
+    stored_strings,
+    string_array,
+    string_buffers,
+)
 from sparseoco.text.counting.partial_counts import alphabetical_order, inverse, n_ngrams
-from sparseoco.text.kernels.keys import locate, pack_keys, unpack_keys
-
-SPACE = pa.scalar(" ", pa.large_string())
+from sparseoco.text.kernels.keys import HALF, LOW, locate, pack_keys, unpack_keys
+from sparseoco.text.kernels.terms import term_offsets, write_terms
 
 
 class Vocabulary(NamedTuple):
@@ -123,15 +130,11 @@ class Vocabulary(NamedTuple):
     def terms(self, numbers: NDArray[np.int64]) -> pa.Array:
         """Names of n-grams, numbered over all levels concatenated. Strings, or large strings from 2 GiB on."""
         parents, lasts = self.parents()
-        tokens = self.tokens.cast(pa.large_string())
-        names = tokens.take(pa.array(lasts[numbers]))
-        prefixes = parents[numbers]
-        for _ in self.keys:
-            heads = tokens.take(pa.array(lasts[prefixes], mask=prefixes < 0))
-            names = pc.binary_join_element_wise(heads, names, SPACE, null_handling="skip")
-            prefixes = np.where(prefixes < 0, -1, parents[prefixes])
-        size = pc.sum(pc.binary_length(names)).as_py() or 0
-        return names.cast(pa.string()) if size < 2**31 else names
+        token_bytes, token_offsets = string_buffers(self.tokens)
+        padded = np.concatenate([token_bytes, np.zeros(8, np.uint8)])
+        offsets = term_offsets(numbers, parents, lasts, token_offsets)
+        data = write_terms(numbers, parents, lasts, padded, token_offsets, offsets, len(self.level_sizes))
+        return string_array(data, offsets)
 
     def parents(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """(number of the prefix or −1, last token) of all n-grams, levels concatenated."""
@@ -139,8 +142,7 @@ class Vocabulary(NamedTuple):
         lasts = [np.arange(len(self.tokens), dtype=np.int32)]
         first = 0
         for keys in self.keys:
-            prefix, last = unpack_keys(keys)
-            parents.append(prefix + first)
-            lasts.append(last.astype(np.int32))
+            parents.append((keys >> HALF).astype(np.int64) + first)
+            lasts.append((keys & LOW).astype(np.int32))
             first += parents[-2].size
         return np.concatenate(parents), np.concatenate(lasts)

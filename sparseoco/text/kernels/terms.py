@@ -1,0 +1,53 @@
+"""Names of n-grams: from numbers in a trie to bytes."""
+
+import numpy as np
+
+from sparseoco.text.kernels import kernel
+from sparseoco.text.kernels.intrinsics import load8, store8
+
+
+@kernel
+def term_offsets(numbers, parents, lasts, token_offsets):
+    """(numbers.size + 1,) int64: where the name of each n-ngram begins when they are concatenated."""
+    offsets = np.empty(numbers.size + 1, np.int64)
+    at = 0
+    for k in range(numbers.size):
+        offsets[k] = at
+        ngram = numbers[k]
+        while ngram >= 0:
+            token = lasts[ngram]
+            at += token_offsets[token + 1] - token_offsets[token] + 1
+            ngram = parents[ngram]
+        at -= 1
+    offsets[numbers.size] = at
+    return offsets
+
+
+@kernel
+def write_terms(numbers, parents, lasts, token_bytes, token_offsets, offsets, depth):
+    """The bytes of the names, tokens joined by spaces, with eight bytes of slack; token_bytes has slack, too.
+
+    Eight bytes are copied at a time: what exceeds a token is overwritten by the next.
+    """
+    result = np.empty(offsets[numbers.size] + 8, np.uint8)
+    chain = np.empty(depth, np.int64)
+    at = 0
+    for k in range(numbers.size):
+        ngram = numbers[k]
+        n = 0
+        while ngram >= 0:
+            chain[n] = lasts[ngram]
+            n += 1
+            ngram = parents[ngram]
+        for i in range(n - 1, -1, -1):
+            begin = token_offsets[chain[i]]
+            size = token_offsets[chain[i] + 1] - begin
+            done = 0
+            while done < size:
+                store8(result, at + done, load8(token_bytes, begin + done))
+                done += 8
+            at += size
+            if i > 0:
+                result[at] = 32
+                at += 1
+    return result
