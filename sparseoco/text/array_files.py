@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.storage.commit import storage_error
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 from sparseoco.text.staging import local_copy, staged
 

@@ -3,14 +3,14 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sparseoco.core.errors import InputError, SparseocoError, error_text
-from sparseoco.storage.commit import digest_value, storage_error
-from sparseoco.storage.locations import file_system, is_address
+from sparseoco.core.errors import InputError
+from sparseoco.storage.commit import digest_value
+from sparseoco.storage.errors import storage_error
+from sparseoco.storage.locations import is_address, remote_location
+from sparseoco.storage.remote import FileStatus
 from sparseoco.text.options import TextOptions
 from sparseoco.text.streams import first_bytes
 
@@ -31,10 +31,6 @@ SUFFIXES = {
 WITH_FIELDS = frozenset({"jsonl", "csv", "tsv"})  # formats whose documents `where` can filter
 UNLABELLED = frozenset({"lines"})
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
-
-
-Info = dict[str, Any]
-"""What a remote file system knows of a file: name, type, size and what changes with it; empty for local files."""
 
 
 class Source(NamedTuple):
@@ -98,7 +94,7 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
             found = _expand(item, options)
             if not found and not may_be_empty:
                 raise InputError(f"{item} is an empty folder.", code="no-documents")
-            sources += [_source(path, info, options) for path, info in found]
+            sources += [_source(path, status, options) for path, status in found]
         except OSError as error:
             raise storage_error(error, Path(item)) from error
     if not sources and not may_be_empty:
@@ -137,15 +133,15 @@ def check_name(path: str) -> None:
         raise InputError(f"{shown}: the file name is not UTF-8; rename the file.", code="file-name") from None
 
 
-def _expand(item: str, options: TextOptions) -> list[tuple[str, Info]]:
-    """The files, or folders of class folders, that an input stands for, with what a remote store knows of them."""
+def _expand(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
+    """The files, or folders of class folders, that an input stands for, with the status of remote files."""
     if is_address(item):
         return _expand_remote(item, options)
     path = Path(item.removeprefix("file://"))
     if not path.exists():
         raise _missing(item)
     if path.is_file():
-        return [(str(path), {})]
+        return [(str(path), None)]
     if not path.is_dir():
         raise InputError(
             f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.",
@@ -153,31 +149,28 @@ def _expand(item: str, options: TextOptions) -> list[tuple[str, Info]]:
         )
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     if _has_class_folders(options, any(entry.is_dir() for entry in entries)):
-        return [(str(path), {})]
+        return [(str(path), None)]
     files = [str(entry) for entry in entries if entry.is_file()]
     for file in files:
         check_name(file)
-    return [(file, {}) for file in files]
+    return [(file, None) for file in files]
 
 
-def _expand_remote(item: str, options: TextOptions) -> list[tuple[str, Info]]:
-    with _remote_errors(item):
-        files, name = file_system(item)
-        try:
-            info: Info = files.info(name)
-        except FileNotFoundError:
-            if item.endswith("/"):  # a bucket has no empty folders, only names with a common prefix
-                return []
-            raise
-        if info["type"] != "directory":
-            return [(item, info)]
-        entries = [entry for entry in files.ls(name, detail=True) if entry["name"] != name]
-    by_name = {PurePosixPath(entry["name"]).name: entry for entry in entries}
-    visible = {name: entry for name, entry in sorted(by_name.items()) if not name.startswith(".")}
-    if _has_class_folders(options, any(entry["type"] == "directory" for entry in visible.values())):
-        return [(item, info)]
+def _expand_remote(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
+    path = remote_location(item)
+    try:
+        return [(item, path.stat())]
+    except FileNotFoundError:
+        listed = path.list()
+    if not listed:
+        if item.endswith("/"):  # a bucket has no empty folders
+            return []
+        raise _missing(item)
+    entries = [(entry, status) for entry, status in listed if not entry.name.startswith(".")]
+    if _has_class_folders(options, any(status is None for _, status in entries)):
+        return [(item, None)]
     # The listing has all that is needed; a request per file would be slow.
-    return [(f"{item.rstrip('/')}/{name}", entry) for name, entry in visible.items() if entry["type"] == "file"]
+    return [(str(entry), status) for entry, status in entries if status is not None]
 
 
 def _has_class_folders(options: TextOptions, has_folders: bool) -> bool:
@@ -187,10 +180,9 @@ def _has_class_folders(options: TextOptions, has_folders: bool) -> bool:
 def files_below(folder: str) -> Iterator[tuple[str, str]]:
     """(name in the folder, path) of all visible files below a folder, in order. Raises `InputError`."""
     if is_address(folder):
-        files, name = file_system(folder)
-        with _remote_errors(folder):
-            below = files.find(name)
-        found = [(path.removeprefix(f"{name.rstrip('/')}/"), files.unstrip_protocol(path)) for path in below]
+        root_path = remote_location(folder)
+        below = [path for path, _ in root_path.list(recursive=True)]
+        found = [(path.key.removeprefix(root_path.key).lstrip("/"), str(path)) for path in below]
         ordered = sorted(found, key=lambda entry: entry[0].split("/"))
     else:
         root = Path(folder)
@@ -205,13 +197,14 @@ def files_below(folder: str) -> Iterator[tuple[str, str]]:
         yield name, path
 
 
-def _source(path: str, info: Info, options: TextOptions) -> Source:
+def _source(path: str, status: FileStatus | None, options: TextOptions) -> Source:
     if is_address(path):
-        size, modified, key, is_folder = _remote_state(path, info)
+        size, modified, key = _remote_state(path, status)
+        is_folder = status is None
     else:
-        status = Path(path).stat()
+        local = Path(path).stat()
         is_folder = Path(path).is_dir()
-        size, modified = _folder_state(Path(path)) if is_folder else (status.st_size, status.st_mtime_ns)
+        size, modified = _folder_state(Path(path)) if is_folder else (local.st_size, local.st_mtime_ns)
         check_name(os.path.abspath(path))
         key = digest_value([str(Path(path).resolve()), size, modified])
     compression = None if is_folder else COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
@@ -233,47 +226,23 @@ def _folder_state(path: Path) -> tuple[int, int]:
     return sum(state.st_size for state in states), max((state.st_mtime_ns for state in states), default=0)
 
 
-def _remote_state(path: str, info: Info) -> tuple[int, int | None, str, bool]:
-    """(bytes, modification time in ns, key of this state, is a folder) of a remote file or folder."""
-    if info["type"] != "directory":
-        state = sorted((name, str(value)) for name, value in info.items())
-        return int(info.get("size") or 0), _modified_ns(info), digest_value([path, state]), False
-    with _remote_errors(path):
-        system, inner = file_system(path)
-        below = system.find(inner, detail=True)
-    states = sorted([name, str(_tag(entry)), entry.get("size") or 0] for name, entry in below.items())
-    times = [_modified_ns(entry) for entry in below.values()]
-    latest = None if None in times else max((time for time in times if time is not None), default=None)
-    return sum(size for _, _, size in states), latest, digest_value([path, states]), True
-
-
-@contextmanager
-def _remote_errors(path: str) -> Iterator[None]:
-    """Translate errors of a remote file system into `InputError`."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise _missing(path) from None
-    except SparseocoError:
-        raise
-    except Exception as error:  # remote file systems raise errors of their own
-        raise InputError(f"{path} cannot be opened: {error_text(error)}.", code="unreadable-file") from None
+def _remote_state(path: str, status: FileStatus | None) -> tuple[int, int | None, str]:
+    """(bytes, modification time in ns, key of this state) of a remote file, or of a folder, which has no status."""
+    if status is not None:
+        return status.st_size, _modified_ns(status), digest_value([path, *status])
+    below = remote_location(path).list(recursive=True)
+    found = {str(path): status for path, status in below if status is not None}
+    states = [[name, status.e_tag, status.st_size] for name, status in found.items()]
+    latest = max(map(_modified_ns, found.values()), default=None)
+    return sum(status.st_size for status in found.values()), latest, digest_value([path, states])
 
 
 def _missing(path: str) -> InputError:
     return InputError(f"{path} does not exist.", code="missing-file")
 
 
-def _modified_ns(info: Info) -> int | None:
-    """Modification time in ns, if the remote file system has one."""
-    moment = info.get("LastModified") or info.get("mtime")
-    if isinstance(moment, datetime):
-        return int(moment.timestamp()) * 10**9  # listings and single requests differ in the fraction of the second
-    return int(moment * 10**9) if isinstance(moment, int | float) else None
-
-
-def _tag(info: Info) -> Any:
-    return info.get("ETag") or info.get("mtime")
+def _modified_ns(status: FileStatus) -> int:
+    return int(status.st_mtime) * 10**9
 
 
 def _detect_format(path: str, compression: str | None) -> str:

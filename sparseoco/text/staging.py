@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from sparseoco.storage.commit import committed, make_folder, remove_folder, storage_error
+from sparseoco.storage.commit import committed, make_folder, remove_folder
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, local_work_folder
-from sparseoco.storage.objects import fetch
+from sparseoco.storage.remote import RemotePath
 
 CACHE_BYTES = 4 << 30  # of local copies in a process
 _copies: OrderedDict[str, tuple[Path, int]] = OrderedDict()
@@ -67,8 +68,8 @@ def staged(path: Location) -> Iterator[Path]:
 
 def local_copy(path: Location) -> Path:
     """The file itself if it is on this machine, else a cached copy. Raises `StorageError`."""
-    if isinstance(path, Path):
-        return path
+    if not isinstance(path, RemotePath):
+        return Path(str(path))
     with _lock:
         name = str(path)
         if name in _copies:
@@ -76,7 +77,7 @@ def local_copy(path: Location) -> Path:
             return _copies[name][0]
         copy = Path(_copy_folder().name) / uuid.uuid4().hex
         try:
-            fetch(path, copy)
+            path.download(copy)
         except OSError as error:
             raise storage_error(error, path) from error
         _copies[name] = copy, copy.stat().st_size

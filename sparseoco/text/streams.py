@@ -2,17 +2,18 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from io import BytesIO
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import zstandard
 from isal import isal_zlib
 
-from sparseoco.core.errors import InputError, SparseocoError, StorageError, error_text
-from sparseoco.storage.commit import storage_error
-from sparseoco.storage.locations import file_system, is_address
+from sparseoco.core.errors import InputError
+from sparseoco.storage.errors import storage_error
+from sparseoco.storage.locations import is_address, location, remote_location
+from sparseoco.storage.remote import map_concurrently
 
 BLOCK = 1 << 20
 SMALL_FILE, BATCH = 1 << 18, 64  # small remote files are requested in batches
@@ -78,19 +79,12 @@ class Stream:
 
     def _stored(self) -> Iterator[bytes]:
         try:
-            with open_binary(self.path) if self._content is None else BytesIO(self._content) as file:
-                while block := file.read(BLOCK):
-                    self._hash.update(block)
-                    self.bytes += len(block)
-                    yield block
-        except SparseocoError:
-            raise
-        except Exception as error:  # remote file systems raise errors of their own
-            if is_address(self.path):
-                raise InputError(f"{self.path} cannot be read: {error_text(error)}.", code="unreadable-file") from error
-            if isinstance(error, OSError):
-                raise storage_error(error, Path(self.path)) from error
-            raise
+            for block in read_blocks(self.path) if self._content is None else [self._content]:
+                self._hash.update(block)
+                self.bytes += len(block)
+                yield block
+        except OSError as error:
+            raise storage_error(error, location(self.path)) from error
 
     def _gzip(self) -> Iterator[bytes]:
         member: Any = None
@@ -149,42 +143,44 @@ def with_contents(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, 
 def _small_contents(paths: list[str]) -> list[bytes | None]:
     if not is_address(paths[0]):
         return [None] * len(paths)
-    files, _ = file_system(paths[0])
-    names = [file_system(path)[1] for path in paths]
-    # Failures and longer files are read again on their own, with a proper error.
-    found = files.cat_ranges(names, 0, SMALL_FILE + 1, on_error="return")
-    return [content if isinstance(content, bytes) and len(content) <= SMALL_FILE else None for content in found]
+    return map_concurrently(_small_content, paths)
 
 
-def open_binary(path: str) -> IO[bytes]:
-    """A local path or remote URI, opened for reading bytes."""
+def _small_content(path: str) -> bytes | None:
+    with suppress(OSError):  # read again on its own, with a proper error
+        content = remote_location(path).read_range(0, SMALL_FILE + 1)
+        return content if len(content) <= SMALL_FILE else None
+    return None
+
+
+def read_blocks(path: str) -> Iterator[bytes]:
+    """The bytes of a local or remote file, in blocks."""
     if is_address(path):
-        files, name = file_system(path)
-        return cast(IO[bytes], files.open(name, "rb"))
-    return Path(path).open("rb", buffering=0)
+        yield from remote_location(path).read_chunks(BLOCK)
+        return
+    with Path(path).open("rb", buffering=0) as file:
+        while block := file.read(BLOCK):
+            yield block
 
 
 def read_range(path: str, name: str, start: int, buffer: memoryview) -> None:
     """Fill `buffer` with the bytes of a file from `start` on; messages call the file `name`."""
-    if is_address(path):
-        files, inner = file_system(path)
-        try:
-            data = files.cat_file(inner, start=start, end=start + len(buffer))
-        except StorageError:
-            raise
-        except OSError as error:
-            raise InputError(f"{name} cannot be read: {error}.", code="unreadable-file") from error
-        if len(data) < len(buffer):
-            raise _shorter(name)
-        buffer[:] = data
-        return
-    with open_binary(path) as file:
-        file.seek(start)
-        while buffer:
-            size = file.readinto(buffer)  # type: ignore[attr-defined]
-            if not size:
+    try:
+        if is_address(path):
+            data = remote_location(path).read_range(start, start + len(buffer))
+            if len(data) < len(buffer):
                 raise _shorter(name)
-            buffer = buffer[size:]
+            buffer[:] = data
+            return
+        with Path(path).open("rb", buffering=0) as file:
+            file.seek(start)
+            while buffer:
+                size = file.readinto(buffer)
+                if not size:
+                    raise _shorter(name)
+                buffer = buffer[size:]
+    except OSError as error:
+        raise storage_error(error, location(path)) from error
 
 
 def _shorter(name: str) -> InputError:

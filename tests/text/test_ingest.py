@@ -3,13 +3,14 @@
 import gzip
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import xxhash
 
 from sparseoco.core.errors import InputError
+from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.kernels.hashing import hash_terms
@@ -92,16 +93,19 @@ def test_numbers_as_labels(tmp_path: Path) -> None:
 
 def test_remote_inputs_and_formats(tmp_path: Path) -> None:
     documents = random_texts(50)
-    with fsspec.open("memory://there/a.jsonl.gz", "wb") as file:
-        file.write(gzip.compress(jsonl(documents)))
-    with fsspec.open("memory://there/b", "wb") as file:
-        file.write(jsonl(documents))
+    commit_bytes(location("memory://there/a.jsonl.gz"), gzip.compress(jsonl(documents)))
+    commit_bytes(location("memory://there/b"), jsonl(documents))
     ingest(["memory://there/a.jsonl.gz"], tmp_path / "a", TextOptions())
     ingest(["memory://there/b"], tmp_path / "b", TextOptions())
     assert store_content(tmp_path / "a") == store_content(tmp_path / "b")
     assert ingest(["memory://there/b"], tmp_path / "b", TextOptions()).version == 1
-    for bad in ("memory://there/nothing.jsonl", "nosuch://x", str(tmp_path / "none.jsonl")):
-        with pytest.raises(InputError):
+    missing = "missing-file"
+    for bad, code in (
+        ("memory://there/none.jsonl", missing),
+        ("nosuch://x", "unknown-scheme"),
+        ("none.jsonl", missing),
+    ):
+        with raises_code(code, bad):
             ingest([bad], tmp_path / "c", TextOptions())
     (tmp_path / "odd").write_bytes(b"what is this\n")
     with raises_code("unknown-format", tmp_path / "odd", "--format"):
@@ -222,8 +226,13 @@ def test_limits(tmp_path: Path) -> None:
 
 
 def test_no_terms(tmp_path: Path) -> None:
-    for data in (b"", b"\n\n", b'{"text":"","label":"a"}\n', b'{"text":"a b c","label":"a"}\n'):
-        with pytest.raises(InputError):
+    for data, code in (
+        (b"", "no-documents"),
+        (b"\n\n", "no-documents"),
+        (b'{"text":"","label":"a"}\n', "empty-vocabulary"),
+        (b'{"text":"a b c","label":"a"}\n', "empty-vocabulary"),
+    ):
+        with raises_code(code):
             ingest_bytes(tmp_path, "a.jsonl", data)
     manifest = ingest_bytes(tmp_path, "a.jsonl", b'{"text":" ","label":"a"}\n{"text":"ab","label":"a"}', out="one")
     assert (manifest.rows, manifest.empty_rows, manifest.nonzeros) == (2, 1, 1)

@@ -139,8 +139,8 @@ def test_pipes_are_an_error(tmp_path: Path) -> None:
         os.close(writing)
 
 
-def test_remote_host_that_does_not_answer(tmp_path: Path) -> None:
-    with raises_code("unreadable-file", "ftp://127.0.0.1:1/x.jsonl"):
+def test_unsupported_scheme(tmp_path: Path) -> None:
+    with raises_code("unknown-scheme", "ftp://127.0.0.1:1/x.jsonl"):
         ingest(["ftp://127.0.0.1:1/x.jsonl"], tmp_path / "out", TextOptions())
 
 

@@ -48,7 +48,7 @@ def count_sources(job: IngestJob, sources: list[Source]) -> tuple[list[PartialCo
             job.shard_bytes,
             job.staging,
             is_counted=lambda key: counts_path(key).exists(),
-            in_memory=job.tasks.here,
+            in_memory=job.tasks.in_process,
         )
         labelled = source.format not in UNLABELLED
         try:
