@@ -139,7 +139,6 @@ AO_EG = Algorithm(
     parameters=(DOMAIN, RADIUS, C, PREDICT),
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why=WHY,
     driver="dense",
 )

@@ -186,7 +186,6 @@ OGDEG = Algorithm(
     parameters=(DOMAIN, DIAMETER, F, T, INNER, LIPSCHITZ, DELTA, SHRINKING, REPETITION),
     penalties=("l1",),
     rule=rule_of_ogdeg,
-    module=__name__,
     why=WHY,
     driver="dense",
 )
@@ -198,7 +197,6 @@ ONSEG = Algorithm(
     parameters=(DOMAIN, DIAMETER, F._replace(grid=()), T, SIGMA, INNER, LIPSCHITZ, DELTA, SHRINKING, BETA, REPETITION),
     penalties=("l1",),
     rule=rule_of_onseg,
-    module=__name__,
     why=WHY,
     driver="dense",
 )

@@ -133,7 +133,6 @@ CAO_RCD = Algorithm(
     ),
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why="between two draws its weights move along straight lines, which only l1 gives",
     driver="coordinate",
 )

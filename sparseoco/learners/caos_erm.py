@@ -135,7 +135,6 @@ CAOS_ERM = Algorithm(
     ),
     penalties=SEPARABLE,
     rule=rule,
-    module=__name__,
     why="it minimises, coordinate by coordinate, over a box of its own, |x_i| ≤ R",
     driver="epoch",
 )

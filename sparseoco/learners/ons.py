@@ -86,7 +86,6 @@ ONS = Algorithm(
     parameters=(DOMAIN, DIAMETER, G._replace(grid=()), ALPHA, BETA),  # where β is given G changes nothing
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why=WHY,
     driver="dense",
 )
