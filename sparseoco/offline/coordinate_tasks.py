@@ -116,8 +116,8 @@ def coordinates_of(block: Block, store: Store, columns: Store) -> Coordinates:
         loss=problem.loss,
         positive=problem.positive,
         seed=block.setting.seed,
-        kept=_kept(block, labels.size),
-        rest=corpus.rest,
+        included=_kept(block, labels.size),
+        release=corpus.rest,
     )
 
 
