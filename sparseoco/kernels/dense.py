@@ -15,9 +15,9 @@ from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError
 from sparseoco.kernels import responses
 from sparseoco.kernels.binding import SOURCES
+from sparseoco.kernels.column_block import ColumnBlock
 from sparseoco.kernels.directions import direction
 from sparseoco.kernels.stream import build_evaluate
-from sparseoco.kernels.column_block import ColumnBlock
 from sparseoco.kernels.structs import Rows
 from sparseoco.learners.dense import DenseRule
 from sparseoco.learners.domains import Numbers, numbers_of
@@ -206,8 +206,8 @@ class DenseColumns(ColumnBlock):
     def learn(self, rows: Rows, labels: np.ndarray, margins_out: np.ndarray | None = None) -> None:
         """Learn the rows in turn; `labels` is read-only float64.
 
-        `margins_out` (rows, width), if given, receives the margins with which each row was predicted: for a bandit, those of
-        the points it played.
+        `margins_out` (rows, width), if given, receives the margins with which each row was predicted: for a bandit,
+        those of the points it played.
         """
         margins = np.empty((0 if margins_out is None else len(labels), self.columns))
         self.kernels.learn(

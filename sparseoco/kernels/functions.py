@@ -1,4 +1,4 @@
-"""A learner's functions as one named tuple inside compiled code: numba compiles `f.weight(…)` as a call of the function."""
+"""A learner's functions as one named tuple: in compiled code `f.weight(…)` becomes a call of the function itself."""
 
 import hashlib
 from collections.abc import Callable
@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 from numba.extending import register_jitable
 
 from sparseoco.kernels.tuples import LOAD, STORE
+from sparseoco.learners.caos_erm import EpochRule
 from sparseoco.learners.contract import Rule
 from sparseoco.learners.penalties import Maps
 
 
 class Functions(NamedTuple):
-    """What a kernel calls: of `Rule`, and for each of its tuples a function that loads and one that stores it."""
+    """The functions of a `Rule` or an `EpochRule`, and for each of its tuples one that loads and one that stores it."""
 
     Params: Any
     Scalars: Any
@@ -34,27 +35,24 @@ class Functions(NamedTuple):
     maps: Any
 
 
-@register_jitable
-def no_time(clock):
-    """For rules without time stamps."""
-    return 0.0
+SCALAR_FUNCTIONS = Functions._fields[9:17]
 
 
 @register_jitable
-def no_term(state, x):
-    """For rules that want no sum over the row."""
+def unused(*arguments):
+    """In the place of a function that a rule does without."""
     return 0.0
 
 
-def rule_key(rule: Rule) -> list[str]:
+def rule_key(rule: Rule | EpochRule) -> list[str]:
     """Everything of a rule that machine code depends on."""
-    compiled = (*(getattr(rule, name) for name in Functions._fields if hasattr(rule, name)), *rule.maps)
-    names = [f"{f.__module__}.{f.__qualname__}" if callable(f) else "" for f in compiled]
-    flags = (rule.params, rule.scalars, rule.state, rule.running, rule.needs_row_norm, rule.needs_loss)
-    return [*names, str(flags)]
+    functions = (*(getattr(rule, name, None) for name in SCALAR_FUNCTIONS), *rule.maps)
+    names = [f"{f.__module__}.{f.__qualname__}" if f else "" for f in functions]
+    flags = [getattr(rule, name, None) for name in ("running", "needs_row_norm", "needs_loss")]
+    return [*names, str((rule.params, rule.scalars, rule.state, *flags))]
 
 
-def bind(rule: Rule) -> Callable[[], Any]:
+def bind(rule: Rule | EpochRule) -> Callable[[], Any]:
     """A function without arguments that gives compiled code the `Functions` of a rule.
 
     It becomes a member of this module: numba's cache on disk identifies what a kernel is closed over by its pickle,
@@ -63,23 +61,18 @@ def bind(rule: Rule) -> Callable[[], Any]:
     name = f"functions_{hashlib.sha256(repr(rule_key(rule)).encode()).hexdigest()[:24]}"
     if name not in globals():
         globals()[name] = register_jitable(_closure(rule, name))
-    return globals()[name]  # type: ignore[no-any-return]
+    return globals()[name]
 
 
-def _closure(rule, name):  # type: ignore[no-untyped-def]
+def _closure(rule, name):
     Params, Scalars, State = rule.params, rule.scalars, rule.state
     (load_params, store_params), (load_scalars, store_scalars), (load_state, store_state) = (
         (LOAD[len(kind._fields)], STORE[len(kind._fields)]) for kind in (Params, Scalars, State)
     )
-    round_scalars, weight, update, state_from_weight = (
-        rule.round_scalars,
-        rule.weight,
-        rule.update,
-        rule.state_from_weight,
+    round_scalars, weight, update, state_from_weight, clock_time, settled_time, advance, row_term = (
+        getattr(rule, name, None) or unused for name in SCALAR_FUNCTIONS
     )
-    clock_time = rule.clock_time or no_time
-    settled_time = rule.settled_time or clock_time
-    advance, row_term = rule.advance, rule.row_term or no_term
+    settled_time = clock_time if settled_time is unused else settled_time
     prox, preimage, split, scaled, repeated, grow = rule.maps
 
     def functions():

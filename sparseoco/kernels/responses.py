@@ -11,6 +11,9 @@ on its slopes and losses are 0 and its sums stay as they are. One margin a confi
 that the loop over configurations vectorises.
 """
 
+from numba.extending import register_jitable
+
+
 @register_jitable(forceinline=True)
 def binary(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
     """One margin, two classes: class index 1 is y = +1, any other y = −1."""

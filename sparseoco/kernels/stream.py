@@ -209,7 +209,7 @@ def build_margins(rule, *, grouped, alone):
 
 
 def build_materialize(rule, *, grouped):
-    """``materialize(first, outputs, state, scalars, out)``: weights of a run of features now; the state is only read."""
+    """``materialize(first, outputs, state, scalars, out)``: weights now of a run of features; state is only read."""
     functions, stamped = bind(rule), rule.clock_time is not None
 
     def materialize(first, outputs, state, scalars, out):

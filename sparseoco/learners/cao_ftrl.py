@@ -44,7 +44,8 @@ from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import LAM, Parameter, choice, positive
 from sparseoco.learners.penalties import Penalty, clip
 
-ZERO, ONE = np.float32(0), np.float32(1)  # of a type that does not widen float32 columns
+ZERO: Any = np.float32(0)  # of a type that does not widen float32 columns
+ONE: Any = np.float32(1)
 LARGE = np.float32(2.0**64)
 
 
@@ -56,7 +57,7 @@ class Params(NamedTuple):
 
 class Scalars(NamedTuple):
     R: float
-    inverse_R: float
+    inverse_r: float
     l1: float
     ridge: float
     t: float
@@ -111,7 +112,7 @@ def minimizer(v, Delta, t, scalars, prox):
 def played(Z, Delta, x, g, missed, scalars):
     """Z and Δ after a round that played x, saw g and missed it by g − g̃."""
     grown = math.sqrt(Delta * Delta + missed * missed)
-    return Z + g - (grown - Delta) * scalars.inverse_R * x, grown
+    return Z + g - (grown - Delta) * scalars.inverse_r * x, grown
 
 
 @register_jitable

@@ -60,6 +60,9 @@ class Clock(NamedTuple):
     """Rows that `max_abs_sum` is of."""
 
 
+START = Clock()
+
+
 @register_jitable
 def advance_clock(clock):
     """The clock one round later."""
@@ -193,7 +196,7 @@ class Rule:
     """``row_term(state, x)``, whose sum over the row is `RowInfo.state_sum`."""
     initial_state: tuple[float, ...] = ()
     """The state of a coordinate that was never seen; empty for zeros."""
-    start: Clock = Clock()
+    start: Clock = START
     """The clock of the first round."""
     iterate_valid_rounds: float = 0.0
     """Rounds for which the first stored number is the iterate w_t itself: inf, or K where all coordinates move every K
@@ -211,6 +214,11 @@ class Rule:
     def stores_weight(self) -> bool:
         """Whether the first stored number is a weight, called w: what a group's prox is applied to."""
         return self.slots[0] == "w"
+
+    @property
+    def scalar_names(self) -> tuple[str, ...]:
+        """Names of the scalars of a round."""
+        return tuple(self.scalars._fields)  # type: ignore[attr-defined]
 
     @property
     def param_names(self) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ Symbols: `w` is what the last gradient step left, its own round's truncation sti
 round's u included; `eta` = η_t; `rate` = eta0·λ; `elapsed` = Σ s_τ over the rounds whose truncation is due,
 η_{τ+1/2} = eta0·s_τ.
 
-Why lazy is exact: a coordinate not in the row has u = 0, so h does not change, and soft-thresholds with one h add up. h = 1 is
-SG-L1 (`fobos`).
+Why lazy is exact: a coordinate not in the row has u = 0, so h does not change, and soft-thresholds with one h add
+up. h = 1 is SG-L1 (`fobos`).
 
 Two numbers a coordinate, one time stamp a feature.
 """

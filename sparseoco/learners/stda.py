@@ -7,8 +7,8 @@ Source: Oiwa, Matsushima and Nakagawa (2012), Algorithm 1, (12)–(15), (18), (2
 Symbols: `G` = t·ḡ_t; `r` = ‖(g_1, …, g_t)‖_p; `R` = r_1 + … + r_τ up to the round before the coordinate's last;
 `elapsed` = rounds since then, all of them with today's r; `scale` = −1/β_t, `lam_scale` = λ/β_t.
 
-Why lazy is exact: outside the support g and x are 0, so G and r do not change and R grows by r a round: all rounds since
-are one product.
+Why lazy is exact: outside the support g and x are 0, so G and r do not change and R grows by r a round: all
+rounds since are one product.
 
 Three numbers a coordinate, one time stamp a feature.
 """

@@ -181,7 +181,7 @@ class Columns(ColumnBlock):
         return State(self.state, self.last_update, self.params, Clock(*self.clock.tolist()))
 
     def _scalars(self) -> np.ndarray:
-        return np.zeros((len(self.rule.scalars._fields), self.width), self.dtype)  # type: ignore[attr-defined]
+        return np.zeros((len(self.rule.scalar_names), self.width), self.dtype)
 
 
 def _compiled_part(rule: Rule) -> Rule:

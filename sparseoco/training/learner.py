@@ -10,7 +10,7 @@ from sparseoco.kernels.dense import DenseColumns
 from sparseoco.kernels.structs import Rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
-from sparseoco.learners.losses import PORTFOLIO_LOSSES, find_loss
+from sparseoco.learners.losses import PORTFOLIO_LOSSES
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.learners.portfolio_losses import check_portfolio, check_relatives
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
@@ -153,8 +153,8 @@ class Learner:
         """`partial_fit` without checks, on CSR arrays as shards hold them.
 
         indptr : int32 or int64; indices : int32 or int64, unique within a row and below n_features; counts : any number
-        type, no zeros; labels : class indices, or float64 for regression; margins_out : if given, (rows, configurations,
-        outputs) that receives the margins with which each row was predicted, before it was learned.
+        type, no zeros; labels : class indices, or float64 for regression; margins_out : if given, (rows,
+        configurations, outputs) that receives the margins with which each row was predicted, before it was learned.
         """
         for start, stop, rows in self._chunks(indptr, indices, counts):
             part = _frozen(np.asarray(labels[start:stop], np.float64))
@@ -164,7 +164,9 @@ class Learner:
                     continue
                 z = np.empty((stop - start, block.width), self.dtype)
                 block.learn(rows, part, z)
-                margins_out[start:stop, members] = z[:, : block.columns].reshape(stop - start, len(members), self.n_outputs)
+                margins_out[start:stop, members] = z[:, : block.columns].reshape(
+                    stop - start, len(members), self.n_outputs
+                )
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Margins (rows, configurations, outputs) of a SciPy sparse matrix; `InputError` as `partial_fit`."""
