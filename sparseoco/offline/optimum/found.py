@@ -13,9 +13,10 @@ from sparseoco.core.errors import InputError
 from sparseoco.kernels.quadratic import INNER
 from sparseoco.offline.optimum.certificate import certify
 from sparseoco.offline.optimum.regulariser import Regulariser
+from sparseoco.offline.options import MAX_PASSES as MAX_PASSES
+from sparseoco.offline.options import TOLERANCE as TOLERANCE
 from sparseoco.offline.passes import Floats, Passes, PassRequest
 
-TOLERANCE, MAX_PASSES = 1e-6, 2000
 DECREASE = 1e-4
 ROUNDING = 1e-9  # of the objective at 0: smaller differences of sums have few digits left
 WIDEST, NARROWING = 1.0, 0.25
