@@ -16,7 +16,7 @@ from prefect import task as prefect_task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from sparseoco.pipeline.nightly import Outcome, night_line, nights_markdown, nights_table, run_nightly, serve_night
+from sparseoco.pipeline.nightly import Outcome, night_line, nights_markdown, nights_table, roll_back, run_nightly
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.locations import Location
 
@@ -29,13 +29,13 @@ def _run(run: RunFile) -> Location | None:
 
 
 def _rollback(run: RunFile, increment: int) -> Location | None:
-    return _log_outcome(run, serve_night(run, increment))
+    return _log_outcome(run, roll_back(run, increment))
 
 
 def _log_outcome(run: RunFile, outcome: Outcome) -> Location | None:
-    for sentence in (*map(night_line, outcome.nights), outcome.sentence):
-        if sentence:
-            get_run_logger().info("%s: %s", run.name, sentence)
+    for line in (*map(night_line, outcome.increments), outcome.message):
+        if line:
+            get_run_logger().info("%s: %s", run.name, line)
     return outcome.page
 
 

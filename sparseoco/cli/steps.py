@@ -258,13 +258,13 @@ def nightly(
     described = run_of_file(file, cluster_file)
     options = validate(NightlyOptions, described.nightly.model_dump() | given)
     described = described.model_copy(update={"nightly": options})
-    from sparseoco.pipeline.nightly import night_line, run_nightly, serve_night
+    from sparseoco.pipeline.nightly import night_line, roll_back, run_nightly
 
     with progress_bars() as progress:
-        outcome = serve_night(described, rollback) if rollback else run_nightly(described, progress=progress)
-    for night in outcome.nights:
-        print(night_line(night))
-    if outcome.sentence:
-        print(outcome.sentence)
+        outcome = roll_back(described, rollback) if rollback else run_nightly(described, progress=progress)
+    for increment in outcome.increments:
+        print(night_line(increment))
+    if outcome.message:
+        print(outcome.message)
     if outcome.page is not None:
         print(f"report: {outcome.page}")

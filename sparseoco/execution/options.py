@@ -36,7 +36,7 @@ class JobOptions(OptionModel):
         None, description="Folder of the jobs' output; by default where the batch system puts it."
     )
 
-    def own(self) -> dict[str, Any]:
+    def extra_arguments(self) -> dict[str, Any]:
         """Arguments of dask-jobqueue for this batch system alone."""
         return {}
 
@@ -70,7 +70,7 @@ class PbsOptions(JobOptions):
         "imply.",
     )
 
-    def own(self) -> dict[str, Any]:
+    def extra_arguments(self) -> dict[str, Any]:
         """The resources to select."""
         return {"resource_spec": self.resources}
 

@@ -2,7 +2,7 @@
 
 An epoch of caos-erm begins with a full pass at the iterate that the last one left, then plays its rounds, in one run or
 in `parts` whose states are averaged; one of cao-rcd begins with margins made afresh, and its rounds are over features.
-`sparseoco.offline.epoch_tasks` does the same with the same pieces on the cluster, and gives the same bits.
+`sparseoco.offline.cluster.epochs` does the same with the same pieces on the cluster, and gives the same bits.
 """
 
 from collections.abc import Iterator, Mapping

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_address, location, remote_location
-from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
+from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.documents import BadRow, Bags, Documents, Row, documents_of
-from sparseoco.text.formats import COMPRESSIONS, Source, files_below
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, UnreadableError, checked_class, too_long, utf8
+from sparseoco.text.parsers.csv_records import RecordScan, line_starts
 from sparseoco.text.parsers.delimited import header_of
-from sparseoco.text.parsers.records import RecordScan, line_starts
+from sparseoco.text.sources import COMPRESSIONS, Source, files_below
 from sparseoco.text.staging import staged
 from sparseoco.text.streams import Stream, with_contents
 

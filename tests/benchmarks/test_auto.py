@@ -19,9 +19,9 @@ from sparseoco.pipeline import steps
 from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.search.mixture_task import MixtureOptions
 from sparseoco.store.corpus import open_corpus
-from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.readers import read_documents
+from sparseoco.text.transform import Features, count_texts
 from sparseoco.training.mixture import GRID
 from sparseoco.training.options import SearchOptions
 from tests.benchmarks.corpora import corpus

@@ -12,11 +12,11 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
-from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.ingest import ingest
-from sparseoco.text.kernels.xxh64 import hash_terms
+from sparseoco.text.kernels.hashing import hash_terms
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
+from sparseoco.text.transform import Features, count_texts
 from tests.text.ingests import PACKINGS, content, jsonl, run, texts
 
 

@@ -21,9 +21,9 @@ from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.manifest import Manifest, commit_manifest, latest_manifest
 from sparseoco.text import streams
-from sparseoco.text.formats import find_sources
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import find_sources
 from sparseoco.text.streams import Stream
 from tests.storage.buckets.contents import contents, names
 from tests.support.texts import write_reviews, write_run_file
