@@ -235,7 +235,7 @@ def test_options_are_refused_in_sentences() -> None:
             validate(SearchOptions, {"algorithms": OPTIONS.algorithms, **values})
         return str(caught.value)
 
-    assert "shares of the first pass" in refused(halving={"rungs": [0.5, 2]})
+    assert "fractions of the first pass" in refused(halving={"rungs": [0.5, 2]})
     assert "must be above 1" in refused(halving=1)
     assert "set patience too" in refused(min_improvement=0.1)
     assert "time_limit: " in refused(time_limit="soon")
