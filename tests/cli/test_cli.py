@@ -170,7 +170,7 @@ ERROR_LINE = re.compile(r"sparseoco: .* \[(?P<code>[a-z-]+)\]\n")
         ("search {tmp} --out {tmp}/x --folds 0", "invalid-option", ["folds", "1"]),
         ("search {tmp} --out {tmp}/x --min-rows 9", "unsupported-combination", ["--min-rows", "--halving"]),
         ("search {tmp} --out {tmp}/x --algorithm auto", "unsupported-combination", ["auto"]),
-        ("search {tmp} --out {tmp}/x --algorithm sgd", None, ["sgd"]),
+        ("search {tmp} --out {tmp}/x --algorithm cl-fobo", "unknown-algorithm", ["cl-fobo", "did you mean cl-fobos?"]),
         ("search {tmp} --out {tmp}/x --grid p=q", None, ["p="]),
         ("search {tmp} --out {tmp}/x --grid rho=1", "unknown-parameter", ["rho"]),
         ("search {tmp} --out {tmp}/x --grid ons.rho=1", "unknown-algorithm", ["ons"]),
