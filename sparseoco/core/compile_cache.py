@@ -79,6 +79,8 @@ def _kind(argument: Any) -> Any:
     """What determines an argument's type, and perhaps more; `numba.typeof` of an array takes ten times as long."""
     if type(argument) is np.ndarray:
         return argument.dtype, argument.ndim, argument.flags.num
+    if isinstance(argument, tuple):
+        return type(argument), *map(_kind, argument)
     return numba.typeof(argument)
 
 

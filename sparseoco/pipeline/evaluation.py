@@ -38,7 +38,7 @@ def evaluate_model(
     """
     if not model.classes:
         raise InputError(f"{model.folder} predicts numbers: evaluation compares classes.", code="invalid-labels")
-    options = model.text.model_copy(update={"where": where}).over(model.classes)
+    options = model.text.model_copy(update={"where": where}).with_classes(model.classes)
     number = {name: i for i, name in enumerate(model.classes)}
     n_classes = len(model.classes)
     confusion = np.zeros((n_classes, n_classes), np.int64)

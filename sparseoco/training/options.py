@@ -187,6 +187,8 @@ class SearchOptions(OptionModel):
             from sparseoco.learners.losses import find_loss  # loads numba
 
             find_loss(self.loss)
+            for name in self.algorithms:
+                find_algorithm(name).loss(self.loss)
             self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
