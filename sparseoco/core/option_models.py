@@ -17,6 +17,7 @@ class OptionModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_CODES = {"extra_forbidden": "unknown-option", "missing": "missing-option"}
 _BOUNDS = {
     "greater_than": ("gt", "must be above {}"),
     "greater_than_equal": ("ge", "must be at least {}"),
@@ -64,8 +65,8 @@ def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str,
     Raises
     ------
     InputError
-        Names the source and the keys. Its code is that of the first error that a validator raised, otherwise
-        ``invalid-option``.
+        Names the source and the keys. Its code is that of an error that a validator raised first, or else
+        ``unknown-option``, ``missing-option`` or ``invalid-option``.
     """
     try:
         return model.model_validate(values)
@@ -110,7 +111,7 @@ def _describe(error: ValidationError, under: tuple[str, ...]) -> str:
 
 def _code(error: ValidationError) -> str:
     first = error.errors()[0]
-    if first["type"] == "extra_forbidden":
-        return "unknown-option"
+    if first["type"] in _CODES:
+        return _CODES[first["type"]]
     cause = getattr(first.get("ctx", {}).get("error"), "__cause__", None)
     return cause.code if isinstance(cause, SparseocoError) else "invalid-option"

@@ -109,8 +109,10 @@ class SearchOptions(OptionModel):
         le=MAX_CONFIGURATIONS,
         description="Draw this many configurations per algorithm; by default the whole grid.",
     )
-    loss: str = Field("logistic", description="Loss function.")
-    penalty: str = Field("l1", description="Penalty on the weights.")
+    loss: str = Field(
+        "logistic", description="Loss function: logistic, hinge, squared_hinge, softmax or multiclass_hinge."
+    )
+    penalty: str = Field("l1", description="Penalty on the weights: l1, l2, elastic_net, group or box.")
     folds: int = Field(
         5,
         ge=1,

@@ -1,6 +1,7 @@
 """Flags are generated from the fields of option models."""
 
 import inspect
+import re
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -12,6 +13,8 @@ from sparseoco.cli import analysis, steps
 from sparseoco.cli.model_options import ModelOptions, with_model_options
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
+from sparseoco.learners.losses import LOSSES
+from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
@@ -89,6 +92,12 @@ def test_fields_can_be_chosen_and_renamed() -> None:
 )
 def test_every_field_describes_itself(model: type[OptionModel]) -> None:
     assert not [name for name, field in model.model_fields.items() if not field.description]
+
+
+def test_descriptions_list_all_losses_and_penalties() -> None:
+    fields = SearchOptions.model_fields
+    for name in [*PENALTIES, *(loss.name for loss in LOSSES.values() if not loss.regression)]:
+        assert re.search(rf"\b{name}\b", f"{fields['loss'].description} {fields['penalty'].description}"), name
 
 
 def test_commands_take_every_field_of_their_models() -> None:

@@ -37,7 +37,7 @@ def test_a_run_is_logged_as_json_lines_without_document_text(
     assert call(monkeypatch, "run", file) == 0  # appends
     assert lines(tmp_path / "run.jsonl")[: len(events)] == events
     again = lines(tmp_path / "run.jsonl")[len(events) :]
-    assert [line["found"] for line in again if line["event"] == "search begun"] == [12]
+    assert [line["found"] for line in again if line["event"] == "search started"] == [12]
 
 
 def test_a_failed_step_is_logged_with_its_error(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
         ('memory = "16GB"', "", 'kind = "slurm" needs memory'),
         ('"16GB"', '"much"', "memory: write a size"),
         ('"16GB"', '"16kB"', "memory: a worker needs at least 512 MiB"),
-        ('"16GB"', '"16GB"\nwait = "soon"', "wait: write a time"),
+        ('"16GB"', '"16GB"\nwait = "soon"', "wait: write a duration"),
         ('"16GB"', '"16GB"\nscheduler = "tcp://127.0.0.1:8786"', 'scheduler and kind = "address" go together'),
         ('"slurm"', '"address"', 'scheduler and kind = "address" go together'),
         ('"08:00:00"', '"8 hours"', "slurm.walltime: must be a time such as 08:00:00"),
