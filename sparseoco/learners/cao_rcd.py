@@ -39,9 +39,9 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import TICKS, minimizer, played, stiffness, terms
+from sparseoco.learners.cao_ftrl import minimizer, played, stiffness, terms
 from sparseoco.learners.caos_erm import ALPHA, rounds
-from sparseoco.learners.contract import Algorithm, Parameter, Rule, no_time, one_of, positive, same, whole
+from sparseoco.learners.contract import Algorithm, Parameter, no_time, one_of, positive, whole
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty, soft
 
@@ -89,11 +89,13 @@ def slope_bounds(loss: Loss, norms: Any, sizes: Any, R: float) -> Any:
     return 2.0 * (1.0 + R * norms) if loss.name == "squared_hinge" else sizes + R * norms
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
+    """There is nothing to choose. Raises `InputError` for what cannot be combined."""
     if not lipschitz(loss) and loss.name not in BOUNDED_IN_BOX:
-        raise InputError(f"cao-rcd draws by bounds on the slopes of the loss, and loss={loss.name!r} has none here.")
-    slots = ("Z", "Delta", "g_last") if parameters["predict"] == "last" else ("Z", "Delta")
-    return Rule(no_time, same, weight, update, slots, ("R", "alpha"), TICKS, False)
+        raise InputError(
+            f"cao-rcd draws by bounds on the slopes of the loss, and loss={loss.name!r} has none here.",
+            code="unsupported-combination",
+        )
 
 
 PREDICTIONS = ("none", "half", "last")
