@@ -7,10 +7,10 @@ import numpy as np
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.kernels.dense import DenseColumns
-from sparseoco.kernels.sweeping import Rows
+from sparseoco.kernels.structs import Rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
-from sparseoco.learners.losses import PORTFOLIO_LOSSES, find_loss
+from sparseoco.learners.losses import PORTFOLIO_LOSSES
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.learners.portfolio_losses import check_portfolio, check_relatives
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
@@ -22,7 +22,7 @@ from sparseoco.training.sizes import check_size, column_dtype
 from sparseoco.training.validation import checked_labels, checked_rows, checked_weights, output_shape
 
 FORMAT = 5
-BY_FEATURE = ("state", "stamp")
+BY_FEATURE = ("state", "last_update")
 """The arrays of a sparse block that have an entry a feature."""
 _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 
@@ -84,13 +84,13 @@ class Learner:
     ) -> None:
         penalty_ = find_penalty(penalty)
         definition = find_algorithm(algorithm, online=True).under(penalty_)
-        loss_ = find_loss(loss, portfolio=definition.driver == "dense")
+        loss_ = definition.loss(loss)
         if not definition.online:
             raise InputError(
                 f"{algorithm} goes through the same rows again and again, so it cannot learn from a stream: use "
                 "sparseoco.offline.epochs.fit_epochs, `sparseoco train` or a search."
             )
-        if penalty_.kind == "grouped" and (n_classes is None or n_classes <= 2):
+        if penalty_.grouped and (n_classes is None or n_classes <= 2):
             raise InputError(
                 "penalty='group' needs more than two classes: over the one column of two it is penalty='l1'."
             )
@@ -115,11 +115,11 @@ class Learner:
             if isinstance(rule, DenseRule):
                 block = DenseColumns(rule, loss_, response, entries, *shape)
             else:
-                hyper = [definition.numbers(entry, rule.hyper) for entry in entries]
-                block = Columns(rule, penalty_, loss_, response, hyper, *shape, self.objective)
+                params = [definition.numbers(entry, rule.param_names) for entry in entries]
+                block = Columns(rule, penalty_, loss_, response, params, *shape, self.objective)
             self._blocks.append((np.array(members), block))
         self.history = History.empty(
-            self._gather([np.full(len(m), b.every > 0) for m, b in self._blocks]), self.n_columns
+            self._gather([np.full(len(m), b.refresh_interval > 0) for m, b in self._blocks]), self.n_columns
         )
 
     @property
@@ -148,23 +148,25 @@ class Learner:
         return self
 
     def learn_rows(
-        self, indptr: Any, indices: Any, counts: Any, labels: Any, *, told: np.ndarray | None = None
+        self, indptr: Any, indices: Any, counts: Any, labels: Any, *, margins_out: np.ndarray | None = None
     ) -> None:
         """`partial_fit` without checks, on CSR arrays as shards hold them.
 
         indptr : int32 or int64; indices : int32 or int64, unique within a row and below n_features; counts : any number
-        type, no zeros; labels : class indices, or float64 for regression; told : if given, (rows, configurations,
-        outputs) that receives the margins with which each row was predicted, before it was learned.
+        type, no zeros; labels : class indices, or float64 for regression; margins_out : if given, (rows,
+        configurations, outputs) that receives the margins with which each row was predicted, before it was learned.
         """
         for start, stop, rows in self._chunks(indptr, indices, counts):
             part = _frozen(np.asarray(labels[start:stop], np.float64))
             for members, block in self._blocks:
-                if told is None:
+                if margins_out is None:
                     block.learn(rows, part)
                     continue
                 z = np.empty((stop - start, block.width), self.dtype)
                 block.learn(rows, part, z)
-                told[start:stop, members] = z[:, : block.columns].reshape(stop - start, len(members), self.n_outputs)
+                margins_out[start:stop, members] = z[:, : block.columns].reshape(
+                    stop - start, len(members), self.n_outputs
+                )
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Margins (rows, configurations, outputs) of a SciPy sparse matrix; `InputError` as `partial_fit`."""
@@ -217,7 +219,7 @@ class Learner:
     @property
     def rounds(self) -> int:
         """Rounds on its clocks: rows learned, and those that counted as played where it began from weights."""
-        return int(self._blocks[0][1].clock[0])
+        return self._blocks[0][1].rounds
 
     def mark(self) -> None:
         """Add to `history` how things stand: one sweep over the weights."""
@@ -232,8 +234,8 @@ class Learner:
             shape = (len(members), self.n_outputs)
             nonzeros[members] = counts.reshape(shape)
             penalty[members] = lam * values.reshape(shape).sum(axis=1)
-            if block.every:
-                penalty_sum[members] = lam * block.level_sum[: block.columns].reshape(shape).sum(axis=1)
+            if block.refresh_interval:
+                penalty_sum[members] = lam * block.l1_norm_sum[: block.columns].reshape(shape).sum(axis=1)
         self.history = self.history.marked(*self.progress, penalty, penalty_sum, nonzeros.ravel())
 
     @property
@@ -263,7 +265,7 @@ class Learner:
             here = [(to, place[int(column)]) for to, column in enumerate(wanted) if int(column) in place]
             if here:
                 targets, sources = map(list, zip(*here, strict=True))
-                for first, stop, part in block.sweep():
+                for first, stop, part in block.weight_runs():
                     out[first:stop, targets] = part[:, sources]
         return out
 
@@ -276,10 +278,10 @@ class Learner:
 
     def slots_of(self, configuration: int) -> dict[str, np.ndarray]:
         """What one configuration stores, (n_features, outputs) by the name its learner's docstring gives it, and
-        `stamp` (n_features, 1) where features have one: views, to be read only."""
+        `last_update` (n_features, 1), a clock, where features have one: views, to be read only."""
         block, own = self._place(configuration)
-        stored = {name: block.state[:, i, own] for i, name in enumerate(block.slots)}
-        return stored | ({"stamp": block.stamp[:, None]} if len(block.stamp) else {})
+        stored = {name: block.state[:, i, own] for i, name in enumerate(block.slot_names)}
+        return stored | ({"last_update": block.last_update[:, None]} if len(block.last_update) else {})
 
     def _place(self, configuration: int) -> tuple[Block, slice]:
         """A configuration's block, and its columns there."""
@@ -423,7 +425,7 @@ def _saved_features(path: Location, wanted: int | None) -> int:
         had, algorithm = int(description["learner"]["n_features"]), str(description["learner"]["algorithm"])
     if wanted is not None and wanted < had:
         raise InputError(f"{path} has {had:,} features: it cannot go on with {wanted:,}.")
-    if wanted not in (None, had) and find_algorithm(algorithm).driver == "dense":
+    if wanted not in (None, had) and find_algorithm(algorithm).touches_all_features:
         raise InputError(f"{algorithm} touches all features in every round: one that learned cannot be given more.")
     return had
 

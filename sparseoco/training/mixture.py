@@ -167,7 +167,7 @@ class Mixture:
             first = 0
             for learner in self.learners:
                 last = first + len(learner.configurations)
-                learner.learn_rows(*rows, labels[start:stop], told=told[:, first:last])
+                learner.learn_rows(*rows, labels[start:stop], margins_out=told[:, first:last])
                 first = last
             self._mix(
                 told.reshape(stop - start, n * self.n_outputs),

@@ -8,7 +8,6 @@ import numpy as np
 from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
-from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import find_penalty
 
 DTYPES = ("float32", "float64")
@@ -40,16 +39,15 @@ def bytes_per_column(
     coordinate, and its share of the stamps of 16 columns."""
     penalty_ = find_penalty(penalty)
     definition = find_algorithm(algorithm).under(penalty_)
-    loss_ = find_loss(loss, portfolio=definition.driver == "dense")
-    rule = definition.rule(loss_, penalty_, definition.configuration(parameters or {}))
+    rule = definition.rule(definition.loss(loss), penalty_, definition.configuration(parameters or {}))
     if isinstance(rule, DenseRule):
         return int(8 * n_features * (1 + rule.memory(n_features)))
-    return int(n_features * (len(rule.slots) * column_dtype(dtype).itemsize + rule.stamped))
+    return int(n_features * (len(rule.slots) * column_dtype(dtype).itemsize + (rule.clock_time is not None)))
 
 
 def check_size(algorithm: str, n_features: int) -> None:
     """Raises `InputError`, with the figure, where a column of a dense learner is larger than `DENSE_BYTES`."""
-    if find_algorithm(algorithm).driver != "dense":
+    if not find_algorithm(algorithm).touches_all_features:
         return
     needed = bytes_per_column(algorithm, n_features, "float64")
     if needed >= 8 * n_features**2 and needed > DENSE_BYTES:

@@ -125,7 +125,7 @@ def _subgradient(configuration: Mapping[str, Any], penalty: str) -> Bound:
 
 def _cl_fobos(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
     """(24) with (16) and Lemmas 3 and 4: U_γ(T) + P(T) + 2nKS."""
-    if find_penalty(penalty).kind == "decaying":
+    if find_penalty(penalty).decaying:
         return NoBound("The theorem needs proximal maps that add up (Property 1), and those of ½w² do not.")
     c = configuration["eta0"]
 

@@ -62,7 +62,7 @@ def comparator_of(algorithm: str, parameters: Mapping[str, Any], loss: str, pena
             f"search with loss={find_loss(loss).joint!r}, a loss a class, to see regret."
         )
     kind = find_penalty(penalty)
-    if kind.kind == "grouped":
+    if kind.grouped:
         raise InputError(f"penalty={penalty!r} joins the classes, and its optimum is not found yet.")
     definition = find_algorithm(algorithm)
     if definition.driver == "dense":
