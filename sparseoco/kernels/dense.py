@@ -277,7 +277,10 @@ def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbe
         numbers = None
     if numbers is None or not np.isfinite(numbers).all():
         given = ", ".join(f"{name}={value}" for name, value in configuration.items())
-        raise InputError(f"Steps cannot be computed from {given}: they are too large or too small for numbers.")
+        raise InputError(
+            f"Steps cannot be computed from {given}: they are too large or too small for numbers.",
+            code="invalid-parameter",
+        )
     return numbers
 
 

@@ -74,13 +74,16 @@ def terms_of(configuration: Mapping[str, Any], n: int) -> Terms:
     ball = configuration["domain"] == "ball"
     m = n if ball else n - 1
     if m < 1:
-        raise InputError("A simplex of one feature is one point: there is nothing to learn.")
+        raise InputError("A simplex of one feature is one point: there is nothing to learn.", code="invalid-parameter")
     D, F = diameter(configuration), configuration["F"]
     r, largest = configuration["r"], D / 2 if ball else 1.0 / math.sqrt(n * (n - 1.0))
     if r == AUTO:
         r = largest
     if r > largest * (1.0 + 1e-12):
-        raise InputError(f"r={r:g} is not the radius of a ball within the set: the largest there has {largest:g}.")
+        raise InputError(
+            f"r={r:g} is not the radius of a ball within the set: the largest there has {largest:g}.",
+            code="invalid-parameter",
+        )
     delta, gamma = configuration["delta"], configuration["gamma"]
     best = _least_sum(_cost(configuration, m, D), configuration, r)
     if gamma == AUTO:
@@ -90,7 +93,8 @@ def terms_of(configuration: Mapping[str, Any], n: int) -> Terms:
     if delta > gamma * r * (1.0 + 1e-12) or gamma >= 1.0:
         raise InputError(
             f"delta={delta:g} is more than gamma·r={gamma:g}·{r:g}, or gamma is not less than 1: what is played, "
-            "y + delta·v, would leave the set."
+            "y + delta·v, would leave the set.",
+            code="invalid-parameter",
         )
     beta = 0.0
     if "sigma" in configuration:
@@ -140,7 +144,8 @@ def _check(loss: Loss, name: str) -> None:
     if loss.joint:
         raise InputError(
             f"{name} has a bandit for every class, each shown a loss of its own: loss={loss.name!r} is one loss of all "
-            f"classes; use loss={loss.joint!r}."
+            f"classes; use loss={loss.joint!r}.",
+            code="unsupported-combination",
         )
 
 

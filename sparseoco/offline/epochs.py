@@ -56,7 +56,7 @@ class Problem(NamedTuple):
         loss_, penalty_ = find_loss(loss), find_penalty(penalty)
         definition = find_algorithm(algorithm).under(penalty_)
         if definition.online:
-            raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.")
+            raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.", code="unsupported-algorithm")
         outputs, response = output_shape(loss_, n_classes)
         positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
         problem = cls(definition, loss_, penalty_, tuple(expand(definition, grid)), positive, n_features)
@@ -329,9 +329,9 @@ def fit_epochs(
     Raises `InputError` as `Learner`, and for a loss or penalty that the method is not defined for.
     """
     if isinstance(epochs, bool) or int(epochs) != epochs or epochs < 1:
-        raise InputError(f"epochs={epochs!r} must be a whole number of at least 1.")
+        raise InputError(f"epochs={epochs!r} must be a whole number of at least 1.", code="invalid-option")
     if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**63:
-        raise InputError(f"seed={seed!r} must be a whole number from 0 to 2**63 − 1.")
+        raise InputError(f"seed={seed!r} must be a whole number from 0 to 2**63 − 1.", code="invalid-option")
     n_features = X.shape[1] if getattr(X, "ndim", 0) == 2 else 0
     matrix = checked_rows(X, n_features, np.dtype(np.float64))
     labels = checked_labels(y, matrix.shape[0], n_classes)

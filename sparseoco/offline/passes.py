@@ -84,7 +84,9 @@ class Span(NamedTuple):
         """The same span with its end filled in. Raises `InputError` if it does not lie within `n_rows` rows."""
         stop = n_rows if self.stop == -1 else self.stop
         if not 0 <= self.start <= stop <= n_rows:
-            raise InputError(f"Positions {self.start:,} to {self.stop:,} do not lie within {n_rows:,} rows.")
+            raise InputError(
+                f"Positions {self.start:,} to {self.stop:,} do not lie within {n_rows:,} rows.", code="invalid-option"
+            )
         return self._replace(stop=stop)
 
     def rows(self, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:

@@ -50,16 +50,36 @@ __all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "bound_of
 
 
 def bound_of(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l1") -> Bound | NoBound:
-    """The theorem of a learner with these parameters (as `Learner.configurations` has them).
+    """The bound on the regret of a learner.
 
-    Raises `InputError` for an algorithm or penalty that is unknown.
+    Parameters
+    ----------
+    algorithm : str
+    configuration : dict
+        All its parameters, as in `Learner.configurations`.
+    penalty : str
+
+    Returns
+    -------
+    Bound or NoBound
+        `NoBound` if no theorem covers this learner with these parameters.
+
+    Raises
+    ------
+    InputError
+        The algorithm or penalty is unknown.
     """
     find_algorithm(algorithm), find_penalty(penalty)
     if configuration.get("step", "sqrt") != "sqrt":
         return NoBound("The theorem is for steps eta0/√t; with constant steps no paper here bounds the regret.")
     if configuration.get("second", "same") != "same":
         return NoBound("The theorem is for a truncation with the round's own step, second='same'.")
-    return THEOREMS[algorithm](configuration, penalty)
+    theorem = THEOREMS.get(algorithm)
+    return (
+        NoBound(f"No paper here bounds the regret of {algorithm}.")
+        if theorem is None
+        else theorem(configuration, penalty)
+    )
 
 
 def state_quantities(learner: Learner, configuration: int, x: ArrayLike, peaks: ArrayLike) -> dict[str, NDArray[Any]]:

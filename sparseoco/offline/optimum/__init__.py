@@ -80,9 +80,9 @@ def offline_optimum(
     numbers = find_loss(loss).regression
     problem = Problem.of(loss, alphas, penalty, l1_ratio, box, None if numbers else n_classes)
     if not sp.issparse(X) or X.ndim != 2:
-        raise InputError(f"X must be a SciPy sparse matrix of rows, not {type(X).__name__}.")
+        raise InputError(f"X must be a SciPy sparse matrix of rows, not {type(X).__name__}.", code="invalid-input")
     if X.shape[1] < 1:
-        raise InputError("X has no features: there is nothing to optimise.")
+        raise InputError("X has no features: there is nothing to optimise.", code="no-features")
     matrix = checked_rows(X, X.shape[1], np.dtype(np.float64))
     labels = checked_labels(y, matrix.shape[0], None if numbers else n_classes)
     several = np.ndim(alpha) > 0
@@ -146,8 +146,10 @@ def _started(start: Any, n_features: int, columns: int, several: bool, problem: 
     shape = (len(problem.alphas), *shape) if several else shape
     values = np.asarray(start, np.float64)
     if values.shape != shape or not np.isfinite(values).all():
-        raise InputError(f"start must be finite numbers of shape {shape}, not of shape {values.shape}.")
+        raise InputError(
+            f"start must be finite numbers of shape {shape}, not of shape {values.shape}.", code="invalid-option"
+        )
     if (np.abs(values) > problem.box).any():
-        raise InputError("start has weights outside the box.")
+        raise InputError("start has weights outside the box.", code="invalid-option")
     by_alpha = values.reshape(len(problem.alphas), n_features, outputs)
     return np.ascontiguousarray(by_alpha.transpose(1, 0, 2).reshape(n_features, columns))

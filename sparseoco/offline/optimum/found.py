@@ -77,9 +77,9 @@ class Look(NamedTuple):
 def checked_ends(tol: float, max_passes: int) -> None:
     """Raises `InputError` for a tolerance or a number of passes that has no meaning."""
     if not 0.0 < tol < 1.0:
-        raise InputError(f"tol={tol!r} must be between 0 and 1.")
+        raise InputError(f"tol={tol!r} must be between 0 and 1.", code="invalid-option")
     if isinstance(max_passes, bool) or max_passes != int(max_passes) or max_passes < 1:
-        raise InputError(f"max_passes={max_passes!r} must be a whole number of at least 1.")
+        raise InputError(f"max_passes={max_passes!r} must be a whole number of at least 1.", code="invalid-option")
 
 
 def look(passes: Passes, loss: str, columns: Sequence[Found], tol: float, max_passes: int) -> list[Look]:
