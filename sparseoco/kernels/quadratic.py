@@ -133,7 +133,7 @@ def factor(members, D, S, Y, order, T, Q):
             Q[a, k] = total
 
 
-def far_slopes(rows, g, D, S, Y, order, t, out):
+def outside_slopes(rows, g, D, S, Y, order, t, out):
     """g_i − [D_i·S_i, Y_i]·t for i in `rows`: the slope of the model where x_i = w_i."""
     m = order.shape[0]
     for a in range(rows.shape[0]):
@@ -191,7 +191,7 @@ GRAM = _bound(gram)
 NEWTON_DIRECTION = _bound(newton_direction)
 PAIR_PRODUCTS = _bound(pair_products)
 FACTOR = _bound(factor)
-FAR_SLOPES = _bound(far_slopes)
+OUTSIDE_SLOPES = _bound(outside_slopes)
 INNER = _bound(inner)
 PENALTY_VALUE = _bound(penalty_value)
 PENALTY_CHANGE = _bound(penalty_change)

@@ -23,8 +23,8 @@ from sparseoco.core.errors import StorageError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskError, failure_reason, run_tasks
 from sparseoco.offline.optimum import MAX_PASSES, TOLERANCE, Newton, Problem, Solver
-from sparseoco.offline.optimum.found import Found
-from sparseoco.offline.optimum.regulariser import Regulariser
+from sparseoco.offline.optimum.certificate import ColumnProgress
+from sparseoco.offline.optimum.problem import Regulariser
 from sparseoco.offline.pass_tasks import NEAR, ClusterPasses
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
@@ -100,7 +100,7 @@ def run_optimum(
     remove_file(done)
     if store.manifest.nonzeros <= NEAR:
         work = out / ".columns"
-        columns: Sequence[Found] = _by_tasks(client, problem, store, work / digest, options, progress)
+        columns: Sequence[ColumnProgress] = _by_tasks(client, problem, store, work / digest, options, progress)
     else:
         work = out / ".passes"
         columns = _by_passes(client, problem, store, work, digest, options, progress)
@@ -116,7 +116,7 @@ def _by_tasks(
     folder: Location,
     options: OptimumOptions,
     progress: ProgressCallback,
-) -> list[Found]:
+) -> list[ColumnProgress]:
     """A task a column, each of which leaves a file in `folder`, so that a killed run does again what was under way."""
     files = [folder / f"{i}.npz" for i in range(len(problem.columns))]
     described = str(store.folder.resolve()), options.model_dump(mode="json")
@@ -156,9 +156,9 @@ def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
     write_checkpoint(location(path), {}, [("sums", sums), ("history", found.history), ("best", found.best)])
 
 
-def _read_column(path: Location, positive: int, h: Regulariser) -> Found:
+def _read_column(path: Location, positive: int, h: Regulariser) -> ColumnProgress:
     """What `_solve` left."""
-    found = Found(positive, h, trial=np.zeros(0), best=np.zeros(0), done=True)
+    found = ColumnProgress(positive, h, trial=np.zeros(0), best=np.zeros(0), done=True)
     with read_checkpoint(path) as (_, read):
         found.at_zero, found.objective, found.dual, passes, converged = map(float, read("sums"))
         found.passes, found.converged = int(passes), bool(converged)
@@ -174,7 +174,7 @@ def _by_passes(
     digest: str,
     options: OptimumOptions,
     progress: ProgressCallback,
-) -> Sequence[Found]:
+) -> Sequence[ColumnProgress]:
     """All columns by passes of the cluster, with files in `work`; a killed run goes on from the state it kept."""
     kept = work / "state.npz"
     passes = ClusterPasses(client, store, work)
@@ -207,7 +207,9 @@ def _share_done(solver: Solver) -> int:
     return round(1000 * max(0.0, sum(shares) / len(shares)))
 
 
-def _write(columns: Sequence[Found], problem: Problem, store: Store, out: Location, options: OptimumOptions) -> None:
+def _write(
+    columns: Sequence[ColumnProgress], problem: Problem, store: Store, out: Location, options: OptimumOptions
+) -> None:
     """The tables and the models of columns that are done."""
     names = store.classes or ["value"]
     rows, passes = [], []

@@ -1,14 +1,42 @@
-"""What is to be minimised, checked: losses, values of alpha, penalty, classes."""
+"""The objective: a loss, values of alpha, a penalty α(ρ‖x‖₁ + (1 − ρ)‖x‖²/2) within |x_i| ≤ R, classes."""
 
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from sparseoco.core.errors import InputError
+from sparseoco.kernels.quadratic import PENALTY_CHANGE, PENALTY_CONJUGATE, PENALTY_VALUE
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.optimum.regulariser import Regulariser
+from sparseoco.offline.passes import Floats
 
 PENALTIES = ("l1", "l2", "elastic_net")
+
+
+class Regulariser(NamedTuple):
+    """h(x) = l1·‖x‖₁ + ½·l2·‖x‖² where all |x_i| ≤ box, else ∞."""
+
+    l1: float
+    l2: float
+    box: float
+
+    def value(self, x: Floats) -> float:
+        """h(x) of an x within the box."""
+        return float(PENALTY_VALUE(x, self.l1, self.l2))
+
+    def change(self, x: Floats, w: Floats) -> float:
+        """h(x) − h(w), exact to the last digits of the difference."""
+        return float(PENALTY_CHANGE(x, w, self.l1, self.l2))
+
+    def conjugate(self, g: Floats, scale: float) -> float:
+        """h*(−scale·g) = max_x ⟨−scale·g, x⟩ − h(x), which is finite where `bounded` or scale·|g_i| ≤ l1."""
+        return float(PENALTY_CONJUGATE(g, scale, self.l1, self.l2, self.box))
+
+    @property
+    def bounded(self) -> bool:
+        """Whether h* is finite everywhere."""
+        return self.l2 > 0.0 or bool(np.isfinite(self.box))
 
 
 class Problem(NamedTuple):
