@@ -78,12 +78,12 @@ class QuadraticModel:
         self.x, self.r = w.copy(), np.zeros_like(c)
         self.members = np.flatnonzero((w != 0.0) | (np.abs(g) > NEAR * h.l1))
         self.curvatures = np.zeros_like(w)
-        COLUMN_CURVATURES(self.members, *data[:3], c, self.curvatures)
+        COLUMN_CURVATURES(self.members, data, c, self.curvatures)
 
     def minimise(self, goal: float, effort: int) -> Floats:
         """Where m is least, nearly: until what `subgradients` sums is `goal`, or `effort` (1 or more) is spent."""
         for _ in range(TURNS):
-            SWEEP_COLUMNS(self.members, *self.data[:3], self.c, self.g, self.curvatures, *self.h, self.x, self.r)
+            SWEEP_COLUMNS(self.members, self.data, self.c, self.g, self.curvatures, *self.h, self.x, self.r)
             slopes, residual = self.subgradients()
             if residual <= goal:
                 break
@@ -93,7 +93,7 @@ class QuadraticModel:
     def subgradients(self) -> tuple[Floats, float]:
         """The least subgradient of m at x, in the features that have a part, and the sum of what it has, weighed."""
         slopes, out = np.zeros_like(self.w), np.zeros_like(self.w)
-        COLUMN_SLOPES(self.members, *self.data[:3], self.g, self.r, slopes)
+        COLUMN_SLOPES(self.members, self.data, self.g, self.r, slopes)
         LEAST_SUBGRADIENTS(self.members, self.x, slopes, *self.h, out)
         return out, float(INNER(self.weight, np.abs(out)))
 
@@ -103,7 +103,7 @@ class QuadraticModel:
         free = np.flatnonzero(inside & (self.x != 0.0) if self.h.l1 > 0.0 else inside)
         free = free[self.curvatures[free] + self.h.l2 > 0.0]
         direction, step = np.zeros_like(self.x), 1.0
-        matrix = (*self.data[:3], self.c, self.curvatures, self.h.l2)
+        matrix = (self.data, self.c, self.curvatures, self.h.l2)
         CONJUGATE_GRADIENTS(free, *matrix, slopes, residual, iterations, direction)
         now = self.value(self.x, self.r)
         for _ in range(HALVINGS):
@@ -124,7 +124,7 @@ class QuadraticModel:
 def product(data: ColumnMajor, v: Floats) -> Floats:
     """A·v (rows,)."""
     out = np.zeros(data.n_rows)
-    PRODUCT(np.flatnonzero(v), *data[:3], v, out)
+    PRODUCT(np.flatnonzero(v), data, v, out)
     return out
 
 
