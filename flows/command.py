@@ -18,8 +18,8 @@ from flows.ending import end_known
 from flows.serving import TAG
 from flows.serving import serve as serve_flow
 from sparseoco.cli.console import Command, Group, sentences
-from sparseoco.core.durations import parse_duration
 from sparseoco.core.errors import InputError
+from sparseoco.core.quantities import parse_duration
 from sparseoco.core.signals import to_the_end
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.locations import location, redact_password

@@ -21,7 +21,7 @@ from sparseoco.cli.options import (
     place,
 )
 from sparseoco.core.errors import InputError
-from sparseoco.offline.optimum_tasks import OptimumOptions
+from sparseoco.offline.cluster.optimum import OptimumOptions
 from sparseoco.pipeline import steps
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import read_result_table

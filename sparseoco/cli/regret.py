@@ -10,7 +10,7 @@ from sparseoco.cli.app import STEPS, command
 from sparseoco.cli.console import output, progress_bars
 from sparseoco.cli.options import Cluster, Memory, Run, Scheduler, Threads, Workers, cluster_options, place
 from sparseoco.offline.regret.rounds import MARKS
-from sparseoco.offline.regret_search import TOL
+from sparseoco.offline.regret.run import TOL
 from sparseoco.pipeline import steps
 from sparseoco.report import write_report
 from sparseoco.report.wording import amount, plus_minus

@@ -1,30 +1,37 @@
-"""Unpacking what came from elsewhere: plain files inside the target folder, and nothing else.
+"""Unpacking of downloaded archives: plain files inside the target folder, and nothing else.
 
-Members are copied, never "extracted": modes, owners and times are left behind. A member that is not a plain file or
-folder (a link, a device), whose name is absolute, climbs out or occurs twice, or that makes the whole too large, stops
-the unpacking.
+`tarfile` (with its ``data`` filter) and `zipfile` extract, without owners and special modes. Stricter than they are,
+this refuses links, names that one of them would change, overwriting, and archives that are too large.
 """
 
 import bz2
+import errno
 import gzip
 import lzma
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Final, Literal, cast
+from typing import Any, Final, Literal, NamedTuple
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import storage_error
+from sparseoco.storage.errors import storage_error
 
 Packing = Literal["none", "tar", "zip", "gz", "bz2"]
 MAX_BYTES: Final = 16 << 30
 MAX_FILES: Final = 2_000_000
-_BLOCK: Final = 1 << 20
-_DAMAGED: Final = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError, RuntimeError)
+_CORRUPT: Final = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, RuntimeError)
+
+
+class _Member(NamedTuple):
+    name: str
+    size: int
+    is_file: bool
+    extract: Callable[[], Any]
 
 
 def unpack(
@@ -37,98 +44,113 @@ def unpack(
     max_bytes: int = MAX_BYTES,
     max_files: int = MAX_FILES,
 ) -> int:
-    """Unpack `archive` into `folder`; returns the bytes written.
+    """Unpack an archive into a folder.
 
-    `only` are patterns (`fnmatch`) of the members to take, none for all. A single compressed file is written as `name`
-    without its suffix. Raises `InputError` naming the archive and the member that is damaged, not allowed or too much,
-    `StorageError` when the disk refuses.
+    Parameters
+    ----------
+    archive : Path
+        The archive, or a single compressed file, which is written as `name` without its suffix.
+    folder : Path
+        The target folder, made if needed.
+    packing : str
+        The format of the archive.
+    only : sequence of str
+        Patterns (`fnmatch`) of the members to unpack; none for all.
+    max_bytes, max_files : int
+        Limits of what is written.
+
+    Returns
+    -------
+    int
+        The bytes written.
+
+    Raises
+    ------
+    InputError
+        For a corrupt archive, one without the members asked for, a member that is not allowed, or too much content.
+    StorageError
+        When the disk refuses.
     """
+    if packing in ("gz", "bz2"):
+        return _decompress(archive, folder / PurePosixPath(name or archive.name).stem, packing, max_bytes)
     written = files = 0
-    for member, stream in _members(archive, packing, name or archive.name):
-        if only and not any(fnmatchcase(member, pattern) for pattern in only):
-            continue
-        files += 1
-        if files > max_files:
-            raise InputError(f"{archive.name} holds more than {max_files:,} files.")
-        written += _copy(archive, member, stream, _inside(folder, archive, member), max_bytes - written)
-    if not written:
-        raise InputError(f"{archive.name} holds none of the files it should.")
-    return written
-
-
-def _members(archive: Path, packing: Packing, name: str) -> Iterator[tuple[str, IO[bytes]]]:
-    """Names and contents of the files in an archive."""
     try:
-        if packing == "tar":
-            yield from _tar_members(archive)
-        elif packing == "zip":
-            yield from _zip_members(archive)
-        else:
-            with gzip.open(archive) if packing == "gz" else bz2.open(archive) as stream:
-                yield PurePosixPath(name).stem, cast(IO[bytes], stream)
-    except _DAMAGED as error:
-        raise _damaged(archive) from error
+        for member in (_tar_members if packing == "tar" else _zip_members)(archive, folder):
+            if only and not any(fnmatchcase(member.name, pattern) for pattern in only):
+                continue
+            _check_member(archive, member, folder)
+            files, written = files + 1, written + member.size
+            if files > max_files:
+                raise InputError(f"{archive.name} has more than {max_files:,} files.", code="archive-too-large")
+            if written > max_bytes:
+                raise _too_large(archive, max_bytes)
+            member.extract()
+    except _CORRUPT as error:
+        raise _corrupt(archive) from error
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+            raise _refused(archive, member.name, "occurs twice") from error
+        raise _corrupt(archive) if error.errno is None else storage_error(error, folder) from error
+    return _checked_size(archive, written)
 
 
-def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _tar_members(archive: Path, folder: Path) -> Iterator[_Member]:
     with tarfile.open(archive, "r:*") as tar:
-        for member in tar:
-            stream = tar.extractfile(member) if member.isreg() else None
-            if stream is not None:
-                yield member.name, stream
-            elif not member.isdir():
-                raise _not_allowed(archive, member.name, "is neither a file nor a folder")
+        for info in tar:
+            if not info.isdir():
+                extract = partial(tar.extract, info, folder, filter="data")
+                yield _Member(info.name, info.size, info.isreg(), extract)
 
 
-def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _zip_members(archive: Path, folder: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as zipped:
-        for member in zipped.infolist():
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise _not_allowed(archive, member.filename, "is neither a file nor a folder")
-            if not member.is_dir():
-                with zipped.open(member) as stream:
-                    yield member.filename, stream
+        for info in zipped.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if not info.is_dir() or kind not in (0, stat.S_IFDIR):
+                # Never more than `file_size` bytes are read.
+                extract = partial(zipped.extract, info, folder)
+                yield _Member(info.filename, info.file_size, kind in (0, stat.S_IFREG), extract)
 
 
-def _inside(folder: Path, archive: Path, member: str) -> Path:
-    path = PurePosixPath(member)
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in member or "\0" in member:
-        raise _not_allowed(archive, member, "does not lie inside the archive's own folder")
-    return folder / path
+def _check_member(archive: Path, member: _Member, folder: Path) -> None:
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in member.name or "\0" in member.name:
+        raise _refused(archive, member.name, "is not inside the archive's own folder")
+    if not member.is_file:
+        raise _refused(archive, member.name, "is neither a file nor a folder")
+    if (folder / path).exists():
+        raise _refused(archive, member.name, "occurs twice")
 
 
-def _copy(archive: Path, member: str, stream: IO[bytes], target: Path, budget: int) -> int:
+def _decompress(archive: Path, target: Path, packing: Packing, max_bytes: int) -> int:
     written = 0
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        file = target.open("xb")
-    except (FileExistsError, NotADirectoryError) as error:
-        raise _not_allowed(archive, member, "occurs twice") from error
+        with gzip.open(archive) if packing == "gz" else bz2.open(archive) as source, target.open("xb") as file:
+            while block := source.read(1 << 20):
+                written += file.write(block)
+                if written > max_bytes:
+                    raise _too_large(archive, max_bytes)
+    except _CORRUPT as error:
+        raise _corrupt(archive) from error
     except OSError as error:
-        raise storage_error(error, target) from error
-    with file:
-        while block := _read(archive, stream):
-            written += len(block)
-            if written > budget:
-                raise InputError(f"{archive.name} holds more than can be meant: it was stopped at {member!r}.")
-            try:
-                file.write(block)
-            except OSError as error:
-                raise storage_error(error, target) from error
+        raise _corrupt(archive) if error.errno is None else storage_error(error, target) from error
+    return _checked_size(archive, written)
+
+
+def _checked_size(archive: Path, written: int) -> int:
+    if not written:
+        raise InputError(f"{archive.name} has none of the expected files.", code="missing-member")
     return written
 
 
-def _read(archive: Path, stream: IO[bytes]) -> bytes:
-    try:
-        return stream.read(_BLOCK)
-    except _DAMAGED as error:
-        raise _damaged(archive) from error
+def _corrupt(archive: Path) -> InputError:
+    return InputError(f"{archive.name} is corrupt or of another format: download it again.", code="corrupt-file")
 
 
-def _damaged(archive: Path) -> InputError:
-    return InputError(f"{archive.name} is damaged, or not the kind of archive it should be; get it again.")
+def _too_large(archive: Path, max_bytes: int) -> InputError:
+    return InputError(f"{archive.name} has more than {max_bytes:,} bytes of content.", code="archive-too-large")
 
 
-def _not_allowed(archive: Path, member: str, what: str) -> InputError:
-    return InputError(f"{archive.name} is refused: its member {member!r} {what}.")
+def _refused(archive: Path, member: str, problem: str) -> InputError:
+    return InputError(f"{archive.name} is refused: its member {member!r} {problem}.", code="unsafe-archive")

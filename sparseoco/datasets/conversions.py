@@ -1,4 +1,4 @@
-"""Corpora whose own form no reader reads, written as JSON lines when they are fetched."""
+"""Conversion to JSON lines of corpora in formats that no reader reads."""
 
 import html
 import re
@@ -16,9 +16,9 @@ _ATTRIBUTE: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
 def convert(kind: str, source: Path, target: Path) -> int:
-    """Write the documents under `source` as JSON lines; returns how many.
+    """Write the documents below a folder as JSON lines, and return their number.
 
-    Raises `InputError` when there are none, `StorageError` when the disk refuses.
+    Raises `InputError` if there are none, `StorageError` if the disk refuses.
     """
     count = 0
     with committed(target) as temporary, temporary.open("wb") as file:
@@ -26,7 +26,7 @@ def convert(kind: str, source: Path, target: Path) -> int:
             file.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
             count += 1
         if not count:
-            raise InputError(f"{source} holds no documents of the kind that was expected ({kind}).")
+            raise InputError(f"{source} has no documents of the expected format ({kind}).", code="no-documents")
     return count
 
 
@@ -54,7 +54,7 @@ def _element(name: str, text: str, *, raw: bool = False) -> str:
 
 
 def _labelled_lines(source: Path) -> Iterator[dict[str, Any]]:
-    """A document a line: the label, a tab, the text, in which quotation marks mean nothing."""
+    """One document per line: the label, a tab, and the text, where quotation marks have no meaning."""
     for path in sorted(file for file in source.rglob("*") if file.is_file()):
         for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
             label, tab, text = line.decode("utf-8", "replace").rstrip("\r").partition("\t")

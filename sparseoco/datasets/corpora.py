@@ -1,7 +1,7 @@
-"""Public corpora that users know: cards that say what they are, and a way to get one.
+"""Well-known public corpora: cards that describe them, and their download.
 
-A card is `data/NAME.toml`: address, format, licence, digest, citation, and the options to ingest it with. Fetching
-gives a folder that is there whole or not at all, and does nothing where that folder is there already.
+A card is `data/NAME.toml`: URL, format, licence, digest, citation, and the options to ingest the corpus with. Fetching
+makes a complete folder or none, and does nothing if the folder is there already.
 """
 
 import errno
@@ -17,45 +17,47 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-import fsspec
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import InputError, SparseocoError, StorageError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.datasets.archives import MAX_BYTES, Packing, unpack
 from sparseoco.datasets.conversions import convert
-from sparseoco.storage.commit import commit_json, digest_value, read_json, storage_error
+from sparseoco.storage.commit import commit_json, digest_value, read_json
+from sparseoco.storage.errors import storage_error
+from sparseoco.storage.locations import location
+from sparseoco.storage.remote import RemotePath
 
 RUN_FILES: Final = frozenset({"demo"})
-"""Files in `data/` that are no cards."""
+"""Files in `data/` that are not cards."""
 
 MARKER: Final = "corpus.json"
 _BLOCK: Final = 1 << 18
 
 
-class _Table(BaseModel):
+class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class CardFile(_Table):
-    """A file of a corpus, as its authors offer it."""
+class CardFile(_Record):
+    """A file of a corpus, as its authors publish it."""
 
     url: str
-    size: int | None = Field(None, description="Bytes, where known.")
-    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Where somebody published or verified it.")
+    size: int | None = Field(None, description="Bytes, if known.")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="If published or verified.")
     packing: Packing = "none"
-    only: tuple[str, ...] = Field((), description="Patterns of the members to take; none for all.")
+    only: tuple[str, ...] = Field((), description="Patterns of the members to unpack; none for all.")
     convert: Literal["reuters", "labelled-lines"] | None = None
 
     @property
     def name(self) -> str:
-        """The last part of the address."""
+        """The last component of the URL."""
         return PurePosixPath(urlsplit(self.url).path).name
 
 
-class Card(_Table):
-    """What is known of a corpus. `ingest` holds `inputs`, relative to the fetched folder, and options of ingest."""
+class Card(_Record):
+    """The description of a corpus. `ingest` has `inputs`, relative to the fetched folder, and options of ingest."""
 
     name: str = Field(pattern="^[a-z0-9][a-z0-9.-]*$")
     title: str
@@ -71,12 +73,12 @@ class Card(_Table):
 
     @property
     def digest(self) -> str:
-        """Of what decides the content of the fetched folder."""
+        """SHA-256 of all that determines the content of the fetched folder."""
         return digest_value([file.model_dump(mode="json") for file in self.files])
 
 
 class Fetched(NamedTuple):
-    """A corpus on disk: its folder, the inputs for ingest, and the options to ingest them with."""
+    """A fetched corpus: its folder, the inputs for ingest, and the options to ingest them with."""
 
     folder: Path
     inputs: list[Path]
@@ -89,7 +91,7 @@ class Fetched(NamedTuple):
 
 
 def data_folder() -> Path:
-    """Where the cards are: inside an installed package, or at the top of the repository it is run from."""
+    """The folder of the cards: inside an installed package, or at the top of the repository."""
     here = Path(__file__).resolve().parents[1]
     inside = here / "data"
     return inside if inside.is_dir() else here.parent / "data"
@@ -101,10 +103,10 @@ def list_cards() -> list[Card]:
 
 
 def card(name: str) -> Card:
-    """The card of a corpus. Raises `InputError` listing those there are."""
+    """The card of a corpus. Raises `InputError` with the names of all cards."""
     known = {found.name: found for found in list_cards()}
     if name not in known:
-        raise InputError(f"There is no card for a corpus named {name!r}; there are: {', '.join(known)}.")
+        raise InputError(f"There is no corpus named {name!r}; there are: {', '.join(known)}.", code="unknown-corpus")
     return known[name]
 
 
@@ -116,18 +118,36 @@ def fetch(
     url: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> Fetched:
-    """Get a corpus into the folder `out`/`name`, from its own address, another one, or a copy on this machine.
+    """Get a corpus into the folder `out`/`name`, from its own URL, a mirror, or a local copy.
 
-    `local` is the file of the card (or a folder that holds its files by their names); `url` is another address of the
-    file (or of a folder of them), local or any fsspec address. Known digests are verified. `progress` is called with
-    what is done, the bytes so far and their number (0 where it is unknown).
+    Parameters
+    ----------
+    name : str
+        The name of a card.
+    out : Path
+        The folder that gets the folder of the corpus.
+    local : Path, optional
+        A local copy of the file of the card, or a folder with its files.
+    url : str, optional
+        Another URL or path of the file, or of a folder of its files.
+    progress : callable, optional
+        Called with the step, the bytes so far and their total (0 if unknown).
 
-    Raises `InputError` when the corpus cannot be had, is not what the card says or is refused, `StorageError` when the
-    folder cannot be written or holds something else.
+    Returns
+    -------
+    Fetched
+        The folder, with the inputs and options for ingest. Known digests were verified.
+
+    Raises
+    ------
+    InputError
+        If the corpus cannot be downloaded, differs from its card, or its archive is refused.
+    StorageError
+        If the folder cannot be written or has other content.
     """
     described = card(name)
     out = Path(out) / name
-    if not _is_there(described, out):
+    if not _is_fetched(described, out):
         with _new_folder(out) as folder, tempfile.TemporaryDirectory(dir=out.parent, prefix=".download.") as downloads:
             for file in described.files:
                 source = _source(described, file, local, url)
@@ -135,16 +155,16 @@ def fetch(
                 if isinstance(source, str):
                     _download(described, file, source, content, progress)
                 _verify(file, content)
-                _place(file, content, folder, Path(downloads) / "unpacked")
+                _unpack_file(file, content, folder, Path(downloads) / "unpacked")
             commit_json(folder / MARKER, {"card": described.model_dump(mode="json"), "digest": described.digest})
     options = dict(described.ingest)
     return Fetched(out, [out / item for item in options.pop("inputs")], options)
 
 
 def _toml(value: Any) -> str:
-    """A string, number, truth value, list or table of these in TOML, whose first four are written as in JSON."""
+    """A value in TOML, which writes all but tables as JSON does."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(of)}" for key, of in value.items()) + " }"
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + " }"
     return json.dumps(value)
 
 
@@ -152,22 +172,22 @@ def _read_card(path: Path) -> Card:
     try:
         return Card.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise StorageError(f"{path} is not a card: {error}.") from error
+        raise StorageError(f"{path} is not a card: {error}.", code="invalid-card") from error
 
 
-def _is_there(described: Card, out: Path) -> bool:
+def _is_fetched(described: Card, out: Path) -> bool:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     if (out / MARKER).is_file() and read_json(out / MARKER).get("digest") == described.digest:
         return True
     raise StorageError(
-        f"{out} holds something else than {described.name}: name a folder that is empty or not there yet."
+        f"{out} has other content than {described.name}: name an empty or a new folder.", code="folder-not-empty"
     )
 
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder beside `out` that becomes `out` at once when all went well."""
+    """A temporary folder that is renamed to `out` at the end."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
@@ -181,21 +201,27 @@ def _new_folder(out: Path) -> Iterator[Path]:
             folder.rename(out)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                raise StorageError(f"{out} was filled by somebody else meanwhile; nothing was changed.") from error
+                raise StorageError(
+                    f"{out} was filled by another process meanwhile; nothing was changed.", code="folder-not-empty"
+                ) from error
             raise storage_error(error, out) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _source(described: Card, file: CardFile, local: Path | None, url: str | None) -> Path | str:
-    """Where a file comes from: a path on this machine, or an address."""
+    """The source of a file: a local path, or a URL."""
     if local is not None:
         path = local / file.name if local.is_dir() else local
         if len(described.files) > 1 and not local.is_dir():
-            names = ", ".join(of.name for of in described.files)
-            raise InputError(f"{described.name} is made of several files: name a folder that holds {names}.")
+            names = ", ".join(item.name for item in described.files)
+            raise InputError(
+                f"{described.name} consists of several files: name a folder that has {names}.", code="several-files"
+            )
         if not path.is_file():
-            raise InputError(f"{path} is not there: {described.name} needs a copy of {file.url}.")
+            raise InputError(
+                f"{path} does not exist: {described.name} needs a copy of {file.url}.", code="missing-file"
+            )
         return path
     if url is None:
         return file.url
@@ -210,25 +236,30 @@ def _download(described: Card, file: CardFile, url: str, target: Path, progress:
             for block, total in _blocks(url):
                 done += len(block)
                 if done > limit:
-                    raise InputError(f"{url} gives more than the {limit:,} bytes that {described.name} should have.")
+                    raise InputError(
+                        f"{url} has more than the {limit:,} bytes that {described.name} should have.",
+                        code="file-too-large",
+                    )
                 try:
                     sink.write(block)
                 except OSError as error:
                     raise storage_error(error, target) from error
                 if progress:
                     progress(f"fetch {file.name}", done, file.size or total)
-    except InputError:
+    except SparseocoError:
         raise
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ImportError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         raise InputError(
-            f"{described.name} could not be downloaded from {url} ({_why(error)}). "
-            f"Where there is no network, bring {file.name} here another way and name the local copy (--from FILE)."
+            f"{described.name} could not be downloaded from {url} ({_reason(error)}). "
+            f"Without a network, copy {file.name} here another way and name the local copy (--from FILE).",
+            code="download-failed",
         ) from error
 
 
 def _blocks(url: str) -> Iterator[tuple[bytes, int]]:
+    """The content in blocks, each with the total number of bytes, 0 if unknown."""
     if urlsplit(url).scheme in ("http", "https"):
-        # Unencoded, for the digest is that of the file itself.
+        # Not through `RemotePath`: object stores tell the size, servers may not. Unencoded, for the digest of the file.
         headers = {"Accept-Encoding": "identity"}
         with httpx.stream("GET", url, follow_redirects=True, timeout=30.0, headers=headers) as response:
             response.raise_for_status()
@@ -236,12 +267,17 @@ def _blocks(url: str) -> Iterator[tuple[bytes, int]]:
             for block in response.iter_raw(_BLOCK):
                 yield block, int(length) if length.isdigit() else 0
         return
-    with fsspec.open(url, "rb") as source:
+    path = location(url)
+    size = path.stat().st_size
+    if isinstance(path, RemotePath):
+        yield from ((block, size) for block in path.read_chunks(_BLOCK))
+        return
+    with Path(str(path)).open("rb") as source:
         while block := source.read(_BLOCK):
-            yield block, getattr(source, "size", None) or 0
+            yield block, size
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, httpx.HTTPStatusError):
         return f"the server answered {error.response.status_code}"
     return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
@@ -255,13 +291,17 @@ def _verify(file: CardFile, content: Path) -> None:
     except OSError as error:
         raise storage_error(error, content) from error
     if file.sha256 is not None and digest != file.sha256:
-        raise InputError(f"{file.name} is not the file the card describes: its SHA-256 is {digest}, not {file.sha256}.")
+        raise InputError(
+            f"{file.name} is not the file of the card: its SHA-256 is {digest}, not {file.sha256}.", code="wrong-digest"
+        )
     if file.size is not None and size != file.size:
-        raise InputError(f"{file.name} is not the file the card describes: it has {size:,} bytes, not {file.size:,}.")
+        raise InputError(
+            f"{file.name} is not the file of the card: it has {size:,} bytes, not {file.size:,}.", code="wrong-size"
+        )
 
 
-def _place(file: CardFile, content: Path, folder: Path, unpacked: Path) -> None:
-    """The content as ingest is to find it: unpacked, and converted where no reader reads it."""
+def _unpack_file(file: CardFile, content: Path, folder: Path, unpacked: Path) -> None:
+    """Write the content as ingest reads it: unpacked, and converted if no reader reads its format."""
     target = unpacked if file.convert else folder
     if file.packing == "none":
         try:

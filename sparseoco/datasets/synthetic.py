@@ -1,11 +1,11 @@
-"""A made corpus of any size: JSON lines whose words follow Zipf's law and whose labels a few words decide.
+"""A synthetic corpus of any size: JSON lines whose words follow Zipf's law and whose labels depend on a few words.
 
-A folder, local or at an address::
+A folder, local or remote::
 
-    planted.json           what was asked for, and the weights behind the labels
-    text/part-00000.jsonl  file f is a function of the seed, f and its size alone; a larger one begins with a smaller
+    planted.json           the parameters, and the weights behind the labels
+    text/part-00000.jsonl  file f depends on the seed, f and its size alone; a larger one begins with a smaller one
 
-Files are there whole or not at all; those that are there are kept, so a run that was killed goes on.
+Files are written whole or not at all, and existing ones are kept, so a run that was killed resumes.
 """
 
 import os
@@ -23,17 +23,29 @@ from sparseoco.storage.locations import Location
 
 FILE_BYTES = 256 << 20
 BUFFER_BYTES = 8 << 20
-MOST_WORDS = 100 + 100**2 + 100**3 + 100**4  # of the vocabulary: four syllables
-INFORMATIVE = 200  # words that decide, evenly over the logarithm of these ranks
+MAX_WORDS = 100 + 100**2 + 100**3 + 100**4  # up to four syllables
+INFORMATIVE = 200  # words with a weight, spread evenly over the logarithm of these ranks
 FIRST_INFORMATIVE, LAST_INFORMATIVE = 30, 30_000
-LEAST_WEIGHT, MOST_WEIGHT = 0.5, 1.5
+MIN_WEIGHT, MAX_WEIGHT = 0.5, 1.5
 
 
 class SyntheticCorpus(NamedTuple):
-    """What a made corpus is a function of: `files` of `bytes` / `files` each, to the end of a document.
+    """The parameters of a synthetic corpus.
 
-    vocabulary  N different words, of ranks 1 … N
-    exponent    s of Zipf's law, P(rank r) ∝ about (r + ½)^(−s)
+    Parameters
+    ----------
+    bytes : int
+        Size in total; each of the files has `bytes` / `files`, rounded up to the end of a document.
+    files : int
+        Number of files.
+    vocabulary : int
+        N different words, of ranks 1 … N.
+    exponent : float
+        s of Zipf's law, P(rank r) ∝ about (r + ½)^(−s).
+    classes : int
+        Number of classes.
+    seed : int
+        Seed of all draws.
     """
 
     bytes: int
@@ -45,7 +57,7 @@ class SyntheticCorpus(NamedTuple):
 
 
 class Planted(NamedTuple):
-    """The weights behind the labels: those words of these ranks (int64, increasing) speak for one class each."""
+    """The weights behind the labels: the words of these ranks (int64, increasing) have a weight for one class each."""
 
     ranks: NDArray[np.int64]
     classes: NDArray[np.int64]
@@ -53,78 +65,102 @@ class Planted(NamedTuple):
 
 
 def generate(
-    made: SyntheticCorpus, out: Location, *, threads: int | None = None, progress: ProgressCallback | None = None
+    corpus: SyntheticCorpus, out: Location, *, threads: int | None = None, progress: ProgressCallback | None = None
 ) -> list[Location]:
-    """Write the corpus to the folder `out`, in as many threads as there are processors; gives its files.
+    """Write a synthetic corpus.
 
-    Raises `InputError` for what cannot be made and for a folder with another corpus, and `StorageError`.
+    Parameters
+    ----------
+    corpus : SyntheticCorpus
+        Its parameters.
+    out : Location
+        The target folder.
+    threads : int, optional
+        By default as many as there are processors.
+    progress : callable, optional
+        Called with the step, the bytes so far and their total.
+
+    Returns
+    -------
+    list of Location
+        The files of the corpus.
+
+    Raises
+    ------
+    InputError
+        For invalid parameters, and a folder with another corpus.
+    StorageError
+        If a file cannot be written.
     """
-    check(made)
-    planted = plant(made)
-    paths: list[Location] = [out / "text" / f"part-{file:05}.jsonl" for file in range(made.files)]
-    described = describe(made, planted)
+    check(corpus)
+    planted = plant(corpus)
+    paths: list[Location] = [out / "text" / f"part-{file:05}.jsonl" for file in range(corpus.files)]
+    described = describe(corpus, planted)
     with exclusive_lock(out):
         if (out / "planted.json").exists():
             if read_json(out / "planted.json") != described:
-                raise InputError(f"{out} holds another made corpus: choose another folder, or repeat its options.")
+                raise InputError(
+                    f"{out} has another synthetic corpus: choose another folder, or repeat its options.",
+                    code="other-corpus",
+                )
         else:
             commit_json(out / "planted.json", described)
-        for left in (out / "text").glob(".part-*.tmp"):  # of a run that was killed
-            left.unlink(missing_ok=True)
+        for path in (out / "text").glob(".part-*.tmp"):  # of a run that was killed
+            path.unlink(missing_ok=True)
         done = 0
         with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0)), thread_name_prefix="generate") as pool:
-            written = [pool.submit(write_file, made, planted, file, path) for file, path in enumerate(paths)]
+            written = [pool.submit(write_file, corpus, planted, file, path) for file, path in enumerate(paths)]
             try:
                 for future in written:
                     done += future.result()
                     if progress is not None:
-                        progress("generate", min(done, made.bytes), made.bytes)
+                        progress("generate", min(done, corpus.bytes), corpus.bytes)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     return paths
 
 
-def check(made: SyntheticCorpus) -> None:
-    """Raises `InputError` for what cannot be made."""
-    if made.bytes < 1:
-        raise InputError("A made corpus has at least one byte.")
-    if not 1 <= made.files <= 100_000:
-        raise InputError("A made corpus has between 1 and 100,000 files.")
-    if not 1 <= made.vocabulary <= MOST_WORDS:
-        raise InputError(f"The vocabulary of a made corpus has between 1 and {MOST_WORDS:,} words.")
-    if not 0.0 <= made.exponent <= 4.0:
-        raise InputError("The exponent of Zipf's law must lie between 0 and 4.")
-    if not 2 <= made.classes <= 1000:
-        raise InputError("A made corpus has between 2 and 1,000 classes.")
-    if not 0 <= made.seed < 2**63:
-        raise InputError("The seed must lie between 0 and 2^63 − 1.")
+def check(corpus: SyntheticCorpus) -> None:
+    """Raises `InputError` for invalid parameters."""
+    for name, valid, expected in (
+        ("bytes", corpus.bytes >= 1, "at least 1"),
+        ("files", 1 <= corpus.files <= 100_000, "between 1 and 100,000"),
+        ("vocabulary", 1 <= corpus.vocabulary <= MAX_WORDS, f"between 1 and {MAX_WORDS:,}"),
+        ("exponent", 0.0 <= corpus.exponent <= 4.0, "between 0 and 4"),
+        ("classes", 2 <= corpus.classes <= 1000, "between 2 and 1,000"),
+        ("seed", 0 <= corpus.seed < 2**63, "between 0 and 2^63 − 1"),
+    ):
+        if not valid:
+            raise InputError(
+                f"{name}={getattr(corpus, name)} of a synthetic corpus must be {expected}.", code="invalid-option"
+            )
 
 
-def plant(made: SyntheticCorpus) -> Planted:
-    """The words that decide: about `INFORMATIVE`, their classes in turn, their weights drawn."""
-    random = np.random.Generator(np.random.Philox(key=made.seed))
-    last = min(LAST_INFORMATIVE, made.vocabulary)
+def plant(corpus: SyntheticCorpus) -> Planted:
+    """About `INFORMATIVE` words with weights, drawn at random, for the classes in turn."""
+    random = np.random.Generator(np.random.Philox(key=corpus.seed))
+    last = min(LAST_INFORMATIVE, corpus.vocabulary)
     first = min(FIRST_INFORMATIVE, -(-last // 4))
     strata = (np.arange(INFORMATIVE) + random.random(INFORMATIVE)) / INFORMATIVE
     ranks = np.unique(np.floor(np.exp(np.log(first) + strata * np.log(last / first))).astype(np.int64))
-    weights = LEAST_WEIGHT + (MOST_WEIGHT - LEAST_WEIGHT) * random.random(ranks.size)
-    return Planted(ranks, np.arange(ranks.size, dtype=np.int64) % made.classes, weights)
+    weights = MIN_WEIGHT + (MAX_WEIGHT - MIN_WEIGHT) * random.random(ranks.size)
+    return Planted(ranks, np.arange(ranks.size, dtype=np.int64) % corpus.classes, weights)
 
 
-def describe(made: SyntheticCorpus, planted: Planted) -> dict[str, Any]:
-    """What `planted.json` says: the parameters, and each word that decides with its rank, class and weight."""
+def describe(corpus: SyntheticCorpus, planted: Planted) -> dict[str, Any]:
+    """The content of `planted.json`: the parameters, and each weighted word with its rank, class and weight."""
     rows = zip(planted.ranks.tolist(), planted.classes.tolist(), planted.weights.tolist(), strict=True)
     words = [
         {"word": spell(rank).tobytes().decode(), "rank": rank, "class": str(label), "weight": weight}
         for rank, label, weight in rows
     ]
-    return {**made._asdict(), "planted": words}
+    return {**corpus._asdict(), "planted": words}
 
 
-def write_file(made: SyntheticCorpus, planted: Planted, file: int, path: Location) -> int:
-    """Write one file, unless it is there; gives about its size in bytes."""
-    size = -(-made.bytes // made.files)
+def write_file(corpus: SyntheticCorpus, planted: Planted, file: int, path: Location) -> int:
+    """Write one file unless it exists, and return its approximate size in bytes."""
+    size = -(-corpus.bytes // corpus.files)
     if path.exists():
         return size
     top = int(planted.ranks[-1])
@@ -135,8 +171,8 @@ def write_file(made: SyntheticCorpus, planted: Planted, file: int, path: Locatio
     with committed(path) as temporary, temporary.open("wb") as sink:
         while written < size:
             documents, filled = make_documents(
-                made.seed, file, document, size - written, made.vocabulary, float(made.exponent),
-                class_of, weight_of, made.classes, buffer,
+                corpus.seed, file, document, size - written, corpus.vocabulary, float(corpus.exponent),
+                class_of, weight_of, corpus.classes, buffer,
             )  # fmt: skip
             sink.write(buffer[:filled].data)
             document, written = document + documents, written + filled

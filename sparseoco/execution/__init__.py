@@ -1,6 +1,7 @@
-"""Where Dask is, and waiting for what it does; what the tasks are is `sparseoco.cluster`'s.
+"""Dask: clusters and the task pool.
 
-connect     the one way to a cluster: in this process, in processes of our own, at an address, in queues (SLURM and PBS)
-            or on kubernetes; settings are Dask's, interrupts how a stop gets through
-waiting     for tasks, while workers are looked after
+clusters    the one way to a cluster (`connect`): in this process, in worker processes, at an address, in a batch queue
+            (`queues`: SLURM and PBS) or on Kubernetes (`kubernetes`); `settings` are Dask's
+pool        tasks: submitted, waited for, retried, split where they fail, stopped at a deadline
+interrupts  what a signal does to worker processes
 """

@@ -1,4 +1,4 @@
-"""Where Dask is: in this process, in worker processes of our own, or at an address."""
+"""Dask clusters: in this process, in worker processes, at an address, in a batch queue or on Kubernetes."""
 
 import asyncio
 import logging
@@ -9,172 +9,125 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import dask
-from dask.utils import parse_bytes
 from distributed import Client, LocalCluster, Security
-from distributed.comm import connect as knock
+from distributed.comm import connect as open_connection
 from distributed.core import Status
 from distributed.system import MEMORY_LIMIT
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from sparseoco.core.durations import parse_duration
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.execution.interrupts import ended_at_once, signal_free_loop
-from sparseoco.execution.kubernetes import KubernetesOptions, kubernetes_cluster
-from sparseoco.execution.queues import PbsOptions, SlurmOptions, job_cluster
+from sparseoco.execution.interrupts import kill_workers_when_stopped, signal_free_loop
+from sparseoco.execution.kubernetes import kubernetes_cluster
+from sparseoco.execution.options import ClusterOptions as ClusterOptions
+from sparseoco.execution.queues import job_cluster
 from sparseoco.execution.settings import ACROSS_HOSTS, ONE_THREAD, SHARED
 
-LEAST_MEMORY = 512 << 20  # below it a worker is killed before it has begun
 CONNECT_SECONDS = 15
-OWN_TRIES = 4  # workers of our own are waited for so many times as long: they are being started
+LOCAL_TRIES = 4  # workers on this machine are awaited so many times as long: they are being started
 NEVER = "1000 days"
-PATIENCE = "sparseoco.patience"  # in Dask's configuration: seconds for which there may be no worker at all
+PATIENCE = "sparseoco.patience"  # in Dask's configuration: seconds without any worker until the cluster is lost
 LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
-LOOK_SECONDS = 0.2  # between two looks at whether workers have begun
-OTHERS_SECONDS = 60  # where one worker came, the others are waited for so long before work is cut up for them
+POLL_SECONDS = 0.2  # between checks whether workers have started
+OTHERS_SECONDS = 60  # to wait for the other workers, before work is divided among those that came
 
-_held: dict[str, Client] = {}  # clients of jobs or pods that several connect to, by their options
-
-Kind = Literal["local", "address", "slurm", "pbs", "kubernetes"]
-
-
-class ClusterOptions(BaseModel):
-    """The `[cluster]` table of a run file; empty means: this process, a thread a core."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kind: Kind | None = Field(None, description="Where Dask is; by default local, or address where there is one.")
-    scheduler: str | None = Field(None, description="Address of a running Dask scheduler, such as tcp://10.0.0.1:8786.")
-    workers: int | None = Field(None, ge=1, description="Worker processes: on this machine, a job each or a pod each.")
-    threads: int | None = Field(None, ge=1, description="Threads a worker; without workers, threads of this process.")
-    memory: str | None = Field(
-        None, description="Memory a worker may use, such as 4GB; by default its share of the machine."
-    )
-    wait: float = Field(
-        3600.0, gt=0, description="Seconds, or a time such as 2h, to wait for the first worker that is a job or a pod."
-    )
-    slurm: SlurmOptions | None = Field(None, description="What SLURM is asked for.")
-    pbs: PbsOptions | None = Field(None, description="What PBS is asked for.")
-    kubernetes: KubernetesOptions | None = Field(None, description="What Kubernetes is asked for.")
-
-    @field_validator("memory")
-    @classmethod
-    def _enough(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        try:
-            size = parse_bytes(value)
-        except ValueError:
-            raise ValueError("write a size such as 500MB, 4GB") from None
-        if size < LEAST_MEMORY:
-            raise ValueError(f"a worker needs at least {LEAST_MEMORY // 2**20} MiB")
-        return value
-
-    @field_validator("wait", mode="before")
-    @classmethod
-    def _seconds(cls, value: Any) -> Any:
-        return parse_duration(value)
-
-    @model_validator(mode="after")
-    def _of_its_kind(self) -> "ClusterOptions":
-        if (self.scheduler is not None) != (self.where == "address"):
-            raise ValueError('scheduler and kind = "address" go together')
-        if self.where in ("slurm", "pbs", "kubernetes"):
-            if getattr(self, self.where) is None:
-                raise ValueError(f'kind = "{self.where}" needs a table {self.where}')
-            for key in ("workers", "memory"):
-                if getattr(self, key) is None:
-                    raise ValueError(f'kind = "{self.where}" needs {key}')
-        return self
-
-    @property
-    def where(self) -> Kind:
-        """The kind, stated or by default."""
-        return self.kind or ("local" if self.scheduler is None else "address")
+_shared: dict[str, Client] = {}  # clients of jobs or pods inside `shared_cluster`, by their options
 
 
 @contextmanager
 def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
-    """A Dask client, and a cluster behind it that is closed with it unless it is somebody else's.
+    """Connect to a cluster, or start one that is closed at the end.
 
-    Workers of our own work in `scratch`, which one process at a time may use.
+    Parameters
+    ----------
+    options : ClusterOptions
+    scratch : Path
+        Folder of workers on this machine, for one process at a time.
 
-    Raises `InputError` for an address where no scheduler answers and for what is not installed, `SparseocoError` if
-    workers cannot be started.
+    Yields
+    ------
+    distributed.Client
+
+    Raises
+    ------
+    InputError
+        No scheduler answers at the address, or a package or command is missing.
+    SparseocoError
+        Workers cannot be started.
     """
-    held = _held.get(options.model_dump_json())
-    if held is not None and held.status == "running":
-        yield held
+    shared = _shared.get(options.model_dump_json())
+    if shared is not None and shared.status == "running":
+        yield shared
         return
-    asked: Any = getattr(options, options.where, None)
+    kind_options: Any = getattr(options, options.where, None)
     shape: Any = options.workers, options.threads or 1, options.memory
     match options.where:
         case "local":
-            cluster = _own_cluster(options, scratch)
+            cluster = _local_cluster(options, scratch)
         case "address":
             cluster = _cluster_at(str(options.scheduler))
         case "slurm" | "pbs":
-            cluster = _once_begun(job_cluster(asked, scratch, *shape), options)
+            cluster = _once_started(job_cluster(kind_options, scratch, *shape), options)
         case "kubernetes":
-            cluster = _once_begun(kubernetes_cluster(asked, options.wait, *shape), options)
+            cluster = _once_started(kubernetes_cluster(kind_options, options.wait, *shape), options)
     with cluster as client:
         yield client
 
 
 @contextmanager
 def shared_cluster(options: ClusterOptions, scratch: Path) -> Iterator[None]:
-    """All that connects in here has the same jobs or pods, and stands in their queue once; of others, each its own.
+    """Inside, every `connect` with these options uses the same jobs or pods, which are queued once.
 
-    Raises what `connect` does.
+    Other kinds of clusters are not shared. Raises as `connect`.
     """
     if options.where not in ("slurm", "pbs", "kubernetes"):
         yield
         return
     with connect(options, scratch) as client:
         key = options.model_dump_json()
-        _held[key] = client
+        _shared[key] = client
         try:
             yield
         finally:
-            del _held[key]
+            del _shared[key]
 
 
 @contextmanager
-def _once_begun(cluster: AbstractContextManager[Client], options: ClusterOptions) -> Iterator[Client]:
-    """A client of workers that are jobs or pods, once the first of them has begun and the others have had a while.
+def _once_started(cluster: AbstractContextManager[Client], options: ClusterOptions) -> Iterator[Client]:
+    """A client of jobs or pods, once the first has started and the others have had some time.
 
-    Raises `SparseocoError` if none begins within the time that the options give.
+    Raises `SparseocoError` if none starts within the time that the options give.
     """
     with cluster as client, dask.config.set({PATIENCE: options.wait}):
         if not _wait_for(client, 1, options.wait):
             raise SparseocoError(
-                f"No worker has begun within {options.wait:g} s: the queue is long, or what is asked for is not there."
+                f"No worker has started within {options.wait:g} s: the queue is long, or no node has the resources.",
+                code="no-workers",
             )
         _wait_for(client, options.workers or 1, OTHERS_SECONDS)
         yield client
 
 
 def _wait_for(client: Client, count: int, seconds: float) -> bool:
-    """Whether there are so many workers within a time."""
+    """Wait for `count` workers; False if they have not come in time."""
     end = time.monotonic() + seconds
     while len(workers_of(client)) < count:
         if time.monotonic() > end:
             return False
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     return True
 
 
 @contextmanager
-def _own_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
+def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
     """A cluster on this machine, in this process or in processes of its own."""
     if options.workers is None:
         shape: dict[str, Any] = {
             "processes": False,
             "n_workers": 1,
             "threads_per_worker": options.threads or len(os.sched_getaffinity(0)),
-            # Blocks of columns are sized by it beforehand; the process itself is never paused.
+            # Only sizes blocks of columns; the process itself is never paused.
             "memory_limit": options.memory or 0,
         }
     else:
@@ -185,20 +138,20 @@ def _own_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
             "memory_limit": options.memory or "auto",
             "host": "127.0.0.1",
         }
-    # The comings and goings of our own workers are no news, nor is what they leave unread when they are closed.
+    # Dask logs workers that come and go, and messages that they leave unread when they are closed.
     logging.getLogger("distributed").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    workspaces = scratch / "dask-scratch-space"  # the name is Dask's; what a killed run left there is of no use
+    workspaces = scratch / "dask-scratch-space"  # Dask's name; files of a killed run are useless
     settings = {
         "distributed.worker.use-file-locking": False,
         "distributed.scheduler.work-stealing": True,
         "distributed.nanny.pre-spawn-environ": ONE_THREAD,
         "distributed.nanny.environ": {SHARED: str(workspaces.absolute())},
         "distributed.comm.retry.count": 3,
-        # By default keepers whose worker is away 15 s after one died are ended, just when they start another; that one
-        # gets a task and is killed, and the task is blamed for it. `start_again` sees to keepers that gave up.
+        # By default Dask ends a nanny whose worker has been away for 15 s, just when it starts another one; that one
+        # gets a task and is killed, and the task is blamed. `restart_workers` replaces nannies that gave up.
         "distributed.deploy.lost-worker-timeout": NEVER,
-        "distributed.worker.memory.target": False,  # nothing is kept in a worker that could be spilled
+        "distributed.worker.memory.target": False,  # workers keep nothing that could be spilled
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False if options.workers is None else 0.95,
     }
@@ -209,7 +162,7 @@ def _own_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
             signal_free_loop() as loop,
             _start(loop=loop, local_directory=str(scratch), **shape) as cluster,
             Client(cluster, set_as_default=False) as client,
-            ended_at_once(cluster),
+            kill_workers_when_stopped(cluster),
         ):
             yield client
     finally:  # after an interrupt, too
@@ -223,8 +176,8 @@ def _start(**shape: Any) -> LocalCluster:
         return LocalCluster(
             dashboard_address=LOOPBACK, worker_dashboard_address=LOOPBACK, silence_logs=logging.CRITICAL, **shape
         )
-    except RuntimeError as error:  # one that is killed before it has begun is not started again by Dask
-        raise SparseocoError(f"The worker processes could not be started: {error}") from error
+    except RuntimeError as error:  # Dask does not restart a worker that is killed before it has started
+        raise SparseocoError(f"The worker processes could not be started: {error}", code="no-workers") from error
 
 
 @contextmanager
@@ -235,67 +188,73 @@ def _cluster_at(address: str) -> Iterator[Client]:
 
 def _client_at(address: str) -> Client:
     try:
-        asyncio.run(_knock(address))  # a client that fails to connect takes 30 s more to let go
-        return Client(address, set_as_default=False)  # what it asks later may wait as long as a link may be cut
+        asyncio.run(_check_scheduler(address))  # a client that fails to connect takes 30 s more to close
+        return Client(address, set_as_default=False)  # with the patient timeouts of `ACROSS_HOSTS`
     except TypeError as error:
         raise InputError(
-            f"{address} wants certificates: name them in Dask's configuration (distributed.comm.tls.ca-file, "
-            "distributed.comm.tls.client.cert and .key)."
+            f"{address} needs certificates: set them in Dask's configuration (distributed.comm.tls.ca-file, "
+            "distributed.comm.tls.client.cert and .key).",
+            code="scheduler-certificates",
         ) from error
     except (OSError, TimeoutError) as error:
-        if _about_certificates(error):
+        if _is_tls_error(error):
             raise InputError(
                 f"The scheduler at {address} and this client do not accept each other's certificates; both must be "
-                "signed by the authority in distributed.comm.tls.ca-file."
+                "signed by the authority in distributed.comm.tls.ca-file.",
+                code="scheduler-certificates",
             ) from error
-        raise InputError(f"No Dask scheduler answers at {address} within {CONNECT_SECONDS} s.") from error
+        raise InputError(
+            f"No Dask scheduler answers at {address} within {CONNECT_SECONDS} s.", code="no-scheduler"
+        ) from error
     except ValueError as error:
         raise InputError(
-            f"{address} is not a Dask scheduler's address (tcp://HOST:PORT or tls://HOST:PORT)."
+            f"{address} is not the address of a Dask scheduler (tcp://HOST:PORT or tls://HOST:PORT).",
+            code="scheduler-address",
         ) from error
 
 
-def _about_certificates(error: BaseException | None) -> bool:
+def _is_tls_error(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
-async def _knock(address: str) -> None:
-    secrets = Security().get_connection_args("client") if address.startswith("tls") else {}
-    comm = await knock(address, timeout=CONNECT_SECONDS, **secrets)
+async def _check_scheduler(address: str) -> None:
+    tls = Security().get_connection_args("client") if address.startswith("tls") else {}
+    comm = await open_connection(address, timeout=CONNECT_SECONDS, **tls)
     await comm.close()
 
 
 def workers_of(client: Client) -> dict[str, Any]:
-    """What the scheduler says of each of its workers, by address.
+    """The scheduler's description of each worker, by address.
 
-    Asked for anew: what a client keeps (`Client.scheduler_info`) is written over every other second, by a summary
-    without workers that may come between the question and the reading of its answer. Raises `SparseocoError` if the
-    scheduler does not answer.
+    Queried from the scheduler: the client's copy (`Client.scheduler_info`) is overwritten every other second by a
+    summary without workers. Raises `SparseocoError` if the scheduler does not answer.
     """
     try:
         found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
     except OSError as error:
-        raise SparseocoError("The Dask scheduler does not answer any more: run again to go on.") from error
+        raise SparseocoError("The Dask scheduler does not answer: run again to resume.", code="cluster-lost") from error
     return found
 
 
-def start_again(client: Client) -> int:
-    """Start workers of our own again whose keepers gave up; gives how many workers there were, none of which is known
-    while the link to the scheduler is cut."""
+def restart_workers(client: Client) -> int:
+    """Restart the workers of a local cluster whose nannies gave up; returns how many workers there were before.
+
+    0 while the scheduler cannot be reached.
+    """
     try:
-        there, cluster = len(workers_of(client)), client.cluster
+        count, cluster = len(workers_of(client)), client.cluster
     except SparseocoError:
         return 0
-    if isinstance(cluster, LocalCluster) and there < len(cluster.worker_spec):
-        client.sync(_replace_keepers, cluster)
-    return there
+    if isinstance(cluster, LocalCluster) and count < len(cluster.worker_spec):
+        client.sync(_replace_nannies, cluster)
+    return count
 
 
-async def _replace_keepers(cluster: LocalCluster) -> None:
-    for name, keeper in list(cluster.workers.items()):
-        if keeper.status in (Status.closed, Status.failed):
+async def _replace_nannies(cluster: LocalCluster) -> None:
+    for name, nanny in list(cluster.workers.items()):
+        if nanny.status in (Status.closed, Status.failed):
             del cluster.workers[name]
     cluster.scale(len(cluster.worker_spec))
 
@@ -304,12 +263,12 @@ def worker_shape(client: Client) -> tuple[int, int]:
     """(tasks that run at once on the whole cluster, bytes of memory for each of them).
 
     A worker without a limit has its share of the machine's memory. Raises `SparseocoError` if the cluster has no worker
-    within `CONNECT_SECONDS`, workers of our own being started again meanwhile.
+    within `CONNECT_SECONDS`.
     """
     workers: dict[str, Any] = {}
-    tries = OWN_TRIES if isinstance(client.cluster, LocalCluster) else 1
+    tries = LOCAL_TRIES if isinstance(client.cluster, LocalCluster) else 1
     while not workers:
-        start_again(client)
+        restart_workers(client)
         try:
             client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except TimeoutError as error:
@@ -317,21 +276,23 @@ def worker_shape(client: Client) -> tuple[int, int]:
             if tries:
                 continue
             raise SparseocoError(
-                f"The Dask cluster has no worker after {CONNECT_SECONDS} s: start some and run again."
+                f"The Dask cluster has no worker after {CONNECT_SECONDS} s: start some and run again.",
+                code="no-workers",
             ) from error
-        workers = workers_of(client)  # none, where the last one died a moment ago
+        workers = workers_of(client)  # empty if the last one has just died
     limits = [(worker["memory_limit"] or MEMORY_LIMIT) // worker["nthreads"] for worker in workers.values()]
     return sum(worker["nthreads"] for worker in workers.values()), min(limits)
 
 
-def spread_over(client: Client, count: int) -> list[dict[str, Any]]:
-    """For each of `count` tasks, what tells `submit` its host: runs of them to a thread, the same from call to call.
+def placements(client: Client, count: int) -> list[dict[str, Any]]:
+    """For each of `count` tasks the keywords of `Client.submit` for its host: the same from call to call.
 
-    Another host that has nothing to do may take it. So one reads, pass after pass, the same part of the data. (Not the
-    worker is named: when all are dead for a moment, Dask leaves tasks that named one waiting for that very address.)
+    Consecutive tasks share a thread, so that a host reads the same part of the data pass after pass; an idle host may
+    take any task. Hosts are named rather than workers: when all workers are dead for a moment, Dask leaves tasks that
+    name one waiting for that address.
     """
     workers = workers_of(client)
     slots = [workers[address]["host"] for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
-    if not slots:  # all died a moment ago: whoever comes next
+    if not slots:  # all workers have just died
         return [{}] * count
     return [{"workers": [slots[i * len(slots) // count]], "allow_other_workers": True} for i in range(count)]

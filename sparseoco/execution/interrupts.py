@@ -1,7 +1,7 @@
-"""What a stop does to worker processes of our own.
+"""Signals and worker processes.
 
-A terminal sends Ctrl-C to all processes of a command. The workers do not hear it: this process ends them, at once, for
-what they are at is found again by what it has committed.
+A terminal sends Ctrl-C to all processes of a command. Workers ignore it: this process kills them, and a later run
+resumes from what they have committed.
 """
 
 import logging
@@ -18,8 +18,8 @@ from distributed.utils import LoopRunner
 
 @contextmanager
 def signal_free_loop() -> Iterator[Any]:
-    """A running event loop whose threads have SIGINT blocked, as then have the processes that they start."""
-    resource_tracker.ensure_running()  # started with the first process, it would unblock the signal
+    """A running event loop whose threads block SIGINT, and so do the processes that they start."""
+    resource_tracker.ensure_running()  # started later, with the first process, it would unblock the signal
     runner = LoopRunner()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -33,21 +33,21 @@ def signal_free_loop() -> Iterator[Any]:
 
 
 @contextmanager
-def ended_at_once(cluster: LocalCluster) -> Iterator[None]:
-    """Kill the worker processes of a cluster where it is stopped: closing, they would finish their kernels first."""
+def kill_workers_when_stopped(cluster: LocalCluster) -> Iterator[None]:
+    """Kill the workers of a cluster when a signal stops this process: closing waits for their kernels."""
     try:
         yield
     except Exception:
         raise
-    except BaseException:  # `Stopped`, or what a program around us makes of a signal (Prefect's is no error either)
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # of what it leaves unfinished one sentence is said
-        for nanny in set(cluster._created):  # `cluster.workers` has only those that have begun
+    except BaseException:  # `Stopped`, or how a program around us reports a signal (Prefect's is not an Exception)
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the one message about the stop is not Dask's
+        for nanny in set(cluster._created):  # `cluster.workers` has only those that have started
             if isinstance(nanny, Nanny) and nanny.pid is not None:
                 _kill(nanny, nanny.pid)
         raise
 
 
 def _kill(nanny: Nanny, process: int) -> None:
-    nanny.close_gracefully()  # else it would start another worker, and closing it would wait until that has begun
+    nanny.close_gracefully()  # or it would start another worker, and closing would wait for that to start
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)

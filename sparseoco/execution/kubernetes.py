@@ -1,82 +1,70 @@
-"""A Dask cluster of pods, made for the run by the Dask operator and taken away after it."""
+"""A Dask cluster of pods, created for the run by the Dask operator and deleted after it."""
 
 import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any
+from typing import Any
 
 import dask
 from dask.utils import parse_bytes
 from distributed import Client
-from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.option_models import matching
 from sparseoco.execution.interrupts import signal_free_loop
+from sparseoco.execution.options import KubernetesOptions as KubernetesOptions
 from sparseoco.execution.settings import ACROSS_HOSTS, worker_environment
 
-Word = Annotated[str, matching(r"\S+", "one word")]
-Name = Annotated[str, matching(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a name of small letters, digits and hyphens")]
-WholePath = Annotated[str, matching(r"/\S+", "a path from the root on")]
-IDLE_SECONDS = 600  # the operator takes away a cluster that nobody has used for so long: its run was killed
+IDLE_SECONDS = 600  # until the operator deletes an idle cluster, whose run was killed
 CLOSE_SECONDS = 5
 SCHEDULER_MEMORY = "2Gi"
-
-
-class KubernetesOptions(BaseModel):
-    """`[cluster.kubernetes]`; workers, threads and memory of a pod stand in `[cluster]`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    image: Word = Field(description="Image with sparseoco, the same version as here.")
-    namespace: Name | None = Field(None, description="By default that of the context, or of this pod.")
-    claim: Name | None = Field(None, description="Volume claim with the data and the runs.")
-    mount: WholePath = Field("/srv/sparseoco", description="Where it is mounted: the same path as here.")
-    secrets: tuple[str, ...] = Field((), description="Secrets that become environment variables: AWS_ACCESS_KEY_ID …")
-    environment: dict[str, str] = Field({}, description="More environment variables; nothing secret.")
-    node_selector: dict[str, str] = Field({}, description="Labels of the nodes to run on.")
 
 
 @contextmanager
 def kubernetes_cluster(
     options: KubernetesOptions, wait: float, workers: int, threads: int, memory: str
 ) -> Iterator[Client]:
-    """A client of a cluster of `workers` pods, which the operator replaces where they end.
+    """A client of a cluster of `workers` pods, which the operator replaces when they end.
 
-    Raises `InputError` where dask-kubernetes is not there, `SparseocoError` where the cluster is not to be had within
+    Raises `InputError` if dask-kubernetes is not installed, `SparseocoError` if the cluster does not start within
     `wait` seconds.
     """
     try:
         from dask_kubernetes.operator import KubeCluster
     except ImportError as error:
-        raise InputError("Pods need dask-kubernetes: pip install 'sparseoco[kubernetes]'.") from error
+        raise InputError(
+            "Pods need dask-kubernetes: pip install 'sparseoco[kubernetes]'.", code="missing-package"
+        ) from error
     logging.getLogger("distributed").setLevel(logging.WARNING)
     spec = cluster_spec(f"sparseoco-{secrets.token_hex(4)}", options, workers, threads, memory)
     with dask.config.set(ACROSS_HOSTS), signal_free_loop() as loop:
-        # Asynchronous, it does not begin by itself, which has no end where the scheduler's pod never comes.
+        # Asynchronous, or its constructor would wait forever for a scheduler pod that never starts.
         cluster = KubeCluster(
             namespace=options.namespace, custom_cluster_spec=spec, quiet=True, asynchronous=True, loop=loop
         )
         try:
-            _begin(cluster, wait)
+            _start(cluster, wait)
             with Client(cluster, set_as_default=False) as client:
                 yield client
         finally:
-            with suppress(Exception):  # it was asked to go; the operator sees to the rest
+            with suppress(Exception):  # the operator does the rest
                 cluster.close(timeout=CLOSE_SECONDS)
             KubeCluster._instances.discard(cluster)
 
 
-def _begin(cluster: Any, wait: float) -> None:
+def _start(cluster: Any, wait: float) -> None:
     try:
         cluster.sync(cluster._start, callback_timeout=wait)
     except TimeoutError as error:
         raise SparseocoError(
-            f"Kubernetes gives no Dask cluster within {wait:g} s: is the Dask operator there, and the image to be had?"
+            f"Kubernetes has not started the Dask cluster within {wait:g} s: is the Dask operator installed, and can "
+            "the image be pulled?",
+            code="no-workers",
         ) from error
     except Exception as error:  # of four libraries
-        raise SparseocoError(f"Kubernetes gives no Dask cluster: {str(error).rstrip('.')}.") from error
+        raise SparseocoError(
+            f"Kubernetes has not started the Dask cluster: {str(error).rstrip('.')}.", code="kubernetes-failed"
+        ) from error
 
 
 def cluster_spec(name: str, options: KubernetesOptions, workers: int, threads: int, memory: str) -> dict[str, Any]:
@@ -117,18 +105,18 @@ def cluster_spec(name: str, options: KubernetesOptions, workers: int, threads: i
 
 
 def _pod(
-    options: KubernetesOptions, name: str, command: list[str], cpu: str, memory: str, **more: Any
+    options: KubernetesOptions, name: str, command: list[str], cpu: str, memory: str, **extra: Any
 ) -> dict[str, Any]:
-    asked = {"cpu": cpu, "memory": str(parse_bytes(memory))}
+    resources = {"cpu": cpu, "memory": str(parse_bytes(memory))}
     container: dict[str, Any] = {
         "name": name,
         "image": options.image,
         "args": command,
         "env": [{"name": k, "value": v} for k, v in (worker_environment() | options.environment).items()],
         "envFrom": [{"secretRef": {"name": secret}} for secret in options.secrets],
-        "resources": {"requests": asked, "limits": {"memory": asked["memory"]}},
+        "resources": {"requests": resources, "limits": {"memory": resources["memory"]}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        **more,
+        **extra,
     }
     pod: dict[str, Any] = {
         "containers": [container],

@@ -1,12 +1,18 @@
-"""Sending tasks and waiting for them: workers are looked after, and what a task failed of becomes a sentence."""
+"""The task pool: everything that runs on Dask workers is submitted, waited for, retried and given up here.
+
+A task is a function of paths and small values. It leaves files or returns something small, so that it may run twice,
+and on any worker.
+"""
 
 import logging
+import math
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from operator import add
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import dask
@@ -14,146 +20,283 @@ from distributed import Client, Future, KilledWorker
 
 from sparseoco.core.errors import SparseocoError, StorageError, error_text
 from sparseoco.core.logs import log_event
-from sparseoco.execution.clusters import PATIENCE, start_again
+from sparseoco.execution.clusters import PATIENCE, restart_workers
 
-WATCH_SECONDS = 5.0  # between two looks at whether there are workers, where nothing comes
-LOST_SECONDS = 120.0
-_looked: WeakKeyDictionary[Client, float] = WeakKeyDictionary()  # when each client's workers were looked after last
-TRIES = 5  # of what workers died of more often than Dask allows: some die of other things
-LOST = "The Dask cluster was lost while it worked; run again to go on."
+CHECK_SECONDS = 5.0  # between checks of the workers
+LOST_SECONDS = 120.0  # without any worker, before the cluster counts as lost
+TRIES = 5  # of a task whose workers were killed more often than Dask allows: some die of something else
+LOST = "The Dask cluster was lost during the computation: run again to resume."
+_last_check: WeakKeyDictionary[Client, float] = WeakKeyDictionary()
 
+T = TypeVar("T")
 Call = tuple[Callable[..., Any], *tuple[Any, ...]]
-"""A function and what it is called with."""
+"""A function and its arguments."""
 
 
 class TaskError(SparseocoError):
-    """A task that could not be run for a `reason` that may be its own: others need not fail of it."""
+    """A task failed for a `reason` that may be its own: other tasks need not fail for it."""
 
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"{what}: {reason}.")
+    def __init__(self, failure: str, reason: str, *, code: str = "task-failed") -> None:
+        super().__init__(f"{failure}: {reason}.", code=code)
         self.reason = reason
 
 
-class Workers:
-    """Looks after the workers while results are waited for."""
+class Outcome(NamedTuple, Generic[T]):
+    """How one attempt to run a task ended."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._seen = time.monotonic()
-        self._last: int | None = None
+    task: T
+    future: Future
+    seconds: float
+    """Since it was submitted."""
+    error: BaseException | None
+    failure: str | None
+    """Why the task was given up, or None: it finished, was split, is tried again or was asked to stop."""
 
-    def look(self) -> None:
-        """Start workers of our own again whose keepers gave up: one that dies at once is not restarted by Dask.
-
-        Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`, or as long as one may stand in a queue:
-        nothing would ever come.
-        """
-        there = start_again(self._client)
-        if there != self._last:
-            lost = self._last is not None and there < self._last
-            level = logging.WARNING if lost else logging.INFO
-            log_event("cluster", "workers lost" if lost else "workers there", level=level, workers=there)
-            self._last = there
-        if there:
-            self._seen = time.monotonic()
-        elif time.monotonic() - self._seen > dask.config.get(PATIENCE, LOST_SECONDS):
-            raise SparseocoError("The Dask cluster has lost all its workers: start some, and run again to go on.")
+    @property
+    def final(self) -> bool:
+        """Whether the task has finished or was given up."""
+        return self.error is None or self.failure is not None
 
 
-def send(client: Client, name: str, function: Callable[..., Any], *arguments: Any, **place: Any) -> Future:
-    """Start `function(*arguments)` on a worker; `place` is where, as `Client.submit` takes it.
+class TaskPool:
+    """Tasks of one piece of work on a Dask cluster.
 
-    No two tasks have one key, whatever their names: a client that still holds a task, if only in the frames of an error
-    that nobody looks at any more, would give it instead of a new one of its key, with what it failed of; Dask counts
-    the deaths of workers by key; and runs may share a scheduler.
+    While anything is waited for, workers of our own that are gone for good are restarted, and a cluster without
+    workers raises `SparseocoError`.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Client of the cluster.
+    failure : str
+        What it means that a task failed, such as "A pass failed": the first part of the `TaskError`.
     """
-    return client.submit(function, *arguments, key=f"{name}-{uuid.uuid4().hex}", **place)
+
+    def __init__(self, client: Client, failure: str = "A task failed") -> None:
+        self.client = client
+        self.failure = failure
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, **placement: Any) -> Future:
+        """Start a task; `placement` as `Client.submit` takes it.
+
+        Keys are unique. Otherwise a client that still holds a task, if only in the frames of an error that nobody looks
+        at any more, would return it instead of a new one of its key, with its old error; Dask counts killed workers by
+        key; and runs may share a scheduler.
+        """
+        key = f"{function.__name__.strip('_')}-{uuid.uuid4().hex}"
+        return self.client.submit(function, *arguments, key=key, **placement)
+
+    def result(self, future: Future) -> Any:
+        """Wait for a task and return its result. Raises `TaskError` if it failed."""
+        monitor = WorkerMonitor(self.client)
+        monitor.check_if_due()
+        while True:
+            try:
+                return future.result(timeout=CHECK_SECONDS)  # computed again if its worker died
+            except TimeoutError as error:
+                if future.status == "error":  # the task's own error, or it failed this very moment
+                    raise self._error(future.exception() or error) from error
+                monitor.check()
+            except CancelledError as error:
+                raise SparseocoError(LOST, code="cluster-lost") from error
+            except Exception as error:
+                raise self._error(error) from error
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run one task and return its result. Raises `TaskError` if it failed."""
+        return self.result(self.submit(function, *arguments))
+
+    def map(self, function: Callable[..., Any], arguments: Sequence[Sequence[Any]]) -> list[Any]:
+        """Run a task for each tuple of arguments; their results, in order. Raises `TaskError` if one failed."""
+        results: dict[int, Any] = {}
+        for outcome in self.run(range(len(arguments)), lambda i: self.submit(function, *arguments[i])):
+            self.check(outcome)
+            if outcome.final:
+                results[outcome.task] = self.result(outcome.future)
+        return [results[i] for i in range(len(arguments))]
+
+    def run_all(self, calls: Mapping[str, Call], progress: Callable[[int], None]) -> dict[str, TaskError]:
+        """Run tasks that leave files, by name; those that failed, with their errors.
+
+        `progress` is called with the number of tasks that have ended, at first with 0.
+        """
+        failures: dict[str, TaskError] = {}
+        done = 0
+        progress(done)
+        for outcome in self.run(calls, lambda name: self.submit(*calls[name])):
+            if outcome.error is not None and outcome.final:
+                failures[outcome.task] = self._error(outcome.error)
+            if outcome.final:
+                done += 1
+                progress(done)
+        return failures
+
+    def tree(self, futures: Sequence[Future]) -> Future:
+        """The sum of results, passed from worker to worker, as a balanced tree of fixed shape."""
+        if len(futures) == 1:
+            return futures[0]
+        middle = len(futures) // 2
+        return self.submit(add, self.tree(futures[:middle]), self.tree(futures[middle:]))
+
+    def check(self, outcome: Outcome[Any]) -> None:
+        """Raise the error of a task that was given up."""
+        if outcome.failure is not None and outcome.error is not None:
+            raise self._error(outcome.error)
+
+    def run(
+        self,
+        tasks: Iterable[T],
+        start: Callable[[T], Future],
+        *,
+        split: Callable[[T], Sequence[T]] = lambda task: (task,),
+        tries: int = TRIES,
+        deadline: float | None = None,
+        stop: Callable[[], None] = lambda: None,
+    ) -> Iterator[Outcome[T]]:
+        """Run tasks in the given order; yields the outcome of every attempt as it ends.
+
+        Whatever ends the iteration, tasks that have not begun are not begun any more.
+
+        Parameters
+        ----------
+        tasks : iterable
+            What to run, in any form.
+        start : callable
+            Submits a task, or a graph of tasks whose last one it returns.
+        split : callable
+            The parts of a task that failed, which are run instead of it; itself where it cannot be split.
+        tries : int
+            Attempts at a task whose workers were killed; all but the first run alone, when nothing else is left.
+        deadline : float, optional
+            `time.monotonic()` at which `stop` is called. From then on nothing is started, and failures are not final.
+        stop : callable
+            Asks running tasks to end early.
+        """
+        running: dict[str, tuple[T, Future, float, int]] = {}
+        retries: list[tuple[T, int]] = []
+        ended: SimpleQueue[str] = SimpleQueue()
+        monitor = WorkerMonitor(self.client)
+        stopped = False
+
+        def begin(task: T, attempt: int = 1) -> None:
+            future = start(task)
+            running[future.key] = task, future, time.monotonic(), attempt
+            future.add_done_callback(lambda future: ended.put(future.key))
+
+        def again(task: T, attempt: int, error: BaseException) -> bool:
+            parts = split(task)
+            if len(parts) > 1:
+                for part in parts:
+                    begin(part)
+            elif isinstance(error, KilledWorker) and attempt < tries:
+                retries.append((task, attempt + 1))
+            else:
+                return False
+            return True
+
+        def remaining() -> float:
+            return math.inf if deadline is None or stopped else max(0.0, deadline - time.monotonic())
+
+        def stop_at_deadline() -> None:
+            nonlocal stopped
+            if remaining() == 0.0:
+                stopped = True
+                stop()
+
+        try:
+            stop_at_deadline()  # before a task could be quicker than the first look at the clock
+            for task in tasks:
+                begin(task)
+            while running:
+                try:
+                    ended_key = ended.get(timeout=min(remaining(), CHECK_SECONDS))
+                except Empty:
+                    stop_at_deadline()
+                    monitor.check()
+                    continue
+                task, future, started, attempt = running.pop(ended_key)
+                if future.status not in ("finished", "error"):
+                    raise SparseocoError(LOST, code="cluster-lost")
+                error = future.exception() if future.status == "error" else None
+                failure = None
+                if error is not None and not stopped:
+                    reason = failure_reason(error)
+                    if again(task, attempt, error):
+                        log_event("cluster", "task retried", level=logging.WARNING, task=ended_key, reason=reason)
+                    else:
+                        failure = reason
+                yield Outcome(task, future, time.monotonic() - started, error, failure)
+                if not running and retries and not stopped:
+                    begin(*retries.pop())
+        finally:
+            for _, future, _, _ in running.values():
+                future.release()
+
+    def _error(self, error: BaseException) -> TaskError:
+        """The error that a failed task means. Raises errors that every task would meet (see `failure_reason`)."""
+        code = {KilledWorker: "worker-killed", MemoryError: "out-of-memory"}.get(type(error), "task-failed")
+        code = error.code if isinstance(error, TaskError) else code
+        failure = TaskError(self.failure, failure_reason(error), code=code)
+        failure.__cause__ = error
+        return failure
 
 
-class Awaited(NamedTuple):
-    """A task whose workers are looked after while its result is waited for."""
+class SubmittedTask(NamedTuple):
+    """A task of a pool, with the interface of `concurrent.futures.Future`."""
 
-    client: Client
+    pool: TaskPool
     future: Future
 
     def result(self) -> Any:
-        """What the task gives. Raises what it raised, `SparseocoError` if the cluster is lost."""
-        workers = Workers(self.client)
-        if time.monotonic() - _looked.setdefault(self.client, time.monotonic()) > WATCH_SECONDS:
-            _looked[self.client] = time.monotonic()
-            start_again(self.client)  # where every result comes soon, nobody would miss a worker that is gone
-        while True:
-            try:
-                return self.future.result(timeout=WATCH_SECONDS)  # a dead worker's is made again
-            except TimeoutError:
-                if self.future.status == "error":  # the task's own, or it failed this very moment
-                    return self.future.result()
-                workers.look()
-            except CancelledError as error:
-                raise SparseocoError(LOST) from error
+        """Wait for it and return its result (see `TaskPool.result`)."""
+        return self.pool.result(self.future)
 
 
-def await_result(client: Client, future: Future, what: str) -> Any:
-    """What a task gives; whatever it failed of is a `TaskError` that begins with `what`: "A pass failed"."""
-    try:
-        return Awaited(client, future).result()
-    except Exception as error:
-        raise TaskError(what, failure_reason(error)) from error
+class WorkerMonitor:
+    """Restarts workers of our own, and notices a lost cluster, while something is waited for."""
 
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._present = time.monotonic()
+        self._count: int | None = None
 
-def run_tasks(client: Client, calls: Mapping[str, Call], ended: Callable[[str], None]) -> dict[str, BaseException]:
-    """Run tasks, by name, that leave files and give nothing; tell each that has `ended`, and give what some failed of.
+    def check_if_due(self) -> None:
+        """Check workers also where every result comes soon, and nobody would miss one that is gone."""
+        if time.monotonic() - _last_check.setdefault(self._client, time.monotonic()) > CHECK_SECONDS:
+            self.check()
 
-    Those whose workers died are tried again, up to `TRIES` times. Raises `SparseocoError` if the cluster is lost.
-    """
-    failed: dict[str, BaseException] = {}
-    left, attempt = dict(calls), 0
-    while left:
-        attempt += 1
-        killed = {}
-        for name, error in _outcomes(client, left):
-            if isinstance(error, KilledWorker) and attempt < TRIES:
-                log_event("cluster", "task tried again", level=logging.WARNING, task=name, attempt=attempt)
-                killed[name] = calls[name]
-                continue
-            if error is not None:
-                failed[name] = error
-            ended(name)
-        left = killed
-    return failed
+    def check(self) -> None:
+        """Restart workers whose nannies gave up: Dask does not restart one that dies at once.
 
-
-def _outcomes(client: Client, calls: Mapping[str, Call]) -> Iterator[tuple[str, BaseException | None]]:
-    """(name, what it failed of) of tasks as they end."""
-    workers = Workers(client)
-    came: SimpleQueue[str] = SimpleQueue()
-    running: dict[str, tuple[str, Future]] = {}
-    for name, call in calls.items():
-        future = send(client, name, *call)
-        running[future.key] = name, future
-    for _, future in running.values():
-        future.add_done_callback(lambda future: came.put(future.key))
-    while running:
-        try:
-            name, future = running.pop(came.get(timeout=WATCH_SECONDS))
-        except Empty:
-            workers.look()
-            continue
-        if future.status not in ("finished", "error"):
-            raise SparseocoError(LOST)
-        yield name, future.exception() if future.status == "error" else None
+        Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`, or as long as one may be queued.
+        """
+        _last_check[self._client] = time.monotonic()
+        count = restart_workers(self._client)
+        if count != self._count:
+            lost = self._count is not None and count < self._count
+            level = logging.WARNING if lost else logging.INFO
+            log_event("cluster", "workers lost" if lost else "workers connected", level=level, workers=count)
+            self._count = count
+        if count:
+            self._present = time.monotonic()
+        elif time.monotonic() - self._present > dask.config.get(PATIENCE, LOST_SECONDS):
+            raise SparseocoError(
+                "The Dask cluster has lost all its workers: start some, and run again to resume.", code="cluster-lost"
+            )
 
 
 def failure_reason(error: BaseException) -> str:
-    """A sentence for a task that failed; errors that every task would meet are raised instead."""
+    """Why a task failed, in a sentence; errors that every task would meet are raised instead."""
     if isinstance(error, TaskError):
         return error.reason
     if isinstance(error, SparseocoError):
         raise error
     if isinstance(error, OSError):  # of a file system or a connection: the next run may not meet it
-        raise StorageError(f"A worker met an error: {error_text(error)}. Run again to go on.") from error
+        raise StorageError(
+            f"A worker met an error: {error_text(error)}. Run again to resume.", code="io-error"
+        ) from error
     if isinstance(error, KilledWorker):
-        return "its worker was killed each time it was tried, most likely for want of memory"
+        return "its worker was killed each time it was tried, most likely for lack of memory"
     if isinstance(error, MemoryError):
         return "out of memory"
     return f"{type(error).__name__}: {error}"

@@ -1,6 +1,6 @@
 """Workers as jobs of a batch system, SLURM or PBS, through dask-jobqueue; the scheduler is in this process.
 
-All links are TLS, under an authority made for the run, whose key nobody else has.
+All connections use TLS, with a certificate authority generated for the run.
 """
 
 import logging
@@ -10,160 +10,96 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import dask
 from distributed import Client, Security
 from distributed.core import Status
-from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError
-from sparseoco.core.option_models import matching
+from sparseoco.execution.options import JobOptions as JobOptions
+from sparseoco.execution.options import PbsOptions as PbsOptions
+from sparseoco.execution.options import SlurmOptions as SlurmOptions
 from sparseoco.execution.settings import ACROSS_HOSTS, worker_environment
 from sparseoco.storage.commit import exclusive_lock
 
-Word = Annotated[str, matching(r"\S+", "one word")]
-Line = Annotated[str, matching(r"[^\r\n]+", "one line")]
-Time = Annotated[str, matching(r"(\d+-)?\d+:\d\d(:\d\d)?", "a time such as 08:00:00")]
-AWAY_SECONDS = 60  # a worker that died is started anew within its job; by default of Dask the job is ended after 15
-LOOK_SECONDS = 10  # between two looks at whether jobs have ended and others must be asked for
-DEATH_SECONDS = 120  # a worker that finds no scheduler for so long ends, and its job with it
-LOCAL_DASHBOARD = "127.0.0.1:0"  # pages are served without a dashboard, too, and by default to whoever asks
-
-
-class JobOptions(BaseModel):
-    """What every batch system is asked for; workers, threads and memory of a job stand in `[cluster]`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    submit: ClassVar[str]
-    extra: ClassVar[str]
-
-    walltime: Time = Field(description="Time a job may take: HH:MM:SS.")
-    queue: Word | None = Field(None, description="Queue (SLURM: partition) of the jobs.")
-    account: Word | None = Field(None, description="Account that pays for them.")
-    directives: tuple[str, ...] = Field((), description="More lines of #SBATCH or #PBS, such as --constraint=ib.")
-    prologue: tuple[str, ...] = Field((), description="Shell lines before the worker begins: module load …")
-    python: Line | None = Field(None, description="Python on the nodes; by default the path of this one.")
-    interface: Word | None = Field(None, description="Network interface, here and there, such as ib0.")
-    scratch: Line | None = Field(
-        None, description="Fast local disk of a node, such as $TMPDIR; by default in the run's folder."
-    )
-    logs: Line | None = Field(None, description="Folder of what jobs print; by default the queue's way.")
-
-    def own(self) -> dict[str, Any]:
-        """What dask-jobqueue's class of this batch system takes beside what all of them take."""
-        return {}
-
-    def load(self) -> Any:
-        """dask-jobqueue's class of this batch system."""
-        raise NotImplementedError
-
-
-class SlurmOptions(JobOptions):
-    """`[cluster.slurm]`."""
-
-    submit = "sbatch"
-    extra = "slurm"
-
-    def load(self) -> Any:
-        """`dask_jobqueue.SLURMCluster`."""
-        from dask_jobqueue.slurm import SLURMCluster
-
-        return SLURMCluster
-
-
-class PbsOptions(JobOptions):
-    """`[cluster.pbs]`."""
-
-    submit = "qsub"
-    extra = "pbs"
-
-    resources: Word | None = Field(
-        None, description="What to select, such as select=1:ncpus=4:mem=16gb; by default just that."
-    )
-
-    def own(self) -> dict[str, Any]:
-        """PBS's way to ask for a node."""
-        return {"resource_spec": self.resources}
-
-    def load(self) -> Any:
-        """`dask_jobqueue.PBSCluster`."""
-        from dask_jobqueue.pbs import PBSCluster
-
-        return PBSCluster
+RESTART_SECONDS = 60  # a worker that died is restarted within its job; Dask would end the job after 15
+ADAPT_SECONDS = 10  # between checks whether jobs have ended and must be replaced
+DEATH_SECONDS = 120  # without a scheduler, until a worker and its job end
+LOCAL_DASHBOARD = "127.0.0.1:0"  # served even without a dashboard, and to every host by default
 
 
 @contextmanager
 def job_cluster(options: JobOptions, shared: Path, workers: int, threads: int, memory: str) -> Iterator[Client]:
-    """A client of a cluster of `workers` jobs, a worker each; jobs that end are replaced until it is left.
+    """A client of a cluster of `workers` jobs with one worker each; jobs that end are replaced.
 
-    The jobs' keys lie in `shared`, which the nodes must see, while it lasts. Raises `InputError` where dask-jobqueue or
-    the batch system is not there, `SparseocoError` where a job is refused.
+    The TLS keys are in `shared`, which the nodes must see, while the cluster lasts. Raises `InputError` without
+    dask-jobqueue or the batch system's commands, `SparseocoError` if a job is refused.
     """
     with (
-        dask.config.set(ACROSS_HOSTS | {"distributed.deploy.lost-worker-timeout": f"{AWAY_SECONDS} s"}),
-        started(options, shared, workers, threads, memory) as cluster,
+        dask.config.set(ACROSS_HOSTS | {"distributed.deploy.lost-worker-timeout": f"{RESTART_SECONDS} s"}),
+        open_job_cluster(options, shared, workers, threads, memory) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
 
 
 @contextmanager
-def started(options: JobOptions, shared: Path, workers: int, threads: int, memory: str) -> Iterator[Any]:
-    """The cluster behind `job_cluster`."""
-    kind = loaded(options)
+def open_job_cluster(options: JobOptions, shared: Path, workers: int, threads: int, memory: str) -> Iterator[Any]:
+    """The cluster of `job_cluster`."""
+    kind = load_cluster_class(options)
     check_commands(options)
-    # A job that comes or goes is no news.
     logging.getLogger("distributed").setLevel(logging.WARNING)
     with (
-        _place(shared.absolute()) as place,
-        kind(**arguments(options, place, threads, memory), silence_logs=logging.CRITICAL) as cluster,
+        _private_folder(shared.absolute()) as folder,
+        kind(**arguments(options, folder, threads, memory), silence_logs=logging.CRITICAL) as cluster,
     ):
-        _ask_for(cluster, workers, options)
-        cluster.adapt(minimum=workers, maximum=workers, interval=f"{LOOK_SECONDS} s")
+        _submit_jobs(cluster, workers, options)
+        cluster.adapt(minimum=workers, maximum=workers, interval=f"{ADAPT_SECONDS} s")
         yield cluster
 
 
 def check_commands(options: JobOptions) -> None:
-    """Raise `InputError` where the commands of the batch system are not."""
+    """Raise `InputError` if the batch system's commands are missing."""
     if shutil.which(options.submit) is None:
-        raise InputError(f"{options.submit} is not found: run this on a machine that submits jobs.")
+        raise InputError(f"{options.submit} is not found: run this where jobs are submitted.", code="missing-command")
 
 
-def loaded(options: JobOptions) -> Any:
-    """dask-jobqueue's class of the batch system. Raises `InputError` where dask-jobqueue is not installed."""
-    keep = signal.signal
-    # dask-jobqueue, imported, would end this process at SIGINT in its own way, and is refused that in other threads.
+def load_cluster_class(options: JobOptions) -> Any:
+    """dask-jobqueue's class for the batch system. Raises `InputError` if dask-jobqueue is not installed."""
+    set_handler = signal.signal
+    # Importing dask-jobqueue installs a SIGINT handler, and fails to do so outside the main thread.
     signal.signal = lambda *_: None
     try:
         return options.load()
     except ImportError as error:
         raise InputError(
-            f"Jobs of {options.extra} need dask-jobqueue: pip install 'sparseoco[{options.extra}]'."
+            f"Jobs of {options.extra} need dask-jobqueue: pip install 'sparseoco[{options.extra}]'.",
+            code="missing-package",
         ) from error
     finally:
-        signal.signal = keep
+        signal.signal = set_handler
 
 
 @contextmanager
-def _place(shared: Path) -> Iterator[Path]:
-    """A folder of our own in `shared`, removed afterwards; those that killed runs left there are removed first."""
-    for left in shared.glob("jobs-*"):
-        with suppress(FolderInUseError), exclusive_lock(left):
-            shutil.rmtree(left, ignore_errors=True)
+def _private_folder(shared: Path) -> Iterator[Path]:
+    """A temporary folder in `shared`; those of killed runs are removed first."""
+    for leftover in shared.glob("jobs-*"):
+        with suppress(FolderInUseError), exclusive_lock(leftover):
+            shutil.rmtree(leftover, ignore_errors=True)
     shared.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix="jobs-", dir=shared))
+    folder = Path(tempfile.mkdtemp(prefix="jobs-", dir=shared))
     try:
-        with exclusive_lock(place):
-            yield place
+        with exclusive_lock(folder):
+            yield folder
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
             shared.rmdir()
 
 
-def arguments(options: JobOptions, place: Path, threads: int, memory: str) -> dict[str, Any]:
-    """What dask-jobqueue is called with; keys, and what workers keep, go to `place`."""
+def arguments(options: JobOptions, folder: Path, threads: int, memory: str) -> dict[str, Any]:
+    """The arguments of dask-jobqueue's class; keys and the workers' files go to `folder`."""
     exports = [f"export {name}={value}" for name, value in worker_environment().items()]
     return {
         "cores": threads,
@@ -177,24 +113,24 @@ def arguments(options: JobOptions, place: Path, threads: int, memory: str) -> di
         "job_script_prologue": [*exports, *options.prologue],
         "python": options.python,
         "interface": options.interface,
-        "local_directory": options.scratch or str(place),
+        "local_directory": options.scratch or str(folder),
         "log_directory": options.logs,
         "death_timeout": DEATH_SECONDS,
         "worker_extra_args": ["--no-dashboard", "--dashboard-address", LOCAL_DASHBOARD],
-        "security": _security(place),
+        "security": _security(folder),
         "scheduler_options": {"dashboard_address": LOCAL_DASHBOARD},
-        **options.own(),
+        **options.extra_arguments(),
     }
 
 
 def _security(folder: Path) -> Security:
-    """An authority of our own, a key under it for all roles, in files that only this user reads."""
-    made = Security.temporary().get_tls_config_for_role("worker")
+    """A new authority with one key for all roles, in files that only this user can read."""
+    generated = Security.temporary().get_tls_config_for_role("worker")
     paths = {}
     for name in ("ca_file", "cert", "key"):
         path = folder / f"{name}.pem"
         path.touch(mode=0o600)
-        path.write_text(made[name])
+        path.write_text(generated[name])
         paths[name] = str(path)
     roles = {
         f"tls_{role}_{part}": paths[part] for role in ("client", "scheduler", "worker") for part in ("cert", "key")
@@ -202,15 +138,17 @@ def _security(folder: Path) -> Security:
     return Security(tls_ca_file=paths["ca_file"], require_encryption=True, **roles)
 
 
-def _ask_for(cluster: Any, jobs: int, options: JobOptions) -> None:
+def _submit_jobs(cluster: Any, jobs: int, options: JobOptions) -> None:
     while len(cluster.worker_spec) < jobs:
         cluster.worker_spec.update(cluster.new_worker_spec())
     try:
-        cluster.sync(cluster._correct_state)  # `scale` would do all this, and only log what a refused job raises
+        cluster.sync(cluster._correct_state)  # `scale` would only log what a refused job raises
     except (OSError, RuntimeError, ValueError) as error:
-        for job in set(cluster._created):  # or closing the cluster fails: a job that is none is neither open nor closed
+        for job in set(cluster._created):  # or closing the cluster would fail: a refused job is neither open nor closed
             if job.job_id is None:
                 job.status = Status.failed
-        # Of dask-jobqueue's account of it, what the command said.
-        said = str(error).partition("stderr:\n")[2].strip() or str(error)
-        raise SparseocoError(f"{options.submit} refuses a job: {said.splitlines()[0].rstrip('.')}.") from error
+        # The part of dask-jobqueue's message that is the command's.
+        message = str(error).partition("stderr:\n")[2].strip() or str(error)
+        raise SparseocoError(
+            f"{options.submit} refuses a job: {message.splitlines()[0].rstrip('.')}.", code="job-refused"
+        ) from error

@@ -1,21 +1,20 @@
-"""What Dask's processes are told, on this machine and, the same for client, scheduler and workers, on several.
+"""Settings of Dask's processes, on one machine and across hosts.
 
-`deploy/dask.yaml` is the latter for processes that are started by hand.
+`deploy/dask.yaml` has those across hosts for processes that are started by hand.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-# Kernels are one thread each: what runs at once is decided by the cluster, not by OpenMP or BLAS pools.
+# Kernels use one thread each: the cluster decides what runs in parallel, not OpenMP or BLAS pools.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-SHARED = "SPARSEOCO_SHARED"  # in the environment of our own workers: a folder all of them have
+SHARED = "SPARSEOCO_SHARED"  # environment variable of workers on this machine: a folder that they share
 ACROSS_HOSTS: dict[str, Any] = {
-    # A connection that says nothing for so long is dead. By default 30 s: a link that is cut for half a minute would
-    # end its workers, and the work of a client that is cut off from its scheduler.
+    # By default 30 s: a connection that is interrupted for half a minute would end workers and lose a client's tasks.
     "distributed.comm.timeouts.tcp": "120s",
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.retry.count": 3,
-    "distributed.worker.memory.target": False,  # nothing is kept in a worker that could be spilled
+    "distributed.worker.memory.target": False,  # workers keep nothing that could be spilled
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": 0.95,
 }

@@ -2,7 +2,7 @@
 
 An epoch of caos-erm is a full pass at the last iterate, followed by rounds over sampled examples, in one run or in
 `parts` whose states are averaged; one of cao-rcd computes margins, followed by rounds over features.
-`sparseoco.offline.epoch_tasks` does the same on the cluster, with the same bits.
+`sparseoco.offline.cluster.epochs` does the same on the cluster, with the same bits.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,7 +2,7 @@
 
 A span is divided into *leaves*, equal ranges of positions whose number depends on the data alone. A leaf is summed row
 by row; leaves are summed in a binary tree of fixed shape. Neither which worker computes a leaf nor which columns are
-computed together changes a bit: `LocalPasses` and `offline.pass_tasks.ClusterPasses` agree.
+computed together changes a bit: `LocalPasses` and `offline.cluster.passes.ClusterPasses` agree.
 
 The loss is of one margin. Column c has y = +1 for the class ``positive[c]`` and −1 for the others (one-vs-rest);
 ``positive[c]`` = −1 takes the label itself for y (regression).

@@ -76,10 +76,10 @@ def read_problem(source: Source, path: Path, *, standardised: bool = False) -> P
         raise InputError(f"{path} has {len(table.classes)} classes where {source.title} has 2.")
     if source.rows is not None:
         table = table._replace(features=table.features[: source.rows], labels=table.labels[: source.rows])
-    return problem_of(source, standardise(table)[0] if standardised else table)
+    return epoch_problem(source, standardise(table)[0] if standardised else table)
 
 
-def problem_of(source: Source, table: Table) -> Problem:
+def epoch_problem(source: Source, table: Table) -> Problem:
     """These rows with their constants."""
     loss = "squared" if source.labels == "numbers" else "logistic"
     return Problem(source, table.features, table.labels, ball_constants(table.features, table.labels, loss, D))

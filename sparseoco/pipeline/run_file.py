@@ -1,4 +1,4 @@
-"""The run file: one TOML or YAML file that describes a run, every error naming its key.
+"""The run file: one TOML file that describes a run, every error naming its key.
 
 Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate]`, `[nightly]`, `[cluster]`, `[log]`.
 """
@@ -14,9 +14,9 @@ from pydantic import (
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import OptionModel, describe_invalid
-from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.execution.options import ClusterOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, resolve_against
-from sparseoco.storage.structured_files import read_values
+from sparseoco.storage.toml_files import read_toml
 from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import MODELS, SearchOptions
 
@@ -76,10 +76,10 @@ def load_run_file(path: str | Location) -> RunFile:
     """Read and check a run file (.toml, .yaml, .yml), on this machine or at an address.
 
     Raises `InputError` naming the file and the key, or the line where it is not TOML or YAML at all, and as
-    `read_values` where it cannot be read.
+    `read_toml` where it cannot be read.
     """
     file = location(path)
-    return parse_run_file(read_values(file), source=str(file), folder=file.parent)
+    return parse_run_file(read_toml(file), source=str(file), folder=file.parent)
 
 
 def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
@@ -125,6 +125,6 @@ def _log_beside(folder: Location, file: str) -> str:
 def load_cluster_file(path: str | Location) -> ClusterOptions:
     """Read and check a file that holds what stands in `[cluster]`, for all runs of a site, as `load_run_file`."""
     try:
-        return ClusterOptions.model_validate(read_values(location(path)))
+        return ClusterOptions.model_validate(read_toml(location(path)))
     except ValidationError as error:
         raise InputError(f"{path}: {describe_invalid(error)}") from None

@@ -6,9 +6,9 @@ from typing import Any
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.search.feature_subset import features_of
+from sparseoco.search.feature_subset import model_features
 from sparseoco.search.selection import choose
-from sparseoco.storage.locations import Location, location, relative, resolve_against
+from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.store.shards import Store
 from sparseoco.training.options import MODELS, SearchOptions
 from sparseoco.training.warm_start import Origin
@@ -20,21 +20,21 @@ def describe_run(name: str, store: Store, out: Location, options: SearchOptions)
     described = options.model_dump(mode="json")
     for model in MODELS:
         if described[model] is not None:
-            described[model] = relative(location(described[model]), out)
+            described[model] = relative_path(location(described[model]), out)
     return {
         "name": name,
         "seed": options.seed,
         "version": __version__,
         "corpus": {
             "store": store.manifest.digest,
-            "folder": relative(store.folder, out),
+            "folder": relative_path(store.folder, out),
             "rows": store.n_rows,
             "nonzeros": store.manifest.nonzeros,
             "features": store.n_features,
             "classes": [entry.model_dump(mode="json") for entry in labels.classes],
             "text": store.manifest.options,
         }
-        | ({} if kept is None else {"features_from": features_of(Origin.of(kept), store).description}),
+        | ({} if kept is None else {"features_from": model_features(Origin.of(kept), store).description}),
         "search": described,
     }
 

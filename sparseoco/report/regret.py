@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import plotly.graph_objects as go
 
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.regret.slope import Slope
+from sparseoco.offline.regret.tables import Slope
 from sparseoco.report.figures import NEUTRAL, Style, axes, decades
 from sparseoco.report.leaderboard import LeaderboardRow
 from sparseoco.report.results import Results

@@ -1,24 +1,22 @@
-"""Blocks as Dask tasks: sent, watched, run again in halves where they fail, stopped at a time."""
+"""Blocks of a search on the task pool: blocks of streams run at once, blocks of epoch methods one after the other."""
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
 
-from distributed import Client, Future, KilledWorker, get_worker
+from distributed import Client, Future, get_worker
 
-from sparseoco.core.errors import SparseocoError
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback
-from sparseoco.execution.pool import WATCH_SECONDS, Workers, failure_reason, send
-from sparseoco.search.increments import night_store
-from sparseoco.search.milestones import Folders, run_block
+from sparseoco.execution.pool import Outcome, TaskPool, failure_reason
+from sparseoco.offline.cluster.epochs import run_epoch_block
+from sparseoco.search.increments import increment_store
 from sparseoco.search.packing import Job, halved
+from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.cache import end_with_worker
@@ -27,20 +25,21 @@ from sparseoco.training.block import Block, Key, StreamPosition, cell_path
 
 TOPIC = "sparseoco-rows"
 PROGRESS_SECONDS = 0.5
+BLOCK_TRIES = 2  # of a configuration whose workers were killed
 
 
 class ProgressTracker:
-    """ProgressCallback in rows × configurations: how far each configuration has come in each fold, of `rows` each."""
+    """Progress in rows × configurations: how far each configuration is in each fold, of `rows` each."""
 
     def __init__(self, step: str, keys: Sequence[Key], rows: int, progress: ProgressCallback) -> None:
         self._step, self._rows, self._progress = step, rows, progress
         self._reached = dict.fromkeys(keys, 0)
         self._total = len(self._reached) * rows
         self._done = 0
-        self._lock = Lock()  # workers are heard in a thread of their own
+        self._lock = Lock()  # workers report in a thread of their own
 
     def reach(self, keys: Sequence[Key], rows: int | None = None) -> None:
-        """These have come so far; None for those that go no further."""
+        """Report that these configurations are at `rows`; None for those that go no further."""
         now = self._rows if rows is None else min(rows, self._rows)
         with self._lock:
             for key in keys:
@@ -53,86 +52,76 @@ class ProgressTracker:
 def run_jobs(
     client: Client, jobs: Sequence[Job], store: Store, folders: Folders, meter: ProgressTracker, deadline: float | None
 ) -> dict[Key, str]:
-    """Run blocks to their cells, in the order given; gives the reason of each configuration that could not be run.
+    """Run blocks of streams to their cells, in the given order; the reason of each configuration that failed.
 
-    A block that fails is run again in two halves, until what fails is alone; a configuration whose worker died is then
-    tried once more with nothing beside it. At `deadline` (a monotonic time) no block is begun any more and those under
-    way keep their state and stop: what is not in its cell then is neither done nor failed. Raises `SparseocoError` for
-    what would stop every block (a damaged shard, a full disk).
+    A block that fails is run again in two halves, until the configuration that fails is alone; one whose worker died is
+    then tried once more with nothing else running. At `deadline` (a monotonic time) no block is started any more, and
+    running ones save their state and stop: what is not in its cell then is neither done nor failed. Raises
+    `SparseocoError` for what would stop every block (a corrupt shard, a full disk).
     """
-    failures: dict[Key, str] = {}
-    suspects: list[Job] = []
-    running: dict[str, tuple[Future, Job, bool]] = {}
-    sent: dict[str, float] = {}
-    ended: SimpleQueue[str] = SimpleQueue()
-    stopped, workers = False, Workers(client)
+    pool, failures = TaskPool(client), dict[Key, str]()
+    with reported_rows(client, meter, {}) as blocks:
 
-    def start(job: Job, *, alone: bool = False) -> None:
-        block, milestones = job.block.model_dump(mode="json"), [list(milestone) for milestone in job.milestones]
-        # Paths and a description travel, nothing larger: a lost task can be run again anywhere.
-        paths = str(store.folder.resolve()), [str(path.resolve()) for path in folders]
-        future = send(client, f"block-{job.block.digest}", _run_on_worker, block, milestones, *paths, job.resumable)
-        running[future.key] = future, job, alone
-        sent[future.key] = time.monotonic()
-        future.add_done_callback(lambda future: ended.put(future.key))
+        def start(job: Job) -> Future:
+            blocks[job.block.digest] = job.block
+            block, milestones = job.block.model_dump(mode="json"), [list(milestone) for milestone in job.milestones]
+            # Paths and a description travel, nothing larger: a lost task can run again anywhere.
+            paths = str(store.folder.resolve()), [str(path.resolve()) for path in folders]
+            return pool.submit(_run_block_task, block, milestones, *paths, job.resumable)
 
-    def stop() -> None:
-        nonlocal stopped
-        stopped = True
-        commit_bytes(folders.stop, b"")
-
-    with reported_rows(client, meter, {job.block.digest: job.block for job in jobs}) as blocks, _let_go(running):
-        if deadline is not None and time.monotonic() >= deadline:
-            stop()  # before a block could be quicker than the first look at the clock
-        for job in jobs:
-            start(job)
-        while running:
-            left = math.inf if deadline is None or stopped else max(0.0, deadline - time.monotonic())
-            try:
-                future, job, alone = running.pop(ended.get(timeout=min(left, WATCH_SECONDS)))
-            except Empty:
-                if left <= WATCH_SECONDS:
-                    stop()
-                workers.look()
-                continue
-            error = future.exception() if future.status == "error" else None
-            _log_outcome(job, future.status, time.monotonic() - sent[future.key], error)
-            if future.status == "finished":
-                # What a task gives is lost with its worker, its cell is not.
-                if cell_path(folders.cells, job.block, job.milestones[-1]).exists():
-                    meter.reach(job.block.keys, job.milestones[-1].rows_before(store.n_rows))
-            elif error is None:
-                raise SparseocoError("The Dask cluster was lost while it worked; run again to go on.")
-            elif not stopped:
-                reason = failure_reason(error)
-                halves = halved(job.block, store)
-                if len(halves) == 2:
-                    blocks |= {half.digest: half for half in halves}
-                    for half in halves:
-                        start(job._replace(block=half))
-                elif isinstance(error, KilledWorker) and not alone:
-                    suspects.append(job)
-                else:
-                    failures |= dict.fromkeys(job.block.keys, reason)
-                    meter.reach(job.block.keys)
-            if not running and suspects and not stopped:
-                start(suspects.pop(), alone=True)
+        for outcome in pool.run(
+            jobs,
+            start,
+            split=lambda job: [job._replace(block=half) for half in halved(job.block, store)],
+            tries=BLOCK_TRIES,
+            deadline=deadline,
+            stop=lambda: commit_bytes(folders.stop, b""),
+        ):
+            _log_outcome(outcome)
+            block, goal = outcome.task.block, outcome.task.milestones[-1]
+            if outcome.failure is not None:
+                failures |= dict.fromkeys(block.keys, outcome.failure)
+                meter.reach(block.keys)
+            # A task's result is lost with its worker, its cell is not.
+            elif outcome.error is None and cell_path(folders.cells, block, goal).exists():
+                meter.reach(block.keys, goal.rows_before(store.n_rows))
     return failures
 
 
-@contextmanager
-def _let_go(running: dict[str, tuple[Future, Job, bool]]) -> Iterator[None]:
-    """On an error, what has not begun is not begun any more, though the error may keep all that it came through."""
-    try:
-        yield
-    finally:
-        for future, _, _ in running.values():
-            future.release()
+def run_epoch_jobs(
+    client: Client, jobs: Sequence[Job], store: Store, folders: Folders, meter: ProgressTracker, deadline: float | None
+) -> dict[Key, str]:
+    """Run blocks of epoch methods to their last epoch, as `run_jobs` runs those of streams.
+
+    One block runs at a time, for each is spread over the whole cluster.
+    """
+    failures: dict[Key, str] = {}
+    waiting = [job.block for job in reversed(jobs)]
+
+    def late() -> bool:
+        return deadline is not None and time.monotonic() >= deadline
+
+    while waiting and not late():
+        block = waiting.pop()
+
+        def report(rows: int, keys: list[Key] = block.keys) -> None:
+            meter.reach(keys, rows)
+
+        try:
+            run_epoch_block(client, block, store, folders.cells, folders.checkpoints, report, stopped=late)
+        except Exception as error:  # whatever a worker met; what would stop every block is raised again
+            reason = failure_reason(error)
+            halves = halved(block, store)
+            if len(halves) == 2:
+                waiting += reversed(halves)
+            else:
+                failures |= dict.fromkeys(block.keys, reason)
+                meter.reach(block.keys)
+    return failures
 
 
-def _log_outcome(job: Job, status: str, seconds: float, error: BaseException | None) -> None:
-    """Tell the log how a block ended, `seconds` after it was sent."""
-    block, goal = job.block, job.milestones[-1]
+def _log_outcome(outcome: Outcome[Job]) -> None:
+    block, goal, error = outcome.task.block, outcome.task.milestones[-1], outcome.error
     fields: dict[str, Any] = {
         "block": block.digest[:12],
         "algorithm": block.algorithm,
@@ -140,24 +129,24 @@ def _log_outcome(job: Job, status: str, seconds: float, error: BaseException | N
         "fold": block.setting.fold,
         "epoch": goal.epoch,
         "row": goal.position,
-        "seconds": round(seconds, 3),
+        "seconds": round(outcome.seconds, 3),
     }
     if error is None:
-        log_event("search", f"block {status}", **fields)
+        log_event("search", "block finished", **fields)
     else:
         log_event("search", "block failed", level=logging.WARNING, **fields, error=type(error).__name__)
 
 
-def _run_on_worker(
-    description: dict[str, Any], places: list[list[int]], store: str, paths: list[str], resumable: bool
+def _run_block_task(
+    description: dict[str, Any], positions: list[list[int]], store: str, paths: list[str], resumable: bool
 ) -> None:
     block = Block.model_validate(description)
     folders = Folders(*map(location, paths))
-    night = block.setting.night
+    increment = block.setting.increment
     run_block(
         block,
-        [StreamPosition(*place) for place in places],
-        Store.open(store) if night is None else night_store(location(store), night.version),
+        [StreamPosition(*position) for position in positions],
+        Store.open(store) if increment is None else increment_store(location(store), increment.version),
         folders,
         Path(get_worker().local_directory),
         reporter(block),
@@ -167,22 +156,22 @@ def _run_on_worker(
 
 
 def reporter(block: Block) -> Callable[[int], None]:
-    """For a task: what tells the client how many rows of a block's stream lie behind, and ends with its worker."""
-    worker, told = get_worker(), time.monotonic()
+    """For a task: reports to the client how many rows of a block's stream are learned, and ends with its worker."""
+    worker, last = get_worker(), time.monotonic()
 
     def report(rows: int) -> None:
-        nonlocal told
+        nonlocal last
         end_with_worker()
-        if time.monotonic() - told > PROGRESS_SECONDS:
+        if time.monotonic() - last > PROGRESS_SECONDS:
             worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
-            told = time.monotonic()
+            last = time.monotonic()
 
     return report
 
 
 @contextmanager
 def reported_rows(client: Client, meter: ProgressTracker, blocks: dict[str, Block]) -> Iterator[dict[str, Block]]:
-    """Turn what workers report of `blocks`, by digest, into progress; more may be added to what it gives."""
+    """Turn what workers report of `blocks`, by digest, into progress; more may be added to what it yields."""
 
     def reported(event: tuple[float, dict[str, Any]]) -> None:
         block = blocks.get(event[1]["block"])

@@ -1,8 +1,9 @@
-"""Where files are, on a disk or in a bucket, and how they come to be there whole or not at all.
+"""Files and folders, local or in an object store, that are written whole or not at all.
 
-locations   a folder or file at a path or an address, and what is asked of either
-objects     the objects of a bucket: put on condition, listed, removed; buckets opens one
-leases      one writer at a time at an address
-commit      the only place that writes: a file is there whole or not at all, a folder is one process's at a time
-parquet     tables from the bytes of Parquet files
+locations    paths of either kind
+remote       files in object stores, through obstore
+commit       atomic writes, and reading; the only module that writes files
+locks        one writer per folder: a file lock, or a lease (leases)
+checkpoints  arrays with a description
+metrics      the tables of a search
 """

@@ -1,8 +1,7 @@
-"""A description and arrays in one file, whole or not at all: npz with a JSON member, no pickle.
+"""Checkpoint files: an npz file with arrays and a JSON description, without pickle.
 
-Members are stored as they are, without compression; equal contents give equal bytes. What is read is checked against
-the CRC-32 of its member, so that a torn or flipped byte is noticed. Arrays go straight from and to where they live, in
-pieces: beside them nothing of their size is held.
+Members are not compressed, and equal contents give equal bytes. Reading verifies the CRC-32 of a member, so a changed
+byte is noticed. Arrays are written and filled in place, in pieces, without copies of their size.
 """
 
 import errno
@@ -18,7 +17,8 @@ from typing import IO, Any
 import numpy as np
 
 from sparseoco.core.errors import DamagedError, InputError, StorageError
-from sparseoco.storage.commit import committed, on_disk, storage_error
+from sparseoco.storage.commit import committed, on_disk
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 
 PIECE_BYTES = 1 << 20
@@ -31,7 +31,22 @@ DAMAGE = (
 
 
 def write_checkpoint(path: Location, description: dict[str, Any], arrays: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Commit the file. Arrays have at least one axis and any strides. Raises `StorageError`."""
+    """Write a checkpoint as `committed` does.
+
+    Parameters
+    ----------
+    path : Location
+        The target.
+    description : dict
+        A JSON value.
+    arrays : iterable of (str, array)
+        Named arrays with at least one axis and any strides.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be written.
+    """
     with committed(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         archive.writestr(zipfile.ZipInfo(DESCRIPTION), json.dumps(description, sort_keys=True, allow_nan=False))
         for name, array in arrays:
@@ -48,11 +63,21 @@ def write_checkpoint(path: Location, description: dict[str, Any], arrays: Iterab
 
 @contextmanager
 def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[..., np.ndarray]]]:
-    """(description, read) of a file: ``read(name)`` gives an array, ``read(name, into)`` fills one of the same shape
-    and dtype, of any strides.
+    """Open a checkpoint for the length of the block.
 
-    Whatever goes wrong in the block, reading or with what was read, is a `DamagedError` saying that the file cannot be
-    trusted, or a `StorageError` where it is there and cannot be read now.
+    Yields
+    ------
+    description : dict
+        The description.
+    read : callable
+        ``read(name)`` gives an array; ``read(name, into)`` fills one of the same shape and dtype, with any strides.
+
+    Raises
+    ------
+    DamagedError
+        If the file is missing or corrupt, or its content is invalid in the block.
+    StorageError
+        If the file exists and cannot be read.
     """
     try:
         with on_disk(path) as local, zipfile.ZipFile(local) as archive:
@@ -64,18 +89,18 @@ def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[.
 
             yield json.loads(archive.read(DESCRIPTION)), read
     except FileNotFoundError:
-        raise DamagedError(f"{path} does not exist.") from None
+        raise DamagedError(f"{path} does not exist.", code="missing-file") from None
     except StorageError:
         raise
     except DAMAGE as error:
-        # A place in the file that cannot be gone to is one that the file itself named.
+        # An invalid offset (EINVAL) comes from the file itself.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise storage_error(error, path) from error
-        raise DamagedError(f"{path} cannot be trusted: {error}.") from error
+        raise DamagedError(f"{path} is corrupt: {error}.", code="corrupt-file") from error
 
 
 def is_complete(path: Location) -> bool:
-    """Whether a file is there and every byte of it as it was written."""
+    """Whether a checkpoint exists and all its bytes are as they were written."""
     if not path.exists():
         return False
     with on_disk(path) as local, suppress(*DAMAGE), zipfile.ZipFile(local) as archive:
@@ -84,13 +109,13 @@ def is_complete(path: Location) -> bool:
 
 
 def write_array(path: Location, array: np.ndarray) -> None:
-    """Commit an array as an npy file. Raises `StorageError`."""
+    """Write an array as an npy file. Raises `StorageError`."""
     with committed(path) as temporary, temporary.open("wb") as file:
         np.save(file, array)
 
 
 def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = None) -> np.ndarray:
-    """The array in npy form of `size` bytes, into `into` where that is given. Raises one of `DAMAGE`."""
+    """Read an array of `size` bytes in npy format, into `into` if given. Raises one of `DAMAGE`."""
     dtype, shape = read_header(file, name)
     if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
         raise ValueError(f"{name} is not a plain array of its size")
@@ -106,9 +131,9 @@ def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = 
 
 
 def read_header(file: IO[bytes], name: str) -> tuple[np.dtype, tuple[int, ...]]:
-    """(dtype, shape) of an array in npy form, whose values are what the file has next. Raises one of `DAMAGE`.
+    """Read dtype and shape of an array in npy format; its values follow in the file. Raises one of `DAMAGE`.
 
-    NumPy's own reader parses the header with `ast`, which in Python 3.11 fails now and then in threads (CPython issue
+    NumPy's own reader parses the header with `ast`, which in Python 3.11 sometimes fails in threads (CPython issue
     106905).
     """
     magic, length = file.read(8), int.from_bytes(file.read(2), "little")
@@ -119,7 +144,7 @@ def read_header(file: IO[bytes], name: str) -> tuple[np.dtype, tuple[int, ...]]:
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Runs of the first axis of a bounded size."""
+    """Slices along the first axis of a bounded size."""
     if array.size:
         step = max(1, PIECE_BYTES * len(array) // array.nbytes)
         for first in range(0, len(array), step):

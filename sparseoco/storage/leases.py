@@ -1,9 +1,10 @@
-"""One writer a folder in an object store, which has no locks: a lease, an object that its holder keeps on renewing.
+"""A lease per folder of an object store, which has no locks: an object that its owner renews.
 
-The lease is put if absent. Its holder puts it again every `BEAT` seconds, on condition that it is still its own. Who
-finds one there watches it, on its own clock: seen to change, it is held; the same for `STALE` seconds, its holder is
-gone, and it is taken over on condition that it has not changed since. A holder that died on this very machine is not
-waited for. A holder that could not renew for so long that another may have taken over writes nothing any more.
+The lease is put if absent. Its owner puts it again every `HEARTBEAT_SECONDS`, on condition that it is still its own.
+Another process that finds it watches it by its own clock: a lease that changes is alive; one that stays the same for
+`EXPIRY_SECONDS` has expired, and is taken over on condition that it has not changed since. A process of this machine
+that has ended is not waited for. An owner that could not renew its lease for so long that another may have taken over
+writes nothing more.
 """
 
 import json
@@ -18,169 +19,168 @@ from pathlib import Path
 from typing import Any
 
 from sparseoco.core.errors import FolderInUseError, StorageError
-from sparseoco.storage.locations import Location
-from sparseoco.storage.objects import put_again, put_new, remove, tag
+from sparseoco.storage.remote import RemotePath, Version
 
-BEAT = 5.0  # seconds between two renewals
-STALE = 60.0
-LOOK = 1.0  # seconds between two looks at somebody else's
+HEARTBEAT_SECONDS = 5.0
+EXPIRY_SECONDS = 60.0
+POLL_SECONDS = 1.0  # while another process has the lease
 
-_held: list["Lease"] = []
+_leases: list["Lease"] = []
 
 
 def _now() -> float:
-    """Seconds on a clock that goes on while the machine sleeps: for all others they pass."""
+    """Seconds on a clock that also runs while the machine is suspended, as it does for all others."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:
-    """The hold of this process on a folder, renewed by a thread until `give_back`."""
+    """The lease of this process on a folder, renewed by a thread until `release`."""
 
-    def __init__(self, place: Location) -> None:
-        self._place = place
-        self._content = {"holder": holder(), "process": _process(), "run": uuid.uuid4().hex}
-        self._beat = 0
-        self._tag: str | None = None
+    def __init__(self, path: RemotePath) -> None:
+        self._path = path
+        self._content = {"owner": lock_owner(), "process": _process_identity(), "lease": uuid.uuid4().hex}
+        self._heartbeats = 0
+        self._version: Version = {}
         self._renewed = _now()
         self._lost = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
-    def take(self, *, wait: bool) -> None:
-        """Take the lease. Raises `FolderInUseError` if it is held, unless told to wait until it is not."""
-        first, since, seen = None, 0.0, False
-        while not self._take_new():
+    def acquire(self, *, wait: bool) -> None:
+        """Acquire the lease, waiting for it if asked to. Raises `FolderInUseError` if another process has it."""
+        first: Version | None = None
+        since, changed = 0.0, False
+        while not self._create():
             try:
-                found, content = self._read()
+                version, content = self._read()
             except FileNotFoundError:
                 continue
-            if found != first:
-                seen = seen or first is not None
-                first, since = found, _now()
-            if seen and not wait:
-                raise FolderInUseError.by(content.get("holder"), self._place.parent)
-            if is_dead(content.get("process")) or _now() - since >= STALE:
+            if version != first:
+                changed = changed or first is not None
+                first, since = version, _now()
+            if changed and not wait:
+                raise FolderInUseError.by(content.get("owner"), self._path.parent)
+            if is_dead(content.get("process")) or _now() - since >= EXPIRY_SECONDS:
                 self._renewed = _now()
                 with suppress(FileExistsError):
-                    self._tag = put_again(self._place, self._bytes(), found)
+                    self._version = self._path.put(self._bytes(), version)
                     break
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
         self._thread.start()
-        _held.append(self)
+        _leases.append(self)
 
-    def give_back(self) -> None:
-        """End the renewals and remove the lease, if it is still held."""
-        _held.remove(self)
+    def release(self) -> None:
+        """End the renewals, and remove the lease if it is still this process's."""
+        _leases.remove(self)
         self._ended.set()
-        self._thread.join(BEAT)  # it may be waiting for an answer
+        self._thread.join(HEARTBEAT_SECONDS)  # it may be waiting for an answer
         if not self.lost:
-            with suppress(OSError, StorageError):  # it grows stale by itself
-                remove(self._place)
+            with suppress(OSError, StorageError):  # it expires by itself
+                self._path.unlink(missing_ok=True)
 
     @property
     def lost(self) -> bool:
-        """Whether somebody else has, or may have, taken over."""
-        return self._lost or _now() - self._renewed >= STALE
+        """Whether another process has, or may have, taken over."""
+        return self._lost or _now() - self._renewed >= EXPIRY_SECONDS
 
-    def covers(self, place: Location) -> bool:
-        """Whether a file lies in the folder that is held."""
-        return str(place).startswith(f"{str(self._place.parent).rstrip('/')}/")
+    def covers(self, path: RemotePath) -> bool:
+        """Whether a file is in the folder of the lease."""
+        return str(path).startswith(f"{self._path.parent}/")
 
-    def _take_new(self) -> bool:
+    def _create(self) -> bool:
         self._renewed = _now()
         try:
-            self._tag = put_new(self._place, self._bytes())
+            self._version = self._path.put(self._bytes(), "create")
         except FileExistsError:
             return self._is_own()
         return True
 
     def _renew(self) -> None:
-        while not self._ended.wait(BEAT) and not self.lost:
-            self._beat += 1
-            asked = _now()
+        while not self._ended.wait(HEARTBEAT_SECONDS) and not self.lost:
+            self._heartbeats += 1
+            started = _now()
             try:
-                self._tag = put_again(self._place, self._bytes(), self._tag)
+                self._version = self._path.put(self._bytes(), self._version)
             except (FileExistsError, FileNotFoundError):
                 if not self._is_own():
                     self._lost = True
                     continue
-            except (OSError, StorageError):  # it may answer again before the lease is stale
+            except (OSError, StorageError):  # the store may answer again before the lease expires
                 continue
-            self._renewed = asked
+            self._renewed = started
 
     def _is_own(self) -> bool:
-        """Whether what is there was put by this very lease: an answer that is lost on its way is asked for again."""
+        """Whether this very lease is there: a put whose answer was lost is sent again."""
         with suppress(OSError, StorageError, ValueError):
-            found, content = self._read()
-            if content.get("run") == self._content["run"]:
-                self._tag = found
+            version, content = self._read()
+            if content.get("lease") == self._content["lease"]:
+                self._version = version
                 return True
         return False
 
-    def _read(self) -> tuple[str | None, dict[str, Any]]:
-        """(tag, content) of what is there, if it is whole, else no content. Raises `FileNotFoundError`."""
-        found = tag(self._place)
-        data = self._place.read_bytes()
-        if tag(self._place) != found:  # put again in between
+    def _read(self) -> tuple[Version, dict[str, Any]]:
+        """(version, content) of the lease, without content where it is corrupt. Raises `FileNotFoundError`."""
+        version = self._path.version()
+        data = self._path.read_bytes()
+        if self._path.version() != version:  # put again in between
             return self._read()
         with suppress(ValueError):
             content = json.loads(data)
             if isinstance(content, dict):
-                return found, content
-        return found, {}
+                return version, content
+        return version, {}
 
     def _bytes(self) -> bytes:
-        return json.dumps({**self._content, "beat": self._beat}).encode()
+        return json.dumps({**self._content, "heartbeats": self._heartbeats}).encode()
 
 
 @contextmanager
-def leased(folder: Location, *, wait: bool) -> Iterator[None]:
-    """Hold a folder at an address for one writer.
-
-    Raises `FolderInUseError` if another process holds it, unless told to wait until it does not.
-    """
+def leased(folder: RemotePath, *, wait: bool) -> Iterator[None]:
+    """Have the lease of a folder for the length of the block. Raises as `Lease.acquire`."""
     lease = Lease(folder / ".lock")
-    lease.take(wait=wait)
+    lease.acquire(wait=wait)
     try:
         yield
     finally:
-        lease.give_back()
+        lease.release()
 
 
-def check_lease(place: Location) -> None:
-    """Raises `StorageError` if this process held the folder of a file and lost it."""
-    for lease in _held:
-        if lease.covers(place) and lease.lost:
-            raise StorageError(f"{place} was not written: the hold on its folder was lost. Run again to go on.")
+def check_lease(path: RemotePath) -> None:
+    """Raises `StorageError` if this process had the lease of the folder of a file and lost it."""
+    for lease in _leases:
+        if lease.covers(path) and lease.lost:
+            raise StorageError(
+                f"{path} was not written: the lease of its folder was lost. Run again to resume.", code="lease-lost"
+            )
 
 
-def holder() -> str:
-    """This process, for those who find its hold."""
+def lock_owner() -> str:
+    """The name of this process in its locks and leases."""
     return f"process {os.getpid()} on {platform.node()}"
 
 
-def _process() -> list[str | int]:
-    """What tells this process from all others, on whatever machine: its boot, space of processes, number, beginning."""
-    return [*_machine(), os.getpid(), _beginning(os.getpid()) or 0]
-
-
 def is_dead(process: Any) -> bool:
-    """Whether a process is known to have ended: one of this machine that is not there any more."""
+    """Whether the process of a lease was one of this machine and has ended."""
     match process:
-        case [*machine, int(number), int(beginning)] if machine == _machine():
-            return _beginning(number) != beginning
+        case [*machine, int(number), int(started)] if machine == _machine():
+            return _start_time(number) != started
     return False
+
+
+def _process_identity() -> list[str | int]:
+    """Boot, PID namespace, PID and start time: unique among all processes of all machines."""
+    return [*_machine(), os.getpid(), _start_time(os.getpid()) or 0]
 
 
 def _machine() -> list[str | int]:
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return [boot, os.stat("/proc/self/ns/pid").st_ino]
-    return [uuid.uuid4().hex, 0]  # nothing can be said of the processes of such a machine
+    return [uuid.uuid4().hex, 0]  # no process of such a machine is known to have ended
 
 
-def _beginning(number: int) -> int | None:
-    """When a process of this machine began, in the kernel's ticks; None if it is not there."""
+def _start_time(number: int) -> int | None:
+    """When a process of this machine started, in the kernel's ticks; None if there is none."""
     try:
         state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,7 +1,6 @@
-"""The tables a run leaves behind: their columns, how they are written, how they are read.
+"""The result tables of a search: their columns, writing and reading.
 
-Everything that is measured in seconds stands in `timings.parquet` alone, so that all other files of two equal runs are
-the same bytes.
+Only `timings.parquet` has measured times, so all other files of two equal runs have the same bytes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -69,24 +68,39 @@ SEARCH_TABLES = {"metrics": METRICS, "curves": CURVES, "kept": KEPT, "timings": 
 
 
 def write_result_table(path: Location, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
-    """Commit rows as a Parquet file with these columns."""
+    """Write rows as a Parquet file with these columns."""
     with committed(path) as temporary:
         pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), temporary)
 
 
 def read_result_table(path: Location) -> pa.Table:
-    """A Parquet file, wherever it is. Raises `OSError`, `pyarrow.ArrowException`."""
+    """Read a Parquet file, local or remote. Raises `OSError`, `pyarrow.ArrowException`."""
     return read_parquet(path.read_bytes())
 
 
 def read_metrics(run: str | Location) -> pa.Table:
-    """The metrics of a search with the seconds beside them: a row per (configuration, fold, epoch).
+    """Read the metrics of a search.
 
-    Raises `InputError` where there are none.
+    Parameters
+    ----------
+    run : str or Location
+        The folder of a run.
+
+    Returns
+    -------
+    pyarrow.Table
+        The columns of `METRICS` and the seconds, one row per (configuration, fold, epoch).
+
+    Raises
+    ------
+    InputError
+        If the run has no search results.
     """
     folder = location(run) / "search"
     if not (folder / "metrics.parquet").exists():
-        raise InputError(f"{run} holds no search results ({folder / 'metrics.parquet'} is missing).")
+        raise InputError(
+            f"{run} has no search results ({folder / 'metrics.parquet'} is missing).", code="no-search-results"
+        )
     keys = ["configuration", "fold", "epoch"]
     metrics = read_result_table(folder / "metrics.parquet")
     joined = metrics.join(

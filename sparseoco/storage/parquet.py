@@ -1,4 +1,4 @@
-"""Tables from the bytes of Parquet files."""
+"""Tables from Parquet files in memory."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 
 
 def read_parquet(data: bytes, *, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-    """A table, or some columns of it, or the rows for which an expression holds. Raises `pyarrow.ArrowException`.
+    """A table, or some of its columns, or the rows for which an expression is true. Raises `pyarrow.ArrowException`.
 
-    Read in this thread: one of Arrow's own that lets go of Python's bytes while the interpreter ends would abort it
+    Reads in this thread: an Arrow thread that releases Python bytes while the interpreter exits would abort it
     (apache/arrow#34314).
     """
     chosen = None if columns is None else list(columns)

@@ -1,4 +1,4 @@
-"""Inside a task: the worker that runs it."""
+"""The worker that runs a task: its corpora, and whether it is closing."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.store.corpus import Corpus, open_corpus
 from sparseoco.store.shards import Store
 
-ENDING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
+CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
 def corpus_of(store: Store) -> Corpus:
-    """The store as this worker has it laid out. Raises `StorageError` if it cannot be made."""
+    """The corpus of a store on this worker. Raises `StorageError` if it cannot be made."""
     return open_corpus(store, Path(get_worker().local_directory))
 
 
 def end_with_worker() -> None:
-    """Raises `SparseocoError` if the worker was asked to end: a task is a thread, and would outlive it."""
-    if get_worker().status in ENDING:
-        raise SparseocoError("The worker was asked to end.")
+    """Raises `SparseocoError` if the worker is closing: a task is a thread, and would keep it alive."""
+    if get_worker().status in CLOSING:
+        raise SparseocoError("The worker is closing.", code="worker-closing")

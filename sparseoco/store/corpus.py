@@ -1,12 +1,11 @@
-"""A store laid out for many passes: one CSR in four plain files, made from the shards as they are wanted.
+"""A local copy of a store for random access: one CSR matrix in four binary files, decoded shard by shard on demand.
 
-Parquet is for keeping; an epoch in a shuffled order wants rows at random. The operating system's page cache decides
-what stays in memory: a small corpus is mapped, of a large one rows are copied out of the files, so a worker's own
-memory is bounded by features × columns, never by the corpus.
+An epoch in shuffled order reads rows at random, which Parquet is not made for. The page cache of the operating system
+decides what stays in memory: a small corpus is memory-mapped, from a large one rows are copied, so the memory of a
+worker itself does not grow with the corpus.
 
-Where a shard's rows go is known beforehand, and what is written there is a function of the shard. So threads and
-processes may share a folder: one byte a shard says that it is there, and whoever dies while writing leaves that byte
-as it was.
+The position of every shard is known beforehand, and what is written there depends on the shard alone. So threads and
+processes can share a folder: one byte per shard is set when it is complete, and stays unset if its writer dies.
 """
 
 import fcntl
@@ -27,21 +26,28 @@ from sparseoco.core.errors import StorageError
 from sparseoco.execution.settings import SHARED
 from sparseoco.kernels.order import gather
 from sparseoco.kernels.reading import read_runs
-from sparseoco.storage.commit import storage_error
+from sparseoco.storage.errors import storage_error
 from sparseoco.store.shards import Store
 
 Csr = tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], NDArray[Any]]
 
-KEPT = 2  # corpora a process keeps open; older ones are opened again if asked for
+MAX_OPEN = 2  # corpora that a process keeps open
 MAPPED_BYTES = 256 << 20  # a larger corpus is not mapped
 _opened: dict[tuple[str, str], "Corpus"] = {}
 _lock = threading.Lock()
 
 
 class Corpus:
-    """All documents of a store, in document order, laid out in `folder` shard by shard when first asked for.
+    """All documents of a store, in document order.
 
-    Threads may share it. Raises `StorageError` for a damaged shard or a full disk.
+    Safe to share between threads. Methods raise `StorageError` for a corrupt shard or a full disk.
+
+    Parameters
+    ----------
+    store : Store
+        The store.
+    folder : Path
+        The folder of the four files; it may be shared with other processes.
     """
 
     def __init__(self, store: Store, folder: Path) -> None:
@@ -69,9 +75,9 @@ class Corpus:
         return int(self._starts[-1])
 
     def rows(self, start: int, stop: int) -> Csr:
-        """Documents start..stop as a CSR of their own: indptr (from 0), indices, counts, labels."""
+        """Documents start..stop in CSR format: indptr (from 0), indices, counts, labels."""
         first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
-        self._lay_out(range(first, last + 1) if start < stop else ())
+        self._decode(range(first, last + 1) if start < stop else ())
         indptr = self._indptr.read(start, stop + 1)
         begin, end = int(indptr[0]), int(indptr[-1])
         return (
@@ -82,9 +88,9 @@ class Corpus:
         )
 
     def gather(self, rows: NDArray[np.int64]) -> Csr:
-        """The documents named, in that order, as `rows` gives them."""
+        """The given documents, in that order, in the format of `rows`."""
         if not self._complete:
-            self._lay_out(np.unique(np.searchsorted(self._starts, rows, side="right") - 1).tolist())
+            self._decode(np.unique(np.searchsorted(self._starts, rows, side="right") - 1).tolist())
         if self._maps is not None:
             return gather(rows, *self._maps)  # type: ignore[no-any-return]
         bounds = self._indptr.take(rows, np.full(rows.size, 2)).reshape(-1, 2)
@@ -94,40 +100,41 @@ class Corpus:
         return indptr, self._indices.take(starts, sizes), self._counts.take(starts, sizes), labels
 
     def whole(self) -> Csr:
-        """All documents in read-only maps, for who goes through them in an order that nobody knows beforehand.
+        """All documents as read-only memory maps, for access in an order that is not known beforehand.
 
-        What is read of a large corpus counts as the process's own memory until it is let go of: see `rest`.
+        Pages that were read from a large corpus count as memory of the process until `rest`.
         """
-        self._lay_out(range(len(self._locks)))
+        self._decode(range(len(self._locks)))
         if self._whole is None:
             self._whole = tuple(file.map() for file in (self._indptr, self._indices, self._counts, self._labels))
         indptr, indices, counts, labels = self._whole
         return indptr, indices, counts, labels
 
     def rest(self) -> None:
-        """Let go of what was read of a large corpus: it stays in the system's cache, if there is room."""
+        """Release the pages of a large corpus to the page cache."""
         if self._maps is None and self._whole is not None:
             for array in self._whole:
                 array.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
 
-    def _lay_out(self, shards: Sequence[int]) -> None:
-        """Make sure that these shards are there: first those that nobody is at, then those that are not done yet.
+    def _decode(self, shards: Sequence[int]) -> None:
+        """Decode these shards: first those that no one else is writing, then those that are not complete yet.
 
-        Another thread is waited for; another process, which may have been stopped, is not: both write the same.
+        Waits for another thread, but not for another process, which may be suspended: both write the same bytes.
         """
         if self._complete:
             return
         for last in (False, True):
             for shard in shards:
                 if not self._flags[shard]:
-                    with self._held(shard, last=last) as held:
-                        if held and not self._flags[shard]:
+                    with self._lock_shard(shard, last=last) as locked:
+                        if locked and not self._flags[shard]:
                             self._write(shard)
         self._complete = bool(self._flags.all())
 
     @contextmanager
-    def _held(self, shard: int, *, last: bool) -> Iterator[bool]:
-        """Hold a shard against other threads and, but the `last` time, other processes; gives whether it is held."""
+    def _lock_shard(self, shard: int, *, last: bool) -> Iterator[bool]:
+        """Lock a shard against other threads and, except the `last` time, other processes; gives whether it may be
+        written."""
         if not self._locks[shard].acquire(blocking=last):
             yield False
             return
@@ -146,8 +153,10 @@ class Corpus:
         row, nonzero = int(self._starts[shard]), int(self._offsets[shard])
         if (row + part.labels.size, nonzero + part.indices.size) != (self._starts[shard + 1], self._offsets[shard + 1]):
             name = self._store.manifest.shards[shard].file
-            raise StorageError(f"{name} does not hold the documents that the manifest tells of: ingest again.")
-        self._indptr.write(row, part.indptr + nonzero)  # its first entry is the last of the shard before
+            raise StorageError(
+                f"{name} does not have the documents that the manifest lists: ingest again.", code="corrupt-file"
+            )
+        self._indptr.write(row, part.indptr + nonzero)  # its first entry is the last one of the shard before
         self._indices.write(nonzero, part.indices)
         self._counts.write(nonzero, part.counts)
         self._labels.write(row, part.labels)
@@ -155,17 +164,17 @@ class Corpus:
 
 
 class _File:
-    """An array in a file of its final size, holes where nothing was written; it is closed when it is let go."""
+    """An array in a sparse file of its final size, closed with the last reference."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], size: int) -> None:
         self._path, self._dtype, self._size = path, dtype, size
         self.bytes = size * dtype.itemsize
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         weakref.finalize(self, os.close, self._descriptor)
-        os.ftruncate(self._descriptor, max(self.bytes, 1))  # what is empty cannot be mapped
+        os.ftruncate(self._descriptor, max(self.bytes, 1))  # an empty file cannot be mapped
 
     def map(self) -> NDArray[Any]:
-        """The array, read-only, as it is and will be."""
+        """The array as a read-only memory map."""
         mapped = mmap.mmap(self._descriptor, 0, prot=mmap.PROT_READ)
         return np.ndarray((self._size,), self._dtype, mapped)
 
@@ -174,15 +183,17 @@ class _File:
         return self.take(np.array([start], np.int64), np.array([stop - start], np.int64))
 
     def take(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
-        """A copy of sizes[i] entries from starts[i] on, run after run."""
+        """A copy of entries starts[i]..starts[i] + sizes[i] for all i, concatenated."""
         itemsize = self._dtype.itemsize
         found = np.empty(int(sizes.sum()), self._dtype)
         if not read_runs(np.int32(self._descriptor), starts * itemsize, sizes * itemsize, found.view(np.uint8)):
-            raise StorageError(f"{self._path} could not be read back: the disk fails, or it was changed.")
+            raise StorageError(
+                f"{self._path} could not be read back: the disk fails, or the file was changed.", code="io-error"
+            )
         return found
 
     def write(self, start: int, values: NDArray[Any]) -> None:
-        """Put entries from `start` on. Raises `StorageError`, for a full disk above all."""
+        """Write entries from `start` on. Raises `StorageError`, for example for a full disk."""
         data = np.ascontiguousarray(values, self._dtype).view(np.uint8).data
         offset = start * self._dtype.itemsize
         try:
@@ -193,7 +204,7 @@ class _File:
             raise storage_error(error, self._path) from error
 
     def lock(self, entry: int) -> bool:
-        """Keep other processes from an entry until `unlock`, or this one ends; gives whether that could be done."""
+        """Lock an entry against other processes until `unlock` or the end of this one; gives whether that succeeded."""
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, entry)
         except OSError:
@@ -201,14 +212,29 @@ class _File:
         return True
 
     def unlock(self, entry: int) -> None:
-        """Undo `lock`."""
+        """Release the lock of an entry."""
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, entry)
 
 
 def open_corpus(store: Store, scratch: Path) -> Corpus:
-    """The corpus of a store, in a folder of `scratch` or, in workers of our own, in one that they share.
+    """The corpus of a store.
 
-    Raises `StorageError` if it cannot be made there.
+    Parameters
+    ----------
+    store : Store
+        The store.
+    scratch : Path
+        The folder for its files, unless local workers share one.
+
+    Returns
+    -------
+    Corpus
+        The corpus, from a cache of the process if it is open already.
+
+    Raises
+    ------
+    StorageError
+        If its files cannot be made.
     """
     digest = store.manifest.digest
     shared = os.environ.get(SHARED)
@@ -217,7 +243,7 @@ def open_corpus(store: Store, scratch: Path) -> Corpus:
     with _lock:
         if identity not in _opened:
             try:
-                while len(_opened) >= KEPT:
+                while len(_opened) >= MAX_OPEN:
                     oldest = _opened.pop(next(iter(_opened)))
                     if shared is None:
                         shutil.rmtree(oldest._folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Some features of a store alone: a store of the same documents, the other features left out, ids counted anew.
+"""A store with some features of another: the same documents, and new feature ids.
 
-Its format is that of any store, so whatever learns from a store learns on these features, with the bits that it would
-learn from the columns cut out of the matrix. Row i of its vocabulary names its feature i as the source names it; a file
-beside the manifest says which features of which store they are. Documents left without a feature stay: they are rounds.
+Its format is that of any store, so everything that learns from a store learns on a feature subset, with the same bits
+as from the columns of the matrix. Row i of its vocabulary has the term of its feature i; a file in the same folder has
+the source and the ids there. Documents without any of the features stay: they are rounds too.
 """
 
 from typing import Any, NamedTuple
@@ -25,76 +25,79 @@ from sparseoco.store.manifest import (
 )
 from sparseoco.store.shards import Rows, Store, write_shard, write_vocabulary
 
-KEPT = "kept.npz"
+SUBSET = "features.npz"
 
 
 class KeptFeatures(NamedTuple):
-    """Which features of which store a store is made of."""
+    """The source of a feature subset and the features that were selected."""
 
     source: Store
     features: NDArray[np.int64]
-    """Ids in the source, increasing: feature i of this store is feature ``features[i]`` there."""
+    """Ids in the source, increasing: feature i of the subset is feature ``features[i]`` there."""
     model_sha256: str
-    """SHA-256 of the model.json of the model that kept them."""
+    """SHA-256 of the model.json of the model that selected them."""
 
     @property
     def description(self) -> dict[str, Any]:
-        """What a model says of the features it was learned on."""
+        """The description of the subset in models that were learned on it."""
         ids = digest_value(self.features.tolist())
         return {"model_sha256": self.model_sha256, "features": self.features.size, "features_sha256": ids}
 
-    def places(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The ids here of features of the source, −1 for those that were left out (and for −1)."""
+    def subset_ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ids in the subset of features of the source, −1 for those not selected (and for −1)."""
         found = np.minimum(np.searchsorted(self.features, ids), self.features.size - 1)
         return np.where(self.features[found] == ids, found, -1)
 
 
 def kept_features(folder: Location) -> KeptFeatures | None:
-    """What the store in a folder is made of, as `describe_kept` has it; None for one that was ingested.
+    """The feature subset in a folder, None for a store that was ingested.
 
-    Raises `StorageError` where the source is another by now.
+    Raises `StorageError` if its source has changed.
     """
-    path = folder / KEPT
+    path = folder / SUBSET
     if not path.exists():
         return None
     with read_checkpoint(path) as (described, read):
-        place, digest, model_sha256 = (described[name] for name in ("source", "manifest", "model_sha256"))
+        source_path, digest, model_sha256 = (described[name] for name in ("source", "manifest", "model_sha256"))
         features = read("features")
-    source = Store.open(place)
+    source = Store.open(source_path)
     if source.manifest.digest != digest:
-        raise StorageError(f"{place} was changed while a run was learning on some of its features; run again.")
+        raise StorageError(
+            f"{source_path} was changed while a run was learning on some of its features; run again.",
+            code="store-changed",
+        )
     return KeptFeatures(source, features, model_sha256)
 
 
-def describe_kept(kept: KeptFeatures, folder: Location) -> None:
-    """Commit what `kept_features` reads."""
-    source = {"source": str(kept.source.folder.resolve()), "manifest": kept.source.manifest.digest}
-    write_checkpoint(folder / KEPT, source | {"model_sha256": kept.model_sha256}, [("features", kept.features)])
+def describe_kept(subset: KeptFeatures, folder: Location) -> None:
+    """Write the file that `kept_features` reads."""
+    source = {"source": str(subset.source.folder.resolve()), "manifest": subset.source.manifest.digest}
+    write_checkpoint(folder / SUBSET, source | {"model_sha256": subset.model_sha256}, [("features", subset.features)])
 
 
-def cut_shard(kept: KeptFeatures, shard: int, folder: Location) -> ShardEntry:
-    """Write one shard of the source with its other features left out; gives its entry, which is kept beside it."""
+def cut_shard(subset: KeptFeatures, shard: int, folder: Location) -> ShardEntry:
+    """Write the selected features of one shard of the source, and return its entry, which is written too."""
     entry_path = folder / f"entry-{shard}.json"
     if entry_path.exists():
         return ShardEntry.model_validate(read_json(entry_path))
-    rows = kept.source.read(shard)
-    places = kept.places(rows.indices)
-    inside = places >= 0
-    before = np.concatenate([[0], np.cumsum(inside)])
-    part = Rows(None, rows.labels, before[rows.indptr], places[inside], rows.counts[inside])
-    entry = write_shard(folder, part, n_features=kept.features.size)
+    rows = subset.source.read(shard)
+    ids = subset.subset_ids(rows.indices)
+    selected = ids >= 0
+    before = np.concatenate([[0], np.cumsum(selected)])
+    part = Rows(None, rows.labels, before[rows.indptr], ids[selected], rows.counts[selected])
+    entry = write_shard(folder, part, n_features=subset.features.size)
     commit_json(entry_path, entry.model_dump(mode="json"))
     return entry
 
 
-def commit_kept(kept: KeptFeatures, folder: Location) -> Store:
-    """Make the store visible whose shards `cut_shard` has written, and give it.
+def commit_kept(subset: KeptFeatures, folder: Location) -> Store:
+    """Commit the manifest of the shards that `cut_shard` wrote, and open the store.
 
     Its digest is a function of those of its source and of the model.
     """
-    source = kept.source.manifest
-    shards = tuple(cut_shard(kept, shard, folder) for shard in range(len(source.shards)))
-    named = kept.source.describe(kept.features)
+    source = subset.source.manifest
+    shards = tuple(cut_shard(subset, shard, folder) for shard in range(len(source.shards)))
+    named = subset.source.describe(subset.features)
     counted = (named[name].to_numpy() for name in ("count", "documents"))
     vocabulary = write_vocabulary(folder, named["term"].combine_chunks(), *counted)
     manifest = Manifest(
@@ -102,8 +105,8 @@ def commit_kept(kept: KeptFeatures, folder: Location) -> Store:
         version=1,
         sparseoco=__version__,
         options=source.options,
-        options_digest=digest_value([source.digest, kept.model_sha256]),
-        features=FeatureTable(kind="vocabulary", count=kept.features.size, files=(vocabulary,)),
+        options_digest=digest_value([source.digest, subset.model_sha256]),
+        features=FeatureTable(kind="vocabulary", count=subset.features.size, files=(vocabulary,)),
         labels=source.labels,
         rows=source.rows,
         nonzeros=sum(entry.nonzeros for entry in shards),

@@ -1,4 +1,4 @@
-"""What a store of shards says of itself: one JSON document, validated, numbered and put if absent."""
+"""The manifest of a store: one validated JSON document per version, put if absent."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from sparseoco.storage.commit import commit_json, digest_value, read_bytes, read
 from sparseoco.storage.locations import Location
 
 SCHEMA_VERSION = 1
-AT_ONCE = 32  # manifests held at a time: each names all shards there were
+CONCURRENT = 32  # manifests in memory at a time: each lists all shards of its version
 _NAME = re.compile(r"manifest-\d{8}\.json")
 
 
@@ -29,7 +29,7 @@ class FileEntry(_Record):
 
 
 class ShardEntry(FileEntry):
-    """A shard: its file, documents, nonzeros, the type of its counts, and which source it came from."""
+    """A shard: its file, documents, nonzeros, dtype of counts, and the index of its source."""
 
     rows: int
     nonzeros: int
@@ -38,21 +38,21 @@ class ShardEntry(FileEntry):
 
 
 class ClassEntry(_Record):
-    """A class frozen at the first ingest, with the documents seen of it."""
+    """A class, fixed at the first ingest, and its number of documents."""
 
     name: str
     rows: int
 
 
 class LabelTable(_Record):
-    """What the labels are: class indices into `classes`, or numbers."""
+    """The kind of labels: class indices into `classes`, or numbers."""
 
     kind: Literal["classes", "numbers"]
     classes: tuple[ClassEntry, ...] = ()
 
 
 class FeatureTable(_Record):
-    """What a feature id means: a row of the vocabulary file, or a hash named by side tables."""
+    """The meaning of feature ids: rows of the vocabulary files, or hashes with files of their terms."""
 
     kind: Literal["vocabulary", "hashed"]
     count: int
@@ -62,7 +62,7 @@ class FeatureTable(_Record):
 
 
 class SourceEntry(_Record):
-    """A raw input: where it was, and enough to tell whether it has changed."""
+    """A raw input: its path, and enough to notice a change."""
 
     path: str
     bytes: int
@@ -72,7 +72,7 @@ class SourceEntry(_Record):
 
 
 class Manifest(_Record):
-    """All that a reader needs to trust the store."""
+    """All that a reader needs to verify the store."""
 
     schema_version: int
     version: int
@@ -92,7 +92,7 @@ class Manifest(_Record):
 
     @cached_property
     def digest(self) -> str:
-        """A name for what can be learned from it: shards, features, labels and options, wherever the text came from."""
+        """SHA-256 of what a learner sees: shards, features, labels and options, but not the sources."""
         return digest_value(self.model_dump(mode="json", include={"options_digest", "features", "labels", "shards"}))
 
 
@@ -105,31 +105,27 @@ def commit_manifest(folder: Location, manifest: Manifest) -> None:
     try:
         commit_json(path, manifest.model_dump(mode="json"), replace=False)
     except FileExistsError as error:
-        raise StorageError(f"{folder}: another run committed version {manifest.version} first; run again.") from error
+        raise StorageError(
+            f"{folder}: another run committed version {manifest.version} first; run again.", code="version-conflict"
+        ) from error
 
 
 def latest_manifest(folder: Location) -> Manifest | None:
-    """The newest manifest of a store, or None where there is none.
-
-    Raises `StorageError` for a manifest that cannot be understood.
-    """
+    """The newest manifest of a store, or None. Raises `StorageError` if it is corrupt or of another format."""
     paths = sorted(path for path in folder.glob("manifest-*.json") if _NAME.fullmatch(path.name))
     return _parsed(paths[-1], read_bytes(paths[-1])) if paths else None
 
 
 def read_manifest(folder: Location, version: int) -> Manifest:
-    """The manifest of a version of a store. Raises `StorageError` if it is missing or cannot be understood."""
+    """The manifest of a version of a store. Raises as `latest_manifest`, also if it is missing."""
     path = _path(folder, version)
     return _parsed(path, read_bytes(path))
 
 
 def read_manifests(folder: Location, last: int) -> Iterator[Manifest]:
-    """Those of versions 1 to `last`, in order; some of them are asked for at once, all would be too many to hold.
-
-    Raises as `read_manifest`.
-    """
-    for first in range(1, last + 1, AT_ONCE):
-        paths = [_path(folder, version) for version in range(first, min(first + AT_ONCE, last + 1))]
+    """The manifests of versions 1 to `last`, in order, read in batches. Raises as `read_manifest`."""
+    for first in range(1, last + 1, CONCURRENT):
+        paths = [_path(folder, version) for version in range(first, min(first + CONCURRENT, last + 1))]
         yield from map(_parsed, paths, read_files(paths))
 
 
@@ -142,9 +138,13 @@ def _parsed(path: Location, data: bytes) -> Manifest:
         manifest = Manifest.model_validate_json(data)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
-        raise StorageError(f"{path} is damaged or of another version (at {where}); ingest again.") from error
+        raise StorageError(
+            f"{path} is corrupt or of another version (at {where}): ingest again.", code="corrupt-file"
+        ) from error
     if manifest.schema_version != SCHEMA_VERSION:
         raise StorageError(
-            f"{path} has schema version {manifest.schema_version}; this sparseoco reads {SCHEMA_VERSION}."
+            f"{path} has format version {manifest.schema_version}; this version of sparseoco reads {SCHEMA_VERSION}: "
+            "ingest again.",
+            code="format-version",
         )
     return manifest

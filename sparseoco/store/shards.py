@@ -1,14 +1,14 @@
-"""The store of bags of words: immutable Parquet shards under one manifest.
+"""The store of bags of words: immutable Parquet shards and a manifest.
 
 A store is a folder::
 
-    manifest-00000001.json     what there is: schema version, options, sources, shards with rows, nonzeros and SHA-256
-    shard-<digest>.parquet     id, label, indices, counts: a document a row, in document order
-    vocabulary-<digest>.parquet  term, count, documents: row i is feature i; those of a later file follow, counted there
-    names-<digest>.parquet     (hashed features) feature, term, count, documents
+    manifest-00000001.json       format version, options, sources, shards with rows, nonzeros and SHA-256
+    shard-<digest>.parquet       id, label, indices, counts: one row per document, in document order
+    vocabulary-<digest>.parquet  term, count, documents: row i is feature i, continued by later files
+    names-<digest>.parquet       (hashed features) feature, term, count, documents
 
-Data files are named after their content and become visible only when a manifest lists them. Manifests are numbered
-and put if absent; the highest number counts, so two writers never mix.
+Data files are named by their content and become visible only when a manifest lists them. Manifests are numbered and put
+if absent, and the highest number counts, so two writers never mix.
 """
 
 import hashlib
@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import InputError, StorageError
-from sparseoco.storage.commit import commit_bytes, digest_file, digest_value, storage_error
+from sparseoco.storage.commit import commit_bytes, digest_file, digest_value
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
 from sparseoco.store.manifest import FileEntry, Manifest, ShardEntry, latest_manifest
@@ -34,13 +35,20 @@ NAMES = pa.schema({"feature": pa.int64(), "term": pa.string(), "count": pa.int64
 
 
 class Rows(NamedTuple):
-    """A run of documents as CSR, in document order; feature ids strictly increase within a row.
+    """Consecutive documents in CSR format; feature ids strictly increase within a row.
 
-    ids      (rows,) string, or None when not asked for
-    labels   (rows,) int32 class indices, or float64 numbers
-    indptr   (rows + 1,) int64
-    indices  (nonzeros,) int32, or int64 when the store has more than 2^31 features
-    counts   (nonzeros,) uint16, uint32 or float64
+    Parameters
+    ----------
+    ids : (rows,) string, or None
+        The ids of the documents, None if they were not requested.
+    labels : (rows,) int32 or float64
+        Class indices, or numbers.
+    indptr : (rows + 1,) int64
+        Where rows begin in `indices` and `counts`.
+    indices : (nonzeros,) int32 or int64
+        Feature ids, int64 if the store has more than 2^31 features.
+    counts : (nonzeros,) uint16, uint32 or float64
+        Counts of the features.
     """
 
     ids: pa.StringArray | None
@@ -51,12 +59,11 @@ class Rows(NamedTuple):
 
 
 def write_shard(folder: Location, rows: Rows, *, n_features: int, source: int = 0) -> ShardEntry:
-    """Write documents as one shard and give its entry.
-
-    Raises `InputError` if the shard would hold 2^31 nonzeros or more (ask for smaller shards).
-    """
+    """Write documents as one shard, and return its entry. Raises `InputError` for 2^31 nonzeros or more."""
     if rows.indices.size > MAX_INT32:
-        raise InputError(f"A shard of {rows.indices.size:,} nonzeros is too large: lower the shard size.")
+        raise InputError(
+            f"A shard of {rows.indices.size:,} nonzeros is too large: lower the shard size.", code="shard-too-large"
+        )
     index_type = pa.int32() if n_features <= MAX_INT32 + 1 else pa.int64()  # as Store.indices_dtype
     offsets = pa.array(rows.indptr.astype(np.int32))
     ids = rows.ids if rows.ids is not None else pa.array([""] * len(rows.labels), pa.string())
@@ -68,7 +75,7 @@ def write_shard(folder: Location, rows: Rows, *, n_features: int, source: int = 
     }
     schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
     table = pa.Table.from_arrays(list(columns.values()), schema=schema)
-    # Ids in order of frequency have mostly zero high bytes, which byte streams hand to the compressor as long runs.
+    # The high bytes of ids in order of frequency are mostly zero: split into streams, they compress well.
     entry = _write_table(
         folder,
         "shard",
@@ -92,7 +99,7 @@ def write_shard(folder: Location, rows: Rows, *, n_features: int, source: int = 
 def write_vocabulary(
     folder: Location, terms: pa.Array, counts: NDArray[np.int64], documents: NDArray[np.int64]
 ) -> FileEntry:
-    """Write the vocabulary: row i names feature i, with its total count and the documents that contain it."""
+    """Write the vocabulary: row i is the term of feature i, its total count and its document frequency."""
     table = pa.table({"term": terms, "count": counts, "documents": documents})
     return _write_table(folder, "vocabulary", table, use_dictionary=False)
 
@@ -104,14 +111,14 @@ def write_names(
     counts: NDArray[np.int64],
     documents: NDArray[np.int64],
 ) -> FileEntry:
-    """Write a part of the side table that names hashed features; a feature may have several terms."""
+    """Write a part of the table of terms of hashed features; a feature may have several terms."""
     columns = {"feature": features, "term": terms, "count": counts, "documents": documents}
     table = pa.table(columns).cast(NAMES)
     return _write_table(folder, "names", table, use_dictionary=False)
 
 
 def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
-    """Write which rows were left out: (file, line, byte offset, reason), never their text."""
+    """Write the quarantined rows: (file, line, byte offset, reason), never their text."""
     columns = zip(*rows, strict=True)
     types = {"file": pa.string(), "line": pa.int64(), "offset": pa.int64(), "reason": pa.string()}
     arrays = [pa.array(column, kind) for column, kind in zip(columns, types.values(), strict=True)]
@@ -119,7 +126,15 @@ def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]
 
 
 class Store:
-    """A store opened for reading at the version that was newest when it was opened."""
+    """A store opened for reading, at its newest version.
+
+    Parameters
+    ----------
+    folder : Location
+        The folder of the store.
+    manifest : Manifest
+        The manifest of the version to read.
+    """
 
     def __init__(self, folder: Location, manifest: Manifest) -> None:
         self.folder = folder
@@ -127,47 +142,64 @@ class Store:
 
     @classmethod
     def open(cls, folder: str | Location) -> "Store":
-        """Open a folder made by ingest. Raises `InputError` if it is not one."""
+        """Open a folder that ingest has written. Raises `InputError` if it is not a store."""
         path = location(folder)
         manifest = latest_manifest(path)
         if manifest is None:
-            raise InputError(f"{path} holds no shards (no manifest): make them with `sparseoco ingest`.")
+            raise InputError(
+                f"{path} is not a store (no manifest): make one with `sparseoco ingest`.", code="not-a-store"
+            )
         return cls(path, manifest)
 
     @property
     def n_features(self) -> int:
-        """Width of the matrix: one more than the largest feature id there can be."""
+        """Number of columns of the matrix."""
         return self.manifest.features.count
 
     @property
     def n_rows(self) -> int:
-        """Documents in all shards."""
+        """Number of documents."""
         return self.manifest.rows
 
     @property
     def indices_dtype(self) -> np.dtype[Any]:
-        """Type of feature ids in every shard: int32 while it can hold them, then int64."""
+        """dtype of feature ids in every shard: int32, or int64 if there are more than 2^31 features."""
         return np.dtype(np.int32 if self.n_features <= MAX_INT32 + 1 else np.int64)
 
     @property
     def counts_dtype(self) -> np.dtype[Any]:
-        """The narrowest type that holds the counts of every shard."""
+        """The narrowest dtype for the counts of every shard."""
         return np.result_type(np.uint16, *{entry.counts for entry in self.manifest.shards})
 
     @property
     def labels_dtype(self) -> np.dtype[Any]:
-        """int32 class indices or float64 numbers."""
+        """int32 for class indices, float64 for numbers."""
         return np.dtype(np.int32 if self.manifest.labels.kind == "classes" else np.float64)
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes, in the order of the label indices; empty where labels are numbers."""
+        """Names of the classes by index; empty where labels are numbers."""
         return [entry.name for entry in self.manifest.labels.classes]
 
     def read(self, shard: int, *, ids: bool = False) -> Rows:
-        """Read a shard, its SHA-256 verified.
+        """Read a shard and verify its SHA-256.
 
-        Raises `StorageError` if the file is missing or is not the one that was committed.
+        Parameters
+        ----------
+        shard : int
+            Index of the shard in the manifest.
+        ids : bool
+            Whether to read the ids of the documents too.
+
+        Returns
+        -------
+        Rows
+            The documents of the shard.
+
+        Raises
+        ------
+        StorageError
+            If the file is missing or is not the committed one.
         """
         entry = self.manifest.shards[shard]
         columns = (["id"] if ids else []) + ["label", "indices", "counts"]
@@ -182,21 +214,20 @@ class Store:
         )
 
     def labels(self) -> NDArray[Any]:
-        """(n_rows,) the labels of all documents in order: int32 class indices or float64 numbers."""
+        """(n_rows,) int32 class indices or float64 numbers: the labels of all documents, in order."""
         parts = [self.read(shard).labels for shard in range(len(self.manifest.shards))]
         return np.concatenate(parts) if parts else np.empty(0, self.labels_dtype)
 
     def vocabulary(self) -> pa.Table:
         """Columns term, count, documents; row i is feature i. Raises `InputError` for hashed features."""
         if self.manifest.features.kind != "vocabulary":
-            raise InputError(f"{self.folder} has hashed features: they are named by `names`, not by a vocabulary.")
+            raise InputError(f"{self.folder} has hashed features, and no vocabulary.", code="hashed-features")
         return pa.concat_tables([read_parquet(self._verified(entry)) for entry in self.manifest.features.files])
 
     def describe(self, features: NDArray[np.int64]) -> pa.Table:
-        """Columns feature, term, count, documents for the feature ids given, in their order.
+        """Columns feature, term, count, documents of the given feature ids, in their order.
 
-        A hashed feature that several terms share is named by the most frequent and the number of the others,
-        its counts summed.
+        A hashed feature with several terms gets the most frequent one and the number of others; its counts are summed.
         """
         if self.manifest.features.kind == "vocabulary":
             table = self.vocabulary().take(pa.array(features))
@@ -205,15 +236,12 @@ class Store:
             read_parquet(self._verified(entry), where=pc.field("feature").isin(pa.array(np.unique(features))))
             for entry in self.manifest.features.files
         ]
-        # Stores there are may have narrower numbers in some parts.
-        whole = pa.concat_tables([NAMES.empty_table(), *parts], promote_options="permissive")
-        return _name_hashed(whole, features)
+        # Some parts may have narrower integers.
+        names = pa.concat_tables([NAMES.empty_table(), *parts], promote_options="permissive")
+        return _describe_hashed(names, features)
 
     def features_digest(self, count: int | None = None) -> str:
-        """SHA-256 of what feature ids mean, those below `count` if it is given: the terms in their order, or the hash.
-
-        How often they were seen is no part of it.
-        """
+        """SHA-256 of the meaning of feature ids, or of those below `count`: terms in order, or the hash function."""
         features = self.manifest.features
         if features.kind == "hashed":
             return digest_value(["hashed", features.hash_bits, features.hash_seed])
@@ -224,7 +252,7 @@ class Store:
         return digest.hexdigest()
 
     def document_frequencies(self) -> NDArray[np.int64]:
-        """(n_features,) int64: in how many documents each feature occurs."""
+        """(n_features,) int64: the number of documents with each feature."""
         if self.manifest.features.kind == "vocabulary":
             return np.asarray(self.vocabulary()["documents"].to_numpy(), dtype=np.int64)
         frequencies = np.zeros(self.n_features, dtype=np.int64)
@@ -238,21 +266,40 @@ class Store:
         try:
             data = path.read_bytes()
         except FileNotFoundError as error:
-            raise StorageError(f"{path} is missing: the manifest lists it. Ingest again into a new folder.") from error
+            raise StorageError(
+                f"{path} is missing, but the manifest lists it. Ingest again into a new folder.", code="missing-file"
+            ) from error
         except OSError as error:
             raise storage_error(error, path) from error
         if hashlib.sha256(data).hexdigest() != entry.sha256:
             raise StorageError(
-                f"{path} is damaged: its SHA-256 is not the one committed. Ingest again into a new folder."
+                f"{path} is corrupt: its SHA-256 is not the committed one. Ingest again into a new folder.",
+                code="corrupt-file",
             )
         return data
 
 
 def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
-    """All counts as one SciPy CSR in document order, and the list of terms (term i names column i).
+    """Read all counts as one SciPy matrix.
 
-    Hashed columns that no document uses are named "". Raises `InputError` if the folder is no store, `StorageError`
-    if a shard is missing or damaged.
+    Parameters
+    ----------
+    folder : str or Location
+        The folder of a store.
+
+    Returns
+    -------
+    matrix : (n_rows, n_features) csr_matrix of int64 or float64
+        The counts, in document order.
+    terms : list of str
+        The terms of the columns; "" for hashed columns without documents.
+
+    Raises
+    ------
+    InputError
+        If the folder is not a store.
+    StorageError
+        If a shard is missing or corrupt.
     """
     store = Store.open(folder)
     indptr = np.zeros(store.n_rows + 1, dtype=np.int64)
@@ -287,24 +334,24 @@ def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 def _write_table(folder: Location, kind: str, table: pa.Table, **encoding: Any) -> FileEntry:
     sink = pa.BufferOutputStream()
-    # Read many times, written once: LZ4 costs an eighth to a third more space and half the time of zstd. Nothing here
-    # is looked up by range, so statistics would be written and read for nothing.
+    # Written once and read many times: LZ4 takes 12 to 33 % more space than zstd and half the time. No query uses
+    # ranges, so there are no statistics.
     pq.write_table(table, sink, compression="lz4", write_statistics=False, **encoding)
     data = sink.getvalue()
     digest = hashlib.sha256(data).hexdigest()
     name = f"{kind}-{digest[:24]}.parquet"
     path = folder / name
-    if not _is_there(path, len(data), digest):
+    if not _is_written(path, len(data), digest):
         commit_bytes(path, data)
     return FileEntry(file=name, bytes=len(data), sha256=digest)
 
 
-def _is_there(path: Location, size: int, digest: str) -> bool:
-    """Whether a file need not be written; at an address, putting it again is as quick as looking at it."""
+def _is_written(path: Location, size: int, digest: str) -> bool:
+    """Whether a local file has its content already; a remote one is put again as quickly as it is read."""
     return isinstance(path, Path) and path.exists() and path.stat().st_size == size and digest_file(path) == digest
 
 
-def _name_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
+def _describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
     by_term = names.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
     ordered = by_term.sort_by([("feature", "ascending"), ("count_sum", "descending"), ("term", "ascending")])
     grouped = ordered.group_by("feature", use_threads=False).aggregate(
@@ -323,7 +370,4 @@ def _name_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
                 "documents": 0 if row is None else row["documents_sum_sum"],
             }
         )
-    schema = pa.schema(
-        [("feature", pa.int64()), ("term", pa.string()), ("count", pa.int64()), ("documents", pa.int64())]
-    )
-    return pa.Table.from_pylist(named, schema=schema)
+    return pa.Table.from_pylist(named, schema=NAMES)

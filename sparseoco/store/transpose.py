@@ -1,16 +1,14 @@
-"""The store by columns: a store whose documents are the features and whose features are the documents.
+"""The transposed store: its documents are the features of a store, and its features are the documents.
 
-The format is that of any store (`sparseoco.store.shards`): Parquet for keeping, small and verified by SHA-256, and
-laid out
-for many passes by the same `Corpus`. Row i of it is feature i; its indices are the numbers of the documents that have
-the feature, increasing, its counts are theirs. Labels are 0 and ids are empty; those of the documents lie beside it
-(`labels_of`).
+The format is that of any store (`sparseoco.store.shards`): Parquet shards verified by SHA-256, laid out for many passes
+by the same `Corpus`. Row i is feature i; its indices are the numbers of the documents that have the feature, in
+increasing order, with their counts. Labels are 0 and ids are empty; the documents' labels are a file of their own
+(`transposed_labels`).
 
-It is made in two phases of tasks, each of which holds one shard or one range of features: every shard of rows is
-sorted by feature and left as a piece that is cut by range; every range puts its parts of the pieces together in the
-order of the shards, and is a shard of the new store; labels are one range more. Ranges are a function of the data.
-Tasks are pure and their files are written whole, so a run that was killed goes on from what is there and ends with the
-same bytes.
+Two phases of tasks, each of which holds one shard or one range of features: every shard of rows is sorted by feature
+and left as a piece that is cut by range; every range concatenates its parts of the pieces in the order of the shards,
+as a shard of the new store. Ranges are a function of the data. Tasks are pure and their files are committed whole, so a
+killed run resumes from what is there and ends with the same bytes.
 """
 
 import threading
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.execution.pool import Call, await_result, send
+from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.coordinate import APPEND_ENTRIES
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
@@ -43,39 +41,40 @@ from sparseoco.store.shards import Rows, Store, write_shard
 RANGE_NONZEROS = 1 << 23
 RANGE_FEATURES = 1 << 20
 LABELS = "labels.npz"
-_lock = threading.Lock()  # blocks that run side by side make one
+_lock = threading.Lock()  # blocks that run in parallel share one
 
 
 def transpose(client: Client, store: Store, folder: Location) -> Store:
-    """The store by columns, under `folder` in a folder named by the manifest's digest; made if it is not there.
+    """The transposed store, under `folder` in a folder named by the manifest's digest; written if it is not there.
 
-    Raises `StorageError` for a shard that cannot be trusted or a full disk, `SparseocoError` if a task cannot be run.
+    Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if a task fails.
     """
     own = folder.resolve() / f"columns-{store.manifest.digest[:32]}"
     with _lock:
-        manifest = latest_manifest(own) or _make(client, store, own)
+        manifest = latest_manifest(own) or _write(client, store, own)
     return Store(own, manifest)
 
 
-def _make(client: Client, store: Store, own: Location) -> Manifest:
+def _write(client: Client, store: Store, own: Location) -> Manifest:
     pieces = own / "pieces"
     make_folder(pieces)
     edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
     source = str(store.folder.resolve())
     shards, ranges = range(len(store.manifest.shards)), range(len(edges) - 1)
-    _run(client, [(_cut_shard, source, shard, edges, str(pieces)) for shard in shards])
-    _run(client, [(_merge_labels, source, str(own), str(pieces))])
-    found = _run(client, [(_merge_range, source, edges, r, str(own), str(pieces)) for r in ranges])
-    manifest = _manifest(store, [ShardEntry.model_validate(entry) for entry in found])
+    pool = TaskPool(client, "The store could not be transposed")
+    pool.map(_cut_shard, [(source, shard, edges, str(pieces)) for shard in shards])
+    pool.call(_merge_labels, source, str(own), str(pieces))
+    entries = pool.map(_merge_range, [(source, edges, r, str(own), str(pieces)) for r in ranges])
+    manifest = _manifest(store, [ShardEntry.model_validate(entry) for entry in entries])
     commit_manifest(own, manifest)
     remove_folder(pieces)
-    for left in own.glob(".*.tmp"):  # by tasks that were killed
-        remove_file(left)
+    for leftover in own.glob(".*.tmp"):  # of tasks that were killed
+        remove_file(leftover)
     return manifest
 
 
-def labels_of(columns: Store) -> NDArray[Any]:
-    """The labels of the documents, of a store made by `transpose`. Raises `StorageError` if they were damaged."""
+def transposed_labels(columns: Store) -> NDArray[Any]:
+    """The documents' labels, of a store written by `transpose`. Raises `StorageError` if they are corrupt."""
     with read_checkpoint(columns.folder / LABELS) as (_, read):
         return read("labels")
 
@@ -183,7 +182,7 @@ def _piece(pieces: Location, shard: int) -> Location:
 
 
 def _rows_dtype(store: Store) -> np.dtype[Any]:
-    """As `write_shard` keeps the indices of a store with as many features as this one has rows."""
+    """The type of the indices in the shards of the transposed store (see `write_shard`)."""
     return np.dtype(np.int32 if store.n_rows <= 2**31 else np.int64)
 
 
@@ -201,9 +200,3 @@ def _manifest(store: Store, shards: list[ShardEntry]) -> Manifest:
         sources=(),
         shards=tuple(shards),
     )
-
-
-def _run(client: Client, calls: Sequence[Call]) -> list[Any]:
-    """The results of tasks, in order. Raises as `await_result`."""
-    futures = [send(client, "columns", *call) for call in calls]
-    return [await_result(client, future, "The store could not be turned into columns") for future in futures]

@@ -24,7 +24,14 @@ from sparseoco.store.manifest import (
     latest_manifest,
 )
 from sparseoco.store.shards import Store, write_quarantine
-from sparseoco.text.build import (
+from sparseoco.text.counting.partial_counts import PieceInfo
+from sparseoco.text.encoding.labels import check_labelled, settle_labels
+from sparseoco.text.options import OF_EACH_INGEST, SHARD_BYTES, Policy, TextOptions
+from sparseoco.text.sources import Source, find_sources, name_apart
+from sparseoco.text.splits import Cutter, forget_handed
+from sparseoco.text.staging import clear_staging, staging_folder
+from sparseoco.text.tasks import open_tasks
+from sparseoco.text.vocabulary.build import (
     EncodedShard,
     Features,
     Plan,
@@ -35,13 +42,6 @@ from sparseoco.text.build import (
     extend_features,
     freeze_features,
 )
-from sparseoco.text.formats import Source, find_sources, name_apart
-from sparseoco.text.labels import check_labelled, settle_labels
-from sparseoco.text.options import OF_EACH_INGEST, SHARD_BYTES, Policy, TextOptions
-from sparseoco.text.pieces import PieceInfo
-from sparseoco.text.splits import Cutter, forget_handed
-from sparseoco.text.staging import clear_staging, staging_folder
-from sparseoco.text.tasks import open_tasks
 
 
 def _silent(step: str, done: int, total: int) -> None:

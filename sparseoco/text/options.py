@@ -25,31 +25,74 @@ class TextOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Format = "auto"
-    text_field: str = "text"
-    label_field: str = "label"
-    id_field: str = "id"
-    where: dict[str, str] = {}
-    header: bool = True
-    labels: Literal["classes", "numbers"] = "classes"
-    classes: tuple[str, ...] | None = None
-    label_list: Literal["error", "first", "skip", "join"] = "error"
-    index_base: Literal["auto", 0, 1] = "auto"
+    format: Format = Field(
+        "auto", description="Format of the inputs; auto detects it from the file name and the first line."
+    )
+    text_field: str = Field("text", description="Field or column of the text.")
+    label_field: str = Field("label", description="Field or column of the label.")
+    id_field: str = Field(
+        "id", description="Field or column of the document id; documents without one are named by file and line."
+    )
+    where: dict[str, str] = Field({}, description="Read only the documents whose fields have these values.")
+    header: bool = Field(
+        True, description="The first record of CSV and TSV names the columns; without a header they are 1, 2, …"
+    )
+    labels: Literal["classes", "numbers"] = Field(
+        "classes", description="Labels are class names, or real numbers (regression targets)."
+    )
+    classes: tuple[str, ...] | None = Field(
+        None,
+        description="All classes that labels may name, including those of files ingested later; by default the "
+        "classes of the first ingest.",
+    )
+    label_list: Literal["error", "first", "skip", "join"] = Field(
+        "error",
+        description="What to do with a label that is a list: raise an error, take the first, skip documents with "
+        "several labels, or join the labels to one class name.",
+    )
+    index_base: Literal["auto", 0, 1] = Field(
+        "auto", description="First feature index of svmlight files; 1 rejects rows with the index 0."
+    )
 
-    ngram_range: tuple[int, int] = (1, 1)
-    lowercase: bool = True
-    binary: bool = False
-    min_df: int | float = Field(default=1, union_mode="smart")
-    max_df: int | float = Field(default=1.0, union_mode="smart")
-    max_features: int | None = Field(default=None, gt=0)
-    hash_bits: int | None = Field(default=None, ge=1, le=48)
-    hash_seed: int = Field(default=0, ge=0, lt=2**64)
+    ngram_range: tuple[int, int] = Field((1, 1), description="Smallest and largest n of the n-grams, in words.")
+    lowercase: bool = Field(True, description="Convert the text to lower case before tokenizing.")
+    binary: bool = Field(False, description="Count each term at most once per document.")
+    min_df: int | float = Field(
+        default=1,
+        union_mode="smart",
+        description="Ignore terms in fewer documents than this number (2) or fraction (0.01).",
+    )
+    max_df: int | float = Field(
+        default=1.0,
+        union_mode="smart",
+        description="Ignore terms in more documents than this number (1000) or fraction (0.5).",
+    )
+    max_features: int | None = Field(
+        default=None, gt=0, description="Keep only this many of the most frequent terms; by default all."
+    )
+    hash_bits: int | None = Field(
+        default=None,
+        ge=1,
+        le=48,
+        description="Hash terms to 2^hash_bits features instead of building a vocabulary.",
+    )
+    hash_seed: int = Field(default=0, ge=0, lt=2**64, description="Seed of the hash function.")
 
-    duplicates: Literal["error", "first", "all"] = "error"
-    encoding_errors: Literal["error", "replace", "skip"] = "error"
-    max_bad_rows: int = Field(default=0, ge=0)
-    max_line_bytes: int = Field(default=64 << 20, gt=0)
-    max_inflation: int = Field(default=1000, gt=1)
+    duplicates: Literal["error", "first", "all"] = Field(
+        "error", description="Documents with the same id: raise an error, keep the first, or keep all."
+    )
+    encoding_errors: Literal["error", "replace", "skip"] = Field(
+        "error",
+        description="Text that is not valid UTF-8: count the row as bad, replace the invalid bytes by U+FFFD, or skip "
+        "the document.",
+    )
+    max_bad_rows: int = Field(
+        default=0, ge=0, description="Quarantine up to this many malformed rows before the ingest fails."
+    )
+    max_line_bytes: int = Field(default=64 << 20, gt=0, description="Longest accepted line or record, in bytes.")
+    max_inflation: int = Field(
+        default=1000, gt=1, description="Largest accepted ratio of decompressed to compressed bytes."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -121,10 +164,14 @@ class TextOptions(BaseModel):
 class IngestOptions(TextOptions):
     """`[ingest]`: the raw files and how they are read."""
 
-    inputs: tuple[str, ...] = Field(min_length=1, description="Files, folders or fsspec addresses.")
-    store: str | None = Field(None, description="Where the shards go; by default `shards` in the run's folder.")
-    shard_bytes: int = Field(SHARD_BYTES, ge=1 << 16, description="Bytes of raw text a shard.")
-    vocabulary: Policy = Field("frozen", description="Whether files added later add terms, after the last one's id.")
+    inputs: tuple[str, ...] = Field(min_length=1, description="Input files, folders or remote URIs (s3://, gs://, …).")
+    store: str | None = Field(None, description="Folder of the shards; by default `shards` in the run folder.")
+    shard_bytes: int = Field(SHARD_BYTES, ge=1 << 16, description="Raw text per shard, in bytes.")
+    vocabulary: Policy = Field(
+        "frozen",
+        description="New terms in files ingested later: dropped (frozen), or appended after the last feature id "
+        "(extend).",
+    )
 
     @property
     def text(self) -> TextOptions:

@@ -4,10 +4,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sparseoco.text.counting.partial_counts import count_bad
 from sparseoco.text.documents import Bags, Documents
-from sparseoco.text.formats import find_sources
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.pieces import count_bad
+from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import Cutter, read_split
 
 

@@ -1,7 +1,7 @@
 """Cutting sources into splits: runs of whole lines (or records, or files) that are counted one at a time."""
 
 from collections.abc import Callable, Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.locations import Location, file_system, is_address, location
-from sparseoco.text.arrays import Arrays, load_arrays, save_arrays, string_array, string_buffers
+from sparseoco.storage.locations import Location, is_address, location, remote_location
+from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, string_array, string_buffers
 from sparseoco.text.documents import BadRow, Bags, Documents, Row, documents_of
-from sparseoco.text.formats import COMPRESSIONS, Source, files_below
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, UnreadableError, checked_class, too_long, utf8
+from sparseoco.text.parsers.csv_records import RecordScan, line_starts
 from sparseoco.text.parsers.delimited import header_of
-from sparseoco.text.parsers.records import RecordScan, line_starts
+from sparseoco.text.sources import COMPRESSIONS, Source, files_below
 from sparseoco.text.staging import staged
-from sparseoco.text.streams import Stream, open_binary, with_contents
+from sparseoco.text.streams import Stream, with_contents
 
 QUOTED = {"csv": ",", "tsv": "\t"}
 # Staged bytes that steps of this same process take from here rather than from a file.
@@ -221,20 +221,19 @@ def _read_range(split: Split, view: memoryview) -> None:
     if is_address(split.path):
         _fetch_range(split, view)
         return
-    with open_binary(split.path) as file:
+    with Path(split.path).open("rb", buffering=0) as file:
         file.seek(split.start)
         done = 0
         while done < len(view):
-            got = file.readinto(view[done:])  # type: ignore[attr-defined]
+            got = file.readinto(view[done:])
             if not got:
                 raise InputError(f"{split.name} has become shorter while it was read; run again.")
             done += got
 
 
 def _fetch_range(split: Split, view: memoryview) -> None:
-    files, name = file_system(split.path)
     try:
-        data = files.cat_file(name, start=split.start, end=split.stop)
+        data = remote_location(split.path).read_range(split.start, split.stop)
     except StorageError:
         raise
     except OSError as error:

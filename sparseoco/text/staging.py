@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sparseoco.storage.commit import committed, make_folder, remove_folder, storage_error
 from sparseoco.storage.locations import Location, local_work_folder
-from sparseoco.storage.objects import fetch
+from sparseoco.storage.remote import RemotePath
 
 KEPT_BYTES = 4 << 30  # of copies in a process; whatever is mapped of one that was removed stays
 _kept: OrderedDict[str, tuple[Path, int]] = OrderedDict()
@@ -70,8 +70,8 @@ def staged(path: Location) -> Iterator[Path]:
 
 def local_copy(path: Location) -> Path:
     """The file itself, where it is on this machine, or a copy. Raises `StorageError`."""
-    if isinstance(path, Path):
-        return path
+    if not isinstance(path, RemotePath):
+        return Path(str(path))
     with _lock:
         name = str(path)
         if name in _kept:
@@ -79,7 +79,7 @@ def local_copy(path: Location) -> Path:
             return _kept[name][0]
         copy = Path(_folder().name) / uuid.uuid4().hex
         try:
-            fetch(path, copy)
+            path.download(copy)
         except OSError as error:
             raise storage_error(error, path) from error
         _kept[name] = copy, copy.stat().st_size

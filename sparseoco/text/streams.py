@@ -2,17 +2,18 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from io import BytesIO
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import zstandard
 from isal import isal_zlib
 
-from sparseoco.core.errors import InputError, SparseocoError, error_text
+from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import storage_error
-from sparseoco.storage.locations import file_system, is_address
+from sparseoco.storage.locations import is_address, location, remote_location
+from sparseoco.storage.remote import map_concurrently
 
 BLOCK = 1 << 20
 SMALL, AT_ONCE = 1 << 18, 64  # bytes of a file that is asked for with others, and how many of them
@@ -66,19 +67,12 @@ class Stream:
 
     def _stored(self) -> Iterator[bytes]:
         try:
-            with open_binary(self.path) if self._content is None else BytesIO(self._content) as file:
-                while block := file.read(BLOCK):
-                    self._hash.update(block)
-                    self.bytes += len(block)
-                    yield block
-        except SparseocoError:
-            raise
-        except Exception as error:  # every kind of address has errors of its own, where a connection is cut above all
-            if "://" in self.path:
-                raise InputError(f"{self.path} cannot be read: {error_text(error)}.") from error
-            if isinstance(error, OSError):
-                raise storage_error(error, Path(self.path)) from error
-            raise
+            for block in read_blocks(self.path) if self._content is None else [self._content]:
+                self._hash.update(block)
+                self.bytes += len(block)
+                yield block
+        except OSError as error:
+            raise storage_error(error, location(self.path)) from error
 
     def _gzip(self) -> Iterator[bytes]:
         inflater: Any = None
@@ -132,19 +126,24 @@ def with_contents(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, 
 def _small_contents(paths: list[str]) -> list[bytes | None]:
     if not is_address(paths[0]):
         return [None] * len(paths)
-    files, _ = file_system(paths[0])
-    names = [file_system(path)[1] for path in paths]
-    # What fails, or is longer, is read again by itself: then it is said why.
-    found = files.cat_ranges(names, 0, SMALL + 1, on_error="return")
-    return [content if isinstance(content, bytes) and len(content) <= SMALL else None for content in found]
+    return map_concurrently(_small_content, paths)
 
 
-def open_binary(path: str) -> IO[bytes]:
-    """A local path or an fsspec address, opened for reading bytes."""
-    if "://" in path:
-        files, name = file_system(path)
-        return cast(IO[bytes], files.open(name, "rb"))
-    return Path(path).open("rb", buffering=0)
+def _small_content(path: str) -> bytes | None:
+    with suppress(OSError):  # read again by itself, which raises the error
+        content = remote_location(path).read_range(0, SMALL + 1)
+        return content if len(content) <= SMALL else None
+    return None
+
+
+def read_blocks(path: str) -> Iterator[bytes]:
+    """The bytes of a local or remote file, in blocks."""
+    if is_address(path):
+        yield from remote_location(path).read_chunks(BLOCK)
+        return
+    with Path(path).open("rb", buffering=0) as file:
+        while block := file.read(BLOCK):
+            yield block
 
 
 def first_bytes(path: str, compression: str | None, size: int) -> bytes:

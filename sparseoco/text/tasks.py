@@ -1,74 +1,79 @@
-"""Where steps run: on a Dask cluster, or in threads of this process. A step is a function of paths and small values."""
+"""Where the steps of ingest run: on a Dask cluster, or in threads of this process."""
 
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sparseoco.core.errors import SparseocoError
 
 
 class Result(Protocol):
-    """What a submitted step will give."""
+    """The result of a submitted step."""
 
     def result(self) -> Any:
         """Wait for it; raises what the step raised."""
 
 
-class Tasks:
-    """Submits steps to `submit`, `width` of which run at once, and remembers them.
+class Tasks(NamedTuple):
+    """Runs steps: functions of paths and small values."""
 
-    `here` says that they run in this very process, `on_machine` that they run on this machine at least.
-    """
-
-    def __init__(self, submit: Callable[..., Any], width: int, *, here: bool, on_machine: bool) -> None:
-        self._submit = submit
-        self.width = width
-        self.here = here
-        self.on_machine = on_machine
-        self.submitted: list[Any] = []
+    submit: Callable[..., Result]
+    width: int
+    """Steps that run at once."""
+    in_process: bool
+    """Whether they run in this process."""
+    on_machine: bool
+    """Whether they run on this machine."""
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Result:
-        """Start `function(*arguments)` somewhere."""
-        future: Result = self._submit(function, *arguments)
-        self.submitted.append(future)
-        return future
+        """Start `function(*arguments)`."""
+        return self.submit(function, *arguments)
 
 
 @contextmanager
 def open_tasks(client: Any = None) -> Iterator[Tasks]:
-    """Tasks on a `distributed.Client`, or on as many threads as there are processors (the loops release the GIL).
+    """Tasks on a `distributed.Client`, or on a thread for each processor (the loops release the GIL).
 
-    On an error whatever has not begun is cancelled; a worker that keeps dying becomes a `SparseocoError`.
+    On an error, steps that have not begun are cancelled. Raises `SparseocoError` for a step whose workers keep dying.
     """
-    if client is None:
-        width = len(os.sched_getaffinity(0))
-        with ThreadPoolExecutor(width, thread_name_prefix="ingest") as pool:
-            tasks = Tasks(pool.submit, width, here=True, on_machine=True)
-            try:
-                yield tasks
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+    if client is not None:
+        yield from _cluster_tasks(client)
         return
-    from distributed import KilledWorker, LocalCluster
+    width = len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(width, thread_name_prefix="ingest") as threads:
+        try:
+            yield Tasks(threads.submit, width, in_process=True, on_machine=True)
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
 
-    from sparseoco.execution.pool import Awaited, send
 
-    def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-        return Awaited(client, send(client, function.__name__.strip("_"), function, *arguments))
+def _cluster_tasks(client: Any) -> Iterator[Tasks]:
+    from distributed import LocalCluster
+
+    from sparseoco.execution.pool import SubmittedTask, TaskError, TaskPool
+
+    pool = TaskPool(client, "A step of ingest failed")
+    submitted: list[SubmittedTask] = []
+
+    def submit(function: Callable[..., Any], *arguments: Any) -> SubmittedTask:
+        submitted.append(SubmittedTask(pool, pool.submit(function, *arguments)))
+        return submitted[-1]
 
     cores = client.ncores()
-    here = all(address.startswith("inproc://") for address in cores)
-    own = here or isinstance(client.cluster, LocalCluster)
-    tasks = Tasks(submit, max(1, sum(cores.values())), here=here, on_machine=own)
+    in_process = all(address.startswith("inproc://") for address in cores)
+    on_machine = in_process or isinstance(client.cluster, LocalCluster)
     try:
-        yield tasks
-    except KilledWorker as error:
+        yield Tasks(submit, max(1, sum(cores.values())), in_process, on_machine)
+    except TaskError as error:
+        if error.code != "worker-killed":
+            raise
         raise SparseocoError(
-            "A worker died several times on one step, perhaps for want of memory: keep fewer terms (min_df, "
-            "max_features, hash_bits), lower shard_bytes, or give workers more."
+            "A worker died several times on one step, perhaps for lack of memory: keep fewer terms (min_df, "
+            "max_features, hash_bits), lower shard_bytes, or give workers more.",
+            code="worker-killed",
         ) from error
     finally:
-        client.cancel([awaited.future for awaited in tasks.submitted if not awaited.future.done()])
+        client.cancel([task.future for task in submitted if not task.future.done()])

@@ -2,19 +2,16 @@
 
 import json
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from dask.utils import parse_bytes
 from pydantic import Field, field_validator, model_validator
 
-from sparseoco.core.durations import parse_duration
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel
-from sparseoco.learners import find_algorithm
-from sparseoco.learners.losses import find_loss
-from sparseoco.learners.penalties import find_penalty
-from sparseoco.training.grid import Grid, expand
+from sparseoco.core.quantities import parse_bytes, parse_duration
+
+if TYPE_CHECKING:
+    from sparseoco.training.grid import Grid
 
 
 class Configuration(OptionModel):
@@ -94,6 +91,18 @@ class Halving(OptionModel):
         return value
 
 
+class MixtureOptions(OptionModel):
+    """Options of the online mixture, see `sparseoco.Mixture`, and what is saved of it."""
+
+    by: Literal["error", "loss"] | None = Field(
+        None, description="Weight columns by their errors or their losses; by default errors where they are defined."
+    )
+    predict: Literal["last", "none"] = Field("last", description="Prediction of the next loss vector.")
+    keep: Literal["mixture", "best"] = Field(
+        "mixture", description="Save the mixture as one linear model, or its heaviest column only."
+    )
+
+
 MODELS = ("warm_start", "features_from")
 """Options of a search that are folders of models."""
 
@@ -102,49 +111,55 @@ class SearchOptions(OptionModel):
     """`[search]`: what is tried, how it is judged."""
 
     algorithms: dict[str, dict[str, Values]] = Field(
-        min_length=1, description="A table an algorithm: parameter = values."
+        min_length=1, description="A table for each algorithm: parameter = values."
     )
     samples: int | None = Field(
         None,
         ge=1,
         le=MAX_CONFIGURATIONS,
-        description="Draw this many configurations an algorithm; else the whole grid.",
+        description="Draw this many configurations per algorithm; by default the whole grid.",
     )
-    loss: str = "logistic"
-    penalty: str = "l1"
+    loss: str = Field("logistic", description="Loss function.")
+    penalty: str = Field("l1", description="Penalty on the weights.")
     folds: int = Field(
         5,
         ge=1,
-        description="Folds of cross-validation; 1 judges by progressive (epoch methods: training) error.",
+        description="Folds of cross-validation; with 1, configurations are compared by progressive error (epoch "
+        "methods: by training error).",
     )
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1, description="Passes over the data.")
     select: Literal["error", "one-standard-error"] = Field(
-        "error", description="The smallest error, or the sparsest within one standard error of it."
+        "error", description="Choose the smallest error, or the sparsest model within one standard error of it."
     )
-    shuffle: bool = Field(True, description="Stream in an order shuffled by the seed; else in document order.")
-    dtype: Literal["float32", "float64"] = "float32"
-    seed: int = Field(0, ge=0, lt=2**63)
+    shuffle: bool = Field(True, description="Stream in an order shuffled by the seed, instead of document order.")
+    dtype: Literal["float32", "float64"] = Field("float32", description="Type of the weights.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of the shuffle, of the folds and of random draws.")
     warm_start: str | None = Field(
-        None, description="Folder of a model whose weights all configurations begin from; none by default."
+        None,
+        description="Folder of a model whose weights, or state if it fits, all configurations start from; none by "
+        "default.",
     )
     features_from: str | None = Field(
-        None, description="Folder of a model: learn on the features that it kept alone; by default on all."
+        None, description="Folder of a model: train on the features with nonzero weights in it only; by default on all."
     )
     halving: Halving | None = Field(None, description="Successive halving; none by default.")
     patience: int | None = Field(
-        None, ge=1, description="Stop a configuration after so many epochs in a row without improvement."
+        None, ge=1, description="Stop a configuration after this many epochs in a row without improvement."
     )
     min_improvement: float = Field(
-        0.0, ge=0, lt=1, description="An epoch improves the error if it lowers it by more than this."
+        0.0, ge=0, lt=1, description="Smallest decrease of the error in an epoch that counts as an improvement."
     )
     time_limit: float | None = Field(
         None,
         gt=0,
         le=1e8,
-        description="Seconds, or a time such as 2h, after which nothing is begun; run again to go on.",
+        description="Seconds, or a duration such as 2h, after which no more work is started; running the same command "
+        "again resumes.",
     )
     max_memory: int | None = Field(
-        None, gt=0, description="Bytes a worker may use in all, such as 2GB; blocks of columns are sized by it."
+        None,
+        gt=0,
+        description="Bytes a worker may use in total, such as 2GB; determines how many columns are trained together.",
     )
 
     @field_validator("halving", mode="before")
@@ -160,12 +175,7 @@ class SearchOptions(OptionModel):
     @field_validator("max_memory", mode="before")
     @classmethod
     def _bytes(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return parse_bytes(value)
-        except ValueError:
-            raise ValueError("write a size as bytes, or as 500MB, 2GB") from None
+        return parse_bytes(value)
 
     @field_validator("algorithms", mode="before")
     @classmethod
@@ -179,9 +189,13 @@ class SearchOptions(OptionModel):
 
     @model_validator(mode="after")
     def _meaningful(self) -> "SearchOptions":
+        from sparseoco.learners import find_algorithm
+        from sparseoco.learners.losses import find_loss
+
         try:
             find_loss(self.loss)
-            find_penalty(self.penalty)
+            for name in self.algorithms:
+                find_algorithm(name).loss(self.loss)
             self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
@@ -197,6 +211,10 @@ class SearchOptions(OptionModel):
 
         Raises `InputError` for an algorithm or parameter that does not exist or a value out of its range.
         """
+        from sparseoco.learners import find_algorithm  # loads numba, which the command line can do without
+        from sparseoco.learners.penalties import find_penalty
+        from sparseoco.training.grid import expand
+
         found = []
         for name, grid in self.algorithms.items():
             algorithm = find_algorithm(name).under(find_penalty(self.penalty))
@@ -206,7 +224,7 @@ class SearchOptions(OptionModel):
             for number, (name, parameters) in enumerate(found)
         ]
 
-    def _grid(self, name: str, grid: dict[str, Values]) -> Grid:
+    def _grid(self, name: str, grid: dict[str, Values]) -> "Grid":
         if self.samples is not None:
             return _draw(grid, self.samples, self.seed)
         for key, values in grid.items():
@@ -222,6 +240,8 @@ class SearchOptions(OptionModel):
 
 
 def _draw(grid: dict[str, Values], samples: int, seed: int) -> list[dict[str, Any]]:
+    import numpy as np
+
     random = np.random.Generator(np.random.Philox(key=seed))
     return [
         {

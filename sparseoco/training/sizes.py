@@ -1,4 +1,4 @@
-"""What columns of state take in memory, and what is refused before it is made."""
+"""The memory that columns of state take, and the refusal of what would not fit."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def column_dtype(dtype: Any) -> np.dtype[Any]:
     except TypeError:
         result = np.dtype(object)
     if result.name not in DTYPES:
-        raise InputError(f"dtype={dtype!r} must be float32 or float64.")
+        raise InputError(f"dtype={dtype!r} must be float32 or float64.", code="invalid-option")
     return result
 
 
@@ -31,12 +31,12 @@ def bytes_per_column(
     n_features: int,
     dtype: Any,
     *,
-    loss: str = "logistic",
+    loss: str | None = None,
     penalty: str = "l1",
     parameters: Mapping[str, Any] | None = None,
 ) -> int:
-    """Bytes of state a column of one configuration (the defaults, where it says nothing), for sizing blocks: slots a
-    coordinate, and its share of the stamps of 16 columns."""
+    """Bytes of state a column of one configuration (with defaults where it says nothing), for sizing blocks: the
+    numbers of every coordinate, and the column's share of the time stamps of 16 columns."""
     penalty_ = find_penalty(penalty)
     definition = find_algorithm(algorithm).under(penalty_)
     rule = definition.rule(definition.loss(loss), penalty_, definition.configuration(parameters or {}))
@@ -54,5 +54,6 @@ def check_size(algorithm: str, n_features: int) -> None:
         raise InputError(
             f"{algorithm} keeps d² numbers a column: {n_features:,} features need {needed / 1e9:,.1f} GB, and "
             f"{DENSE_BYTES / 1e9:,.1f} GB is the limit. Keep fewer features at ingest (--max-features, --min-df), or "
-            "learn on those that a sparse model kept: --features-from MODEL."
+            "learn on those that a sparse model selected: --features-from MODEL.",
+            code="too-many-features",
         )

@@ -167,7 +167,7 @@ def test_the_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
         ),
         (("ingest", "{tmp}/reviews.jsonl", "--out", "{tmp}/x", "--text-field", "body"), "reviews.jsonl"),
         (("ingest", "{tmp}/reviews.jsonl", "--out", "{tmp}/reviews.jsonl"), "reviews.jsonl"),
-        (("search", "{tmp}", "--out", "{tmp}/x"), "holds no shards"),
+        (("search", "{tmp}", "--out", "{tmp}/x"), "is not a store"),
         (("search", "{tmp}", "--out", "{tmp}/x", "--algorithm", "sgd"), "algorithm='sgd' is not known"),
         (("search", "{tmp}", "--out", "{tmp}/x", "--grid", "p=q"), "p="),
         (("search", "{tmp}", "--out", "{tmp}/x", "--grid", "rho=1"), "has a parameter rho"),

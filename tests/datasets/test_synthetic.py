@@ -1,4 +1,4 @@
-"""The made corpus: the same bytes whoever makes them, words in Zipf's law, labels that the planted words decide."""
+"""Synthetic corpora: the same bytes on every machine, words in Zipf's law, labels that follow the planted weights."""
 
 import json
 import math
@@ -20,6 +20,7 @@ from sparseoco.kernels.synthetic_text import draw_ranks, make_documents, spell, 
 from sparseoco.store.shards import read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from tests.support.errors import raises_code
 
 SMALL = SyntheticCorpus(300_000, 3, vocabulary=5000, seed=7)
 
@@ -78,7 +79,7 @@ def test_documents_are_json_with_ids_of_their_own(tmp_path: Path) -> None:
 
 
 def test_words_are_different_and_short_ones_come_first() -> None:
-    ranks = [*range(1, 20_000), *range(1_000_000, 1_010_200), *range(module.MOST_WORDS - 99, module.MOST_WORDS + 1)]
+    ranks = [*range(1, 20_000), *range(1_000_000, 1_010_200), *range(module.MAX_WORDS - 99, module.MAX_WORDS + 1)]
     words = [spell(rank).tobytes().decode() for rank in ranks]
     assert len(set(words)) == len(words)
     assert all(word.isalpha() and len(word) >= 2 for word in words)
@@ -119,8 +120,8 @@ def test_counts_fall_along_a_line_in_logarithms(tmp_path: Path) -> None:
 
 def test_labels_follow_the_planted_words(tmp_path: Path) -> None:
     """Given the planted weights, labels have their chance of a softmax: the log-likelihood is what it must be."""
-    made = SyntheticCorpus(3_000_000, 2, vocabulary=50_000, classes=3, seed=3)
-    paths = generate(made, tmp_path)
+    corpus = SyntheticCorpus(3_000_000, 2, vocabulary=50_000, classes=3, seed=3)
+    paths = generate(corpus, tmp_path)
     told = json.loads((tmp_path / "planted.json").read_bytes())
     weights = {entry["word"]: (int(entry["class"]), entry["weight"]) for entry in told["planted"]}
     assert len(weights) > 100
@@ -170,17 +171,17 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
 
 def test_another_corpus_is_not_mixed_in(tmp_path: Path) -> None:
     generate(SMALL, tmp_path)
-    with pytest.raises(InputError, match="another made corpus"):
+    with raises_code("other-corpus", tmp_path):
         generate(SMALL._replace(exponent=1.2), tmp_path)
 
 
-def _generate(made: SyntheticCorpus, out: str) -> None:
-    generate(made, Path(out), threads=1)
+def _generate(corpus: SyntheticCorpus, out: str) -> None:
+    generate(corpus, Path(out), threads=1)
 
 
-def test_a_killed_run_goes_on(tmp_path: Path) -> None:
-    made = SyntheticCorpus(20_000_000, 40)
-    process = multiprocessing.get_context("spawn").Process(target=_generate, args=(made, str(tmp_path / "killed")))
+def test_a_killed_run_resumes(tmp_path: Path) -> None:
+    corpus = SyntheticCorpus(20_000_000, 40)
+    process = multiprocessing.get_context("spawn").Process(target=_generate, args=(corpus, str(tmp_path / "killed")))
     process.start()
     deadline = time.monotonic() + 60
     while len(list((tmp_path / "killed").glob("text/part-*.jsonl"))) < 2:
@@ -189,8 +190,8 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    generate(made, tmp_path / "killed")
-    generate(made, tmp_path / "whole")
+    generate(corpus, tmp_path / "killed")
+    generate(corpus, tmp_path / "whole")
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
@@ -200,15 +201,15 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
         {"bytes": 0},
         {"files": 0},
         {"vocabulary": 0},
-        {"vocabulary": module.MOST_WORDS + 1},
+        {"vocabulary": module.MAX_WORDS + 1},
         {"exponent": -0.1},
         {"exponent": math.nan},
         {"classes": 1},
         {"seed": -1},
     ],
 )
-def test_what_cannot_be_made_is_said(wrong: dict[str, float], tmp_path: Path) -> None:
-    with pytest.raises(InputError):
+def test_invalid_parameters(wrong: dict[str, float], tmp_path: Path) -> None:
+    with raises_code("invalid-option", *(f"{name}={value}" for name, value in wrong.items())):
         generate(SMALL._replace(**wrong), tmp_path / "out")  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""A stand-in for Kubernetes with the Dask operator: clusters that are asked for become processes of this machine."""
+"""A fake Kubernetes with the Dask operator: clusters become processes of this machine."""
 
 import json
 import os
@@ -33,12 +33,12 @@ class Api:
     def __init__(self, *, image: bool) -> None:
         self.image = image
         self.resources: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in KINDS}
-        self.asked: list[dict[str, Any]] = []
+        self.created: list[dict[str, Any]] = []
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def create(self, cluster: dict[str, Any]) -> None:
         """What the operator does with a DaskCluster: a scheduler, its service, workers."""
-        self.asked.append(cluster)
+        self.created.append(cluster)
         name, spec = cluster["metadata"]["name"], cluster["spec"]
         self._put("daskclusters", name, {}, spec, {"phase": "Running"})
         if self.image:
@@ -64,7 +64,7 @@ class Api:
         self._put("services", f"{name}-scheduler", labels, service, reached)
 
     def delete(self, kind: str, name: str) -> None:
-        """Take a resource away, a cluster with its processes."""
+        """Delete a resource, and a cluster's processes."""
         del self.resources[kind][name]
         if kind == "daskclusters":
             self.end()
@@ -97,7 +97,7 @@ class Api:
 
 @contextmanager
 def kubernetes(folder: Path, *, image: bool = True) -> Iterator[tuple[Api, Path]]:
-    """A running stand-in, and the kubeconfig that leads to it; without the image no pod ever runs."""
+    """A running fake and its kubeconfig; without the image no pod ever runs."""
     api = Api(image=image)
 
     class Handler(BaseHTTPRequestHandler):

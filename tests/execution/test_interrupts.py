@@ -7,11 +7,11 @@ from distributed import Nanny
 from sparseoco.execution.clusters import ClusterOptions, connect
 
 
-class AnothersStop(BaseException):
-    """What another program's handler of signals raises."""
+class ForeignStop(BaseException):
+    """Raised by the signal handler of another program."""
 
 
-def test_workers_are_killed_at_a_stop_and_none_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_killed_at_a_stop_and_none_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, instantiate = [], Nanny.instantiate
 
     async def count(nanny: Nanny) -> Any:
@@ -19,9 +19,9 @@ def test_workers_are_killed_at_a_stop_and_none_is_started(tmp_path: Path, monkey
         return await instantiate(nanny)
 
     monkeypatch.setattr(Nanny, "instantiate", count)
-    with pytest.raises(AnothersStop), connect(ClusterOptions(workers=1), tmp_path):
+    with pytest.raises(ForeignStop), connect(ClusterOptions(workers=1), tmp_path):
         (nanny,) = started
         process = nanny.process.process
-        raise AnothersStop
+        raise ForeignStop
     assert process.exitcode == -9
     assert len(started) == 1

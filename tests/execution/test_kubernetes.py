@@ -1,14 +1,15 @@
-"""Workers as pods, with a stand-in for Kubernetes that starts what is asked for as processes."""
+"""Workers as pods of a fake Kubernetes, which starts them as processes."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
+from tests.support.errors import raises_code
 from tests.support.texts import write_run_file
 
 
@@ -24,14 +25,14 @@ def options(workers: int = 1, wait: float = 60) -> ClusterOptions:
     )
 
 
-def test_without_the_extra_the_way_to_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask_kubernetes.operator", None)
-    with pytest.raises(InputError, match=r"pip install 'sparseoco\[kubernetes\]'"), connect(options(), tmp_path):
+    with raises_code("missing-package", "pip install 'sparseoco[kubernetes]'"), connect(options(), tmp_path):
         pass
 
 
 @pytest.mark.slow
-def test_a_run_by_pods_gives_the_same_bytes_and_leaves_no_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_on_pods_gives_the_same_bytes_and_leaves_no_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dask_kubernetes", reason="comes with sparseoco[kubernetes]")
     from tests.execution.kubernetes_api import kubernetes
 
@@ -40,7 +41,7 @@ def test_a_run_by_pods_gives_the_same_bytes_and_leaves_no_pod(tmp_path: Path, mo
     with kubernetes(tmp_path) as (api, config):
         monkeypatch.setenv("KUBECONFIG", str(config))
         steps.run_all(run.model_copy(update={"out": tmp_path / "there", "cluster": options(workers=2)}))
-        assert len(api.asked) == 1
+        assert len(api.created) == 1
         assert not api.resources["daskclusters"]
         assert [process.poll() is None for process in api.processes] == [False, False, False]
     for file in ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet"):
@@ -48,17 +49,16 @@ def test_a_run_by_pods_gives_the_same_bytes_and_leaves_no_pod(tmp_path: Path, mo
 
 
 @pytest.mark.slow
-def test_where_there_is_no_kubernetes_or_no_pod_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kubernetes_or_pods_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dask_kubernetes", reason="comes with sparseoco[kubernetes]")
     from tests.execution.kubernetes_api import kubernetes
 
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(SparseocoError, match="Kubernetes gives no Dask cluster: "), connect(options(), tmp_path):
+    with raises_code("kubernetes-failed", kind=SparseocoError), connect(options(), tmp_path):
         pass
     with kubernetes(tmp_path, image=False) as (api, config):
         monkeypatch.setenv("KUBECONFIG", str(config))
-        said = "Kubernetes gives no Dask cluster within 5 s: is the Dask operator there"
-        with pytest.raises(SparseocoError, match=said), connect(options(wait=5), tmp_path):
+        with raises_code("no-workers", "5 s", kind=SparseocoError), connect(options(wait=5), tmp_path):
             pass
-        assert api.asked
+        assert api.created
         assert not api.resources["daskclusters"]

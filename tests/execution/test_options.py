@@ -30,7 +30,7 @@ def write(folder: Path, text: str, name: str = "cluster.toml") -> Path:
     return path
 
 
-def test_a_file_of_its_own_says_what_the_table_says(tmp_path: Path) -> None:
+def test_a_cluster_file_means_the_same_as_the_table(tmp_path: Path) -> None:
     alone = load_cluster_file(write(tmp_path, SLURM))
     assert (alone.where, alone.workers, alone.slurm and alone.slurm.queue) == ("slurm", 8, "long")
     before = RUN_FILE.partition("[cluster]")[0]
@@ -40,7 +40,7 @@ def test_a_file_of_its_own_says_what_the_table_says(tmp_path: Path) -> None:
         assert load_run_file(write(tmp_path / "runs", text, "run.toml")).cluster == alone
 
 
-def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, SLURM)
     assert cluster_options(file, None, None, None, None) == load_cluster_file(file)
     said = cluster_options(file, None, 3, None, None)
@@ -75,11 +75,11 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
         ("image =", "picture =", "kubernetes.image: this key is required"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_key(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_an_invalid_value_is_named_by_its_key(tmp_path: Path, old: str, new: str, said: str) -> None:
     with pytest.raises(InputError) as error:
         load_cluster_file(write(tmp_path, SLURM.replace(old, new, 1)))
     assert said in str(error.value)
 
 
-def test_a_time_to_wait_is_written_as_people_do(tmp_path: Path) -> None:
+def test_the_waiting_time_has_units(tmp_path: Path) -> None:
     assert load_cluster_file(write(tmp_path, SLURM.replace("threads = 4", 'wait = "30min"'))).wait == 1800

@@ -1,4 +1,4 @@
-"""Workers as jobs, with a batch system made for the test: its commands start a job's script as a process."""
+"""Workers as jobs of a fake batch system, whose commands start a job's script as a process."""
 
 import os
 import signal
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions, connect, workers_of
-from sparseoco.execution.queues import JobOptions, PbsOptions, SlurmOptions, started
+from sparseoco.execution.queues import JobOptions, PbsOptions, SlurmOptions, open_job_cluster
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
+from tests.support.errors import raises_code
 from tests.support.texts import write_run_file
 
 SUBMIT = """#!{python}
@@ -45,7 +46,7 @@ SYSTEMS = {
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of the jobs of a machine that has the commands of both batch systems."""
+    """Folder of the jobs; the commands of both batch systems are on the PATH."""
     commands, jobs = tmp_path / "bin", tmp_path / "jobs"
     commands.mkdir()
     jobs.mkdir()
@@ -95,11 +96,9 @@ def options(kind: str, workers: int = 1, **table: object) -> ClusterOptions:
         ),
     ],
 )
-def test_a_job_asks_for_what_the_options_say(
-    jobs: Path, tmp_path: Path, asked: JobOptions, lines: tuple[str, ...]
-) -> None:
+def test_a_job_script_has_the_options(jobs: Path, tmp_path: Path, asked: JobOptions, lines: tuple[str, ...]) -> None:
     asked = asked.model_copy(update={"interface": "lo", "prologue": ("module load python",)})
-    with started(asked, tmp_path / "scratch", 0, 4, "16GiB") as cluster:
+    with open_job_cluster(asked, tmp_path / "scratch", 0, 4, "16GiB") as cluster:
         script = cluster.job_script().splitlines()
         assert set(lines) <= set(script)
         *before, command = script[script.index("export OMP_NUM_THREADS=1") :]
@@ -117,7 +116,7 @@ def test_a_job_asks_for_what_the_options_say(
 @pytest.mark.parametrize(
     ("kind", "workers"), [("slurm", 1), *(pytest.param(kind, 2, marks=pytest.mark.slow) for kind in SYSTEMS)]
 )
-def test_a_run_by_jobs_gives_the_same_bytes_asks_once_and_leaves_no_job(
+def test_a_run_on_jobs_gives_the_same_bytes_queues_once_and_leaves_no_job(
     jobs: Path, tmp_path: Path, kind: str, workers: int
 ) -> None:
     run = load_run_file(write_run_file(tmp_path))
@@ -129,13 +128,13 @@ def test_a_run_by_jobs_gives_the_same_bytes_asks_once_and_leaves_no_job(
         assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
     pids = [int(path.read_text()) for path in jobs.glob("*.pid")]
     assert len(pids) == workers
-    while any(alive(pid) for pid in pids):  # they were told to end
+    while any(alive(pid) for pid in pids):  # they are terminated
         time.sleep(0.1)
     assert not (tmp_path / "there" / ".scratch").exists()
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Whether a process exists and is no zombie."""
     try:
         return "Z (zombie)" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
@@ -152,22 +151,20 @@ def test_a_job_that_ends_is_replaced(jobs: Path, tmp_path: Path) -> None:
         assert client.submit(sum, [1, 2]).result() == 3
 
 
-def test_a_queue_that_refuses_or_is_not_there_is_said(
-    jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusing_or_missing_queue_is_reported(jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = jobs.parent / "bin"
     write_command(commands / "sbatch", "#!/bin/sh\necho 'error: invalid account or partition' >&2\nexit 1\n")
     write_command(commands / "qsub", "#!/bin/sh\necho 7.server\n")
-    with pytest.raises(SparseocoError, match="sbatch refuses a job: error: invalid account or partition"):
+    with raises_code("job-refused", "sbatch", "error: invalid account or partition", kind=SparseocoError):
         open_and_close(options("slurm"), tmp_path / "scratch")
-    with pytest.raises(SparseocoError, match="No worker has begun within 1 s"):
+    with raises_code("no-workers", "1 s", kind=SparseocoError):
         open_and_close(options("pbs").model_copy(update={"wait": 1.0}), tmp_path / "scratch")
     (commands / "sbatch").unlink()
-    monkeypatch.setenv("PATH", str(commands))  # there may be a batch system here
-    with pytest.raises(InputError, match="sbatch is not found: run this on a machine that submits jobs"):
+    monkeypatch.setenv("PATH", str(commands))  # this machine may have a batch system
+    with raises_code("missing-command", "sbatch"):
         open_and_close(options("slurm"), tmp_path / "scratch")
     monkeypatch.setitem(sys.modules, "dask_jobqueue.pbs", None)
-    with pytest.raises(InputError, match=r"pip install 'sparseoco\[pbs\]'"):
+    with raises_code("missing-package", "pip install 'sparseoco[pbs]'"):
         open_and_close(options("pbs"), tmp_path / "scratch")
     assert not (tmp_path / "scratch").exists()
 
@@ -176,10 +173,10 @@ LOAD = """
 import signal
 from threading import Thread
 
-from sparseoco.execution.queues import SlurmOptions, loaded
+from sparseoco.execution.queues import SlurmOptions, load_cluster_class
 
 before, found = signal.getsignal(signal.SIGINT), []
-thread = Thread(target=lambda: found.append(loaded(SlurmOptions(walltime="00:10:00"))))
+thread = Thread(target=lambda: found.append(load_cluster_class(SlurmOptions(walltime="00:10:00"))))
 thread.start()
 thread.join()
 assert found
@@ -187,7 +184,7 @@ assert signal.getsignal(signal.SIGINT) is before
 """
 
 
-def test_a_batch_system_is_loaded_in_any_thread_and_leaves_ctrl_c_alone() -> None:
+def test_dask_jobqueue_is_imported_in_any_thread_without_its_signal_handler() -> None:
     subprocess.run([sys.executable, "-c", LOAD], check=True)
 
 

@@ -1,4 +1,4 @@
-"""Loaded by workers: a configuration that ends the process it is begun in."""
+"""Loaded by workers: a configuration that ends its process when it starts."""
 
 import os
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 from sparseoco.search.block_run import BlockRun
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
-from tests.faults.test_search_kills import OPTIONS
+from tests.faults.searches import OPTIONS
 
 _BAD = OPTIONS.configurations()[5].parameters
-_begin = BlockRun.begin.__func__  # type: ignore[attr-defined]
+_new = BlockRun.new.__func__  # type: ignore[attr-defined]
 
 
 def _poisoned(cls: type[BlockRun], block: Block, store: Store) -> Any:
     if _BAD in block.configurations:
         os._exit(9)
-    return _begin(cls, block, store)
+    return _new(cls, block, store)
 
 
-BlockRun.begin = classmethod(_poisoned)  # type: ignore[assignment]
+BlockRun.new = classmethod(_poisoned)  # type: ignore[assignment]

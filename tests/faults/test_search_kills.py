@@ -15,28 +15,21 @@ import pytest
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
-from sparseoco.search import milestones as milestones
+from sparseoco.search import worker
 from sparseoco.storage import commit
-from sparseoco.training.options import Halving, SearchOptions
+from tests.faults.searches import OPTIONS, tables
 from tests.support.stores import make_store
 
-OPTIONS = SearchOptions(
-    algorithms={"cl-fobos": {"lam": [1e-4, 1e-3, 1e-2, 1e-1], "eta0": [0.01, 0.1, 1.0]}},
-    folds=3,
-    epochs=5,
-    patience=1,
-    halving=Halving(factor=2, min_rows=40),
-)
 ONE = ClusterOptions(threads=1)
-DETERMINED = ("metrics.parquet", "curves.parquet", "kept.parquet", "best.json")
 SCRIPT = """
 import sys
 from pathlib import Path
 from sparseoco.pipeline import steps
-from sparseoco.search import block_run, milestones
+from sparseoco.search import worker
+from sparseoco.training import stream
 from sparseoco.execution.clusters import ClusterOptions
-from tests.faults.test_search_kills import OPTIONS
-milestones.LOOK_SECONDS, milestones._pays, block_run.CHUNK_ROWS = 0, lambda *_, **__: True, 41
+from tests.faults.searches import OPTIONS
+worker.POLL_SECONDS, worker._pays, stream.CHUNK_ROWS = 0, lambda *_, **__: True, 41
 folder = Path(sys.argv[1])
 steps.search(folder / "store", folder / "run", OPTIONS, ClusterOptions(threads=2))
 """
@@ -53,12 +46,8 @@ if __name__ == "__main__":
 """
 
 
-def tables(run: Path) -> dict[str, bytes]:
-    return {name: (run / "search" / name).read_bytes() for name in DETERMINED}
-
-
 def check_kills(folder: Path, moments: int, seed: int) -> None:
-    """Kill the process after a random number of changes in the run's folder, run on, and so on; then to the end."""
+    """Kill the process after a random number of changes in the run's folder, resume, and so on; then run to the end."""
     store = make_store(folder / "store", features=40)
     steps.search(store, folder / "whole", OPTIONS, ONE)
     watched = folder / "run" / "search"
@@ -101,7 +90,7 @@ def check_failures(folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, st
     """Fail at the first, first + stride, … commit of a search; run it again each time."""
     store = make_store(folder / "store", features=40)
     steps.search(store, folder / "whole", OPTIONS, ONE)
-    monkeypatch.setattr(milestones, "_pays", lambda *_, **__: True)
+    monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
     sync, n = commit._sync, first
     while True:
         calls = 0
@@ -118,7 +107,7 @@ def check_failures(folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, st
         try:
             steps.search(store, run, OPTIONS, ONE)
         except StorageError as error:
-            assert "The disk is full" in str(error)  # noqa: PT017 - a state that cannot be kept stops nothing
+            assert error.code == "disk-full"  # noqa: PT017 - a checkpoint that cannot be written stops nothing
         monkeypatch.setattr(commit, "_sync", sync)
         steps.search(store, run, OPTIONS, ONE)
         assert tables(run) == tables(folder / "whole"), n
@@ -137,12 +126,12 @@ def test_a_full_disk_at_every_commit_of_a_search(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_what_kills_its_worker_is_found_among_its_mates(tmp_path: Path) -> None:
-    """One configuration ends its worker's process each time; the others come through."""
+def test_a_configuration_that_kills_its_worker_is_isolated(tmp_path: Path) -> None:
+    """One configuration ends its worker's process each time; the others succeed."""
     store = make_store(tmp_path / "store", features=40)
     options = OPTIONS.model_copy(update={"halving": None, "patience": None, "epochs": 1, "folds": 2})
     steps.search(store, tmp_path / "whole", options, ONE)
-    script = SCRIPT[: SCRIPT.index("legs.LOOK")] + POISONED
+    script = SCRIPT[: SCRIPT.index("worker.POLL")] + POISONED
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
     expected, got = (pq.read_table(tmp_path / n / "search" / "metrics.parquet").to_pylist() for n in ("whole", "run"))
     bad = [row for row in got if row["configuration"] == 5]

@@ -7,15 +7,15 @@ import pytest
 from distributed import Client
 
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.offline import optimum_tasks as cluster_optimum
-from sparseoco.offline import regret_search as cluster_regret
-from sparseoco.offline.optimum_tasks import OptimumOptions, run_optimum
-from sparseoco.offline.pass_tasks import NEAR
-from sparseoco.offline.regret_search import run_regret
+from sparseoco.offline.cluster import optimum as cluster_optimum
+from sparseoco.offline.cluster.optimum import OptimumOptions, run_optimum
+from sparseoco.offline.cluster.passes import NEWTON_NONZEROS
+from sparseoco.offline.regret import run as cluster_regret
+from sparseoco.offline.regret.run import run_regret
 from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store
 from sparseoco.training.options import SearchOptions
-from tests.faults.test_search_kills import OPTIONS, tables
+from tests.faults.searches import OPTIONS, tables
 from tests.support.kills import check_under_kills
 from tests.support.stores import make_store
 
@@ -27,11 +27,11 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("near", [0, NEAR])
+@pytest.mark.parametrize("near", [0, NEWTON_NONZEROS])
 @pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
 def test_an_optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, seed: int, near: int) -> None:
     """By passes, and by a task a column."""
-    monkeypatch.setattr(cluster_optimum, "NEAR", near)
+    monkeypatch.setattr(cluster_optimum, "NEWTON_NONZEROS", near)
     store = Store.open(make_store(tmp_path / "store"))
 
     def run_once(folder: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_search(tmp_path: Path, kills: int, seed: int) -> None:
 def test_regret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, seed: int) -> None:
     """Of streams with and without a box and with thresholds of their own, epoch methods; optima by passes, too."""
     store = Store.open(make_store(tmp_path / "store", features=40))
-    monkeypatch.setattr(cluster_regret, "NEAR", store.manifest.nonzeros // 3)
+    monkeypatch.setattr(cluster_regret, "NEWTON_NONZEROS", store.manifest.nonzeros // 3)
     streams = {"cl-fobos": {"lam": [1e-3]}, "stda": {"lam": [1e-3]}, "cao-ftrl": {"lam": [1e-3]}}
     epochs = {"caos-erm": {"alpha": [1.0]}, "cao-rcd": {"alpha": [1.0], "R": [0.3]}}
     options = SearchOptions(algorithms={**streams, **epochs}, epochs=2, folds=1)

@@ -53,28 +53,6 @@ def test_a_run_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
     assert json.loads(configurations[2].parameters_json)["p"] in ("inf", 2)
 
 
-def test_yaml_says_the_same(tmp_path: Path) -> None:
-    toml = load_run_file(write(tmp_path, RUN))
-    yaml = """
-name: reviews
-out: runs/reviews
-ingest:
-  inputs: [reviews.jsonl.gz, "s3://bucket/more.jsonl"]
-  ngram_range: [1, 2]
-  min_df: 2
-  where: {split: train}
-search:
-  folds: 3
-  algorithms:
-    cl-fobos: {lam: [1e-6, 1.0e-5], eta0: 0.5}
-    stda: {p: [inf, 2], lam: 1e-4}
-evaluate:
-  where: {split: test}
-cluster: {workers: 2}
-"""
-    assert load_run_file(write(tmp_path, yaml, "run.yaml")) == toml
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -93,7 +71,7 @@ cluster: {workers: 2}
         ('out = "runs/reviews"', "", "out: this key is required"),
         ("inputs = [", "input = [", "ingest.inputs: this key is required"),
         ("workers = 2", "scheduler = 3", "cluster.scheduler: must be text"),
-        ("workers = 2", 'memory = "5XX"', "cluster.memory: write a size such as 500MB, 4GB"),
+        ("workers = 2", 'memory = "5XX"', "cluster.memory: write a size as bytes"),
         ("workers = 2", 'memory = "10MB"', "cluster.memory: a worker needs at least 512 MiB"),
         ("lam = 1e-4", "lam = true", "true and false are not values of a parameter"),
         ("[search]", "[search", "is not TOML"),
@@ -108,27 +86,12 @@ def test_every_error_names_its_key(tmp_path: Path, old: str, new: str, said: str
     assert str(path) in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a: &x [1]\nb: *x", "line 2 is not YAML: aliases are not allowed"),
-        ("out: a\nout: b", "line 2 is not YAML: the key 'out' stands twice"),
-        ("a: !!python/object/apply:os.system ['true']", "could not determine a constructor"),
-        ("a: [", "is not YAML"),
-        ("a: 2020-99-99", "holds a value that cannot be read"),
-        ("", "must be a table"),
-    ],
-)
-def test_yaml_is_plain_values_only(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said.replace("'", "['\"]?")):
-        load_run_file(write(tmp_path, text, "run.yml"))
-
-
 def test_files_that_are_no_run_files(tmp_path: Path) -> None:
     for name, content, said in (
-        ("run.json", b"{}", "ends in .toml, .yaml or .yml"),
+        ("run.json", b"{}", "must end in .toml"),
+        ("run.yaml", b"out: a", "must end in .toml"),
         ("run.toml", b"\xff", "not UTF-8"),
-        ("big.toml", b"#" * (2 << 20), "larger than a run file"),
+        ("big.toml", b"#" * (2 << 20), "is larger than"),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=said):
@@ -137,10 +100,9 @@ def test_files_that_are_no_run_files(tmp_path: Path) -> None:
         load_run_file(tmp_path / "none.toml")
 
 
-@pytest.mark.parametrize("error", [TimeoutError(), RuntimeError()])
-def test_what_an_error_without_words_is_called(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparseoco.storage.structured_files.read_up_to", Mock(side_effect=error))
-    with pytest.raises(InputError, match=rf"run\.toml.*: {type(error).__name__}\.$"):
+def test_an_error_without_words_is_named_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparseoco.storage.remote.RemotePath.read_range", Mock(side_effect=TimeoutError()))
+    with pytest.raises(InputError, match=r"run\.toml.*: TimeoutError\.$"):
         load_run_file("memory://there/run.toml")
 
 

@@ -12,7 +12,7 @@ import pytest
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.optimum_tasks import OptimumOptions
+from sparseoco.offline.cluster.optimum import OptimumOptions
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.training.options import Configuration, SearchOptions

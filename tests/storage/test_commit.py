@@ -1,3 +1,5 @@
+"""Atomic writes and locks of local files."""
+
 import errno
 import os
 import shutil
@@ -9,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.core.errors import StorageError
-from sparseoco.storage.commit import commit_bytes, commit_json, committed, exclusive_lock, read_json
+from sparseoco.core.errors import DamagedError, FolderInUseError, StorageError
+from sparseoco.storage.commit import commit_bytes, commit_json, committed, read_json
+from sparseoco.storage.locks import exclusive_lock
+from tests.support.errors import raises_code
 
 
-def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "file"
     commit_bytes(target, b"old")
     with pytest.raises(RuntimeError), committed(target) as temporary:
@@ -23,14 +27,14 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["file"]
 
 
-def test_put_if_absent_keeps_the_first(tmp_path: Path) -> None:
+def test_without_replace_the_first_write_stays(tmp_path: Path) -> None:
     commit_bytes(tmp_path / "file", b"first", replace=False)
     with pytest.raises(FileExistsError):
         commit_bytes(tmp_path / "file", b"second", replace=False)
     assert (tmp_path / "file").read_bytes() == b"first"
 
 
-def test_equal_values_are_equal_bytes(tmp_path: Path) -> None:
+def test_equal_values_give_equal_bytes(tmp_path: Path) -> None:
     commit_json(tmp_path / "a", {"x": 1, "y": [0.1, "é"]})
     commit_json(tmp_path / "b", {"y": [0.1, "é"], "x": 1})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
@@ -38,32 +42,30 @@ def test_equal_values_are_equal_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(errno.ENOSPC, "disk is full"), (errno.EACCES, "permission denied"), (errno.EIO, "error")]
+    ("number", "code"), [(errno.ENOSPC, "disk-full"), (errno.EACCES, "permission-denied"), (errno.EIO, "io-error")]
 )
-def test_what_the_system_refuses_is_said_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
-) -> None:
+def test_errors_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str) -> None:
     def refuse(descriptor: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(StorageError, match=said):
+    with raises_code(code, tmp_path / "file", kind=StorageError):
         commit_bytes(tmp_path / "file", b"data")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_damaged_json_is_said(tmp_path: Path) -> None:
+def test_corrupt_and_missing_json(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("{")
-    with pytest.raises(StorageError, match="not JSON"):
+    with raises_code("corrupt-file", tmp_path / "a", kind=DamagedError):
         read_json(tmp_path / "a")
-    with pytest.raises(StorageError, match="is not there"):
+    with raises_code("missing-file", tmp_path / "b", kind=DamagedError):
         read_json(tmp_path / "b")
 
 
-def test_a_folder_has_one_owner_and_none_after_a_kill(tmp_path: Path) -> None:
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     hold = """
-import sys, pathlib, sparseoco.storage.commit
-with sparseoco.storage.commit.exclusive_lock(pathlib.Path(sys.argv[1])):
+import sys, pathlib, sparseoco.storage.locks
+with sparseoco.storage.locks.exclusive_lock(pathlib.Path(sys.argv[1])):
     print(1, flush=True)
     input()
 """
@@ -72,14 +74,14 @@ with sparseoco.storage.commit.exclusive_lock(pathlib.Path(sys.argv[1])):
     with other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(StorageError, match=f"in use by process {other.pid}"), exclusive_lock(tmp_path):
+        with raises_code("folder-in-use", f"process {other.pid}", kind=FolderInUseError), exclusive_lock(tmp_path):
             pass
         other.kill()
     with exclusive_lock(tmp_path):
         pass
 
 
-def test_what_killed_processes_were_writing_is_removed_after_a_day(tmp_path: Path) -> None:
+def test_temporary_files_of_killed_processes_are_removed_after_a_day(tmp_path: Path) -> None:
     for name, hours in (("long-ago", 25), ("just-now", 0)):
         with suppress(KeyboardInterrupt), committed(tmp_path / name / "file") as temporary:
             shutil.copy(temporary, kept := tmp_path / "kept")

@@ -1,4 +1,4 @@
-"""The layout of a store on a worker: the store's own rows, laid out as far as they are wanted, shared safely."""
+"""The local copy of a store: its rows, decoded on demand, shared between threads and processes."""
 
 import multiprocessing
 import os
@@ -16,6 +16,7 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.store import corpus as module
 from sparseoco.store.corpus import Corpus, open_corpus
 from sparseoco.store.shards import Store, read_shards
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
 ROWS, SHARD_ROWS = 290, 20
@@ -28,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(params=["mapped", "read"])
 def corpus(request: pytest.FixtureRequest, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Corpus:
-    """A corpus as a small one is served, and as a large one is."""
+    """A small corpus, which is mapped, and a large one, which is read."""
     if request.param == "read":
         monkeypatch.setattr(module, "MAPPED_BYTES", 0)
     return Corpus(store, tmp_path)
@@ -39,14 +40,14 @@ def dense(store: Store, csr: module.Csr) -> tuple[np.ndarray, np.ndarray]:
     return csr_matrix((counts, indices, indptr), (labels.size, store.n_features)).toarray(), labels
 
 
-def laid_out(folder: Path) -> list[int]:
+def decoded(folder: Path) -> list[int]:
     return np.flatnonzero(np.fromfile(folder / "ready", np.uint8)).tolist()
 
 
 @pytest.mark.parametrize(
     ("start", "stop"), [(0, ROWS), (0, 1), (19, 21), (20, 40), (133, 133), (ROWS, ROWS), (271, ROWS)]
 )
-def test_rows_are_the_stores(corpus: Corpus, store: Store, start: int, stop: int) -> None:
+def test_rows(corpus: Corpus, store: Store, start: int, stop: int) -> None:
     X, _ = read_shards(store.folder)
     csr = corpus.rows(start, stop)
     assert csr[0][0] == 0
@@ -55,7 +56,7 @@ def test_rows_are_the_stores(corpus: Corpus, store: Store, start: int, stop: int
     np.testing.assert_array_equal(labels, store.labels()[start:stop])
 
 
-def test_any_rows_in_any_order(corpus: Corpus, store: Store) -> None:
+def test_gather(corpus: Corpus, store: Store) -> None:
     X, _ = read_shards(store.folder)
     random = np.random.default_rng(1)
     for size in (0, 1, 50, 1000):
@@ -65,7 +66,9 @@ def test_any_rows_in_any_order(corpus: Corpus, store: Store) -> None:
         np.testing.assert_array_equal(labels, store.labels()[rows])
 
 
-def test_both_ways_give_equal_types(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mapped_and_copied_arrays_have_equal_dtypes(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = np.array([3, 250, 3])
     mapped = Corpus(store, tmp_path).gather(rows)
     monkeypatch.setattr(module, "MAPPED_BYTES", 0)
@@ -73,17 +76,17 @@ def test_both_ways_give_equal_types(store: Store, tmp_path: Path, monkeypatch: p
         assert [(a.dtype, a.flags.writeable) for a in mapped] == [(a.dtype, a.flags.writeable) for a in other]
 
 
-def test_only_the_shards_asked_for_are_laid_out(corpus: Corpus, tmp_path: Path) -> None:
-    assert laid_out(tmp_path) == []
+def test_only_needed_shards_are_decoded(corpus: Corpus, tmp_path: Path) -> None:
+    assert decoded(tmp_path) == []
     corpus.rows(45, 75)
-    assert laid_out(tmp_path) == [2, 3]
+    assert decoded(tmp_path) == [2, 3]
     corpus.gather(np.array([289, 0, 288]))
-    assert laid_out(tmp_path) == [0, 2, 3, 14]
+    assert decoded(tmp_path) == [0, 2, 3, 14]
     corpus.rows(0, ROWS)
-    assert laid_out(tmp_path) == list(range(15))
+    assert decoded(tmp_path) == list(range(15))
 
 
-def test_a_shard_is_read_once_whoever_asks(corpus: Corpus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_read_a_shard_once(corpus: Corpus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     original = Store.read
 
@@ -132,18 +135,18 @@ def _read_slowly(folder: str, scratch: str) -> None:
     Corpus(Store.open(folder), Path(scratch)).rows(0, ROWS)
 
 
-def test_a_process_that_is_killed_leaves_what_others_can_use(store: Store, tmp_path: Path) -> None:
+def test_after_a_kill_others_complete_the_files(store: Store, tmp_path: Path) -> None:
     X, _ = read_shards(store.folder)
     spawn = multiprocessing.get_context("spawn")
     process = spawn.Process(target=_read_slowly, args=(str(store.folder), str(tmp_path)))
     process.start()
     corpus = Corpus(store, tmp_path)
     deadline = time.monotonic() + 60
-    while not 1 <= len(laid_out(tmp_path)) < 15:
+    while not 1 <= len(decoded(tmp_path)) < 15:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     assert process.pid is not None
-    os.kill(process.pid, signal.SIGSTOP)  # it may hold a shard: nobody waits for it
+    os.kill(process.pid, signal.SIGSTOP)  # it may have locked a shard: others do not wait
     values, _ = dense(store, corpus.rows(0, ROWS))
     np.testing.assert_array_equal(values, X.toarray())
     os.kill(process.pid, signal.SIGKILL)
@@ -152,13 +155,13 @@ def test_a_process_that_is_killed_leaves_what_others_can_use(store: Store, tmp_p
     np.testing.assert_array_equal(values, X.toarray())
 
 
-def test_old_corpora_make_room(store: Store, tmp_path: Path) -> None:
+def test_the_oldest_corpus_is_closed(store: Store, tmp_path: Path) -> None:
     first = open_corpus(store, tmp_path / "0")
     assert open_corpus(store, tmp_path / "0") is first
-    for number in range(1, module.KEPT + 1):
+    for number in range(1, module.MAX_OPEN + 1):
         open_corpus(store, tmp_path / str(number)).rows(0, 1)
     assert not list((tmp_path / "0").iterdir())
-    np.testing.assert_array_equal(first.rows(0, 5)[3], store.labels()[:5])  # whoever still has it can go on
+    np.testing.assert_array_equal(first.rows(0, 5)[3], store.labels()[:5])  # still usable
     assert open_corpus(store, tmp_path / "0") is not first
 
 
@@ -166,7 +169,7 @@ def _open_on_worker(folder: str, scratch: str) -> str:
     return str(open_corpus(Store.open(folder), Path(scratch))._folder)
 
 
-def test_workers_of_our_own_share_one_layout(store: Store, tmp_path: Path) -> None:
+def test_local_workers_share_a_folder(store: Store, tmp_path: Path) -> None:
     with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         addresses = list(client.scheduler_info(n_workers=-1)["workers"])
         folders = client.gather(
@@ -181,31 +184,31 @@ def test_workers_of_our_own_share_one_layout(store: Store, tmp_path: Path) -> No
     assert not Path(folders[0]).exists()
 
 
-def test_a_manifest_that_tells_other_sizes_is_refused(store: Store, tmp_path: Path) -> None:
+def test_a_shard_of_another_size(store: Store, tmp_path: Path) -> None:
     shards = store.manifest.shards
     wrong = (*shards[:-1], shards[-1].model_copy(update={"rows": shards[-1].rows + 1}))
     changed = Store(store.folder, store.manifest.model_copy(update={"shards": wrong}))
-    with pytest.raises(StorageError, match="does not hold the documents"):
+    with raises_code("corrupt-file", "shard-", kind=StorageError):
         Corpus(changed, tmp_path).rows(280, 285)
 
 
-def test_a_full_disk_is_said(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_disk(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(StorageError, match="disk is full"):
+    with raises_code("disk-full", tmp_path, kind=StorageError):
         corpus.rows(0, 5)
     monkeypatch.undo()
-    assert laid_out(tmp_path) == []
+    assert decoded(tmp_path) == []
     corpus.rows(0, 5)
-    assert laid_out(tmp_path) == [0]
+    assert decoded(tmp_path) == [0]
 
 
-def test_a_file_cut_short_is_said(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_file(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAPPED_BYTES", 0)
     corpus = Corpus(store, tmp_path)
     corpus.rows(0, ROWS)
     os.truncate(tmp_path / "indices", 16)
-    with pytest.raises(StorageError, match="could not be read back"):
+    with raises_code("io-error", tmp_path, kind=StorageError):
         corpus.gather(np.arange(100))

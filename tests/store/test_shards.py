@@ -7,13 +7,14 @@ import polars
 import pyarrow as pa
 import pytest
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import StorageError
 from sparseoco.store.manifest import commit_manifest
 from sparseoco.store.shards import Rows, Store, read_shards, write_names, write_shard
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_write_and_read(tmp_path: Path) -> None:
     matrix, terms = read_shards(make_store(tmp_path, shard_rows=70))
     assert matrix.shape == (300, 200)
     assert matrix.has_canonical_format
@@ -38,13 +39,13 @@ def test_shards_are_plain_parquet(tmp_path: Path) -> None:
     assert duckdb.sql(f"select indices from '{path}' limit 1").fetchall() == [(expected,)]
 
 
-def test_equal_rows_are_equal_bytes(tmp_path: Path) -> None:
+def test_equal_rows_give_equal_bytes(tmp_path: Path) -> None:
     names = [sorted(path.name for path in make_store(tmp_path / name).iterdir()) for name in ("a", "b")]
     assert names[0] == names[1]
     assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names[0])
 
 
-def test_wide_ids_and_counts_keep_their_type(tmp_path: Path) -> None:
+def test_wide_ids_and_counts_keep_their_dtype(tmp_path: Path) -> None:
     rows = Rows(
         ids=pa.array(["a"]),
         labels=np.array([0], np.int32),
@@ -64,7 +65,7 @@ def test_wide_ids_and_counts_keep_their_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "flipped", "other"])
-def test_a_damaged_shard_is_never_used(tmp_path: Path, damage: str) -> None:
+def test_damaged_shards(tmp_path: Path, damage: str) -> None:
     store = Store.open(make_store(tmp_path))
     path = tmp_path / store.manifest.shards[1].file
     data = bytearray(path.read_bytes())
@@ -80,35 +81,35 @@ def test_a_damaged_shard_is_never_used(tmp_path: Path, damage: str) -> None:
     else:
         path.write_bytes((tmp_path / store.manifest.shards[0].file).read_bytes())
     store.read(0)
-    with pytest.raises(StorageError, match=path.name):
+    with raises_code("missing-file" if damage == "missing" else "corrupt-file", path, kind=StorageError):
         store.read(1)
 
 
-def test_a_damaged_manifest_is_never_used(tmp_path: Path) -> None:
+def test_damaged_manifests(tmp_path: Path) -> None:
     make_store(tmp_path)
     manifest = tmp_path / "manifest-00000001.json"
     text = manifest.read_text()
     for broken in (text[:-20], "", text.replace('"rows": 300', '"rows": "many"'), '{"a": 1}'):
         manifest.write_text(broken)
-        with pytest.raises(StorageError, match="damaged or of another version"):
+        with raises_code("corrupt-file", manifest, kind=StorageError):
             Store.open(tmp_path)
     manifest.write_text(text.replace('"schema_version": 1', '"schema_version": 99'))
-    with pytest.raises(StorageError, match="schema version 99"):
+    with raises_code("format-version", manifest, 99, kind=StorageError):
         Store.open(tmp_path)
 
 
 def test_two_writers_of_a_version_do_not_mix(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path))
-    with pytest.raises(StorageError, match="committed version 1 first"):
+    with raises_code("version-conflict", "version 1", kind=StorageError):
         commit_manifest(tmp_path, store.manifest)
 
 
-def test_a_folder_without_manifest_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="sparseoco ingest"):
+def test_a_folder_without_manifest(tmp_path: Path) -> None:
+    with raises_code("not-a-store", tmp_path, "sparseoco ingest"):
         Store.open(tmp_path)
 
 
-def test_hashed_features_are_named_by_their_most_frequent_term(tmp_path: Path) -> None:
+def test_hashed_features_get_their_most_frequent_term(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path))
     numbers = np.array([3, 2, 1])
     parts = [

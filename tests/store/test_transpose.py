@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from sparseoco import read_shards
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.execution.pool import TaskPool
 from sparseoco.store import transpose as module
 from sparseoco.store.shards import Store
-from sparseoco.store.transpose import labels_of, range_edges, transpose
+from sparseoco.store.transpose import range_edges, transpose, transposed_labels
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
 
@@ -45,7 +47,7 @@ def test_as_scipy_has_it(
     np.testing.assert_array_equal(np.concatenate([np.diff(part.indptr) for part in parts]), np.diff(indptr))
     np.testing.assert_array_equal(np.concatenate([part.indices for part in parts]), indices)
     np.testing.assert_array_equal(np.concatenate([part.counts for part in parts]), counts)
-    np.testing.assert_array_equal(labels_of(columns), store.labels())
+    np.testing.assert_array_equal(transposed_labels(columns), store.labels())
     assert not (columns.folder / "pieces").exists()
 
 
@@ -81,7 +83,8 @@ def test_killed_and_run_again_gives_the_same_bytes(
         with monkeypatch.context() as patch:
             patch.setattr(module, "write_checkpoint", lambda *a, dying=dying: write(*dying(*a)))
             patch.setattr(module, "commit_json", lambda *a, dying=dying: commit(*dying(*a)))
-            patch.setattr(module, "_run", lambda client, calls: [call[0](*call[1:]) for call in calls])
+            patch.setattr(TaskPool, "call", lambda pool, function, *arguments: function(*arguments))
+            patch.setattr(TaskPool, "map", lambda pool, function, calls: [function(*call) for call in calls])
             try:
                 transpose(client, store, folder)
             except KeyboardInterrupt:
@@ -92,7 +95,7 @@ def test_killed_and_run_again_gives_the_same_bytes(
 def test_made_once(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     first = transpose(client, store, tmp_path)
-    monkeypatch.setattr(module, "_run", None)
+    monkeypatch.setattr(TaskPool, "run", None)
     assert transpose(client, store, tmp_path).manifest == first.manifest
 
 
@@ -100,7 +103,7 @@ def test_two_runs_at_once_get_their_own(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     folders = [tmp_path / f"run-{i}" / "columns" for i in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda folder: module._make(client, store, folder), folders))
+        made = list(pool.map(lambda folder: module._write(client, store, folder), folders))
     assert made[0] == made[1]
     for folder, manifest in zip(folders, made, strict=True):
         assert all((folder / entry.file).exists() for entry in manifest.shards)
@@ -113,14 +116,14 @@ def test_what_was_damaged_is_not_read(client: Client, tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(StorageError, match="damaged"):
+    with raises_code("corrupt-file", path, kind=StorageError):
         columns.read(0)
 
 
 def test_a_damaged_shard_of_rows_is_said(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     (store.folder / store.manifest.shards[1].file).write_bytes(b"PAR1")
-    with pytest.raises(StorageError, match="is damaged"):
+    with raises_code("corrupt-file", store.manifest.shards[1].file, kind=StorageError):
         transpose(client, store, tmp_path)
 
 

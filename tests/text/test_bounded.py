@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from sparseoco.core.errors import InputError
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.text import build, labels
-from sparseoco.text.arrays import Parts, Reader, load_arrays, save_arrays
+from sparseoco.text.array_files import Parts, Reader, load_arrays, save_arrays
+from sparseoco.text.encoding import labels
 from sparseoco.text.ingest import ingest
-from sparseoco.text.merge import collect_tokens, token_edges, unite_range
 from sparseoco.text.options import TextOptions
+from sparseoco.text.vocabulary import build
+from sparseoco.text.vocabulary.merge import collect_tokens, token_edges, unite_range
 
 
 def write_documents(path: Path, ids: list[str]) -> None:

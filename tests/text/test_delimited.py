@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import sparseoco.text.streams
 from sparseoco.core.errors import InputError
 from sparseoco.text.documents import Documents
-from sparseoco.text.formats import find_sources
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import Cutter, read_split
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}

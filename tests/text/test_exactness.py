@@ -12,9 +12,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from sparseoco.core.errors import InputError
 from sparseoco.store.shards import read_shards
-from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.transform import Features, count_texts
 
 HARD = [
     "ΑΣ ΣΑΣ Σ ΑΣ. ΟΔΥΣΣΕΥΣ ὈΔΥΣΣΕΎΣ_ΑΣ ΑΣ̈ Α'Σ",  # final sigma, or not

@@ -3,19 +3,20 @@
 import gzip
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import xxhash
 
 from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
-from sparseoco.text.counting import Features, count_texts
 from sparseoco.text.ingest import ingest
-from sparseoco.text.kernels.xxh64 import hash_terms
+from sparseoco.text.kernels.hashing import hash_terms
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
+from sparseoco.text.transform import Features, count_texts
 from tests.text.ingests import PACKINGS, content, jsonl, run, texts
 
 
@@ -91,10 +92,8 @@ def test_numbers_as_labels(tmp_path: Path) -> None:
 
 def test_formats_and_addresses(tmp_path: Path) -> None:
     documents = texts(50)
-    with fsspec.open("memory://there/a.jsonl.gz", "wb") as file:
-        file.write(gzip.compress(jsonl(documents)))
-    with fsspec.open("memory://there/b", "wb") as file:
-        file.write(jsonl(documents))
+    commit_bytes(location("memory://there/a.jsonl.gz"), gzip.compress(jsonl(documents)))
+    commit_bytes(location("memory://there/b"), jsonl(documents))
     ingest(["memory://there/a.jsonl.gz"], tmp_path / "a", TextOptions())
     ingest(["memory://there/b"], tmp_path / "b", TextOptions())
     assert content(tmp_path / "a") == content(tmp_path / "b")

@@ -85,8 +85,8 @@ def test_staged_pieces_are_used_again(tmp_path: Path, monkeypatch: pytest.Monkey
         patch.setattr(sparseoco.text.ingest, "commit_manifest", stop)
         run(tmp_path, "a.jsonl.gz", data)
     with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.text.pieces.read_split", stop)
-        patch.setattr("sparseoco.text.build.write_shard", stop)
+        patch.setattr("sparseoco.text.counting.partial_counts.read_split", stop)
+        patch.setattr("sparseoco.text.vocabulary.build.write_shard", stop)
         run(tmp_path, "a.jsonl.gz", data)
     assert not (tmp_path / "out" / ".staging").exists()
     run(tmp_path, "a.jsonl.gz", data, out="plain")

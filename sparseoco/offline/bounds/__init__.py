@@ -74,12 +74,9 @@ def bound_of(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l
         return NoBound("The theorem is for steps eta0/√t; with constant steps no paper here bounds the regret.")
     if configuration.get("second", "same") != "same":
         return NoBound("The theorem is for a truncation with the round's own step, second='same'.")
-    theorem = THEOREMS.get(algorithm)
-    return (
-        NoBound(f"No paper here bounds the regret of {algorithm}.")
-        if theorem is None
-        else theorem(configuration, penalty)
-    )
+    if algorithm not in THEOREMS:
+        return NoBound(f"There is no theorem here about the regret of {algorithm}.")
+    return THEOREMS[algorithm](configuration, penalty)
 
 
 def state_quantities(learner: Learner, configuration: int, x: ArrayLike, peaks: ArrayLike) -> dict[str, NDArray[Any]]:

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.optimum.certificate import MAX_PASSES, TOLERANCE, ColumnProgress
+from sparseoco.offline.optimum.certificate import ColumnProgress
 from sparseoco.offline.optimum.newton import Newton
 from sparseoco.offline.optimum.problem import Problem
 from sparseoco.offline.optimum.solver import Solver
+from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, LocalPasses, Passes
 from sparseoco.training.validation import checked_labels, checked_rows
 
-__all__ = ["MAX_PASSES", "TOLERANCE", "Newton", "Optimum", "Problem", "Solver", "minimise", "offline_optimum", "solved"]
+__all__ = ["Newton", "Optimum", "Problem", "Solver", "minimise", "offline_optimum", "solved"]
 
 
 class Optimum(NamedTuple):

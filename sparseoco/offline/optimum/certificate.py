@@ -20,7 +20,6 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.offline.optimum.problem import Regulariser
 from sparseoco.offline.passes import Floats, Passes, PassRequest, PassResult
 
-TOLERANCE, MAX_PASSES = 1e-6, 2000
 ARMIJO = 1e-4
 ROUNDING = 1e-9  # of the objective at 0: smaller differences of sums have few correct digits
 INITIAL_WIDTH, WIDTH_FACTOR = 1.0, 0.25

@@ -37,8 +37,6 @@ from sparseoco.offline.coordinates import ColumnMajor
 from sparseoco.offline.optimum.certificate import (
     INITIAL_WIDTH,
     MAX_CURVATURE,
-    MAX_PASSES,
-    TOLERANCE,
     WIDTH_FACTOR,
     ColumnProgress,
     Evaluation,
@@ -47,6 +45,7 @@ from sparseoco.offline.optimum.certificate import (
     evaluate,
 )
 from sparseoco.offline.optimum.problem import Problem, Regulariser
+from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, Passes
 
 MIN_STEP = 2.0**-40  # shorter steps are lost in rounding

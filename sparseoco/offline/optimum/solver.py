@@ -32,8 +32,6 @@ from sparseoco.kernels.quadratic import GRAM, INNER, MODEL_CHANGE, NEWTON_DIRECT
 from sparseoco.offline.optimum.certificate import (
     INITIAL_WIDTH,
     MAX_CURVATURE,
-    MAX_PASSES,
-    TOLERANCE,
     WIDTH_FACTOR,
     ColumnProgress,
     Evaluation,
@@ -43,6 +41,7 @@ from sparseoco.offline.optimum.certificate import (
 )
 from sparseoco.offline.optimum.lbfgs import Metric, Model, max_pairs
 from sparseoco.offline.optimum.problem import Problem, Regulariser
+from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, Passes
 
 MIN_STEP = 1e-10  # shorter steps give up the direction

@@ -1,8 +1,8 @@
-"""Regret of an online learner: what it suffered round by round, less what the best fixed weights would have.
+"""Regret of an online learner: the loss incurred round by round, minus that of the best fixed weights.
 
     Reg_T = Σ_{t≤T} (f_t(w_t) + ψ_t(w_t)) − min_w Σ_{t≤T} (f_t(w) + ψ_t(w))
 
-`rounds` says where it is looked at, `curve` measures the first sum, `comparator` says which minimum the second is,
-`slope` fits how fast it grows, `tables` are the columns that are written. The minimum itself is
-`sparseoco.offline.optimum`'s.
+`rounds` chooses the rounds at which it is measured, `curve` measures the first sum (`epochs` that of epoch methods),
+`comparator` defines the second and `optima` finds it, `bound_quantities` measures what the papers' bounds take and
+`tables` fits how fast regret grows. `run` does all of it on a cluster, in the tasks of `tasks`.
 """

@@ -1,13 +1,13 @@
-"""Which best fixed weights a learner is compared with: the objective of its own theorem.
+"""The best fixed weights that a learner is compared with: the objective of its own theorem.
 
     min_w Σ_{t≤T} f_t(w) + T·λ·(ρ‖w‖₁ + (1 − ρ)‖w‖²/2),  |w_i| ≤ R
 
-For epoch methods, whose every round has the sum over all examples for its loss, it is T times
+For epoch methods, where the loss of every round is the sum over all examples, it is T times
 
     min_w Σ_j f_j(w) + α·(ρ‖w‖₁ + (1 − ρ)‖w‖²/2),  |w_i| ≤ R
 
-For learners whose coordinates' own history weighs the penalty (sgft, stda) ‖w‖₁ is Σ_i (Σ_{t≤T} h_{t,i}/T)·|w_i|, with
-the h that the learner itself came to: Oiwa et al. (2011), Theorem 1; (2012), (19).
+For learners that weight the penalty by each coordinate's history (sgft, stda) ‖w‖₁ is Σ_i (Σ_{t≤T} h_{t,i}/T)·|w_i|,
+with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19).
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from sparseoco.learners.penalties import find_penalty
 
 
 class Comparator(NamedTuple):
-    """The terms of the minimum beside the losses."""
+    """The terms of the minimum besides the losses."""
 
     lam: float
     l1_ratio: float
@@ -38,7 +38,7 @@ class Comparator(NamedTuple):
 
     @property
     def formula(self) -> str:
-        """The objective in words of the field."""
+        """The objective."""
         weight = "α" if self.epochs else "Tλ"
         if self.own_history:
             penalty = " + λ·Σ_t‖h_t∘w‖₁"
@@ -54,21 +54,25 @@ class Comparator(NamedTuple):
         return losses + penalty + (f", |w_i| ≤ {self.R:g}" if self.R is not None else "")
 
 
-def comparator_of(algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str) -> Comparator:
-    """The comparator of a configuration. Raises `InputError`, with the reason, where there is none."""
+def find_comparator(algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str) -> Comparator:
+    """The comparator of a configuration. Raises `InputError` where there is none."""
     if find_loss(loss).joint:
         raise InputError(
-            f"loss={loss!r} is one loss of all classes, whose optimum is not found yet: "
-            f"search with loss={find_loss(loss).joint!r}, a loss a class, to see regret."
+            f"loss={loss!r} is one loss of all classes, whose optimum is not supported: "
+            f"search with loss={find_loss(loss).joint!r}, one loss for each class, to measure regret.",
+            code="unsupported-combination",
         )
     kind = find_penalty(penalty)
     if kind.grouped:
-        raise InputError(f"penalty={penalty!r} joins the classes, and its optimum is not found yet.")
+        raise InputError(
+            f"penalty={penalty!r} joins the classes, and its optimum is not supported.", code="unsupported-combination"
+        )
     definition = find_algorithm(algorithm)
     if definition.driver == "dense":
         raise InputError(
-            f"{algorithm} is compared with the best point of the set that it plays in, which is not found yet: regret "
-            "is shown of learners with a penalty or a box."
+            f"{algorithm} is compared with the best point of its convex set, which is not supported: regret needs a "
+            "learner with a penalty or a box.",
+            code="unsupported-combination",
         )
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
     if not definition.online:
@@ -76,8 +80,9 @@ def comparator_of(algorithm: str, parameters: Mapping[str, Any], loss: str, pena
     R, lam = parameters.get("R"), parameters.get("lam", 0.0)
     if R is None and lam == 0:
         raise InputError(
-            f"{algorithm} with lam=0 is compared with nothing: without a penalty or a box the best fixed weights may "
-            "be infinite."
+            f"{algorithm} with lam=0 has no comparator: without a penalty or a box the best fixed weights may be "
+            "infinite.",
+            code="no-comparator",
         )
     rule = definition.under(kind).rule(find_loss(loss), kind, parameters)
     return Comparator(lam, ratio, R, rule.threshold is not None)

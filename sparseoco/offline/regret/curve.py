@@ -1,13 +1,13 @@
-"""What a learner suffers along a stream: Σ_{t≤T} f_t(w_t) and Σ_{t≤T} ψ_t(w_t) at marks.
+"""The loss and penalty that a learner incurs along a stream: Σ_{t≤T} f_t(w_t) and Σ_{t≤T} ψ_t(w_t) at marks.
 
-The losses are added up by the learner itself, every row predicted before it is learned. ψ_t(w_t) is
+The learner itself sums the losses, every row predicted before it is learned. ψ_t(w_t) is
 
 - λ·ψ(w_t), of the iterate that predicts round t; or
-- λ·Σ_i h_{t,i}|w_{t,i}| for learners whose coordinates' own history weighs the penalty (`Learner.thresholds_of`):
+- λ·Σ_i h_{t,i}|w_{t,i}| for learners that weight the penalty by each coordinate's history (`Learner.thresholds_of`):
   Oiwa et al. (2011), Theorem 1, and (2012), (10), (19). h_t includes round t's gradient.
 
-It is exact where the learner adds ‖w_t‖₁ up in every round (`Learner(objective=True)`), or where every round is
-sampled. Elsewhere it is taken at sampled rounds and in a straight line between them.
+The sum is exact where the learner adds ‖w_t‖₁ up in every round (`Learner(objective=True)`), or where every round is
+sampled. Elsewhere ψ_t is computed at sampled rounds and interpolated linearly between them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,15 +17,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.training.learner import Learner
+from sparseoco.training.stream import Csr, Order, RowSource, StreamPosition, stream
 
-Stream = Callable[[int, int], tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]]
-"""``stream(start, stop)``: rounds start + 1 … stop as CSR arrays and labels."""
+FIRST_EPOCH = 1
 
-CHUNK_ROWS = 4096
+
+class FirstEpoch(NamedTuple):
+    """The first epoch of a stream, whose rows are the rounds."""
+
+    source: RowSource
+    order: Order
+
+    def learn(self, learner: Learner, T: int, observe: Callable[[Csr], None] = lambda rows: None) -> None:
+        """Continue a learner up to round T; `observe` gets the rows of each chunk before they are learned."""
+        start = StreamPosition(FIRST_EPOCH, learner.progress.rows)
+        for _, rows in stream(self.source, self.order, start, StreamPosition(FIRST_EPOCH, T)):
+            observe(rows)
+            learner.learn_rows(*rows)
 
 
 class Mark(NamedTuple):
-    """How a learner stands after T rounds."""
+    """The sums of a learner after T rounds."""
 
     T: int
     loss: float
@@ -33,14 +45,14 @@ class Mark(NamedTuple):
     penalty: float
     """Σ_{t≤T} ψ_t(w_t), λ included."""
     penalty_error: float
-    """What that sum differs by where every second sample is left out; 0 where it is exact."""
+    """The difference of that sum from one of every second sample; 0 where it is exact."""
     exact: bool
     thresholds: NDArray[np.float64] | None
     """(features, outputs) Σ_{t≤T} h_t, for learners that have them."""
 
 
 class LinearSum:
-    """Σ_{t≤T} a_t of numbers or arrays seen in some rounds, in a straight line between them; the first is round 1.
+    """Σ_{t≤T} a_t of numbers or arrays known in some rounds, interpolated linearly between them; the first is round 1.
 
     With a in rounds s < t, the rounds s + 1 … t sum to (t − s)(a_s + a_t)/2 + (a_t − a_s)/2: a_t where t = s + 1.
     """
@@ -51,27 +63,27 @@ class LinearSum:
         self.total: Any = 0.0
 
     def add(self, t: int, value: Any) -> None:
-        """See a_t."""
+        """Add a_t."""
         last = value if self.t == 0 else self.last
         self.total = self.total + (t - self.t) * (last + value) / 2 + (value - last) / 2
         self.t, self.last = t, value
 
 
-def measure(learner: Learner, stream: Stream, marks: Sequence[int], samples: Sequence[int]) -> Iterator[Mark]:
-    """Learn the rows of a stream with a new learner of one configuration, and tell how it stands at each mark.
+def measure(learner: Learner, rounds: FirstEpoch, marks: Sequence[int], samples: Sequence[int]) -> Iterator[Mark]:
+    """Learn a stream with a new learner of one configuration; yields its sums at each mark.
 
-    `samples` are rounds in order, from 1, all marks among them (`rounds.sampled_rounds`). A learner that diverges has
-    no marks from there on.
+    `samples` are increasing rounds, from 1, that include all marks (`rounds.sampled_rounds`). A learner that diverges
+    has no marks from there on.
     """
     if learner.history.exact[0] and learner.thresholds_of(0) is None:
-        yield from _measure_exactly(learner, stream, marks)
+        yield from _measure_exactly(learner, rounds, marks)
     else:
-        yield from _measure_sampled(learner, stream, set(marks), samples)
+        yield from _measure_sampled(learner, rounds, set(marks), samples)
 
 
-def _measure_exactly(learner: Learner, stream: Stream, marks: Sequence[int]) -> Iterator[Mark]:
+def _measure_exactly(learner: Learner, rounds: FirstEpoch, marks: Sequence[int]) -> Iterator[Mark]:
     for T in marks:
-        _learn(learner, stream, T)
+        rounds.learn(learner, T)
         if learner.diverged[0]:
             return
         learner.mark()
@@ -79,16 +91,16 @@ def _measure_exactly(learner: Learner, stream: Stream, marks: Sequence[int]) -> 
         yield Mark(T, float(learner.progress.loss_sum[0]), penalty, 0.0, True, None)
 
 
-def _measure_sampled(learner: Learner, stream: Stream, marks: set[int], samples: Sequence[int]) -> Iterator[Mark]:
+def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samples: Sequence[int]) -> Iterator[Mark]:
     lam = learner.configurations[0].get("lam", 0.0)
-    every = len(samples) == samples[-1]
+    exact = len(samples) == samples[-1]
     penalty, coarse, thresholds = LinearSum(), LinearSum(), LinearSum()
     for k, t in enumerate(samples):
-        _learn(learner, stream, t - 1)
-        weighs = learner.thresholds_of(0) is not None
-        if weighs:
+        rounds.learn(learner, t - 1)
+        weighted = learner.thresholds_of(0) is not None
+        if weighted:
             weights = np.abs(learner.weights_of(0), dtype=np.float64)
-            _learn(learner, stream, t)
+            rounds.learn(learner, t)
             h = np.asarray(learner.thresholds_of(0), np.float64)
             value = lam * float(np.einsum("jc,jc->", h, weights))
             thresholds.add(t, h)
@@ -99,14 +111,8 @@ def _measure_sampled(learner: Learner, stream: Stream, marks: set[int], samples:
         if k % 2 == 0 or t in marks:
             coarse.add(t, value)
         if t in marks:
-            _learn(learner, stream, t)
+            rounds.learn(learner, t)
             if learner.diverged[0]:
                 return
-            loss, error = float(learner.progress.loss_sum[0]), 0.0 if every else abs(penalty.total - coarse.total)
-            yield Mark(t, loss, penalty.total, error, every, np.array(thresholds.total) if weighs else None)
-
-
-def _learn(learner: Learner, stream: Stream, T: int) -> None:
-    """Learn up to round T."""
-    for start in range(learner.progress.rows, T, CHUNK_ROWS):
-        learner.learn_rows(*stream(start, min(start + CHUNK_ROWS, T)))
+            loss, error = float(learner.progress.loss_sum[0]), 0.0 if exact else abs(penalty.total - coarse.total)
+            yield Mark(t, loss, penalty.total, error, exact, np.array(thresholds.total) if weighted else None)

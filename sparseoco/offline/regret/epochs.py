@@ -1,36 +1,47 @@
-"""What an epoch method suffers, Σ_{t≤T} H(x_t) with H = Σ_j f_j + αψ, told from the ends of its epochs.
+"""The loss of an epoch method, Σ_{t≤T} H(x_t) with H = Σ_j f_j + αψ, estimated from the ends of its epochs.
 
-H takes a pass over all examples, so that it is known where a pass is made, at the iterate x̄_s with which epoch s + 1
-begins, and taken to go in a straight line between (`curve.LinearSum`): the sum is sampled. Mohri and Yang (2015),
+H takes a pass over all examples: it is computed at the iterate x̄_s with which epoch s + 1 begins, and interpolated
+linearly between (`curve.LinearSum`), so the sum is sampled. Mohri and Yang (2015),
 Corollaries 6 and 7 and Theorem 7, bound its mean over the draws, less T·H(x*).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from distributed import Client
 
+from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.full_pass import loss_kernels
 from sparseoco.learners.cao_rcd import slope_bounds
 from sparseoco.learners.losses import Loss
-from sparseoco.offline.passes import Csr, Floats
+from sparseoco.offline.cluster.cao_rcd import open_coordinates
+from sparseoco.offline.cluster.epoch_method import epoch_problem
+from sparseoco.offline.cluster.epochs import epoch_metrics, run_epoch_block
+from sparseoco.offline.epochs import Blocks, row_sizes
+from sparseoco.offline.passes import Csr, Floats, Span, chunks
 from sparseoco.offline.regret.curve import LinearSum
+from sparseoco.storage.locations import Location
+from sparseoco.store.cache import corpus_of
+from sparseoco.store.shards import Store
+from sparseoco.store.transpose import transpose
+from sparseoco.training.block import Block
 
 
 class EpochMark(NamedTuple):
-    """How an epoch method stands at the end of an epoch."""
+    """The loss of an epoch method at the end of an epoch."""
 
     epoch: int
     T: int
     """Rounds played."""
     passes: float
-    """Times it has gone through the examples, rounds counted too."""
+    """Examples read, in passes over the data, rounds included."""
     epoch_objective: float
     """H there."""
     loss: float
     """Σ_{t≤T} H(x_t)."""
     penalty_error: float
-    """What that sum differs by where every second epoch is left out."""
+    """The difference of that sum from one of every second epoch."""
     penalty: float = 0.0
     """It is in H."""
     exact: bool = False
@@ -41,20 +52,20 @@ def epoch_marks(
 ) -> Iterator[EpochMark]:
     """The marks of epochs of so many `rounds`, from H(0), where all begin, and H at the end of each."""
     values = [at_zero, *objectives]
-    at = [1, *(rounds * epoch for epoch in range(1, len(values)))]
+    ends = [1, *(rounds * epoch for epoch in range(1, len(values)))]
     for epoch in range(1, len(values)):
-        every = range(epoch + 1)
+        indices = range(epoch + 1)
         totals = []
-        for chosen in (every, [k for k in every if k % 2 == 0 or k == epoch]):
+        for chosen in (indices, [k for k in indices if k % 2 == 0 or k == epoch]):
             total = LinearSum()
             for k in chosen:
-                total.add(at[k], values[k])
+                total.add(ends[k], values[k])
             totals.append(float(total.total))
-        yield EpochMark(epoch, at[epoch], passes[epoch - 1], values[epoch], totals[0], abs(totals[0] - totals[1]))
+        yield EpochMark(epoch, ends[epoch], passes[epoch - 1], values[epoch], totals[0], abs(totals[0] - totals[1]))
 
 
 class Sums(NamedTuple):
-    """Sums over examples; added, those of more."""
+    """Sums over examples; sums over parts of the data add up."""
 
     at_zero: float
     """Σ_j f_j(0), all outputs together."""
@@ -63,7 +74,7 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(cls, rows: Csr, loss: Loss, positive: Sequence[int], R: float) -> "Sums":
-        """Of some rows, in a box |x_i| ≤ R."""
+        """Over some rows, in a box |x_i| ≤ R."""
         indptr, _, counts, labels = rows
         z = np.zeros((labels.size, len(positive)))
         loss_sum: Floats = np.zeros(len(positive))
@@ -90,3 +101,46 @@ def block_quantities(L: Floats, batch: int, R: float) -> dict[str, float]:
         "RL1": float(sides.sum()),
         "blocks": float(np.count_nonzero(sides)),
     }
+
+
+def measure_epochs(
+    client: Client, block: Block, store: Store, cells: Location, work: Location, report: Callable[[int], None]
+) -> dict[str, Any]:
+    """Run a block of one configuration: its marks, status and the quantities of its bound. No rows are held out.
+
+    The cells of its epochs go to `cells`, its state to `work`. Raises as `run_epoch_block`.
+    """
+    run_epoch_block(client, block, store, cells, work, report)
+    ends = epoch_metrics(cells, block, store)
+    fine = [end for end in ends if end["status"] == "ok"]
+    columns = transpose(client, store, work) if block.algorithm == "cao-rcd" else None
+    paths = str(store.folder.resolve()), None if columns is None else str(columns.folder.resolve())
+    pool = TaskPool(client, "The quantities of a bound could not be computed")
+    facts = pool.call(_facts, block.model_dump(mode="json"), *paths)
+    objectives, passes = [end["objective"] for end in fine], [end["rows"] / store.n_rows for end in fine]
+    marks: list[EpochMark] = list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes))
+    return {
+        "marks": [mark._asdict() for mark in marks],
+        "status": ends[-1]["status"],
+        "reason": ends[-1]["reason"],
+        "quantities": facts["quantities"],
+    }
+
+
+def _facts(description: dict[str, Any], folder: str, columns: str | None) -> dict[str, Any]:
+    """Rounds per epoch, H(0), and the quantities that bounds take."""
+    block, store = Block.model_validate(description), Store.open(folder)
+    problem, corpus, (parameters,) = epoch_problem(block, store), corpus_of(store), block.configurations
+    span = Span().within(store.n_rows)
+    sums = Sums(0.0, 0.0)
+    for rows in chunks(corpus, span, span.start, span.stop):
+        sums += Sums.of(rows, problem.loss, problem.positive, parameters["R"])
+    quantities = {"n": float(store.n_features), "L": sums.L}
+    if columns is None:
+        blocks = Blocks.of(row_sizes(corpus, span, span.start, span.stop), parameters["batch"])
+        rounds = sum(share.rounds for share in blocks.shares(parameters))
+    else:
+        method = open_coordinates(block, store, Store.open(columns))
+        (rounds,) = method.rounds
+        quantities |= block_quantities(method.bounds(0), parameters["batch"], parameters["R"])
+    return {"rounds": rounds, "at_zero": sums.at_zero, "quantities": quantities}

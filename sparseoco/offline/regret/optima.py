@@ -1,4 +1,4 @@
-"""The minima that learners are compared with, over the first T rounds of a stream."""
+"""The optima that learners are compared with, over the first T rounds of a stream."""
 
 import math
 from collections.abc import Sequence
@@ -8,25 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from sparseoco.offline.coordinates import ColumnMajor
 from sparseoco.offline.optimum import Optimum, Problem, minimise
-from sparseoco.offline.passes import Csr, Floats, LocalPasses, Passes
+from sparseoco.offline.passes import Csr, Floats, LocalPasses, Passes, PassRequest, PassResult
 from sparseoco.offline.regret.comparator import Comparator
-from sparseoco.offline.regret.weighted import WeightedPasses
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location
 
-LEAST = 1e-4
+MIN_THRESHOLD = 1e-4
 
 
 class Solution(NamedTuple):
-    """An optimum: weights (features, outputs), the objective there, summed over outputs, and how far off it may be."""
+    """An optimum: weights (features, outputs), the objective there, summed over outputs, and its duality gap."""
 
     weights: Floats
     objective: float
     gap: float
 
     def write(self, path: Location) -> None:
-        """Commit it; of the weights what is not zero."""
+        """Commit it, the nonzero weights only."""
         places = np.flatnonzero(self.weights)
         arrays = {
             "places": places,
@@ -38,7 +38,7 @@ class Solution(NamedTuple):
 
     @classmethod
     def read(cls, path: Location) -> "Solution":
-        """What `write` left. Raises `StorageError` for a file that is not it."""
+        """Read what `write` wrote. Raises `StorageError` for a corrupt file."""
         with read_checkpoint(path) as (_, read):
             weights = np.zeros(read("shape"))
             weights.ravel()[read("places")] = read("values")
@@ -46,13 +46,58 @@ class Solution(NamedTuple):
             return cls(weights, float(objective), float(gap))
 
 
-def passes_of_seen(rows: Csr, n_features: int) -> tuple[LocalPasses, NDArray[np.int64]]:
-    """Passes over rows in this process, and the features that are in them: those the passes know, the others' weights
-    being 0. The first rounds of a stream have a small part of its features."""
+class WeightedPasses:
+    """Passes of one column under which a weighted l1 norm is a plain one; h (features,).
+
+    Σ_i h_i|w_i| = ‖v‖₁ for v = h∘w, and ⟨w, x⟩ = ⟨v, x/h⟩. A coordinate of h = 0 is left out: no gradient of the
+    learner has touched it. Where slopes are never 0 no example of the span has it; elsewhere the minimum is over the
+    coordinates that the learner has updated.
+    """
+
+    def __init__(self, passes: Passes, h: Floats) -> None:
+        self.passes, self.shape, self.span = passes, passes.shape, passes.span
+        self.inverse = np.divide(1.0, h, out=np.zeros_like(h), where=h > 0)
+
+    def totals(self, weights: Floats, request: PassRequest) -> PassResult:
+        """See `Passes.totals`."""
+        found = self.passes.totals(weights * self.inverse[:, None], request)
+        return found._replace(gradient=found.gradient * self.inverse[:, None])
+
+    def slopes(self, result: PassResult) -> Floats:
+        """See `Passes.slopes`."""
+        return self.passes.slopes(result)
+
+    def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
+        """See `Passes.conjugates`."""
+        return self.passes.conjugates(result, request, scale)
+
+    def squares(self) -> Floats:
+        """See `Passes.squares`."""
+        return np.asarray(self.passes.squares() * self.inverse**2)
+
+    def drop(self, result: PassResult) -> None:
+        """See `Passes.drop`."""
+        self.passes.drop(result)
+
+    def columns(self) -> ColumnMajor | None:
+        """See `Passes.columns`; a copy."""
+        found = self.passes.columns()
+        return (
+            None
+            if found is None
+            else found._replace(counts=found.counts * np.repeat(self.inverse, np.diff(found.indptr)))
+        )
+
+
+def local_passes(rows: Csr, n_features: int) -> tuple[LocalPasses, NDArray[np.int64]]:
+    """(passes over rows in this process, the features that occur in them): all other weights are 0.
+
+    The first rounds of a stream have few of its features.
+    """
     indptr, indices, counts, labels = rows
     seen = np.flatnonzero(np.bincount(indices, minlength=n_features))
     if not seen.size:
-        seen = np.zeros(1, np.int64)  # a solver wants something to do
+        seen = np.zeros(1, np.int64)  # solvers need a feature
     place = np.zeros(n_features, np.int32)
     place[seen] = np.arange(seen.size)
     matrix = csr_matrix((counts, place[indices], indptr), shape=(labels.size, seen.size), copy=False)
@@ -66,9 +111,9 @@ def find_optima(
     comparators: Sequence[Comparator],
     tol: float,
 ) -> list[Solution]:
-    """The optimum of each comparator over the span of `passes`, side by side.
+    """The optimum of each comparator over the span of `passes`, solved together.
 
-    The comparators differ in λ alone; `positive` has the class of each output.
+    The comparators differ in λ only; `positive` has the class of each output.
     """
     T = passes.span.stop - passes.span.start
     alphas = [comparator.alpha(T) for comparator in comparators]
@@ -80,23 +125,23 @@ def find_optima(
     ]
 
 
-def find_weighed_optimum(
+def find_weighted_optimum(
     passes: Passes, loss: str, positive: Sequence[int], comparator: Comparator, tol: float, h: Floats
 ) -> Solution:
     """The optimum of λ·Σ_i h_i|w_i| for the h (features, outputs) that a learner has summed up, output by output.
 
-    An h_i of less than `LEAST` times the largest of its output counts as that: where a learner was sure of every
-    example of a feature its h is next to 0 (1e-93 was seen), such weights are as good as free, and their optimum would
-    be certified by slopes as small. What regret is said to be is the less for it, for the objective compared with is
-    the greater: by 0.01 % of regret after 479 rounds of film reviews and 0.9 % after 25,000, against a millionth.
+    An h_i below `MIN_THRESHOLD` times the largest of its output counts as that. Where a learner was sure of every
+    example of a feature its h is almost 0 (1e-93 was seen), such weights are almost free, and their optimum would be
+    certified by slopes as small. The objective of the comparator grows by it and regret shrinks: by 0.01 % after 479
+    rounds of film reviews and 0.9 % after 25,000, compared with a threshold of one millionth.
     """
     T = passes.span.stop - passes.span.start
-    mean = np.maximum(h, LEAST * h.max(axis=0)) / T
+    mean = np.maximum(h, MIN_THRESHOLD * h.max(axis=0)) / T
     weights, objective, gap = np.zeros_like(h), 0.0, 0.0
     for i, own in enumerate(positive):
-        weighed = WeightedPasses(passes, mean[:, i])
-        found = _solve(weighed, loss, [own], comparator, [comparator.alpha(T)], tol)
-        weights[:, i] = found.weights[0] * weighed.inverse
+        weighted = WeightedPasses(passes, mean[:, i])
+        found = _solve(weighted, loss, [own], comparator, [comparator.alpha(T)], tol)
+        weights[:, i] = found.weights[0] * weighted.inverse
         objective, gap = objective + float(found.objective[0]), gap + float(found.gap[0])
     return Solution(weights, objective, gap)
 

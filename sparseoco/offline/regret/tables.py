@@ -1,12 +1,15 @@
-"""The tables of regret: a row a configuration and mark, and a row a configuration."""
+"""The tables of regret: a row for each configuration and mark, and a row for each configuration.
+
+How fast regret grows is the slope of its logarithm against the logarithm of the rounds.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from sparseoco.offline.bounds import Bound, NoBound
-from sparseoco.offline.regret.slope import fit_slope
 
 REGRET = pa.schema(
     [
@@ -63,9 +66,50 @@ SLOPES = pa.schema(
 
 Row = dict[str, Any]
 
+MIN_POINTS = 3
+
+
+class Slope(NamedTuple):
+    """log Reg_T ≈ intercept + slope·log T over `points` marks from round `first` on."""
+
+    slope: float
+    error: float
+    """Standard error of the least-squares slope; too low, since sums along one stream are not independent."""
+    intercept: float
+    first: int
+    points: int
+
+    def at(self, T: float) -> float:
+        """The fitted regret after T rounds."""
+        return float(np.exp(self.intercept + self.slope * np.log(T)))
+
+
+def fit_slope(rounds: Sequence[int], regret: Sequence[float], uncertainty: Sequence[float]) -> Slope | None:
+    """Least squares over the later half of the marks, or None with fewer than three usable marks.
+
+    While T is far below the number of features the best fixed weights fit any stream, and regret grows like T whatever
+    the learner: so the early half is left out. A mark is usable where regret is above its `uncertainty`, which the
+    optimum's gap and the sampled penalty leave.
+    """
+    T, values, doubt = (np.asarray(array, np.float64) for array in (rounds, regret, uncertainty))
+    late = np.arange(T.size) >= T.size // 2
+    if late.sum() < MIN_POINTS:
+        late[:] = True
+    good = late & (values > doubt) & (values > 0)
+    if good.sum() < MIN_POINTS:
+        return None
+    x, y = np.log(T[good]), np.log(values[good])
+    centred = x - x.mean()
+    square = float(centred @ centred)
+    slope = float(centred @ y) / square
+    intercept = float(y.mean() - slope * x.mean())
+    rest = y - intercept - slope * x
+    error = float(np.sqrt(rest @ rest / (x.size - 2) / square))
+    return Slope(slope, error, intercept, int(T[good][0]), int(good.sum()))
+
 
 def slope_row(marks: Sequence[Row], bound: Bound | NoBound, status: str, reason: str) -> Row:
-    """The row of a configuration in `SLOPES`, but for its name, from its rows in `REGRET`."""
+    """The row of a configuration in `SLOPES`, without its name, from its rows in `REGRET`."""
     row: Row = {
         "status": status,
         "reason": reason,

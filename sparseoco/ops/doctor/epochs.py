@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from sparseoco.offline.cluster.epoch_method import epoch_problem
 from sparseoco.offline.coordinates import column_major
 from sparseoco.offline.epochs import CoordinateEpochs, Problem, SampledEpochs
 from sparseoco.offline.passes import LocalPasses
-from sparseoco.offline.sampled import problem_of
 from sparseoco.search.packing import state_bytes
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import cut_shard, merge_range
@@ -40,11 +40,11 @@ def epoch_seconds(block: Block, whole: Store, rows: Csr, denser: float) -> float
     None where not even one configuration's state is small enough to be tried, and where parts of the rounds are played
     apart: what it costs workers to put them together is not tried.
     """
-    of_one = state_bytes(block.of(block.configurations[:1]), whole)
-    tried = block.of(block.configurations[: max(1, min(len(block.configurations), TRIED_BYTES // max(of_one, 1)))])
+    of_one = state_bytes(block.select(block.configurations[:1]), whole)
+    tried = block.select(block.configurations[: max(1, min(len(block.configurations), TRIED_BYTES // max(of_one, 1)))])
     if of_one > TRIED_BYTES or block.configurations[0].get("placement", "serial") != "serial":
         return None
-    problem = problem_of(tried, whole)
+    problem = epoch_problem(tried, whole)
     n_rows = rows[3].size
     products = rows[1].size / max(n_rows, 1) * len(problem.configurations) * problem.outputs
     more = min(n_rows, max(LEAST_ROWS, int(TRIED_PRODUCTS / max(products, 1e-9))))

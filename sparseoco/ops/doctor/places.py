@@ -9,15 +9,15 @@ from dask.utils import format_bytes
 
 from sparseoco.ops.doctor.findings import Finding, doubtful, fine, wrong
 from sparseoco.ops.status.holding import hold_on
-from sparseoco.pipeline.nightly.records import read_rows
+from sparseoco.pipeline.nightly.history import read_rows
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.wording import plural
 from sparseoco.storage.commit import commit_bytes, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import latest_manifest
-from sparseoco.text.formats import Source, find_sources
 from sparseoco.text.ingest import new_sources
 from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.streams import first_bytes
 
 

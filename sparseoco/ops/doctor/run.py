@@ -26,7 +26,7 @@ from sparseoco.report.wording import duration, integer, percent, plural
 from sparseoco.storage.locations import is_local, local_work_folder
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.formats import find_sources
+from sparseoco.text.sources import find_sources
 
 BEGINNING_SECONDS = 4.0  # libraries are loaded, Dask is started
 

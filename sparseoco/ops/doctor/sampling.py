@@ -14,9 +14,9 @@ import numpy as np
 
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
-from sparseoco.text.formats import COMPRESSIONS, SUFFIXES, Source, files_below
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import COMPRESSIONS, SUFFIXES, Source, files_below
 from sparseoco.text.splits import QUOTED
 from sparseoco.text.streams import Stream
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparseoco.report.wording import duration
-from sparseoco.storage.leases import BEAT, STALE, is_dead
+from sparseoco.storage.leases import EXPIRY_SECONDS, HEARTBEAT_SECONDS, is_dead
 from sparseoco.storage.locations import Location
 
 _HOLDER = re.compile(r"process (\d+) on (.+)")
@@ -91,9 +91,9 @@ def _leased(lock: Location) -> Hold | None:
         renewed = _changed(lock)
         if isinstance(content, dict) and renewed is not None:
             since = max(0.0, time.time() - renewed)
-            gone = since >= STALE or is_dead(content.get("process"))
-            seconds = since + BEAT * int(content.get("beat") or 0)
-            return Hold(str(lock.parent), str(content.get("holder")), seconds, sure=not gone, gone=gone)
+            gone = since >= EXPIRY_SECONDS or is_dead(content.get("process"))
+            seconds = since + HEARTBEAT_SECONDS * int(content.get("heartbeats") or 0)
+            return Hold(str(lock.parent), str(content.get("owner")), seconds, sure=not gone, gone=gone)
     return None
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import describe_invalid
-from sparseoco.storage.structured_files import read_values
+from sparseoco.storage.toml_files import read_toml
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions
 
@@ -134,6 +134,6 @@ def published_protocol(name: str) -> Protocol:
 
 def _read(path: Path, kind: type[_File]) -> _File:
     try:
-        return kind.model_validate(read_values(path))
+        return kind.model_validate(read_toml(path))
     except ValidationError as error:
         raise InputError(f"{path}: {describe_invalid(error)}") from None

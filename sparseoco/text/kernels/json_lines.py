@@ -9,7 +9,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
-from sparseoco.text.kernels.memory import load8, trailing_zeros
+from sparseoco.text.kernels.intrinsics import load8, trailing_zeros
 
 ONES = np.uint64(0x0101010101010101)
 HIGHS = np.uint64(0x8080808080808080)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sparseoco.text.kernels import kernel
-from sparseoco.text.kernels.memory import load8, store8
+from sparseoco.text.kernels.intrinsics import load8, store8
 
 
 @kernel

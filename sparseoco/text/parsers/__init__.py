@@ -7,7 +7,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.delimited import read_csv, read_tsv
 from sparseoco.text.parsers.jsonl import read_jsonl
-from sparseoco.text.parsers.plain import read_lines
+from sparseoco.text.parsers.lines import read_lines
 from sparseoco.text.parsers.processed import read_processed
 from sparseoco.text.parsers.svmlight import read_svmlight
 

@@ -9,7 +9,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.text.documents import Documents, Row, documents_of
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk, UnreadableError, settle_label, utf8
-from sparseoco.text.parsers.records import line_starts
+from sparseoco.text.parsers.csv_records import line_starts
 
 if TYPE_CHECKING:
     from _csv import Reader

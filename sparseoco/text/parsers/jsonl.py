@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.text.arrays import string_array
+from sparseoco.text.array_files import string_array
 from sparseoco.text.documents import BadRow, Documents
 from sparseoco.text.kernels.json_lines import (
     ESCAPED,

@@ -2,8 +2,8 @@
 
 from sparseoco.text.documents import Bags
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.bags import BagRows
 from sparseoco.text.parsers.chunk import Chunk, UnreadableError, number, settle_label, utf8
+from sparseoco.text.parsers.counted import BagRows
 
 LABEL = "#label#"
 

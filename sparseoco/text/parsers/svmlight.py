@@ -4,8 +4,8 @@ import math
 
 from sparseoco.text.documents import Bags
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.bags import BagRows
 from sparseoco.text.parsers.chunk import Chunk, UnreadableError, number, settle_label
+from sparseoco.text.parsers.counted import BagRows
 
 MAX_INDEX = 2**63 - 1
 MAX_DIGITS = len(str(MAX_INDEX))

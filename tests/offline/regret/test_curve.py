@@ -4,44 +4,33 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import linregress
 
-from sparseoco.core.errors import InputError
-from sparseoco.kernels.order import gather
-from sparseoco.offline.regret.comparator import comparator_of
-from sparseoco.offline.regret.curve import LinearSum, Mark, Stream, measure
+from sparseoco.offline.regret.comparator import find_comparator
+from sparseoco.offline.regret.curve import LinearSum, Mark, measure
 from sparseoco.offline.regret.rounds import sample_size, sampled_rounds, spread_marks
-from sparseoco.offline.regret.slope import fit_slope
+from sparseoco.offline.regret.tables import fit_slope
 from sparseoco.training.learner import Learner
-from tests.oracles.stream import ORACLES, SLOPES, VALUES
-
-ROWS, FEATURES = 90, 9
-MARKS = [3, 20, 41, ROWS]
-
-
-def data(classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(8)
-    return rng.normal(0, 1, (ROWS, FEATURES)) * (rng.random((ROWS, FEATURES)) < 0.3), rng.integers(0, classes, ROWS)
-
-
-def stream_of(X: np.ndarray, y: np.ndarray) -> Stream:
-    csr = sp.csr_matrix(X)
-    return lambda start, stop: gather(np.arange(start, stop), csr.indptr, csr.indices, csr.data, y)
+from tests.offline.regret.dense_curves import (
+    ALL_ROUNDS,
+    FEATURES,
+    MARKS,
+    ROWS,
+    data,
+    dense_thresholds,
+    first_epoch,
+    iterates,
+)
+from tests.oracles.stream import VALUES
+from tests.support.errors import raises_code
 
 
 def curve(name: str, samples: list[int], loss: str = "logistic", classes: int = 2, **parameters: Any) -> list[Mark]:
     X, y = data(classes)
     learner = Learner(name, loss=loss, grid=[parameters], n_features=FEATURES, n_classes=classes, objective=True)
-    return list(measure(learner, stream_of(X, y), MARKS, samples))
-
-
-def iterates(name: str, y: np.ndarray, loss: str, **parameters: Any) -> np.ndarray:
-    """(ROWS, features): w_1 … w_T."""
-    X, _ = data()
-    return np.array([np.zeros(FEATURES), *ORACLES[name](X, y, loss, **parameters)][:ROWS])
+    return list(measure(learner, first_epoch(X, y), MARKS, samples))
 
 
 def losses(w: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
@@ -49,7 +38,6 @@ def losses(w: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
     return np.array([VALUES[loss](x @ v, b) for x, v, b in zip(X, w, y, strict=True)])
 
 
-EVERY = list(range(1, ROWS + 1))
 L1: list[tuple[str, dict[str, Any]]] = [
     ("cl-fobos", {"eta0": 0.5, "lam": 0.02}),
     ("fobos", {"eta0": 0.5, "lam": 0.02}),
@@ -58,11 +46,11 @@ L1: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "parameters", "loss"), [*((*entry, "logistic") for entry in L1), (*L1[0], "hinge")])
-def test_sums_are_those_of_the_dense_recursion(name: str, parameters: dict[str, Any], loss: str) -> None:
+def test_sums_equal_those_of_the_dense_recursion(name: str, parameters: dict[str, Any], loss: str) -> None:
     y = 2.0 * data()[1] - 1
     w = iterates(name, y, loss, **parameters)
     loss_sum, penalty_sum = losses(w, y, loss).cumsum(), (parameters["lam"] * np.abs(w).sum(axis=1)).cumsum()
-    for mark in curve(name, EVERY, loss, **parameters):
+    for mark in curve(name, ALL_ROUNDS, loss, **parameters):
         assert mark.exact
         assert mark.penalty_error == 0
         assert mark.loss == pytest.approx(loss_sum[mark.T - 1], rel=1e-10)
@@ -77,16 +65,8 @@ def test_penalties_with_squares_and_several_classes() -> None:
         y = np.where(labels == k, 1.0, -1.0)
         w = iterates("fobos", y, "logistic", **parameters)
         expected += losses(w, y, "logistic").cumsum() + (0.02 * np.abs(w).sum(axis=1)).cumsum()
-    for mark in curve("fobos", EVERY, classes=3, **parameters):
+    for mark in curve("fobos", ALL_ROUNDS, classes=3, **parameters):
         assert mark.loss + mark.penalty == pytest.approx(expected[mark.T - 1], rel=1e-10)
-
-
-def thresholds_of(name: str, w: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(ROWS, features): h_t for p = 2, sgft (5) and stda (14)."""
-    X, _ = data()
-    slopes = np.array([SLOPES["logistic"](x @ v, b) for x, v, b in zip(X, w, y, strict=True)])
-    eta = 1.0 if name == "stda" else 0.5 / np.sqrt(np.arange(1, ROWS + 1))[:, None]
-    return np.asarray(np.sqrt(((eta * slopes[:, None] * X) ** 2).cumsum(axis=0)))
 
 
 @pytest.mark.parametrize(
@@ -97,13 +77,15 @@ def thresholds_of(name: str, w: np.ndarray, y: np.ndarray) -> np.ndarray:
         ("stda", {"gamma": 2.0, "lam": 0.1, "p": 2, "V": 1e8}, {"by": "subgradient"}),
     ],
 )
-def test_a_history_of_its_own_weighs_the_penalty(name: str, parameters: dict[str, Any], dense: dict[str, Any]) -> None:
+def test_a_penalty_weighted_by_each_coordinates_history(
+    name: str, parameters: dict[str, Any], dense: dict[str, Any]
+) -> None:
     """Oiwa et al. 2011, Theorem 1; 2012, (10), (19)."""
     y = 2.0 * data()[1] - 1
     w = iterates(name, y, "logistic", **parameters, **dense)
-    h = thresholds_of(name, w, y)
+    h = dense_thresholds(name, w, y)
     penalty_sum = (0.1 * (h * np.abs(w)).sum(axis=1)).cumsum()
-    for mark in curve(name, EVERY, **parameters):
+    for mark in curve(name, ALL_ROUNDS, **parameters):
         assert mark.exact
         assert mark.thresholds is not None
         assert mark.penalty == pytest.approx(penalty_sum[mark.T - 1], rel=1e-9)
@@ -111,8 +93,8 @@ def test_a_history_of_its_own_weighs_the_penalty(name: str, parameters: dict[str
 
 
 @pytest.mark.parametrize(("name", "parameters"), [*L1[1:], ("stda", {"gamma": 2.0, "lam": 0.1})])
-def test_samples_come_close_and_say_how_close(name: str, parameters: dict[str, Any]) -> None:
-    exact = curve(name, EVERY, **parameters)
+def test_samples_are_close_within_their_error(name: str, parameters: dict[str, Any]) -> None:
+    exact = curve(name, ALL_ROUNDS, **parameters)
     sampled = curve(name, sampled_rounds(MARKS, 30), **parameters)
     assert [m.loss for m in sampled] == [m.loss for m in exact]
     for rough, true in zip(sampled, exact, strict=True):
@@ -123,7 +105,7 @@ def test_samples_come_close_and_say_how_close(name: str, parameters: dict[str, A
 
 def test_a_learner_that_diverges_has_no_marks_from_there_on() -> None:
     learner = Learner("fobos", grid=[{"eta0": 5e6, "lam": 0.0}], n_features=FEATURES)
-    marks = list(measure(learner, stream_of(*data()), MARKS, EVERY))
+    marks = list(measure(learner, first_epoch(*data()), MARKS, ALL_ROUNDS))
     assert learner.diverged[0] > 0
     assert all(learner.diverged[0] > mark.T for mark in marks)
     assert len(marks) < len(MARKS)
@@ -131,13 +113,13 @@ def test_a_learner_that_diverges_has_no_marks_from_there_on() -> None:
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=40), st.data())
 def test_linear_sums(values: list[float], draw: st.DataObject) -> None:
-    """Every round seen: the sum itself. Some: the sum of the straight lines."""
+    """With every round known, the sum itself; otherwise the sum of the interpolation."""
     last = len(values)
-    seen = sorted({1, last, *draw.draw(st.lists(st.integers(1, last)))})
+    known = sorted({1, last, *draw.draw(st.lists(st.integers(1, last)))})
     total = LinearSum()
-    for t in seen:
+    for t in known:
         total.add(t, values[t - 1])
-    lines = np.interp(np.arange(1, last + 1), seen, [values[t - 1] for t in seen])
+    lines = np.interp(np.arange(1, last + 1), known, [values[t - 1] for t in known])
     assert total.total == pytest.approx(lines.sum(), rel=1e-9, abs=1e-7)
 
 
@@ -157,7 +139,7 @@ def test_rounds(n_rows: int, number: int, samples: int) -> None:
         assert rounds == list(range(1, n_rows + 1))
 
 
-def test_sweeps_are_as_many_as_the_pass_affords() -> None:
+def test_the_number_of_samples() -> None:
     assert sample_size(50, 10, 10**6) == 50
     assert sample_size(10_000, 10**4, 10**6) == 64
     assert sample_size(10_000, 10**6, 10**5) == 160
@@ -184,7 +166,7 @@ def test_the_error_of_a_slope_is_that_of_least_squares() -> None:
     assert fit.error == pytest.approx(expected.stderr)
 
 
-def test_marks_in_doubt_do_not_count() -> None:
+def test_uncertain_marks_are_left_out() -> None:
     T = [10, 20, 40, 80, 160, 320]
     assert fit_slope(T, [-1.0] * 6, [0.0] * 6) is None
     assert fit_slope(T, [1.0] * 6, [2.0] * 6) is None
@@ -207,19 +189,18 @@ def test_marks_in_doubt_do_not_count() -> None:
     ],
 )
 def test_comparators(algorithm: str, parameters: dict[str, Any], penalty: str, formula: str) -> None:
-    assert comparator_of(algorithm, parameters, "logistic", penalty).formula == formula
+    assert find_comparator(algorithm, parameters, "logistic", penalty).formula == formula
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "parameters", "loss", "penalty", "reason"),
+    ("algorithm", "parameters", "loss", "penalty", "code"),
     [
-        ("fobos", {"lam": 0.1}, "softmax", "l1", "one loss of all classes"),
-        ("fobos", {"lam": 0.1}, "logistic", "group", "joins the classes"),
-        ("fobos", {"lam": 0.0}, "logistic", "l1", "lam=0 is compared with nothing"),
+        ("fobos", {"lam": 0.1}, "softmax", "l1", "unsupported-combination"),
+        ("fobos", {"lam": 0.1}, "logistic", "group", "unsupported-combination"),
+        ("ons", {}, "logistic", "l1", "unsupported-combination"),
+        ("fobos", {"lam": 0.0}, "logistic", "l1", "no-comparator"),
     ],
 )
-def test_what_has_no_comparator_says_why(
-    algorithm: str, parameters: dict[str, Any], loss: str, penalty: str, reason: str
-) -> None:
-    with pytest.raises(InputError, match=reason):
-        comparator_of(algorithm, parameters, loss, penalty)
+def test_missing_comparators(algorithm: str, parameters: dict[str, Any], loss: str, penalty: str, code: str) -> None:
+    with raises_code(code):
+        find_comparator(algorithm, parameters, loss, penalty)

@@ -19,11 +19,11 @@ from sparseoco.report.page import render
 from sparseoco.report.regret import regret_lines, way_figure
 from sparseoco.store.shards import Store, read_shards
 from tests.offline.coordinates.oracle import bounds_of, chances_of
-from tests.offline.regret.test_regret import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search
+from tests.offline.regret.search_runs import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search
 from tests.support.stores import make_store
 
 EPOCHS = 4
-TRIED: dict[str, dict[str, Any]] = {
+ALGORITHMS: dict[str, dict[str, Any]] = {
     "caos-erm": {"R": [0.5], "alpha": [2.0], "estimate": ["corrected", "sampled"]},
     "cao-rcd": {"R": [0.5], "alpha": [2.0], "batch": [2]},
     "fobos": {"lam": [0.01], "eta0": [0.5]},
@@ -37,12 +37,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_search(tmp_path_factory.mktemp("run"), store, algorithms=TRIED, epochs=EPOCHS)
+    folder = write_search(tmp_path_factory.mktemp("run"), store, algorithms=ALGORITHMS, epochs=EPOCHS)
     steps.regret(folder, CLUSTER, marks=3, tol=1e-4, numbers=range(4))
     return folder
 
 
-def rows_of(run: Path, number: int) -> list[dict[str, Any]]:
+def regret_rows(run: Path, number: int) -> list[dict[str, Any]]:
     return [row for row in table(run, "regret") if row["configuration"] == number]
 
 
@@ -54,11 +54,11 @@ def rows_of(run: Path, number: int) -> list[dict[str, Any]]:
         (2, "cao-rcd", {"R": [0.5], "alpha": [2.0], "batch": [2]}),
     ],
 )
-def test_the_way_to_the_optimum(run: Path, store: Path, number: int, name: str, grid: dict[str, Any]) -> None:
+def test_convergence_to_the_optimum(run: Path, store: Path, number: int, name: str, grid: dict[str, Any]) -> None:
     X, y = read_shards(store)[0], Store.open(store).labels()
     fit = fit_epochs(X, y, algorithm=name, grid=grid, epochs=EPOCHS, seed=SEED)
     best = minimum(X.toarray().astype(float), 2.0 * y - 1, np.full(FEATURES, 2.0), 0.5)
-    rows = rows_of(run, number)
+    rows = regret_rows(run, number)
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
     each, H = rows[0]["T"], [ROWS * np.log(2), *fit.objective[:, 0]]
     for s, row in enumerate(rows, start=1):
@@ -79,24 +79,24 @@ def test_the_way_to_the_optimum(run: Path, store: Path, number: int, name: str, 
 def test_bounds(run: Path, store: Path) -> None:
     """Corollary 6 and Theorem 7 with their quantities counted on the dense matrix; a sentence where neither holds."""
     X = read_shards(store)[0].toarray().astype(float)
-    for row in rows_of(run, 0):
+    for row in regret_rows(run, 0):
         bound = 8 * FEATURES * 0.5 * np.sqrt(row["T"]) * np.abs(X).max(axis=1).sum()
         assert row["bound"] == pytest.approx(bound)
         assert row["bound"] > row["regret"]
     L = bounds_of(X, np.ones(ROWS), "logistic", 0.5)
     blocks, _ = chances_of(L, 0.5, 2, "lipschitz")
     sides = np.array([len(block) * 0.5 * np.linalg.norm(L[block]) for block in blocks])
-    for row in rows_of(run, 2):
+    for row in regret_rows(run, 2):
         assert row["bound"] == pytest.approx(4 * np.sqrt(row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
         assert row["bound"] > row["regret"]
-    assert {row["bound"] for row in rows_of(run, 1)} == {None}
+    assert {row["bound"] for row in regret_rows(run, 1)} == {None}
     ends = {end["configuration"]: end for end in table(run, "slopes")}
     assert "estimate='corrected'" in ends[1]["bound_note"]
     assert ends[0]["bound_expected"]
     assert ends[3]["epoch"] is None
 
 
-def test_sums_are_those_of_the_box() -> None:
+def test_sums_in_a_box() -> None:
     """Of losses without a bound on their slope the box gives one, met at a corner; parts add up."""
     X = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
     y, R = np.array([0, 1, 1, 0]), 0.5
@@ -119,7 +119,7 @@ def test_a_short_last_block() -> None:
     assert found == pytest.approx({"RL": 5.0 ** (2 / 3) + 1.0, "RL1": 6.0, "blocks": 2.0})
 
 
-def test_what_every_second_epoch_leaves_open() -> None:
+def test_the_error_from_every_second_epoch() -> None:
     straight, bent = (list(epoch_marks(10, H[0], H[1:], [1.0, 2.0, 3.0])) for H in ([9, 6, 3, 0], [9, 1, 3, 0]))
     assert [mark.T for mark in bent] == [10, 20, 30]
     assert bent[0].penalty_error == 0
@@ -127,8 +127,8 @@ def test_what_every_second_epoch_leaves_open() -> None:
     assert straight[2].penalty_error < 5
 
 
-def test_it_is_done_once(run: Path, tmp_path: Path) -> None:
-    """What is there is found; a run that lost a curve, or all but the cells of its epochs, comes to the same."""
+def test_existing_results_are_reused(run: Path, tmp_path: Path) -> None:
+    """A run that lost a curve, or all but the cells of its epochs, gives the same bytes."""
     before, other = files(run), tmp_path / "run"
     assert not (run / "regret" / "cells" / "epochs").exists()
     shutil.copytree(run, other)
@@ -148,7 +148,7 @@ def test_the_page(run: Path) -> None:
     board = leaderboard_rows(results)
     lines = [line for line in regret_lines(results, board) if line.epochs]
     assert {line.end["configuration"] for line in lines} == {0, 1, 2}
-    figure = way_figure(lines, styles(TRIED))
+    figure = way_figure(lines, styles(ALGORITHMS))
     assert {trace.name for trace in figure.data} == {"caos-erm", "cao-rcd"}
     for line, trace in zip(lines, figure.data, strict=True):
         marks = [mark for mark in line.marks if mark["suboptimality"] > mark["gap"] / mark["T"]]

@@ -6,65 +6,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-from scipy.optimize import minimize as scipy_minimize
 from sklearn.linear_model import LogisticRegression
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.offline import regret_search as cluster_regret
+from sparseoco.offline.regret import run as cluster_regret
 from sparseoco.pipeline import steps
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.metrics import METRICS, write_result_table
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.options import SearchOptions
+from tests.offline.regret.search_runs import (
+    CLUSTER,
+    FEATURES,
+    MARKS,
+    ROWS,
+    SEED,
+    files,
+    minimum,
+    table,
+    write_search,
+)
 from tests.oracles.stream import ORACLES, VALUES
 from tests.support.commands import call
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
-
-ROWS, FEATURES, MARKS, SEED = 160, 30, 4, 3
-TRIED: dict[str, dict[str, Any]] = {
-    "fobos": {"lam": [0.01, 0.003], "eta0": [0.5]},
-    "cl-fobos": {"lam": [0.01], "eta0": [0.5]},
-    "ftrl-proximal": {"lam": [0.01], "R": [0.2]},
-    "stda": {"lam": [0.02], "gamma": [2.0], "p": [2]},
-    "rda": {"lam": [0.0], "gamma": [2.0]},
-}
-CLUSTER = ClusterOptions(threads=2)
-
-
-def write_search(run: Path, store: Path, **more: Any) -> Path:
-    """What a search leaves that regret reads, of one that never was, in which all of `TRIED` came through."""
-    options = SearchOptions(**({"algorithms": TRIED, "folds": 1, "seed": SEED} | more))
-    opened = Store.open(store)
-    classes = [entry.model_dump(mode="json") for entry in opened.manifest.labels.classes]
-    sizes = {"rows": opened.n_rows, "features": opened.n_features, "classes": classes}
-    corpus = {"store": opened.manifest.digest, "folder": str(store.resolve()), **sizes}
-    search = options.model_dump(mode="json")
-    commit_json(run / "run.json", {"name": "r", "seed": SEED, "version": "0", "corpus": corpus, "search": search})
-    rows = [
-        {
-            "configuration": c.number,
-            "algorithm": c.algorithm,
-            "parameters": c.parameters_json,
-            "loss": options.loss,
-            "penalty": options.penalty,
-            "fold": -1,
-            "epoch": 1,
-            "rows": opened.n_rows,
-            "progressive_loss": 0.5,
-            "progressive_error": 0.1 + c.number / 100,
-            "held_out_rows": 0,
-            "nonzeros": 5,
-            "status": "ok",
-            "reason": "",
-        }
-        for c in options.configurations()
-    ]
-    write_result_table(run / "search" / "metrics.parquet", rows, METRICS)
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -79,30 +46,11 @@ def run(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def table(run: Path, name: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(run / "regret" / f"{name}.parquet").to_pylist()
-    return rows
-
-
 def the_stream(store: Path) -> tuple[np.ndarray, np.ndarray]:
     """Rows and labels, in the order of the run's first epoch."""
     X, _ = read_shards(store)
     order = epoch_rows(SEED, 1, True, ROWS, 0, ROWS, -1, 1)
     return X.toarray()[order].astype(float), Store.open(store).labels()[order]
-
-
-def minimum(X: np.ndarray, y: np.ndarray, alpha: np.ndarray, R: float | None) -> float:
-    """min Σ log(1 + exp(−y⟨x, w⟩)) + Σ_i α_i|w_i|, |w_i| ≤ R, by L-BFGS-B over w = u − v."""
-    d = X.shape[1]
-
-    def value(z: np.ndarray) -> tuple[float, np.ndarray]:
-        m = y * (X @ (z[:d] - z[d:]))
-        g = X.T @ (-y / (1 + np.exp(m)))
-        return np.logaddexp(0, -m).sum() + np.tile(alpha, 2) @ z, np.concatenate([g, -g]) + np.tile(alpha, 2)
-
-    options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
-    found = scipy_minimize(value, np.zeros(2 * d), jac=True, bounds=[(0, R)] * (2 * d), options=options)
-    return float(found.fun)
 
 
 DENSE = [
@@ -142,7 +90,7 @@ def test_regret_is_what_brute_force_says(
         assert row["bound"] > row["regret"] > 0
 
 
-def test_the_optimum_is_scikit_learns(run: Path, store: Path) -> None:
+def test_the_optimum_is_that_of_scikit_learn(run: Path, store: Path) -> None:
     X, y = the_stream(store)
     for row in table(run, "regret"):
         if row["configuration"] == 0:
@@ -155,7 +103,7 @@ def test_the_optimum_is_scikit_learns(run: Path, store: Path) -> None:
             assert row["optimum"] == pytest.approx(value, abs=1e-5)
 
 
-def test_the_tables_agree_and_say_what_is_missing(run: Path) -> None:
+def test_the_tables_agree_and_give_reasons(run: Path) -> None:
     rows, ends = table(run, "regret"), table(run, "slopes")
     assert [end["configuration"] for end in ends] == list(range(6))
     for end in ends[:5]:
@@ -166,14 +114,10 @@ def test_the_tables_agree_and_say_what_is_missing(run: Path) -> None:
     assert ends[3]["objective"] == "Σ_t f_t(w) + Tλ‖w‖₁, |w_i| ≤ 0.2"
     assert ends[4]["objective"] == "Σ_t f_t(w) + λ·Σ_t‖h_t∘w‖₁"
     assert ends[5]["status"] == "failed"
-    assert "lam=0 is compared with nothing" in ends[5]["reason"]
+    assert "lam=0 has no comparator" in ends[5]["reason"]
 
 
-def files(run: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}
-
-
-def test_what_is_done_is_not_done_again_and_what_is_lost_is(run: Path, tmp_path: Path) -> None:
+def test_only_missing_results_are_computed(run: Path, tmp_path: Path) -> None:
     before = files(run)
     cells = [Path(name).name for name in before if "cells" in name]
     assert {name.split("-")[0] for name in cells} == {"curve", "optimum", "bound"}
@@ -186,19 +130,19 @@ def test_what_is_done_is_not_done_again_and_what_is_lost_is(run: Path, tmp_path:
     kept = [path for path in (run / "regret" / "cells").iterdir() if path.name.startswith("curve")]
     kept += sorted((run / "regret" / "cells").glob("optimum-*"), key=lambda path: path.stat().st_mtime_ns)[:5]
     (other / "regret" / "cells").mkdir(parents=True)
-    for path in kept:  # as a run leaves them that was killed while it looked for optima
+    for path in kept:  # as of a run that was killed while it searched for optima
         shutil.copy(path, other / "regret" / "cells")
     steps.regret(other, ClusterOptions(threads=1), marks=MARKS, tol=1e-7, numbers=range(6))
     assert files(other) == before
 
 
-def test_long_prefixes_go_by_passes_on_the_cluster(
+def test_long_prefixes_are_solved_by_passes_on_the_cluster(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = {"fobos": {"lam": [0.01], "eta0": [0.5]}, "stda": {"lam": [0.02], "gamma": [2.0]}}
     tables = []
-    for name, limit in (("near", cluster_regret.NEAR), ("far", 0)):
-        monkeypatch.setattr(cluster_regret, "NEAR", limit)
+    for name, limit in (("near", cluster_regret.NEWTON_NONZEROS), ("far", 0)):
+        monkeypatch.setattr(cluster_regret, "NEWTON_NONZEROS", limit)
         run = write_search(tmp_path / name, store, algorithms=tried)
         steps.regret(run, CLUSTER, marks=3, tol=0.03, numbers=range(2))
         tables.append(table(run, "regret"))
@@ -215,7 +159,7 @@ def test_by_default_the_best_of_each_algorithm(run: Path, store: Path, tmp_path:
     assert [end["configuration"] for end in table(folder, "slopes")] == [0, 2, 3, 4, 5]
 
 
-def test_classes_add_up(tmp_path: Path) -> None:
+def test_regret_adds_up_over_classes(tmp_path: Path) -> None:
     """One-vs-rest: the regret is the sum of the binary ones."""
     store = make_store(tmp_path / "store", rows=60, features=12, classes=3)
     run = write_search(tmp_path / "run", store, algorithms={"fobos": {"lam": [0.01], "eta0": [0.5]}}, shuffle=False)
@@ -226,7 +170,7 @@ def test_classes_add_up(tmp_path: Path) -> None:
     assert last["optimum"] == pytest.approx(sum(best), abs=1e-4)
 
 
-def test_a_learner_that_diverges_is_said_to(store: Path, tmp_path: Path) -> None:
+def test_a_diverging_learner_is_reported(store: Path, tmp_path: Path) -> None:
     run = write_search(tmp_path, store, algorithms={"fobos": {"lam": [0.01], "eta0": [0.5, 5e6]}})
     steps.regret(run, CLUSTER, marks=3, numbers=[1])
     (end,) = table(run, "slopes")
@@ -258,12 +202,12 @@ def test_the_command(
     assert "There is no configuration 7: they are numbered 0 to 0." in capsys.readouterr().err
 
 
-def test_errors_are_sentences(store: Path, tmp_path: Path) -> None:
+def test_errors(store: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no results"):
         steps.regret(tmp_path / "nothing", CLUSTER)
     three = make_store(tmp_path / "three", rows=40, features=12, classes=3)
     softmax = write_search(tmp_path / "softmax", three, algorithms={"fobos": {"lam": [0.01]}}, loss="softmax")
-    with pytest.raises(InputError, match="one loss of all classes"):
+    with raises_code("no-comparator", "softmax"):
         steps.regret(softmax, CLUSTER)
     with pytest.raises(InputError, match="does not hold the shards"):
         steps.regret(softmax, CLUSTER, store_folder=store)
@@ -277,7 +221,7 @@ def test_errors_are_sentences(store: Path, tmp_path: Path) -> None:
         steps.regret(run, CLUSTER)
 
 
-def test_a_damaged_cell_is_named(run: Path, tmp_path: Path) -> None:
+def test_a_corrupt_cell_is_named(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "run"
     shutil.copytree(run, other)
     cell = next((other / "regret" / "cells").glob("optimum-*"))

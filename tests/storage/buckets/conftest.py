@@ -9,7 +9,6 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from sparseoco.storage.buckets import BucketFileSystem
 from sparseoco.storage.locations import Location, location
 
 SECRET = "words-that-nobody-may-see"
@@ -32,7 +31,7 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def bucket(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Location]:
+def bucket(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
     settings = {
         "AWS_ACCESS_KEY_ID": "somebody",
         "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -52,6 +51,4 @@ def bucket(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     client = boto3.client("s3")
     client.create_bucket(Bucket=name)
     client.close()
-    BucketFileSystem.clear_instance_cache()
-    yield location(f"s3://{name}")
-    BucketFileSystem.clear_instance_cache()
+    return location(f"s3://{name}")

@@ -1,35 +1,28 @@
-"""What a run left, by name, wherever it is."""
+"""The files of a run, local or remote."""
 
 from pathlib import Path
-from typing import Any
 
 from sparseoco.storage.locations import Location
+from sparseoco.storage.remote import RemotePath
 
 TIMED = {"timings.parquet", "report.html", "mixture.html", "leaderboard.parquet"}  # seconds, which the page shows too
-HOLD = ".lock"
+LOCK = ".lock"
 
 
 def names(folder: Location) -> list[str]:
-    """All files below a folder but its lock."""
-    if isinstance(folder, Path):
-        found = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    """All files below a folder except locks."""
+    if isinstance(folder, RemotePath):
+        found = [path.key.removeprefix(f"{folder.key}/") for path, _ in folder.list(recursive=True)]
     else:
-        at: Any = folder
-        found = [path.removeprefix(f"{at.path}/") for path in at.fs.find(at.path)]
-    return sorted(name for name in found if name.split("/")[-1] != HOLD)
+        root = Path(str(folder))
+        found = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
+    return sorted(name for name in found if name.split("/")[-1] != LOCK)
 
 
 def contents(folder: Location, *, timed: bool = False) -> dict[str, bytes | None]:
-    """The bytes of each file; of those that hold seconds only if they are `timed`."""
+    """The bytes of each file; None for those with times, unless `timed`."""
     found: dict[str, bytes | None] = {}
     for name in names(folder):
         seconds = name.split("/")[-1] in TIMED or "/cells/" in name
-        found[name] = None if seconds and not timed else _read(folder, name)
+        found[name] = None if seconds and not timed else (folder / name).read_bytes()
     return found
-
-
-def _read(folder: Location, name: str) -> bytes:
-    place = folder
-    for part in name.split("/"):
-        place = place / part
-    return place.read_bytes()

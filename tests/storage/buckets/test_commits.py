@@ -1,4 +1,4 @@
-"""Files in a bucket are there whole or not at all, the first writer wins, and a folder has one writer."""
+"""Atomic puts, put-if-absent, and leases."""
 
 import json
 import os
@@ -17,7 +17,6 @@ from sparseoco.storage.commit import (
     commit_checksummed,
     committed,
     digest_file,
-    exclusive_lock,
     on_disk,
     read_all_checksummed,
     read_checksummed,
@@ -26,9 +25,11 @@ from sparseoco.storage.commit import (
 )
 from sparseoco.storage.leases import Lease
 from sparseoco.storage.locations import Location
+from sparseoco.storage.locks import exclusive_lock
+from tests.support.errors import raises_code
 
 
-def test_a_file_is_there_whole_or_not_at_all(bucket: Location) -> None:
+def test_a_write_that_fails_leaves_the_old_object(bucket: Location) -> None:
     target = bucket / "deep" / "file"
     commit_bytes(target, b"old")
     with pytest.raises(RuntimeError), committed(target) as temporary:
@@ -38,7 +39,7 @@ def test_a_file_is_there_whole_or_not_at_all(bucket: Location) -> None:
     assert [path.name for path in (bucket / "deep").iterdir()] == ["file"]
 
 
-def test_of_many_writers_at_once_one_wins(bucket: Location) -> None:
+def test_one_of_many_simultaneous_writers_wins(bucket: Location) -> None:
     won, lost = [], []
 
     def write(number: int) -> None:
@@ -58,40 +59,38 @@ def test_of_many_writers_at_once_one_wins(bucket: Location) -> None:
     assert (bucket / "file").read_bytes() == str(won[0]).encode()
 
 
-def test_putting_the_same_again_is_no_conflict(bucket: Location) -> None:
+def test_the_same_content_again_is_no_conflict(bucket: Location) -> None:
     commit_bytes(bucket / "file", b"same", replace=False)
     commit_bytes(bucket / "file", b"same", replace=False)
     with pytest.raises(FileExistsError):
         commit_bytes(bucket / "file", b"other", replace=False)
 
 
-def test_files_are_read_where_they_are(bucket: Location) -> None:
+def test_reading_remote_files(bucket: Location) -> None:
     for number in range(3):
         commit_checksummed(bucket / "folder" / f"{number}.json", {"n": number})
     paths = sorted((bucket / "folder").glob("*.json"))
     whole = paths[1].read_bytes()
     commit_bytes(paths[2], whole.replace(b": 1", b": 3"))
     assert [value for _, value in read_all_checksummed(paths)] == [{"n": 0}, {"n": 1}, None]
-    with pytest.raises(DamagedError, match="does not have the digest it names"):
+    with raises_code("corrupt-file", paths[2], kind=DamagedError):
         read_checksummed(paths[2])
     with on_disk(paths[1]) as local:
         assert local.read_bytes() == whole
     assert not local.exists()
     assert len(digest_file(paths[1])) == 64
-    with pytest.raises(StorageError, match="is not there"):
+    with raises_code("missing-file", "folder/3.json", kind=DamagedError):
         read_json(bucket / "folder" / "3.json")
     remove_folder(bucket / "folder")
     assert not list(bucket.glob("folder/*"))  # some stores show a folder that nothing is in
 
 
-def test_a_folder_has_one_owner(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "BEAT", 0.05)
-    monkeypatch.setattr(leases, "LOOK", 0.02)
+def test_a_folder_has_one_writer(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.02)
     with exclusive_lock(bucket / "run"):
-        with (
-            pytest.raises(FolderInUseError, match=f"in use by process {os.getpid()} on "),
-            exclusive_lock(bucket / "run"),
-        ):
+        expected = raises_code("folder-in-use", f"process {os.getpid()} on ", kind=FolderInUseError)
+        with expected, exclusive_lock(bucket / "run"):
             pass
         with exclusive_lock(bucket / "other"):
             commit_bytes(bucket / "run" / "file", b"")
@@ -100,8 +99,8 @@ def test_a_folder_has_one_owner(bucket: Location, monkeypatch: pytest.MonkeyPatc
     assert not (bucket / "run" / ".lock").exists()
 
 
-def test_who_waits_goes_next(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LOOK", 0.02)
+def test_a_waiting_process_is_next(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.02)
     order = []
 
     def second() -> None:
@@ -117,9 +116,9 @@ def test_who_waits_goes_next(bucket: Location, monkeypatch: pytest.MonkeyPatch) 
     assert order == ["first", "second"]
 
 
-HOLD = """
+LOCK = """
 import sys
-from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.locations import location
 with exclusive_lock(location(sys.argv[1])):
     print(1, flush=True)
@@ -127,8 +126,8 @@ with exclusive_lock(location(sys.argv[1])):
 """
 
 
-def test_what_a_killed_process_held_is_free_on_its_own_machine(bucket: Location) -> None:
-    command = [sys.executable, "-c", HOLD, str(bucket / "run")]
+def test_the_lease_of_a_killed_process_is_free_on_its_machine(bucket: Location) -> None:
+    command = [sys.executable, "-c", LOCK, str(bucket / "run")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
@@ -138,51 +137,49 @@ def test_what_a_killed_process_held_is_free_on_its_own_machine(bucket: Location)
         pass
 
 
-def test_what_a_dead_process_elsewhere_held_is_taken_over_when_stale(
-    bucket: Location, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(leases, "LOOK", 0.02)
-    monkeypatch.setattr(leases, "STALE", 0.3)
-    monkeypatch.setattr(leases, "BEAT", 0.05)
-    content = {"holder": "process 1 on elsewhere", "process": ["another boot", 1, 1, 1], "run": "x", "beat": 3}
+def test_the_lease_of_a_dead_process_elsewhere_expires(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(leases, "EXPIRY_SECONDS", 0.3)
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
+    content = {"owner": "process 1 on elsewhere", "process": ["another boot", 1, 1, 1], "lease": "x", "heartbeats": 3}
     commit_bytes(bucket / "run" / ".lock", json.dumps(content).encode())
     with exclusive_lock(bucket / "run"):
-        assert json.loads((bucket / "run" / ".lock").read_bytes())["holder"].startswith(f"process {os.getpid()} on ")
+        assert json.loads((bucket / "run" / ".lock").read_bytes())["owner"].startswith(f"process {os.getpid()} on ")
 
 
-def test_who_lost_a_folder_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "BEAT", 0.02)
+def test_without_its_lease_a_process_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.02)
     lease = Lease(bucket / "run" / ".lock")
-    lease.take(wait=False)
+    lease.acquire(wait=False)
     try:
         commit_bytes(bucket / "run" / "before", b"")
         commit_bytes(bucket / "run" / ".lock", b"{}")  # taken over by another
         while not lease.lost:
             time.sleep(0.01)
-        with pytest.raises(StorageError, match="the hold on its folder was lost"):
+        with raises_code("lease-lost", "run/after", kind=StorageError):
             commit_bytes(bucket / "run" / "after", b"")
         commit_bytes(bucket / "running" / "file", b"")
     finally:
-        lease.give_back()
+        lease.release()
     assert (bucket / "run" / ".lock").read_bytes() == b"{}"
     assert not (bucket / "run" / "after").exists()
 
 
-def test_a_hold_is_of_all_that_is_in_the_folder(bucket: Location) -> None:
+def test_a_lease_covers_all_files_of_its_folder(bucket: Location) -> None:
     assert Lease(bucket / ".lock").covers(bucket / "run" / "file")
     assert Lease(bucket / "run" / ".lock").covers(bucket / "run" / "deep" / "file")
     assert not Lease(bucket / "run" / ".lock").covers(bucket / "running" / "file")
 
 
-def test_who_was_stopped_for_long_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "BEAT", 60.0)
+def test_a_process_suspended_for_long_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 60.0)
     with exclusive_lock(bucket / "run"):
-        monkeypatch.setattr(leases, "STALE", 0.0)
-        with pytest.raises(StorageError, match="lost"):
+        monkeypatch.setattr(leases, "EXPIRY_SECONDS", 0.0)
+        with raises_code("lease-lost", "run/after", kind=StorageError):
             commit_bytes(bucket / "run" / "after", b"")
 
 
-def test_a_local_copy_is_no_copy(tmp_path: Path) -> None:
+def test_a_local_file_is_not_copied(tmp_path: Path) -> None:
     commit_bytes(tmp_path / "file", b"x")
     with on_disk(tmp_path / "file") as local:
         assert local == tmp_path / "file"

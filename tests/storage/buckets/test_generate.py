@@ -23,4 +23,4 @@ def test_a_made_corpus_is_the_same_in_a_bucket(
     generate(SyntheticCorpus(60_000, 3, 5000), bucket / "made")
     assert contents(bucket / "made") == contents(tmp_path / "made")
     assert call(monkeypatch, "generate", bucket / "made", *made, "--seed", 2) == 2
-    assert "holds another made corpus" in capsys.readouterr().err
+    assert "has another synthetic corpus" in capsys.readouterr().err

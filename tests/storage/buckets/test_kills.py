@@ -4,14 +4,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparseoco.core.errors import StorageError
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import RunFile, load_run_file
-from sparseoco.storage import objects
 from sparseoco.storage.locations import Location
+from sparseoco.storage.remote import RemotePath, Version
 from tests.storage.buckets.contents import contents
 from tests.support.texts import write_run_file
 
@@ -25,20 +26,21 @@ def prepare(text: Path, out: Location) -> RunFile:
     return load_run_file(text / "places.toml").model_copy(update={"out": out})
 
 
-def fails_and_goes_on(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch, at: int) -> bool:
-    """Let a run fail at that put and go on; gives whether it came to so many."""
+def fails_and_resumes(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch, at: int) -> bool:
+    """Let a run fail at that put and resume it; whether there were so many puts."""
     run = prepare(tmp_path / "text", bucket / f"at-{at}")
-    put, calls = objects.put_file, 0
+    put, calls = RemotePath.put, 0
 
-    def fail(source: Path, target: Location, *, absent: bool) -> None:
+    def fail(path: RemotePath, data: Any, mode: Any) -> Version:
         nonlocal calls
-        calls += 1
-        if calls == at:
-            raise OSError("the wire was cut")
-        put(source, target, absent=absent)
+        if path.name != ".lock":
+            calls += 1
+            if calls == at:
+                raise OSError("the wire was cut")
+        return put(path, data, mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.storage.commit.put_file", fail)
+        patch.setattr(RemotePath, "put", fail)
         try:
             steps.run_all(run)
         except StorageError as error:
@@ -52,14 +54,14 @@ def fails_and_goes_on(tmp_path: Path, bucket: Location, monkeypatch: pytest.Monk
 
 def test_a_cut_wire_at_a_put(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     steps.run_all(prepare(tmp_path / "text", tmp_path / "whole"))
-    assert fails_and_goes_on(tmp_path, bucket, monkeypatch, 9)
+    assert fails_and_resumes(tmp_path, bucket, monkeypatch, 9)
 
 
 @pytest.mark.slow
 def test_a_cut_wire_at_every_put(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     steps.run_all(prepare(tmp_path / "text", tmp_path / "whole"))
     at = 1
-    while fails_and_goes_on(tmp_path, bucket, monkeypatch, at):
+    while fails_and_resumes(tmp_path, bucket, monkeypatch, at):
         at += 1
     assert at > 15
 
@@ -67,24 +69,25 @@ def test_a_cut_wire_at_every_put(tmp_path: Path, bucket: Location, monkeypatch: 
 KILL = """
 import os, sys
 from sparseoco.pipeline import steps
-from sparseoco.storage import commit
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.locations import location
+from sparseoco.storage.remote import RemotePath
 
-at, after, calls, put = int(sys.argv[3]), sys.argv[4] == "after", 0, commit.put_file
+at, after, calls, put = int(sys.argv[3]), sys.argv[4] == "after", 0, RemotePath.put
 
-def kill(*arguments, **options):
+def kill(path, data, mode):
     global calls
+    if path.name == ".lock":
+        return put(path, data, mode)
     calls += 1
-    own = calls  # threads put at once
+    own = calls  # threads put at the same time
     if after:
-        put(*arguments, **options)
+        version = put(path, data, mode)
     if own == at:
         os.kill(os.getpid(), 9)
-    if not after:
-        put(*arguments, **options)
+    return version if after else put(path, data, mode)
 
-commit.put_file = kill
+RemotePath.put = kill
 steps.run_all(load_run_file(sys.argv[1]).model_copy(update={"out": location(sys.argv[2])}))
 """
 

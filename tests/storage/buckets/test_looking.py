@@ -33,8 +33,8 @@ def test_a_run_in_a_bucket_is_told_as_one_in_a_folder(tmp_path: Path, bucket: Lo
         assert hold.by.startswith("process ")
         assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
     assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine"]
-    *machine, number, beginning = leases._process()
-    ended = {"holder": "process 1 on here", "process": [*machine, number, int(beginning) + 1], "beat": 3}
+    *machine, number, beginning = leases._process_identity()
+    ended = {"owner": "process 1 on here", "process": [*machine, number, int(beginning) + 1], "heartbeats": 3}
     commit_json(run.out / ".lock", ended)
     (hold,) = read_status(run.out).holds
     assert (hold.sure, hold.gone) == (False, True)

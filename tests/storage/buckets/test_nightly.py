@@ -1,23 +1,25 @@
 """Nights in a bucket: files arrive under a prefix, and what is left is that of nights in folders."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sparseoco.core.errors import StorageError
-from sparseoco.pipeline.nightly import run_nightly, serve_night
+from sparseoco.pipeline.nightly import roll_back, run_nightly
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
-from sparseoco.storage.objects import read_all
+from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.manifest import commit_manifest, read_manifest, read_manifests
 from sparseoco.training.model import Model
-from tests.pipeline.nightly.made import arrive, prepare
 from tests.storage.buckets.contents import contents
+from tests.support.errors import raises_code
+from tests.support.nightly_runs import arrive, prepare
 from tests.support.stores import make_store
 
 # Where the text was, when a night ended, and the seconds that a state remembers.
-ELSEWHERE = ("manifest-", "history-timings", "history-choices", "nightly.html", "checkpoints")
+ELSEWHERE = ("manifest-", "history-timings", "history-rollbacks", "nightly.html", "checkpoints")
 
 
 def nights(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
@@ -27,7 +29,7 @@ def nights(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
         if incoming != path.parent:
             commit_bytes(incoming / path.name, path.read_bytes())
         outcome = run_nightly(run)
-        assert [row["night"] for row in outcome.nights] == [night]
+        assert [row["increment"] for row in outcome.increments] == [night]
 
 
 @pytest.mark.slow
@@ -37,10 +39,10 @@ def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     there = prepare(tmp_path / "there", **{'inputs = ["incoming"]': f'inputs = ["{bucket / "incoming"}/"]'})
     there = there.model_copy(update={"out": bucket / "run"})
     nights(there, tmp_path / "there", bucket / "incoming", 3)
-    assert run_nightly(there).sentence == "Nothing new: all files are learned, up to night 3."
+    assert run_nightly(there).message == "Nothing new: all files are learned, up to increment 3."
     for run in (here, there):
-        serve_night(run, 1)
-        assert run_nightly(run).sentence.startswith("Nothing new")
+        roll_back(run, 1)
+        assert run_nightly(run).message.startswith("Nothing new")
     expected, got = (
         {name: data for name, data in contents(run.out).items() if not any(part in name for part in ELSEWHERE)}
         for run in (here, there)
@@ -59,13 +61,13 @@ def test_manifests_of_nights_are_asked_for_some_at_once(
         commit_manifest(bucket / "shards", manifest)
     asked = []
 
-    def read(paths: list[Location]) -> list[bytes]:
+    def read(request: Callable[[Location], bytes], paths: list[Location]) -> list[bytes]:
         asked.append(len(paths))
-        return read_all(paths)
+        return map_concurrently(request, paths)
 
-    monkeypatch.setattr("sparseoco.storage.commit.read_all", read)
-    monkeypatch.setattr("sparseoco.store.manifest.AT_ONCE", 2)
+    monkeypatch.setattr("sparseoco.storage.commit.map_concurrently", read)
+    monkeypatch.setattr("sparseoco.store.manifest.CONCURRENT", 2)
     assert list(read_manifests(bucket / "shards", 5)) == expected
     assert asked == [2, 2, 1]
-    with pytest.raises(StorageError, match="is not there"):
+    with raises_code("missing-file", "manifest-00000006.json", kind=StorageError):
         list(read_manifests(bucket / "shards", 6))

@@ -1,0 +1,155 @@
+"""The `[cluster]` table: where Dask runs. Importing this loads neither Dask nor the libraries of batch systems."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from sparseoco.core.option_models import OptionModel, matching
+from sparseoco.core.quantities import parse_bytes, parse_duration
+
+Word = Annotated[str, matching(r"\S+", "one word")]
+Line = Annotated[str, matching(r"[^\r\n]+", "one line")]
+Time = Annotated[str, matching(r"(\d+-)?\d+:\d\d(:\d\d)?", "a time such as 08:00:00")]
+Name = Annotated[str, matching(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a name of small letters, digits and hyphens")]
+AbsolutePath = Annotated[str, matching(r"/\S+", "an absolute path")]
+Kind = Literal["local", "address", "slurm", "pbs", "kubernetes"]
+MIN_MEMORY = 512 << 20  # with less a worker is killed before it has started
+
+
+class JobOptions(OptionModel):
+    """Options of every batch system; workers, threads and memory of a job are those of `[cluster]`."""
+
+    submit: ClassVar[str]
+    extra: ClassVar[str]
+
+    walltime: Time = Field(description="Time limit of a job: HH:MM:SS.")
+    queue: Word | None = Field(None, description="Queue (SLURM: partition) of the jobs.")
+    account: Word | None = Field(None, description="Account to charge.")
+    directives: tuple[str, ...] = Field((), description="Further #SBATCH or #PBS directives, such as --constraint=ib.")
+    prologue: tuple[str, ...] = Field((), description="Shell commands to run before the worker starts: module load …")
+    python: Line | None = Field(None, description="Python on the nodes; by default the path of this one's interpreter.")
+    interface: Word | None = Field(None, description="Network interface of this machine and of the nodes, such as ib0.")
+    scratch: Line | None = Field(
+        None, description="Fast local disk of a node, such as $TMPDIR; by default in the run's folder."
+    )
+    logs: Line | None = Field(
+        None, description="Folder of the jobs' output; by default where the batch system puts it."
+    )
+
+    def extra_arguments(self) -> dict[str, Any]:
+        """Arguments of dask-jobqueue for this batch system alone."""
+        return {}
+
+    def load(self) -> Any:
+        """dask-jobqueue's class of this batch system."""
+        raise NotImplementedError
+
+
+class SlurmOptions(JobOptions):
+    """`[cluster.slurm]`."""
+
+    submit = "sbatch"
+    extra = "slurm"
+
+    def load(self) -> Any:
+        """`dask_jobqueue.SLURMCluster`."""
+        from dask_jobqueue.slurm import SLURMCluster
+
+        return SLURMCluster
+
+
+class PbsOptions(JobOptions):
+    """`[cluster.pbs]`."""
+
+    submit = "qsub"
+    extra = "pbs"
+
+    resources: Word | None = Field(
+        None,
+        description="Resources to select, such as select=1:ncpus=4:mem=16gb; by default those that threads and memory "
+        "imply.",
+    )
+
+    def extra_arguments(self) -> dict[str, Any]:
+        """The resources to select."""
+        return {"resource_spec": self.resources}
+
+    def load(self) -> Any:
+        """`dask_jobqueue.PBSCluster`."""
+        from dask_jobqueue.pbs import PBSCluster
+
+        return PBSCluster
+
+
+class KubernetesOptions(OptionModel):
+    """`[cluster.kubernetes]`; workers, threads and memory of a pod are those of `[cluster]`."""
+
+    image: Word = Field(description="Container image with the same version of sparseoco.")
+    namespace: Name | None = Field(
+        None, description="Namespace; by default that of the current context, or of this pod."
+    )
+    claim: Name | None = Field(None, description="Persistent volume claim with the data and the runs.")
+    mount: AbsolutePath = Field("/srv/sparseoco", description="Mount path of the volume; the same as on this machine.")
+    secrets: tuple[str, ...] = Field((), description="Secrets to expose as environment variables: AWS_ACCESS_KEY_ID …")
+    environment: dict[str, str] = Field({}, description="Further environment variables; no secrets.")
+    node_selector: dict[str, str] = Field({}, description="Labels of the nodes to run on.")
+
+
+class ClusterOptions(OptionModel):
+    """The `[cluster]` table of a run file; by default Dask runs in this process, with one thread per core."""
+
+    kind: Kind | None = Field(
+        None, description="Where Dask runs; by default local, or address if a scheduler is given."
+    )
+    scheduler: str | None = Field(
+        None, description="Address of a running Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT."
+    )
+    workers: int | None = Field(
+        None, ge=1, description="Worker processes (local), jobs or pods; by default the threads of this process."
+    )
+    threads: int | None = Field(
+        None,
+        ge=1,
+        description="Threads per worker, by default 1; without workers, threads of this process, by default one per "
+        "core.",
+    )
+    memory: str | None = Field(
+        None, description="Memory limit of a worker, such as 4GB; by default its share of the machine's."
+    )
+    wait: float = Field(
+        3600.0, gt=0, description="Seconds, or a duration such as 2h, to wait for the first job or pod."
+    )
+    slurm: SlurmOptions | None = Field(None, description="Options of SLURM jobs.")
+    pbs: PbsOptions | None = Field(None, description="Options of PBS jobs.")
+    kubernetes: KubernetesOptions | None = Field(None, description="Options of Kubernetes pods.")
+
+    @field_validator("memory")
+    @classmethod
+    def _sufficient(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if parse_bytes(value) < MIN_MEMORY:
+            raise ValueError(f"a worker needs at least {MIN_MEMORY // 2**20} MiB")
+        return value
+
+    @field_validator("wait", mode="before")
+    @classmethod
+    def _seconds(cls, value: Any) -> Any:
+        return parse_duration(value)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ClusterOptions":
+        if (self.scheduler is not None) != (self.where == "address"):
+            raise ValueError('scheduler and kind = "address" go together')
+        if self.where in ("slurm", "pbs", "kubernetes"):
+            if getattr(self, self.where) is None:
+                raise ValueError(f'kind = "{self.where}" needs a table {self.where}')
+            for key in ("workers", "memory"):
+                if getattr(self, key) is None:
+                    raise ValueError(f'kind = "{self.where}" needs {key}')
+        return self
+
+    @property
+    def where(self) -> Kind:
+        """The kind, stated or by default."""
+        return self.kind or ("local" if self.scheduler is None else "address")

@@ -1,0 +1,101 @@
+"""cao-rcd on the cluster: an epoch is one task that plays its rounds over the store by columns.
+
+The store is transposed once per run (`store.transpose`), by all workers; the task maps what its worker lays out of it.
+A coordinate's round needs the margins that all rounds before it left, so one thread plays an epoch, and blocks of
+configurations run in parallel. A worker holds, for every column, about 64 bytes a feature and 16 a document
+(`coordinates.bytes_needed`).
+
+The state of an epoch is Z and Δ (features, slots, columns) and the number of epochs; margins are computed from them.
+"""
+
+from typing import Any
+
+import numpy as np
+from distributed import Client
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import InputError
+from sparseoco.execution.clusters import worker_shape
+from sparseoco.kernels.order import fold_rows
+from sparseoco.offline.cluster.epoch_method import EpochMethod, epoch_problem
+from sparseoco.offline.coordinates import ColumnMajor, Coordinates, bytes_needed
+from sparseoco.offline.epochs import Problem
+from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.cache import corpus_of, end_with_worker
+from sparseoco.store.shards import Store
+from sparseoco.store.transpose import transpose, transposed_labels
+from sparseoco.training.block import NO_FOLD, Block
+
+
+class CoordinatesOnCluster(EpochMethod):
+    """A block of cao-rcd; the transposed store is in the parent of its folder.
+
+    Raises `InputError`, with the figure, if it does not fit in a worker.
+    """
+
+    failure = "An epoch of cao-rcd failed"
+
+    def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Location) -> None:
+        _check_memory(client, problem, store)
+        super().__init__(client, block, problem, store, folder)
+        self._columns = transpose(client, store, self._folder.parent)
+
+    def _play(self, before: Location | None, target: Location) -> None:
+        state = None if before is None else str(before)
+        self._pool.call(_play, *self._task_arguments(), str(self._columns.folder), state, str(target))
+
+
+def _check_memory(client: Client, problem: Problem, store: Store) -> None:
+    columns = len(problem.configurations) * problem.outputs
+    rounds = problem.configurations[0]["rounds"]
+    needed, memory = bytes_needed(store.n_rows, store.n_features, columns, rounds), worker_shape(client)[1]
+    if needed > memory:
+        raise InputError(
+            f"cao-rcd needs {needed / 1e9:.1f} GB for {columns} columns ({store.n_features:,} features, "
+            f"{store.n_rows:,} documents) and a task has {memory / 1e9:.1f} GB: keep fewer features at ingest "
+            "(--min-df, --max-features, --hash-bits) or give workers more memory.",
+            code="out-of-memory",
+        )
+
+
+def _play(description: dict[str, Any], store: str, columns: str, before: str | None, target: str) -> None:
+    """An epoch, on a worker: from the state of the last one to its own."""
+    method = open_coordinates(Block.model_validate(description), Store.open(store), Store.open(columns))
+    if before is not None:
+        with read_checkpoint(location(before)) as (described, read):
+            for name, array in method.state().items():
+                read(name, array)
+            method.resume(int(described["epoch"]))
+    method.play(lambda share: end_with_worker())
+    weights = method.weights()
+    arrays = method.state() | {
+        "examples": np.array(method.examples),
+        "weights": weights,
+        "diverged": np.zeros(weights.shape[1], np.int64),  # weights are bounded
+    }
+    write_checkpoint(location(target), {"epoch": method.epoch}, arrays.items())
+
+
+def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
+    """A block before its first epoch, on a worker, over the store by columns."""
+    problem, corpus, labels = epoch_problem(block, store), corpus_of(columns), transposed_labels(columns)
+    indptr, rows, counts, _ = corpus.whole()
+    return Coordinates(
+        ColumnMajor(indptr, rows, counts, labels),
+        problem.configurations,
+        loss=problem.loss,
+        positive=problem.positive,
+        seed=block.setting.seed,
+        included=_training_rows(block, labels.size),
+        release=corpus.rest,
+    )
+
+
+def _training_rows(block: Block, n_rows: int) -> NDArray[np.bool_]:
+    """Which documents are not held out."""
+    setting = block.setting
+    training = np.ones(n_rows, np.bool_)
+    if setting.fold != NO_FOLD:
+        training[fold_rows(setting.seed, 0, n_rows, setting.fold, setting.folds)] = False
+    return training

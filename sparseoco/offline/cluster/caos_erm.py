@@ -1,0 +1,199 @@
+"""caos-erm on the cluster: the full pass of `cluster.passes`, then the rounds, in one task or in parts.
+
+placement = serial is the paper's own. One task plays all rounds: it reads the examples it draws from its worker's
+corpus, a few thousand at a time, and their slopes from the files of the pass. The rounds take as long as on one thread,
+whatever the cluster; a worker holds three numbers a feature and column (Z, Δ and, corrected, the pass's gradient) and
+three an example (its size, the running sum, its position), and lays out the shards that are drawn from, sooner or later
+all of them. Nothing is lost.
+
+placement = parallel: part p of `parts` owns a run of the examples and plays its share of the rounds on them alone, from
+the state that the epoch began with; then the parts' states are averaged (see `epochs.Blocks.shares`, `epochs.State`).
+The number of parts is a parameter, never the number of workers, so bits do not depend on the cluster. Each worker that
+plays pays what serial does, for its own shards only, and `parts` states of features × columns go from worker to worker
+in a tree. The price is accuracy: a part does not see what the others do until the epoch ends, so that an epoch goes
+as far as one of rounds/parts rounds with less noise, and its first epochs, far from the optimum, overshoot; corrected
+estimates (which it needs) let it converge all the same. Where documents are sorted, by class say, a part's own examples
+are not representative, and much is lost: measured on IMDB sorted by class (25,000 documents, logistic, α = 10, R = 1,
+corrected), the objective is above its optimum after 1, 2, 5, 10 epochs by
+
+    serial               190 %    28 %   1.6 %   1.0 %      (sampled, the paper's own: 21 %, 11 %, 11 %, 8.8 %)
+    parallel, 4 parts    695 %   298 %    39 %   6.5 %
+    parallel, 8 parts    772 %   353 %    59 %   7.2 %
+    dealt, 4 parts       287 %    81 %   4.4 %   0.7 %
+    dealt, 8 parts       413 %   146 %   9.6 %   1.2 %
+
+placement = dealt: as parallel, but a part owns every `parts`-th mini-batch, and so a sample of everything. Every
+machine lays out all shards, as it does for streams in a shuffled order.
+
+One part gives the bits of serial. The state of an epoch, committed before the next begins, is Z and Δ (features, slots,
+columns), the rounds played and the weights they give.
+"""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from distributed import Client, Future
+from numpy.typing import NDArray
+
+from sparseoco.execution.clusters import placements
+from sparseoco.kernels.epoch import Sampled
+from sparseoco.offline.cluster.epoch_method import EpochMethod, epoch_problem
+from sparseoco.offline.cluster.passes import ClusterPasses, PassFiles, read_rows
+from sparseoco.offline.epochs import Blocks, Problem, Share, State, mean_of, play_share, row_sizes
+from sparseoco.offline.passes import Floats, Span
+from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.cache import corpus_of, end_with_worker
+from sparseoco.store.shards import Store
+from sparseoco.training.block import Block
+
+LEAVES_PER_TASK = 16
+
+
+class SampledOnCluster(EpochMethod):
+    """A block of caos-erm."""
+
+    failure = "The rounds of an epoch failed"
+
+    def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Location) -> None:
+        super().__init__(client, block, problem, store, folder)
+        self._passes = ClusterPasses(client, store, self._folder / "passes", _span(block))
+        self._sizes_path = self._folder / "sizes.npy"
+        sizes = self._row_sizes()
+        blocks = Blocks.of(sizes, problem.configurations[0]["batch"])
+        self._shares = blocks.shares(problem.configurations[0])
+        self.examples[:] = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
+
+    def _play(self, before: Location | None, target: Location) -> None:
+        files = self._passes.run(self._weights, self.problem.question)
+        if self._shares:
+            for outcome in self._pool.run([target], partial(self._start_rounds, before, files)):
+                self._pool.check(outcome)
+        else:  # no example has a feature: there is nothing to learn
+            _commit(self.problem.sampled(), self.epoch + 1, target, self.examples)
+        for group in files:
+            group.remove()
+
+    def _start_rounds(self, before: Location | None, files: list[PassFiles], target: Location) -> Future:
+        """The shares of the rounds, their sum as a tree from worker to worker, and the state it leaves."""
+        epoch, state = self.epoch + 1, None if before is None else str(before)
+        block, store = self._task_arguments()
+        parts = [
+            # Where a part's shards are laid out already: passes are spread in the same way.
+            self._pool.submit(_play, block, store, state, str(self._sizes_path), files, share, epoch, **placement)
+            for placement, share in zip(placements(self._pool.client, len(self._shares)), self._shares, strict=True)
+        ]
+        total = self._pool.tree(parts)
+        return self._pool.submit(_finish, block, store, str(target), total, len(parts), epoch, self.examples)
+
+    def _row_sizes(self) -> Floats:
+        """L_j of the examples of the span, computed once."""
+        if not self._sizes_path.exists():
+            _, store = self._task_arguments()
+            bounds = self._passes.bounds
+            runs = [bounds[i : i + LEAVES_PER_TASK] for i in range(0, len(bounds), LEAVES_PER_TASK)]
+            sizes = self._pool.map(_sizes, [(store, self._passes.span, run) for run in runs])
+            write_array(self._sizes_path, np.concatenate([np.zeros(0), *sizes]))
+        return read_rows(self._sizes_path, 1)[:, 0]
+
+
+class _SlopeFiles:
+    """Slopes of a pass at any positions of its span, read from the files of its leaves."""
+
+    def __init__(self, files: list[PassFiles]) -> None:
+        self._leaves = [[read_rows(path, each.last - each.first) for path in each.slopes] for each in files]
+        self._starts = np.cumsum([0, *(len(leaf) for leaf in self._leaves[0])])
+
+    def __call__(self, positions: NDArray[np.int64], /) -> Floats:
+        leaf = np.searchsorted(self._starts, positions, side="right") - 1
+        order = np.argsort(leaf, kind="stable")
+        runs = np.split(order, np.flatnonzero(np.diff(leaf[order])) + 1)
+        out = np.empty((positions.size, sum(leaves[0].shape[1] for leaves in self._leaves)))
+        for run in runs:
+            number = leaf[run[0]]
+            column = 0
+            for leaves in self._leaves:
+                part = leaves[number]
+                out[run, column : column + part.shape[1]] = part[positions[run] - self._starts[number]]
+                column += part.shape[1]
+        return out
+
+
+def _play(
+    description: dict[str, Any],
+    store: str,
+    before: str | None,
+    sizes: str,
+    files: list[PassFiles],
+    share: Share,
+    epoch: int,
+) -> State:
+    """One share of the rounds of an epoch, on a worker."""
+    block, opened = Block.model_validate(description), Store.open(store)
+    problem = epoch_problem(block, opened)
+    method, setting, first = problem.sampled(), block.setting, problem.configurations[0]
+    if before is not None:
+        with read_checkpoint(location(before)) as (described, read):
+            read("state", method.state)
+            read("diverged", method.diverged)
+            method.rounds = int(described["rounds"])
+    corpus = corpus_of(opened)
+    gradient = None
+    if first["estimate"] == "corrected":
+        gradient = np.hstack([_gradient(each.total) for each in files])
+    rounds = play_share(
+        method,
+        corpus,
+        _span(block).rows(corpus.n_rows, 0, corpus.n_rows),
+        _SlopeFiles(files),
+        gradient,
+        Blocks.of(read_rows(location(sizes), 1)[:, 0], first["batch"]),
+        share,
+        setting.seed,
+        epoch,
+    )
+    for _ in rounds:
+        end_with_worker()
+    return State(method.state, method.rounds, method.diverged)
+
+
+def _gradient(total: Location) -> Floats:
+    """(features, columns) of the total of a pass."""
+    with read_checkpoint(total) as (_, read):
+        return read("gradient")
+
+
+def _finish(
+    description: dict[str, Any],
+    store: str,
+    target: str,
+    total: State,
+    count: int,
+    epoch: int,
+    examples: NDArray[np.int64],
+) -> None:
+    """Commit the state that the parts' sum gives."""
+    method = epoch_problem(Block.model_validate(description), Store.open(store)).sampled()
+    method.state, method.rounds, method.diverged = mean_of(total, count)
+    _commit(method, epoch, location(target), examples)
+
+
+def _commit(method: Sampled, epoch: int, target: Location, examples: NDArray[np.int64]) -> None:
+    arrays = {
+        "state": method.state,
+        "diverged": method.diverged,
+        "weights": method.weights(),
+        "examples": examples,
+    }
+    write_checkpoint(target, {"epoch": epoch, "rounds": method.rounds}, arrays.items())
+
+
+def _sizes(store: str, span: Span, bounds: list[tuple[int, int]]) -> Floats:
+    corpus = corpus_of(Store.open(store))
+    return np.concatenate([row_sizes(corpus, span, start, stop) for start, stop in bounds])
+
+
+def _span(block: Block) -> Span:
+    """The examples that a block learns, in document order."""
+    return Span(seed=block.setting.seed, fold=block.setting.fold, folds=block.setting.folds)

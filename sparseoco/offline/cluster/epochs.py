@@ -1,0 +1,211 @@
+"""Blocks of epoch methods on the cluster: configurations that go through the data again and again, epoch by epoch.
+
+After each epoch the weights are evaluated by one more pass over all examples; the metrics are a cell as any block's
+(`training.block`), at the position where the epoch ends. A run that was killed resumes from the last state and ends
+with the same bits; cells that exist are not computed again.
+
+These methods hold their data and do not predict an example before they learn it: the progressive loss and error are
+those of the training examples under the weights at the epoch's end. ``rows`` counts the examples read to learn, in
+passes and in rounds. Weights are float64 and examples are drawn, not streamed: a setting's `dtype` and `shuffle`
+have no effect.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client
+from numpy.typing import NDArray
+
+from sparseoco.core.progress import RowsCallback
+from sparseoco.execution.clusters import worker_shape
+from sparseoco.execution.pool import TaskPool
+from sparseoco.kernels.binding import TALLY
+from sparseoco.kernels.epoch import evaluate_for
+from sparseoco.kernels.full_pass import MARGINS
+from sparseoco.kernels.order import fold_rows
+from sparseoco.learners.losses import find_loss
+from sparseoco.offline.cluster.cao_rcd import CoordinatesOnCluster
+from sparseoco.offline.cluster.caos_erm import SampledOnCluster
+from sparseoco.offline.cluster.epoch_method import EpochMethod, epoch_problem
+from sparseoco.offline.cluster.passes import read_rows
+from sparseoco.offline.passes import CHUNK_ROWS, Floats, Shape, Span, leaf_bounds, tree_sum
+from sparseoco.storage.checkpoints import write_array
+from sparseoco.storage.commit import read_checksummed, remove_folder
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.cache import corpus_of
+from sparseoco.store.frequencies import frequency_bins, kept_rows
+from sparseoco.store.shards import Store
+from sparseoco.training.block import NO_FOLD, Block, StreamPosition, Tables, cell_path, write_cell
+
+TASKS_PER_SLOT = 4  # of an evaluation: so that other workers can help a slower one
+
+METHODS: dict[str, type[EpochMethod]] = {"epoch": SampledOnCluster, "coordinate": CoordinatesOnCluster}
+"""By the driver of the algorithm."""
+
+
+def run_epoch_block(
+    client: Client,
+    block: Block,
+    store: Store,
+    cells: Location,
+    work: Location,
+    report: RowsCallback,
+    *,
+    resumable: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Run a block of an epoch method to its last epoch, committing a cell at the end of each (see `cell_path`).
+
+    Its state is in a folder of `work`, which all workers see, and removed at the end unless the block is `resumable`.
+
+    Returns
+    -------
+    bool
+        False if `stopped` returned True before the end.
+
+    Raises
+    ------
+    InputError
+        The options have no meaning, or the block does not fit in a worker.
+    SparseocoError
+        The block cannot be run (`StorageError`: a corrupt shard, a full disk).
+    """
+    paths = _cell_paths(cells, block, store)
+    if all(path.exists() for path in paths.values()):
+        return True
+    folder = work / block.digest
+    method = begin(client, block, store, folder)
+    for epoch, path in paths.items():
+        if stopped():
+            return False
+        started = time.monotonic()
+        if method.epoch < epoch:
+            method.play()
+        if method.epoch == epoch and not path.exists():
+            tables = _tables(client, method, block, store, folder)
+            for own in tables:
+                own["timings"] = [{"epoch": epoch, "seconds": (time.monotonic() - started) / len(tables)}]
+            write_cell(path, block, StreamPosition(epoch, store.n_rows), tables)
+        report(epoch * store.n_rows)
+    if not resumable:
+        remove_folder(folder)
+    return True
+
+
+def begin(client: Client, block: Block, store: Store, folder: Location) -> EpochMethod:
+    """The method of a block, resumed from its last state. Raises `InputError` as `Problem.of`."""
+    problem = epoch_problem(block, store)
+    return METHODS[problem.algorithm.driver](client, block, problem, store, folder)
+
+
+def epoch_metrics(cells: Location, block: Block, store: Store) -> list[dict[str, Any]]:
+    """The metrics of a block of one configuration at the end of each epoch, from its cells."""
+    paths = _cell_paths(cells, block, store).values()
+    return [read_checksummed(path)["results"][0]["tables"]["metrics"][0] for path in paths]
+
+
+def _cell_paths(cells: Location, block: Block, store: Store) -> dict[int, Location]:
+    epochs = range(1, block.setting.epochs + 1)
+    return {epoch: cell_path(cells, block, StreamPosition(epoch, store.n_rows)) for epoch in epochs}
+
+
+class Evaluation(NamedTuple):
+    """Sums over training and held-out examples: losses and errors of each configuration."""
+
+    rows: NDArray[np.int64]  # (2,)
+    loss_sum: Floats  # (2, configurations)
+    error_count: NDArray[np.int64]
+
+    def __add__(self, other: Any) -> "Evaluation":
+        return Evaluation(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def _tables(client: Client, method: EpochMethod, block: Block, store: Store, folder: Location) -> list[Tables]:
+    """Each configuration's rows of the epoch that has ended, without the timings."""
+    problem, weights = method.problem, method.weights()
+    found = _evaluate(client, method, block, store, folder)
+    bins, features = frequency_bins(store)
+    kept = np.zeros((features.size, weights.shape[1]), np.int64)
+    TALLY(weights, bins, kept)
+    kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
+    penalties = problem.penalties(weights)
+    learned, held_out = (max(int(rows), 1) for rows in found.rows)
+    tables: list[Tables] = []
+    for i, configuration_diverged in enumerate(method.diverged):
+        broken = bool(configuration_diverged) or not np.isfinite(found.loss_sum[0, i])
+        curve = {
+            "rows": method.epoch * int(method.examples[i]),
+            "progressive_loss": float(found.loss_sum[0, i] / learned),
+            "progressive_error": float(found.error_count[0, i] / learned),
+        }
+        metrics = {
+            "epoch": method.epoch,
+            **curve,
+            "objective": float(found.loss_sum[0, i] + penalties[i]),
+            "held_out_rows": int(found.rows[1]),
+            "held_out_loss": float(found.loss_sum[1, i] / held_out) if found.rows[1] else None,
+            "held_out_error": float(found.error_count[1, i] / held_out) if found.rows[1] else None,
+            "nonzeros": int(kept[:, i].sum()),
+            "status": "diverged" if broken else "ok",
+            "reason": f"diverged in round {configuration_diverged:,}" if broken else "",
+        }
+        tables.append({"metrics": [metrics], "curves": [curve], "kept": kept_rows(kept[:, i], features)})
+    return tables
+
+
+def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store, folder: Location) -> Evaluation:
+    """Losses and errors of all examples, in tasks over runs of leaves; leaf by leaf, so that no bit depends on them."""
+    problem, setting, weights = method.problem, block.setting, method.weights()
+    path = folder / "evaluated.npy"
+    write_array(path, weights)
+    bounds = leaf_bounds(Span(), Shape(store.n_rows, store.n_features, store.manifest.nonzeros))
+    count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client)[0])
+    runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
+    shape, fold = (weights.shape[1], problem.outputs), (setting.seed, setting.fold, setting.folds)
+    response = problem.loss.name, problem.response
+    arguments = [(str(store.folder.resolve()), run, str(path), shape, response, fold) for run in runs]
+    leaves = [
+        leaf
+        for part in TaskPool(client, "Evaluating an epoch failed").map(_evaluate_leaves, arguments)
+        for leaf in part
+    ]
+    total: Evaluation = tree_sum(leaves.__getitem__, 0, len(leaves))
+    return total
+
+
+def _evaluate_leaves(
+    store: str,
+    bounds: list[tuple[int, int]],
+    weights_path: str,
+    shape: tuple[int, int],
+    response: tuple[str, str],
+    fold: tuple[int, int, int],
+) -> list[Evaluation]:
+    corpus = corpus_of(Store.open(store))
+    columns, outputs = shape
+    weights = read_rows(location(weights_path), columns)
+    evaluate = evaluate_for(find_loss(response[0]), response[1])
+    seed, held_fold, folds = fold
+    size = columns // outputs
+    evaluations = []
+    for first, last in bounds:
+        sums = Evaluation(np.zeros(2, np.int64), np.zeros((2, size)), np.zeros((2, size), np.int64))
+        failed = np.zeros(size, np.int64)
+        for start in range(first, last, CHUNK_ROWS):
+            stop = min(start + CHUNK_ROWS, last)
+            indptr, indices, counts, labels = corpus.rows(start, stop)
+            z = np.empty((labels.size, columns))
+            MARGINS(indptr, indices, counts, weights, z)
+            held_out = np.zeros(labels.size, np.bool_)
+            if held_fold != NO_FOLD:
+                held_out[fold_rows(seed, start, stop, held_fold, folds) - start] = True
+            for part, chosen in enumerate((~held_out, held_out)):
+                truth = labels[chosen].astype(np.float64)
+                totals = sums.loss_sum[part], sums.error_count[part]
+                evaluate(z[chosen], truth, outputs, failed, *totals, np.zeros(columns))
+                sums.rows[part] += truth.size
+        sums.loss_sum[:, failed > 0] = np.nan
+        evaluations.append(sums)
+    return evaluations

@@ -1,0 +1,338 @@
+"""Regret on Dask: learners' curves as tasks, optima by passes, bounds as tasks; each result is a file.
+
+A curve and a bound are one task for each configuration, pure functions of their descriptions. The optimum of the first
+T rounds is found for each mark from 0: to start where the mark before ended, at weights that overfit its rounds, took a
+hundred times as long. Epoch methods run their epochs over all examples, one after the other (`regret.epochs`), and have
+one optimum. Existing files are not computed again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from distributed import Client
+
+from sparseoco.core.errors import InputError
+from sparseoco.core.progress import ProgressCallback
+from sparseoco.execution.pool import Call, TaskPool, failure_reason
+from sparseoco.offline.bounds import Bound, NoBound, bound_of
+from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
+from sparseoco.offline.passes import Span
+from sparseoco.offline.regret.bound_quantities import measurable
+from sparseoco.offline.regret.comparator import Comparator, find_comparator
+from sparseoco.offline.regret.curve import FIRST_EPOCH
+from sparseoco.offline.regret.epochs import measure_epochs
+from sparseoco.offline.regret.optima import Solution, find_optima
+from sparseoco.offline.regret.rounds import sample_size, spread_marks
+from sparseoco.offline.regret.tables import Row, slope_row
+from sparseoco.offline.regret.tasks import (
+    DTYPE,
+    Measurement,
+    Series,
+    bound_task,
+    curve_task,
+    find_optimum,
+    optima_task,
+)
+from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_folder
+from sparseoco.storage.locations import Location
+from sparseoco.store.shards import Store
+from sparseoco.training.block import NO_FOLD, Block, Setting
+from sparseoco.training.options import Configuration, SearchOptions
+
+TOL = 1e-3  # of the objective at w = 0; a learner's regret is some tenths of that
+EPOCHS_TOL = 0.01  # times the tolerance, for epoch methods: they come that close, and have a single optimum
+
+
+def run_regret(
+    client: Client,
+    configurations: Sequence[Configuration],
+    options: SearchOptions,
+    store: Store,
+    folder: Location,
+    marks: int,
+    tol: float,
+    progress: ProgressCallback,
+) -> tuple[list[Row], list[Row]]:
+    """Measure the regret of configurations.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    configurations : sequence of Configuration
+    options : SearchOptions
+        Loss, penalty, seed, shuffling and epochs.
+    store : Store
+    folder : Location
+        Folder of the cells; what is there is not computed again.
+    marks : int
+        Rounds at which regret is measured, at most.
+    tol : float
+        Accuracy of the optima, relative to the objective at w = 0.
+    progress : callable
+        Called with (step, done, total).
+
+    Returns
+    -------
+    rows, ends : lists of rows
+        Of `regret.tables.REGRET` and `SLOPES`. A configuration that diverges has the marks before it did; one that
+        cannot be measured has none, and its reason.
+
+    Raises
+    ------
+    InputError
+        No configuration has a comparator.
+    SparseocoError
+        For what would stop every task or pass.
+    """
+    regret = _Regret(client, options, store, folder.absolute(), marks, tol, progress)  # workers have other folders
+    compared, reasons = {}, {}
+    for c in configurations:
+        try:
+            compared[c.number] = regret.compare(c)
+        except InputError as error:
+            reasons[c.number] = str(error)
+    if not compared:
+        raise InputError(next(iter(reasons.values())), code="no-comparator")
+    regret.measure(list(compared.values()))
+    rows, ends = [], []
+    for c in configurations:
+        key: Row = {"configuration": c.number, "algorithm": c.algorithm, "parameters": c.parameters_json}
+        if c.number not in compared:
+            ends.append(key | slope_row([], NoBound(reasons[c.number]), "failed", reasons[c.number]))
+            continue
+        curve = compared[c.number]
+        key["objective"] = curve.comparator.formula
+        own = regret.rows(curve)
+        rows += [key | row for row in own]
+        end = slope_row(own, curve.bound, *curve.status)
+        ends.append(key | end | ({"bound_note": curve.bound_failure} if curve.bound_failure else {}))
+    return rows, ends
+
+
+@dataclass(eq=False)
+class _Curve:
+    """A configuration's curve: what it is compared with, and the files of its results in `folder`."""
+
+    measurement: Measurement
+    comparator: Comparator
+    bound: Bound | NoBound
+    tol: float
+    """Accuracy of its optima."""
+    last: int
+    """The last mark."""
+    folder: Location
+    failure: str | None = None
+    bound_failure: str | None = None
+
+    @property
+    def path(self) -> Location:
+        """The file of the curve."""
+        return self.folder / f"curve-{self.measurement.digest}.json"
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What that file has: marks, status and reason."""
+        content: dict[str, Any] = read_json(self.path)
+        return content
+
+    @property
+    def status(self) -> tuple[str, str]:
+        """(status, reason)."""
+        if self.failure is not None:
+            return "failed", self.failure
+        return self.content["status"], self.content["reason"]
+
+    def compared_marks(self) -> list[int]:
+        """The marks that have an optimum: for epoch methods the last, which has all examples."""
+        marks = [mark["T"] for mark in self.content["marks"]]
+        return [self.last] if self.comparator.epochs and marks else marks
+
+    def optimum(self, T: int) -> Location:
+        """The file of the optimum after T rounds; the same for all curves that are compared with it."""
+        m = self.measurement
+        comparator: Any = m.digest if self.comparator.own_history else list(self.comparator)
+        stream = [m.manifest, m.loss, m.seed, m.shuffle, m.sparseoco]
+        return self.folder / f"optimum-{digest_value([stream, comparator, T, self.tol])[:32]}.npz"
+
+    @property
+    def bound_path(self) -> Location:
+        """The file of its bounds."""
+        return self.folder / f"bound-{digest_value([self.measurement.digest, self.optimum(self.last).stem])[:32]}.json"
+
+    def series(self) -> Series:
+        """Its optima."""
+        cells = [(T, str(self.optimum(T).resolve())) for T in self.compared_marks()]
+        thresholds = str(self.path.with_suffix(".npy").resolve()) if self.comparator.own_history else None
+        return Series(self.comparator, cells, thresholds, self.tol)
+
+
+class _Regret:
+    def __init__(
+        self,
+        client: Client,
+        options: SearchOptions,
+        store: Store,
+        folder: Location,
+        marks: int,
+        tol: float,
+        progress: ProgressCallback,
+    ) -> None:
+        self.client, self.options, self.store, self.folder = client, options, store, folder
+        self.tol, self.progress = tol, progress
+        self.marks = spread_marks(store.n_rows, marks)
+        self.outputs = len(store.classes) if len(store.classes) > 2 else 1
+        self.positive = list(range(self.outputs)) if self.outputs > 1 else [1]
+
+    def compare(self, c: Configuration) -> _Curve:
+        """The curve to measure for a configuration. Raises `InputError` if it has no comparator."""
+        options, store = self.options, self.store
+        comparator = find_comparator(c.algorithm, c.parameters, options.loss, options.penalty)
+        measurement = Measurement(
+            manifest=store.manifest.digest,
+            algorithm=c.algorithm,
+            parameters=c.parameters,
+            loss=options.loss,
+            penalty=options.penalty,
+            seed=options.seed,
+            shuffle=options.shuffle and not comparator.epochs,
+            marks=() if comparator.epochs else tuple(self.marks),
+            samples=0 if comparator.epochs else sample_size(store.n_rows, store.manifest.nonzeros, store.n_features),
+            epochs=options.epochs if comparator.epochs else 1,
+        )
+        bound = measurable(bound_of(c.algorithm, c.parameters, options.penalty), options.loss)
+        tol = self.tol * (EPOCHS_TOL if comparator.epochs else 1.0)
+        return _Curve(measurement, comparator, bound, tol, self.marks[-1], self.folder)
+
+    def measure(self, curves: Sequence[_Curve]) -> None:
+        """Write all files of these curves; those that failed have their reason."""
+        streams = [curve for curve in curves if not curve.comparator.epochs]
+        for curve, reason in self._run("curves", {c: (c.path, curve_task, ()) for c in streams}).items():
+            curve.failure = reason
+        self._run_epochs([curve for curve in curves if curve.comparator.epochs])
+        self._find_optima([curve for curve in curves if curve.failure is None])
+        tasks: Tasks = {}
+        for curve in streams:
+            if curve.failure is None:
+                optima = [(T, str(curve.optimum(T))) for T in curve.compared_marks()]
+                tasks[curve] = curve.bound_path, bound_task, (optima,)
+        for curve, reason in self._run("bounds", tasks).items():
+            curve.bound_failure = reason
+
+    def _run(self, step: str, tasks: "Tasks") -> dict[_Curve, str]:
+        """Run the tasks whose files are missing; the reasons of those that failed."""
+        store = str(self.store.folder.resolve())
+        calls: dict[str, Call] = {
+            path.stem: (function, curve.measurement.model_dump(mode="json"), store, str(path.resolve()), *extra)
+            for curve, (path, function, extra) in tasks.items()
+            if not path.exists()
+        }
+        found = len(tasks) - len(calls)
+        failures = TaskPool(self.client).run_all(calls, lambda done: self.progress(step, found + done, len(tasks)))
+        return {curve: failures[path.stem].reason for curve, (path, *_) in tasks.items() if path.stem in failures}
+
+    def _run_epochs(self, curves: Sequence[_Curve]) -> None:
+        """Run epoch methods over all examples, one after the other."""
+        work, rows = self.folder / "epochs", self.options.epochs * self.store.n_rows
+        for k, curve in enumerate(curves):
+            if curve.path.exists():
+                continue
+            m = curve.measurement
+            shared = m.model_dump(include={"manifest", "loss", "penalty", "seed", "shuffle", "epochs"})
+            setting = Setting(**shared, dtype=DTYPE, fold=NO_FOLD, folds=1)
+            block = Block(setting=setting, algorithm=m.algorithm, configurations=(m.parameters,))
+
+            def report(done: int, before: int = k * rows) -> None:
+                self.progress("epochs", before + done, len(curves) * rows)
+
+            report(0)
+            try:
+                found = measure_epochs(self.client, block, self.store, self.folder, work, report)
+            except Exception as error:  # whatever a worker met; what would stop every block is raised again
+                curve.failure = failure_reason(error)
+            else:
+                commit_json(curve.path, {"measurement": m.model_dump(mode="json"), **found})
+        remove_folder(work)
+
+    def _find_optima(self, curves: Sequence[_Curve]) -> None:
+        """Find the optimum of every comparator at every mark.
+
+        Those of few rows are one task for each comparator; the others are found by passes of all comparators over the
+        rows of a mark. Which marks are which depends on the store alone.
+        """
+        series: dict[Location, Series] = {}
+        for curve in curves:
+            key, own = curve.optimum(self.marks[-1]), curve.series()
+            if key not in series or len(own.cells) > len(series[key].cells):  # one that diverged has fewer marks
+                series[key] = own
+        total = sum(len(own.cells) for own in series.values())
+        nonzeros, n_rows = self.store.manifest.nonzeros, self.store.n_rows
+        near = [T for T in self.marks if T * nonzeros * self.outputs <= NEWTON_NONZEROS * n_rows]
+
+        def report(*_: Any) -> None:
+            missing = sum(own.missing(T) is not None for own in series.values() for T, _ in own.cells)
+            self.progress("optima", total - missing, total)
+
+        store, options = str(self.store.folder.resolve()), self.options
+        calls: dict[str, Call] = {}
+        for key, own in series.items():
+            if any(own.missing(T) for T in near):
+                part = own._replace(cells=[(T, cell) for T, cell in own.cells if T in near])
+                arguments = options.loss, self.positive, options.seed, options.shuffle, tuple(part)
+                calls[key.stem] = (optima_task, store, *arguments)
+        for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
+            raise error
+        for T in self.marks[len(near) :]:
+            self._solve_by_passes(T, list(series.values()))
+            report()
+
+    def _solve_by_passes(self, T: int, series: Sequence[Series]) -> None:
+        """The missing optima of T rounds, by passes on the cluster; those that differ in λ only are solved together."""
+        span = Span(seed=self.options.seed, epoch=FIRST_EPOCH, shuffle=self.options.shuffle, stop=T)
+        passes = ClusterPasses(self.client, self.store, self.folder / "passes", span)
+        groups: dict[tuple[Any, ...], list[tuple[Location, Series]]] = {}
+        for own in series:
+            path = own.missing(T)
+            if path is not None and own.thresholds is not None:
+                find_optimum(passes, self.options.loss, self.positive, own, T, self.store.n_features).write(path)
+            elif path is not None:
+                groups.setdefault(own.comparator[1:], []).append((path, own))
+        for group in groups.values():
+            comparators = [own.comparator for _, own in group]
+            found = find_optima(passes, self.options.loss, self.positive, comparators, group[0][1].tol)
+            for (path, _), solution in zip(group, found, strict=True):
+                solution.write(path)
+        passes.clear()
+
+    def rows(self, curve: _Curve) -> list[Row]:
+        """The rows of a curve in `REGRET`."""
+        if curve.failure is not None:
+            return []
+        bounds: dict[int, float] = {}
+        if curve.comparator.epochs and isinstance(curve.bound, Bound):
+            values = curve.content["quantities"]
+            marks = [mark["T"] for mark in curve.content["marks"]]
+            bounds = {T: self.outputs * float(curve.bound.value(T, values)) for T in marks}
+        elif curve.bound_path.exists():
+            bounds = dict(read_json(curve.bound_path)["bounds"])
+        rows: list[Row] = []
+        for mark in curve.content["marks"]:
+            T, extra = mark["T"], {}
+            if curve.comparator.epochs:
+                one = Solution.read(curve.optimum(curve.last))
+                extra = {name: mark[name] for name in ("epoch", "passes", "epoch_objective")}
+                extra["suboptimality"] = mark["epoch_objective"] - one.objective
+                optimum, gap = T * one.objective, T * one.gap
+            else:
+                _, optimum, gap = Solution.read(curve.optimum(T))
+            incurred = mark["loss"] + mark["penalty"]
+            figures = {"learner_loss": incurred, "optimum": optimum, "gap": gap, "regret": incurred - optimum}
+            exact = {name: mark[name] for name in ("exact", "penalty_error")}
+            bound = {"bound": bounds.get(T), "bound_name": getattr(curve.bound, "name", None) if T in bounds else None}
+            rows.append({"T": T} | extra | figures | exact | bound)
+        return rows
+
+
+Tasks = dict[_Curve, tuple[Location, Callable[..., None], tuple[Any, ...]]]
+"""For each curve a file, the task that writes it and further arguments."""

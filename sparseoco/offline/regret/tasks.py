@@ -1,0 +1,153 @@
+"""The tasks of regret: measure a learner's curve, measure its bounds, find the optima of few rows.
+
+Each is a pure function of its description and leaves a file.
+"""
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from sparseoco import __version__
+from sparseoco.offline.cluster.passes import read_rows
+from sparseoco.offline.passes import Passes
+from sparseoco.offline.regret.bound_quantities import measure_bounds
+from sparseoco.offline.regret.comparator import Comparator
+from sparseoco.offline.regret.curve import FIRST_EPOCH, FirstEpoch, measure
+from sparseoco.offline.regret.optima import Solution, find_optima, find_weighted_optimum, local_passes
+from sparseoco.offline.regret.rounds import sampled_rounds
+from sparseoco.storage.commit import commit_json, committed, digest_value
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.cache import corpus_of
+from sparseoco.store.shards import Store
+from sparseoco.training.learner import Learner
+from sparseoco.training.stream import Order
+
+Floats = NDArray[np.float64]
+
+DTYPE = "float64"  # regret is a small difference of large sums
+
+
+class Measurement(BaseModel):
+    """All that determines a learner's curve: a configuration, its stream, and the rounds at which it is measured."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    manifest: str
+    algorithm: str
+    parameters: dict[str, Any]
+    loss: str
+    penalty: str
+    seed: int
+    shuffle: bool
+    marks: tuple[int, ...]
+    samples: int
+    epochs: int = 1
+    """1 for a stream, whose regret is that of the first epoch."""
+    sparseoco: str = __version__
+
+    @cached_property
+    def digest(self) -> str:
+        """Its name."""
+        return digest_value(self.model_dump(mode="json"))[:32]
+
+
+class Series(NamedTuple):
+    """The optima of one comparator, mark after mark."""
+
+    comparator: Comparator
+    cells: list[tuple[int, str]]
+    """(T, path of the `Solution`) of each mark."""
+    thresholds: str | None
+    """Path of Σ_{t≤T} h_t (marks, features, outputs), where they weight the penalty."""
+    tol: float
+
+    def missing(self, T: int) -> Location | None:
+        """The path of the optimum of T rounds, if T is one of its marks and the optimum is not there."""
+        path = next((location(cell) for mark, cell in self.cells if mark == T), None)
+        return None if path is None or path.exists() else path
+
+    def h(self, T: int, shape: tuple[int, int]) -> Floats:
+        """Σ_{t≤T} h_t."""
+        assert self.thresholds is not None
+        index = [mark for mark, _ in self.cells].index(T)
+        return np.array(read_rows(location(self.thresholds), shape[0] * shape[1])[index].reshape(shape))
+
+
+def curve_task(description: dict[str, Any], store: str, cell: str) -> None:
+    measurement, path = Measurement.model_validate(description), location(cell)
+    if path.exists():
+        return
+    learner, rounds = _new_learner(measurement, Store.open(store), objective=True)
+    marks, thresholds = [], []
+    for mark in measure(learner, rounds, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)):
+        marks.append({name: value for name, value in mark._asdict().items() if name != "thresholds"})
+        if mark.thresholds is not None:
+            thresholds.append(mark.thresholds)
+    if thresholds:
+        with committed(path.with_suffix(".npy")) as temporary, temporary.open("wb") as file:
+            np.save(file, np.stack(thresholds))
+    diverged = int(learner.diverged[0])
+    status, reason = ("diverged", f"diverged at row {diverged:,}") if diverged else ("ok", "")
+    commit_json(path, {"measurement": description, "marks": marks, "status": status, "reason": reason})
+
+
+def optima_task(
+    store: str, loss: str, positive: list[int], seed: int, shuffle: bool, description: tuple[Any, ...]
+) -> None:
+    series = Series(Comparator(*description[0]), *description[1:])
+    opened = Store.open(store)
+    corpus = corpus_of(opened)
+    for T, _ in series.cells:
+        path = series.missing(T)
+        if path is None:
+            continue
+        rows = Order(seed, shuffle).rows(FIRST_EPOCH, opened.n_rows, 0, T)
+        passes, seen = local_passes(corpus.gather(rows), opened.n_features)
+        found = find_optimum(passes, loss, positive, series, T, opened.n_features, seen)
+        weights = np.zeros((opened.n_features, len(positive)))
+        weights[seen] = found.weights
+        found._replace(weights=weights).write(path)
+
+
+def find_optimum(
+    passes: Passes,
+    loss: str,
+    positive: list[int],
+    series: Series,
+    T: int,
+    n_features: int,
+    features: Any = slice(None),
+) -> Solution:
+    """The optimum of one comparator after T rounds, by passes over all features or those given."""
+    if series.thresholds is not None:
+        h = series.h(T, (n_features, len(positive)))[features]
+        return find_weighted_optimum(passes, loss, positive, series.comparator, series.tol, h)
+    return find_optima(passes, loss, positive, [series.comparator], series.tol)[0]
+
+
+def bound_task(description: dict[str, Any], store: str, cell: str, optima: list[tuple[int, str]]) -> None:
+    measurement, path = Measurement.model_validate(description), location(cell)
+    if path.exists():
+        return
+    learner, rounds = _new_learner(measurement, Store.open(store), objective=False)
+    comparators = {T: Solution.read(location(name)).weights for T, name in optima}
+    bounds = measure_bounds(learner, rounds, sampled_rounds(measurement.marks, measurement.samples), comparators)
+    commit_json(path, {"measurement": description, "bounds": list(bounds)})
+
+
+def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> tuple[Learner, FirstEpoch]:
+    """A new learner of a measurement's configuration, and its stream."""
+    learner = Learner(
+        measurement.algorithm,
+        loss=measurement.loss,
+        penalty=measurement.penalty,
+        grid=[measurement.parameters],
+        n_features=store.n_features,
+        n_classes=max(2, len(store.classes)),
+        dtype=DTYPE,
+        objective=objective,
+    )
+    return learner, FirstEpoch(corpus_of(store), Order(measurement.seed, measurement.shuffle))

@@ -1,0 +1,33 @@
+"""What the operating system or an object store refused, as one sentence."""
+
+import errno
+import os
+from pathlib import Path
+
+from sparseoco.core.errors import DamagedError, StorageError, error_text
+from sparseoco.storage.locations import Location
+
+
+def storage_error(error: OSError, path: Location) -> StorageError:
+    """The `StorageError` for an `OSError` met at a path; one that is a `StorageError` already is returned."""
+    if isinstance(error, StorageError):
+        return error
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, Path):
+        return StorageError(
+            f"The disk is full: {path} could not be written ({_free_bytes(path) / 1e6:.0f} MB free). Free some space "
+            "and run again.",
+            code="disk-full",
+        )
+    if isinstance(error, FileNotFoundError):
+        return DamagedError(f"{path} does not exist.", code="missing-file")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return StorageError(f"{path} cannot be written or read: permission denied.", code="permission-denied")
+    return StorageError(f"{path}: {error_text(error)}.", code="io-error")
+
+
+def _free_bytes(path: Path) -> int:
+    folder = path
+    while not folder.exists():
+        folder = folder.parent
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize

@@ -1,0 +1,403 @@
+"""Files in object stores: S3, Google Cloud Storage, Azure Blob Storage, HTTP servers and, for tests, memory.
+
+All requests go through obstore, which retries, limits their time, and puts on condition on every store but HTTP.
+Credentials, region and endpoint are read from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``,
+``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, …), where boto3 is installed also from a profile of
+AWS. None is ever part of a path.
+"""
+
+import errno
+import os
+import posixpath
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from operator import itemgetter
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, ObjectStore, S3Store
+
+from sparseoco.core.errors import InputError, StorageError
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutResult
+
+KINDS: dict[str, Any] = {
+    **dict.fromkeys(("s3", "s3a"), S3Store),
+    **dict.fromkeys(("gs", "gcs"), GCSStore),
+    **dict.fromkeys(("az", "abfs"), AzureStore),
+    **dict.fromkeys(("http", "https"), HTTPStore),
+    "memory": MemoryStore,
+}
+ATTEMPTS = 10  # of a request, unless AWS_MAX_ATTEMPTS says otherwise
+RETRY_TIME = timedelta(minutes=1)
+CONFLICTS = 10  # S3 may ask both of two simultaneous conditional puts to try again
+CONCURRENT = 16  # requests at a time
+CHUNK_BYTES = 1 << 20
+# No limit for a whole request: a large file on a slow line takes as long as it takes.
+CLIENT_OPTIONS: dict[str, Any] = {"connect_timeout": "10s", "read_timeout": "5m", "timeout": "1day"}
+ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
+S3_CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SKIP_SIGNATURE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+}
+BUSY = {"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "Throttling", "ThrottlingException", "429", "503"}
+REFUSED = {"AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401", "403"}
+T = TypeVar("T")
+R = TypeVar("R")
+_memory: dict[str, MemoryStore] = {}
+
+Version = dict[str, str]
+"""What identifies the content of an object: the ETag, or the generation on Google Cloud Storage."""
+
+
+class RemoteError(StorageError, OSError):
+    """A request that an object store refused or did not answer; an `OSError`, as of any file system."""
+
+
+class FileStatus(NamedTuple):
+    """Size in bytes, time of the last change in seconds since 1970, and ETag of a file."""
+
+    st_size: int
+    st_mtime: float
+    e_tag: str | None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RemotePath:
+    """A file or folder in an object store, with the methods of `pathlib.Path` that `Location` lists.
+
+    Parameters
+    ----------
+    root : str
+        Scheme and bucket, such as ``"s3://bucket"``.
+    key : str
+        Path in the bucket, without a slash at its end; empty for the bucket itself.
+    """
+
+    root: str
+    key: str
+
+    @property
+    def _store(self) -> ObjectStore:
+        """The client of the bucket, made again where the environment has changed."""
+        if self.root.startswith("memory://"):
+            return _memory.setdefault(self.root, MemoryStore())
+        settings = frozenset(entry for entry in os.environ.items() if entry[0].startswith(ENVIRONMENT))
+        return _client(self.root, settings)
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}" if self.key else self.root
+
+    @property
+    def name(self) -> str:
+        """The last component."""
+        return PurePosixPath(self.key).name
+
+    @property
+    def stem(self) -> str:
+        """The last component without its suffix."""
+        return PurePosixPath(self.key).stem
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the last component."""
+        return PurePosixPath(self.key).suffix
+
+    @property
+    def parent(self) -> "RemotePath":
+        """The folder that contains it."""
+        return RemotePath(self.root, posixpath.dirname(self.key))
+
+    def __truediv__(self, name: str, /) -> "RemotePath":
+        return RemotePath(self.root, f"{self.key}/{name}" if self.key else name)
+
+    def with_name(self, name: str) -> "RemotePath":
+        """Another file of the same folder."""
+        return self.parent / name
+
+    def with_suffix(self, suffix: str) -> "RemotePath":
+        """The same path with another suffix."""
+        return self.parent / (self.stem + suffix)
+
+    def resolve(self) -> "RemotePath":
+        """The path itself, which is always absolute."""
+        return self
+
+    absolute = resolve
+
+    def as_uri(self) -> str:
+        """The URI, as `str`."""
+        return str(self)
+
+    def exists(self) -> bool:
+        """Whether there is a file, or a folder with files."""
+        return self.is_file() or self.is_dir()
+
+    def is_file(self) -> bool:
+        """Whether there is a file."""
+        try:
+            self.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self) -> bool:
+        """Whether there are files in the folder."""
+        if self.root.startswith("http"):  # which has no listings
+            return False
+        with _translated(self):
+            return any(meta["path"] != self.key for page in obstore.list(self._store, self.key) for meta in page)
+
+    def stat(self) -> FileStatus:
+        """Size and time of a file. Raises `FileNotFoundError`."""
+        if not self.key:
+            raise FileNotFoundError(errno.ENOENT, "a bucket is no file", str(self))
+        with _translated(self):
+            return _status(obstore.head(self._store, self.key))
+
+    def version(self) -> Version:
+        """What changes whenever the object is put again with other bytes. Raises `FileNotFoundError`."""
+        with _translated(self):
+            return _version(obstore.head(self._store, self.key))
+
+    def list(self, *, recursive: bool = False) -> "list[tuple[RemotePath, FileStatus | None]]":
+        """Files of a folder with their status, and its folders with None; all files below it where recursive."""
+        if self.root.startswith("http"):  # which has no listings
+            return []
+        with _translated(self):
+            if recursive:
+                files, folders = [meta for page in obstore.list(self._store, self.key) for meta in page], []
+            else:
+                found = obstore.list_with_delimiter(self._store, self.key)
+                files, folders = list(found["objects"]), list(found["common_prefixes"])
+        # Some tools mark a folder by an empty object of its name.
+        entries: list[tuple[RemotePath, FileStatus | None]] = [
+            (RemotePath(self.root, meta["path"]), _status(meta)) for meta in files if meta["path"] != self.key
+        ]
+        entries += [(RemotePath(self.root, folder), None) for folder in folders]
+        return sorted(entries, key=itemgetter(0))
+
+    def iterdir(self) -> "Iterator[RemotePath]":
+        """Files and folders of a folder."""
+        return (path for path, _ in self.list())
+
+    def glob(self, pattern: str) -> "Iterator[RemotePath]":
+        """Files below the folder that match a pattern, component by component."""
+        parts = pattern.split("/")
+        for path, status in self.list(recursive=len(parts) > 1):
+            found = path.key.removeprefix(self.key).lstrip("/").split("/")
+            if status is not None and len(found) == len(parts) and all(map(fnmatchcase, found, parts)):
+                yield path
+
+    def read_bytes(self) -> bytes:
+        """The content of a file. Raises `FileNotFoundError`."""
+        with _translated(self):
+            return obstore.get(self._store, self.key).bytes().to_bytes()
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        """Bytes `start` to `stop` of a file, fewer where it is shorter. Raises `FileNotFoundError`."""
+        with _translated(self):
+            try:
+                return obstore.get_range(self._store, self.key, start=start, end=stop).to_bytes()
+            except GenericError as error:
+                if _code(error) not in ("InvalidRange", "416"):  # it starts at the end
+                    raise
+                return b""
+
+    def read_chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        """The content of a file in chunks of at least this size, but for the last. Raises `FileNotFoundError`."""
+        with _translated(self):
+            for chunk in obstore.get(self._store, self.key).stream(min_chunk_size=chunk_bytes):
+                yield bytes(chunk)
+
+    def download(self, target: Path) -> None:
+        """Copy a file to this machine. Raises `FileNotFoundError`."""
+        with target.open("wb") as file:
+            for chunk in self.read_chunks():
+                file.write(chunk)
+
+    def put(self, data: "bytes | Path | IO[bytes]", mode: Literal["create", "overwrite"] | Version) -> Version:
+        """Put an object whole, and give its version.
+
+        With ``mode="create"`` nothing may be there yet; with a version, that one must still be there. Raises
+        `FileExistsError` otherwise.
+        """
+        for attempt in range(CONFLICTS):
+            try:
+                with _translated(self):
+                    return _version(obstore.put(self._store, self.key, data, mode=mode))  # type: ignore[arg-type]
+            except FileExistsError as error:
+                if _code(error.__cause__) != "ConditionalRequestConflict" or attempt == CONFLICTS - 1:
+                    raise
+                time.sleep(0.05 * 2**attempt)
+        raise AssertionError
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove a file."""
+        try:
+            with _translated(self):
+                obstore.delete(self._store, self.key)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def remove_tree(self) -> None:
+        """Remove all files of a folder."""
+        keys = [path.key for path, _ in self.list(recursive=True)]
+        with _translated(self):
+            if keys:
+                obstore.delete(self._store, keys)
+
+
+def map_concurrently(request: Callable[[T], R], paths: Iterable[T]) -> list[R]:
+    """The answers to a request of each path, made some at the same time."""
+    with ThreadPoolExecutor(CONCURRENT) as pool:
+        return list(pool.map(request, paths))
+
+
+def remote_path(uri: str) -> RemotePath:
+    """The path that a URI names. Raises `InputError` where it names no bucket, or none that can be opened."""
+    scheme, _, rest = uri.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme not in KINDS:
+        raise InputError(
+            f"{uri}: {scheme}:// is not supported; use one of {', '.join(f'{kind}://' for kind in KINDS)}.",
+            code="unknown-scheme",
+        )
+    if not bucket:
+        raise InputError(f"{uri} names no bucket: write {scheme}://BUCKET/FOLDER.", code="invalid-uri")
+    key = key.removesuffix("/")
+    if key and not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise InputError(f"{uri} has an empty component, or one that is . or .., in its path.", code="invalid-uri")
+    if "?" in key and scheme.startswith("http"):
+        raise InputError(f"{uri} has a query: download the file and name the local copy.", code="invalid-uri")
+    return RemotePath(f"{scheme}://{bucket}", key)
+
+
+@lru_cache(maxsize=32)
+def _client(root: str, environment: frozenset[tuple[str, str]]) -> ObjectStore:
+    settings = dict(environment)
+    kind = KINDS[urlsplit(root).scheme]
+    options: dict[str, Any] = {
+        "client_options": CLIENT_OPTIONS,
+        "retry_config": {
+            "max_retries": int(settings.get("AWS_MAX_ATTEMPTS", ATTEMPTS)) - 1,
+            "retry_timeout": RETRY_TIME,
+        },
+    }
+    if kind is HTTPStore:
+        return HTTPStore(root, **options | {"client_options": CLIENT_OPTIONS | {"allow_http": True}})
+    bucket = urlsplit(root).netloc
+    if kind is not S3Store:
+        found: ObjectStore = kind(bucket, **options)
+        return found
+    plain = (_endpoint(settings) or "").startswith("http://")
+    options["client_options"] = CLIENT_OPTIONS | {"allow_http": plain}
+    if S3_CREDENTIALS.isdisjoint(settings):
+        options["credential_provider"] = _profile_credentials(root, settings)
+    return S3Store(bucket, conditional_put="etag", **options)
+
+
+def _profile_credentials(root: str, settings: dict[str, str]) -> Any:
+    """S3 credentials as boto3 finds them: profiles, single sign-on, roles, or those of the machine.
+
+    Without boto3, None: those of the machine alone.
+    """
+    try:
+        from botocore.exceptions import BotoCoreError
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        if "AWS_PROFILE" in settings:
+            raise InputError("AWS_PROFILE needs boto3: pip install 'sparseoco[s3]'.", code="missing-package") from error
+        return None
+    try:
+        return Boto3CredentialProvider()
+    except (BotoCoreError, ValueError) as error:
+        raise _needs_credentials(root) from error
+
+
+@contextmanager
+def _translated(path: RemotePath) -> Iterator[None]:
+    """Errors of obstore as `FileNotFoundError`, `FileExistsError` or `RemoteError`.
+
+    Only the code of a store's answer is repeated: its message may contain credentials.
+    """
+    try:
+        yield
+    except (BaseError, FileNotFoundError) as error:
+        raise _error(error, path) from error
+
+
+def _error(error: Exception, path: RemotePath) -> Exception:
+    code, root = _code(error), path.root
+    if code == "NoSuchBucket":
+        return RemoteError(f"{root} does not exist: create the bucket, or check its name.", code="missing-bucket")
+    if isinstance(error, AlreadyExistsError | PreconditionError):
+        return FileExistsError(errno.EEXIST, "another writer was first", str(path))
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    if code in BUSY:
+        return RemoteError(f"{root} is too busy, and stayed so ({code}): run again later.", code="store-busy")
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in REFUSED:
+        return RemoteError(f"{root} denies access ({code or 'AccessDenied'}).", code="access-denied")
+    if re.search(r"/latest/api/token|/latest/meta-data|metadata\.google\.internal|/metadata/identity", str(error)):
+        return _needs_credentials(root)
+    if isinstance(error, GenericError) and code is None:
+        endpoint = f" at {host}" if (host := _endpoint_host()) and root.startswith("s3") else ""
+        return RemoteError(f"{root} does not answer{endpoint}: check the network, then run again.", code="no-answer")
+    return RemoteError(f"{root} refused a request ({code or type(error).__name__}).", code="request-refused")
+
+
+def _code(error: object) -> str | None:
+    """The code of a store's answer, or else the number of its HTTP status; None where it did not answer."""
+    text = str(error)
+    found = re.search(r"<Code>(\w+)</Code>", text) or re.search(r"status code: (\d+)", text)
+    return found[1] if found else None
+
+
+def _needs_credentials(root: str) -> RemoteError:
+    wanted = {
+        "g": "set GOOGLE_APPLICATION_CREDENTIALS",
+        "a": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    }.get(root[0], "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+    return RemoteError(f"{root} needs credentials: {wanted}.", code="missing-credentials")
+
+
+def _endpoint(settings: Any) -> str | None:
+    found: str | None = settings.get("AWS_ENDPOINT_URL_S3") or settings.get("AWS_ENDPOINT_URL")
+    return found
+
+
+def _endpoint_host() -> str:
+    """Host and port of the endpoint, without a user and password."""
+    return urlsplit(_endpoint(os.environ) or "").netloc.rpartition("@")[2]
+
+
+def _version(meta: "ObjectMeta | PutResult") -> Version:
+    return {name: value for name in ("e_tag", "version") if isinstance(value := meta[name], str)}
+
+
+def _status(meta: "ObjectMeta") -> FileStatus:
+    # Listings and single answers differ in what comes after the seconds.
+    return FileStatus(meta["size"], float(int(meta["last_modified"].timestamp())), meta["e_tag"])

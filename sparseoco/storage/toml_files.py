@@ -1,0 +1,53 @@
+"""TOML files of options."""
+
+import os
+import tomllib
+from errno import ENOENT
+from pathlib import Path
+from typing import Any
+
+from sparseoco.core.errors import InputError, SparseocoError, error_text
+from sparseoco.storage.locations import Location
+from sparseoco.storage.remote import RemotePath
+
+MAX_BYTES = 1 << 20
+
+
+def read_toml(file: Location) -> dict[str, Any]:
+    """The values of a TOML file, local or remote, unchecked.
+
+    Raises `InputError` if it does not exist, is larger than `MAX_BYTES` or is not TOML, and `StorageError` for whatever
+    else an object store refuses.
+    """
+    if file.suffix.lower() != ".toml":
+        raise InputError(f"{file}: the name of this file must end in .toml.", code="unknown-format")
+    try:
+        return tomllib.loads(_read_limited(file).decode())
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file} is not TOML: {error}.", code="invalid-toml") from error
+    except RecursionError as error:
+        raise InputError(f"{file} is nested too deeply.", code="invalid-toml") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text.", code="encoding") from error
+    except SparseocoError:
+        raise
+    except ValueError as error:  # a date that does not exist, say
+        raise InputError(f"{file} has a value that cannot be read: {error}.", code="invalid-toml") from error
+
+
+def _read_limited(file: Location) -> bytes:
+    try:
+        if isinstance(file, RemotePath):
+            data = file.read_range(0, MAX_BYTES + 1)
+        else:
+            with Path(str(file)).open("rb") as stream:
+                data = stream.read(MAX_BYTES + 1)
+    except SparseocoError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: {os.strerror(ENOENT)}.", code="missing-file") from error
+    except OSError as error:
+        raise InputError(f"{file}: {error_text(error)}.", code="unreadable-file") from error
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{file} is larger than a file of options can be (1 MB).", code="file-too-large")
+    return data

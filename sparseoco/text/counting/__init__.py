@@ -1,0 +1,1 @@
+"""Documents to partial counts: one file of n-gram counts per split."""

@@ -1,0 +1,1 @@
+"""Partial counts and the vocabulary to the rows of shards."""

@@ -1,0 +1,66 @@
+"""Where the records and the lines of CSV and TSV begin and end."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import InputError
+from sparseoco.text.kernels.csv_records import NEEDS_MORE, NEWLINE, QUOTED, RETURN, START, TOO_LONG, scan_records
+from sparseoco.text.options import TextOptions
+from sparseoco.text.parsers.chunk import too_long
+
+BOM = b"\xef\xbb\xbf"
+
+
+def line_starts(data: bytes | bytearray | NDArray[np.uint8], size: int) -> NDArray[np.int64]:
+    """Where the lines of data[:size] start, as csv.reader counts them: 0, and after each LF, CR and CRLF."""
+    text = np.frombuffer(data, np.uint8, size)
+    ends = (text == NEWLINE) | (text == RETURN)
+    ends[:-1] &= ~((text[:-1] == RETURN) & (text[1:] == NEWLINE))
+    return np.concatenate([[0], np.flatnonzero(ends) + 1])
+
+
+class RecordScan:
+    """Finds ends of records in a file that comes in parts, looking at each byte once.
+
+    Records are those of `csv.reader`: where they end does not depend on the parts, nor on where the file is cut.
+    """
+
+    def __init__(self, name: str, delimiter: str, options: TextOptions) -> None:
+        self.name = name
+        self.delimiter = ord(delimiter)
+        self.options = options
+        self._at_start = True
+        self._reset()
+
+    def _reset(self) -> None:
+        self._place, self._state, self._begin, self._opened = 0, START, 0, 0
+
+    def end(self, pending: bytearray, at_least: int, line: int, *, ended: bool) -> int:
+        """Size of the shortest run of whole records longer than `at_least`, or -1 if more bytes are needed.
+
+        `pending` is what follows the last run found, `line` the number of its first line. Raises `InputError` for a
+        record longer than allowed, and for a quoted field that is still open where the file has `ended`.
+        """
+        if self._at_start:
+            if len(pending) < len(BOM) and not ended:
+                return -1
+            self._at_start = False
+            self._place = len(BOM) if pending.startswith(BOM) else 0
+        found, self._place, self._state, self._begin, self._opened = scan_records(
+            np.frombuffer(pending, np.uint8), self._place, self._state, self._begin, self._opened,
+            at_least, self.options.max_line_bytes, self.delimiter, ended,
+        )  # fmt: skip
+        if self._state == QUOTED and (found == TOO_LONG or ended):
+            place = line + line_starts(pending, self._opened).size - 1
+            problem = (
+                f"goes on for more than {self.options.max_line_bytes} bytes; close it, or raise max_line_bytes"
+                if found == TOO_LONG
+                else "is still open at the end of the file"
+            )
+            raise InputError(f"{self.name}, line {place}: a quoted field that starts here {problem}.")
+        if found == TOO_LONG:
+            raise too_long(self.name, line + line_starts(pending, self._begin).size - 1, self.options)
+        if found == NEEDS_MORE:
+            return -1
+        self._reset()
+        return int(found)

@@ -1,0 +1,1 @@
+"""Partial counts to the vocabulary: merge, select, number."""

@@ -1,0 +1,135 @@
+"""The stream trainer: rows of a corpus, or of a matrix in memory, go to a learner in a reproducible order.
+
+`stream` yields chunks of rows with the position after each, `train` feeds them to a learner. The weights do not depend
+on how a stream is cut into chunks, so a caller may stop after any of them: to measure, to save a checkpoint, to decide.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.kernels.order import epoch_rows, fold_rows
+
+NO_FOLD = -1
+CHUNK_ROWS = 4096
+
+Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
+"""indptr, indices, values and labels of some rows."""
+
+
+class StreamPosition(NamedTuple):
+    """A position in a stream: `position` rows into the epoch (from 1), rows of the held-out fold counted."""
+
+    epoch: int
+    position: int
+
+    def rows_before(self, n_rows: int) -> int:
+        """Rows of the stream before it, in all epochs, of `n_rows` each."""
+        return (self.epoch - 1) * n_rows + self.position
+
+
+START = StreamPosition(1, 0)
+
+
+class Order(NamedTuple):
+    """The order of rows: as stored or, with `shuffle`, a new permutation in each epoch; one fold may be held out."""
+
+    seed: int = 0
+    shuffle: bool = False
+    fold: int = NO_FOLD
+    folds: int = 1
+
+    def rows(self, epoch: int, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Row numbers at positions start..stop of an epoch, without those of the held-out fold."""
+        rows: NDArray[np.int64] = epoch_rows(self.seed, epoch, self.shuffle, n_rows, start, stop, self.fold, self.folds)
+        return rows
+
+    def held_out(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Row numbers of the held-out fold in start..stop, increasing; none without a fold."""
+        if self.fold == NO_FOLD:
+            return np.zeros(0, np.int64)
+        rows: NDArray[np.int64] = fold_rows(self.seed, start, stop, self.fold, self.folds)
+        return rows
+
+
+class RowSource(Protocol):
+    """Rows that can be read in any order: `sparseoco.store.corpus.Corpus`, `MatrixRows`."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    def gather(self, rows: NDArray[np.int64]) -> Csr:
+        """The rows with these numbers, in this order."""
+
+
+class MatrixRows:
+    """The rows of a SciPy CSR matrix and their labels."""
+
+    def __init__(self, matrix: Any, labels: NDArray[Any]) -> None:
+        self._matrix, self._labels = matrix, labels
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self._labels)
+
+    def gather(self, rows: NDArray[np.int64]) -> Csr:
+        """The rows with these numbers, in this order; without a copy where they are adjacent."""
+        if rows.size and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
+            first, stop = int(rows[0]), int(rows[-1]) + 1
+            indptr = self._matrix.indptr[first : stop + 1]
+            entries = slice(int(indptr[0]), int(indptr[-1]))
+            labels = self._labels[first:stop]
+            return indptr - indptr[0], self._matrix.indices[entries], self._matrix.data[entries], labels
+        part = self._matrix[rows]
+        return part.indptr, part.indices, part.data, self._labels[rows]
+
+
+class StreamLearner(Protocol):
+    """What learns from a stream: `Learner`, `Mixture`."""
+
+    def learn_rows(self, indptr: Any, indices: Any, counts: Any, labels: Any) -> None:
+        """Learn rows in order."""
+
+
+def stream(
+    source: RowSource, order: Order, start: StreamPosition, goal: StreamPosition, marks: Sequence[int] = ()
+) -> Iterator[tuple[StreamPosition, Csr]]:
+    """Chunks of rows from `start` to `goal`, each with the position after it.
+
+    A chunk ends at each of `marks` (positions in an epoch), at the end of an epoch and after `CHUNK_ROWS` at most.
+    """
+    n_rows, here = source.n_rows, start
+    while here < goal:
+        epoch, first = here
+        if first == n_rows:
+            epoch, first = epoch + 1, 0
+        last = goal.position if epoch == goal.epoch else n_rows
+        stop = min([last, (first // CHUNK_ROWS + 1) * CHUNK_ROWS, *(mark for mark in marks if mark > first)])
+        here = StreamPosition(epoch, stop)
+        yield here, source.gather(order.rows(epoch, n_rows, first, stop))
+
+
+def train(
+    learner: StreamLearner,
+    source: RowSource,
+    order: Order,
+    start: StreamPosition,
+    goal: StreamPosition,
+    marks: Sequence[int] = (),
+) -> Iterator[StreamPosition]:
+    """Learn from `start` to `goal`; yields the position reached after each chunk of `stream`."""
+    for here, rows in stream(source, order, start, goal, marks):
+        learner.learn_rows(*rows)
+        yield here
+
+
+def curve_marks(n_rows: int, count: int = 20) -> list[int]:
+    """Positions in an epoch at which curves are recorded: evenly spaced in the logarithm, the last row included."""
+    if n_rows == 0:
+        return []
+    spread = np.geomspace(min(50, n_rows), n_rows, count)
+    return sorted({round(float(position)) for position in spread} | {n_rows})

@@ -1,0 +1,245 @@
+"""The task pool: results and errors of tasks, retries, splits, deadlines; what is started when something fails."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, Future, KilledWorker, get_worker
+
+from sparseoco.core.errors import SparseocoError, StorageError
+from sparseoco.execution import pool as module
+from sparseoco.execution.clusters import ClusterOptions, connect, placements, worker_shape
+from sparseoco.execution.pool import TRIES, SubmittedTask, TaskError, TaskPool, failure_reason
+from sparseoco.search import tasks as search_tasks
+from sparseoco.search.packing import Job
+from sparseoco.search.tasks import ProgressTracker, run_epoch_jobs
+from sparseoco.search.worker import Folders
+from sparseoco.store.shards import Store
+from sparseoco.training.block import Block
+from tests.offline.epoch_blocks import caos_erm_grid, epoch_block
+from tests.support.errors import raises_code
+from tests.support.stores import make_store
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
+        yield client
+
+
+@pytest.fixture
+def pool(client: Client) -> TaskPool:
+    return TaskPool(client, "Adding failed")
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_a_result_and_a_failure(pool: TaskPool) -> None:
+    assert pool.call(sum, [1, 2]) == 3
+    with raises_code("out-of-memory", "Adding failed: out of memory.", kind=TaskError) as caught:
+        pool.call(fail, MemoryError())
+    assert failure_reason(caught.value) == "out of memory"
+    with raises_code("task-failed", "ValueError: no", kind=TaskError):
+        pool.call(fail, ValueError("no"))
+
+
+def test_errors_that_every_task_would_meet_are_raised_as_they_are(pool: TaskPool) -> None:
+    full = StorageError("The disk is full.", code="disk-full")
+    with pytest.raises(StorageError, match=r"^The disk is full\.$"):
+        pool.call(fail, full)
+    with pytest.raises(StorageError):
+        failure_reason(full)
+    with raises_code("io-error", "Input/output error", kind=StorageError):
+        pool.call(fail, OSError(5, "Input/output error"))
+
+
+def test_a_new_task_is_run_although_an_old_one_of_its_name_is_held(pool: TaskPool) -> None:
+    failed = pool.submit(fail, MemoryError())
+    with pytest.raises(TaskError):
+        pool.result(failed)
+    assert pool.submit(fail, MemoryError()).key != failed.key
+    assert failed.status == "error"  # it is held to the end
+
+
+def test_a_slow_result_and_a_timeout_of_the_task_itself(pool: TaskPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.05)
+    assert SubmittedTask(pool, pool.submit(slowly, 3)).result() == 3
+    with raises_code("io-error", "of its own", kind=StorageError):
+        pool.call(fail, TimeoutError("of its own"))
+
+
+def slowly(value: int) -> int:
+    time.sleep(0.3)
+    return value
+
+
+class LateFailure:
+    """A task that fails at the moment when the wait for it ends."""
+
+    status = "error"
+
+    def result(self, timeout: float | None = None) -> Any:
+        raise TimeoutError
+
+    def exception(self) -> Exception:
+        return ValueError("its own")
+
+
+def test_a_task_that_fails_as_its_wait_ends_raises_its_own_error(pool: TaskPool) -> None:
+    late: Any = LateFailure()
+    with raises_code("task-failed", "ValueError: its own", kind=TaskError):
+        pool.result(late)
+
+
+def test_results_of_many_tasks_in_order(pool: TaskPool) -> None:
+    assert pool.map(divmod, [(i, 7) for i in range(20)]) == [divmod(i, 7) for i in range(20)]
+    with raises_code("task-failed", "ZeroDivisionError", kind=TaskError):
+        pool.map(divmod, [(1, 1), (1, 0)])
+
+
+def test_a_sum_has_a_fixed_shape(pool: TaskPool) -> None:
+    values = [[i] for i in range(5)]
+    assert pool.result(pool.tree([pool.submit(list, value) for value in values])) == [0, 1, 2, 3, 4]
+
+
+def test_only_tasks_whose_workers_died_are_tried_again(
+    pool: TaskPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KilledWorker", LookupError)  # Dask's own does not survive being raised in a task
+    calls = {
+        "fine": (die_until, str(tmp_path / "fine"), 0),
+        "late": (die_until, str(tmp_path / "late"), 2),
+        "never": (die_until, str(tmp_path / "never"), TRIES),
+        "wrong": (fail, ValueError("no")),
+    }
+    done: list[int] = []
+    failures = pool.run_all(calls, done.append)
+    assert done == [0, 1, 2, 3, 4]
+    assert sorted(failures) == ["never", "wrong"]
+    assert isinstance(failures["never"].__cause__, LookupError)
+    assert [(tmp_path / name).stat().st_size for name in ("fine", "late", "never")] == [1, 3, TRIES]
+
+
+def die_until(path: str, deaths: int) -> None:
+    """As if so many attempts had lost their workers; each leaves a byte."""
+    with open(path, "a") as file:
+        file.write(".")
+    if Path(path).stat().st_size <= deaths:
+        raise LookupError
+
+
+def test_a_failing_task_is_split_until_it_is_alone(pool: TaskPool) -> None:
+    def start(numbers: list[int]) -> Future:
+        return pool.submit(refuse_three, numbers)
+
+    def split(numbers: list[int]) -> list[list[int]]:
+        middle = len(numbers) // 2
+        return [numbers[:middle], numbers[middle:]] if middle else [numbers]
+
+    outcomes = list(pool.run([[0, 1, 2, 3], [4, 5]], start, split=split))
+    assert [outcome.task for outcome in outcomes if outcome.failure] == [[3]]
+    assert sorted(outcome.task for outcome in outcomes if outcome.error is None) == [[0, 1], [2], [4, 5]]
+    assert [outcome.task for outcome in outcomes if not outcome.final] == [[0, 1, 2, 3], [2, 3]]
+
+
+def refuse_three(numbers: list[int]) -> None:
+    if 3 in numbers:
+        raise ValueError("three")
+
+
+def test_at_the_deadline_tasks_are_asked_to_stop_and_failures_are_not_final(
+    pool: TaskPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+    monkeypatch.setattr(module, "stopped_by_test", stopped, raising=False)
+    begun = time.monotonic()
+    outcomes = list(pool.run([1, 2], lambda task: pool.submit(wait_for_stop), deadline=begun + 0.5, stop=stopped.set))
+    assert time.monotonic() - begun < 10
+    assert [outcome.failure for outcome in outcomes] == [None, None]
+    assert all(isinstance(outcome.error, ValueError) for outcome in outcomes)
+
+
+def wait_for_stop() -> None:
+    """Runs in this process."""
+    assert module.stopped_by_test.wait(30)  # type: ignore[attr-defined]
+    raise ValueError("stopped")
+
+
+def test_a_deadline_that_is_over_stops_at_once(pool: TaskPool) -> None:
+    stops: list[int] = []
+    list(pool.run([1], lambda task: pool.submit(slowly, task), deadline=0.0, stop=lambda: stops.append(1)))
+    assert stops == [1]
+
+
+def test_tasks_that_have_not_begun_are_let_go_when_one_fails(pool: TaskPool, tmp_path: Path) -> None:
+    def start(i: int) -> Future:
+        return pool.submit(leave_file, str(tmp_path / str(i)), i)
+
+    try:
+        for outcome in pool.run(range(50), start):
+            pool.check(outcome)
+    except TaskError as error:
+        kept = error  # with the frames it came through
+    time.sleep(1.0)
+    assert kept.code == "task-failed"
+    assert len(list(tmp_path.iterdir())) < 40
+
+
+def leave_file(path: str, number: int) -> None:
+    if number == 0:
+        raise ValueError("first")
+    time.sleep(0.1)
+    Path(path).touch()
+
+
+def test_a_lost_task_means_a_lost_cluster(pool: TaskPool) -> None:
+    def start(task: int) -> Future:
+        future = pool.submit(slowly, task)
+        pool.client.cancel([future])
+        return future
+
+    with raises_code("cluster-lost", kind=SparseocoError):
+        list(pool.run([1], start))
+    future = pool.submit(slowly, 1)
+    pool.client.cancel([future])
+    with raises_code("cluster-lost", kind=SparseocoError):
+        pool.result(future)
+
+
+def test_consecutive_tasks_are_placed_together(client: Client) -> None:
+    hosts = [placement["workers"] for placement in placements(client, 4)]
+    assert len(hosts) == 2 * worker_shape(client)[0] == 4
+    assert hosts == sorted(hosts)
+
+
+def test_tasks_run_where_a_worker_is(pool: TaskPool) -> None:
+    assert pool.call(worker_threads) == 2
+
+
+def worker_threads() -> int:
+    threads: int = get_worker().state.nthreads
+    return threads
+
+
+def test_an_epoch_block_whose_workers_die_is_halved_and_the_rest_succeeds(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(make_store(tmp_path / "store", rows=30))
+    block = epoch_block(store, "caos-erm", caos_erm_grid({}), epochs=1)
+
+    def run(client: Client, block: Block, *arguments: Any, **options: Any) -> bool:
+        if block.configurations[0]["alpha"] == 1.0:
+            raise TaskError("A pass failed", failure_reason(KilledWorker("leaves-0-1", None, 3)))
+        return True
+
+    monkeypatch.setattr(search_tasks, "run_epoch_block", run)
+    tracker = ProgressTracker("search", block.keys, store.n_rows, lambda *progress: None)
+    job = Job(block, (), resumable=False)
+    failures = run_epoch_jobs(client, [job], store, Folders.of(tmp_path), tracker, None)
+    assert list(failures) == block.keys[:1]
+    assert "its worker was killed" in failures[block.keys[0]]

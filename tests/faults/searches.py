@@ -1,0 +1,18 @@
+"""A search that is halved and stopped early, and the files that do not depend on time."""
+
+from pathlib import Path
+
+from sparseoco.training.options import Halving, SearchOptions
+
+OPTIONS = SearchOptions(
+    algorithms={"cl-fobos": {"lam": [1e-4, 1e-3, 1e-2, 1e-1], "eta0": [0.01, 0.1, 1.0]}},
+    folds=3,
+    epochs=5,
+    patience=1,
+    halving=Halving(factor=2, min_rows=40),
+)
+DETERMINED = ("metrics.parquet", "curves.parquet", "kept.parquet", "best.json")
+
+
+def tables(run: Path) -> dict[str, bytes]:
+    return {name: (run / "search" / name).read_bytes() for name in DETERMINED}

@@ -1,0 +1,247 @@
+"""The offline optimum of a store: same bits as in one process, however it is divided, stopped and resumed."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+from scipy.sparse import csr_matrix
+from typer.testing import CliRunner
+
+from sparseoco import offline_optimum
+from sparseoco.cli import app
+from sparseoco.execution.pool import TaskPool
+from sparseoco.offline.cluster import optimum as module
+from sparseoco.offline.cluster.optimum import OptimumOptions, model_folder, run_optimum
+from sparseoco.offline.cluster.passes import ClusterPasses
+from sparseoco.offline.optimum import Optimum, Solver, solved, solver
+from sparseoco.offline.passes import LocalPasses
+from sparseoco.storage.checkpoints import write_checkpoint
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.training.model import Model
+from tests.support.stores import make_store
+
+OPTIONS = OptimumOptions(alphas=(4.0, 12.0), tol=1e-2)
+
+
+@pytest.fixture
+def by_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for stores whose rows do not fit in a worker."""
+    monkeypatch.setattr(module, "NEWTON_NONZEROS", 0)
+
+
+def small_store(folder: Path, **settings: Any) -> Path:
+    return make_store(folder, rows=150, features=60, **settings)
+
+
+def expected(store: Path, alpha: Any, tol: float, penalty: str = "l1") -> Optimum:
+    """By passes in this process, of one α or several."""
+    opened = Store.open(store)
+    alphas = alpha if isinstance(alpha, list) else [alpha]
+    problem = OptimumOptions(alphas=tuple(alphas), penalty=penalty).problem(opened.classes)
+    here = Solver(LocalPasses.of(read_shards(store)[0], opened.labels()), problem, tol=tol)
+    while here.active:
+        here.step()
+    found = solved(here.columns, problem)
+    return found if isinstance(alpha, list) else Optimum(*(part[0] for part in found))
+
+
+def weights(out: Path, alpha: float, features: int = 60) -> np.ndarray:
+    table = pq.read_table(model_folder(out, alpha) / "weights.parquet")
+    found = np.zeros(features)
+    found[table["feature_id"].to_numpy()] = table["weight"].to_numpy()
+    return found
+
+
+def run(client: Client, store: Path, out: Path, options: OptimumOptions = OPTIONS) -> None:
+    out.mkdir(exist_ok=True)
+    run_optimum(client, Store.open(store), out, options, lambda step, done, total: None)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_small_store_gives_the_bits_of_offline_optimum(client: Client, tmp_path: Path, classes: int) -> None:
+    stores = [small_store(tmp_path / f"{rows}", shard_rows=rows, classes=classes) for rows in (150, 41)]
+    X, y = read_shards(stores[0])[0], Store.open(stores[0]).labels()
+    here = offline_optimum(X, y, loss="logistic", alpha=list(OPTIONS.alphas), tol=1e-2, n_classes=classes)
+    for k, store in enumerate(stores):
+        out = tmp_path / f"out-{k}"
+        run(client, store, out)
+        rows = pq.read_table(out / "optimum.parquet").to_pylist()
+        for i, alpha in enumerate(OPTIONS.alphas):
+            mine = [row for row in rows if row["alpha"] == alpha]
+            assert sum(row["objective"] for row in mine) == here.objective[i]
+            assert sum(row["dual"] for row in mine) == here.dual[i]
+            assert max(row["passes"] for row in mine) == here.passes[i]
+            assert all(row["converged"] for row in mine)
+            assert sum(row["nonzeros"] for row in mine) == np.count_nonzero(here.weights[i])
+            if classes == 2:
+                np.testing.assert_array_equal(weights(out, alpha), here.weights[i])
+        assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
+
+
+def test_solved_columns_are_not_solved_again(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that failed at its end resumes from its columns; a corrupt one is solved again."""
+    store = small_store(tmp_path / "store")
+    run(client, store, tmp_path / "whole")
+    with monkeypatch.context() as failing:
+        failing.setattr(module, "_write", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(client, store, tmp_path / "parts")
+    left = sorted((tmp_path / "parts").rglob("*.npz"))
+    assert len(left) == len(OPTIONS.alphas)
+    left[1].write_bytes(b"PK torn")
+    started: list[str] = []
+    run_all = TaskPool.run_all
+
+    def recording(pool: TaskPool, calls: Any, progress: Any) -> Any:
+        started.extend(calls)
+        return run_all(pool, calls, progress)
+
+    monkeypatch.setattr(TaskPool, "run_all", recording)
+    run(client, store, tmp_path / "parts")
+    assert started == ["1"]
+    for name in ("optimum.parquet", "passes.parquet", "optimum.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.usefixtures("by_passes")
+def test_bits_do_not_depend_on_shards_workers_or_columns(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = small_store(tmp_path / "a", shard_rows=150)
+    second = small_store(tmp_path / "b", shard_rows=41)
+    alone = [expected(first, alpha=alpha, tol=1e-2) for alpha in OPTIONS.alphas]
+    together = expected(first, alpha=list(OPTIONS.alphas), tol=1e-2)
+    run(client, first, tmp_path / "out-a")
+    monkeypatch.setattr(solver, "SOLVER_BYTES", 1)
+    monkeypatch.setattr(ClusterPasses, "_group_width", lambda self: 1)
+    run(client, second, tmp_path / "out-b")
+    rows = pq.read_table(tmp_path / "out-a" / "optimum.parquet").to_pylist()
+    assert (tmp_path / "out-b" / "optimum.parquet").read_bytes() == (tmp_path / "out-a/optimum.parquet").read_bytes()
+    for i, alpha in enumerate(OPTIONS.alphas):
+        np.testing.assert_array_equal(together.weights[i], alone[i].weights)
+        for out in ("out-a", "out-b"):
+            np.testing.assert_array_equal(weights(tmp_path / out, alpha), alone[i].weights)
+        for name in ("objective", "dual", "gap", "passes", "converged"):
+            assert rows[i][name] == getattr(alone[i], name) == getattr(together, name)[i], name
+        assert rows[i]["class"] == "c1"
+        assert rows[i]["nonzeros"] == np.count_nonzero(alone[i].weights)
+
+
+@pytest.mark.usefixtures("by_passes")
+def test_a_stopped_run_resumes_with_the_same_bits(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = small_store(tmp_path / "store")
+    run(client, store, tmp_path / "whole")
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", -1.0)
+    taken = []
+    plain = Solver.step
+
+    def step(self: Solver) -> None:
+        if len(taken) % 4 == 3:
+            taken.append("stopped")
+            raise KeyboardInterrupt
+        taken.append("pass")
+        plain(self)
+
+    monkeypatch.setattr(Solver, "step", step)
+    for _ in range(100):
+        try:
+            run(client, store, tmp_path / "parts")
+            break
+        except KeyboardInterrupt:
+            continue
+    passes = pq.read_table(tmp_path / "whole" / "optimum.parquet")["passes"].to_pylist()
+    assert taken.count("stopped") >= 2
+    assert taken.count("pass") == max(passes)
+    for name in ("optimum.parquet", "passes.parquet", "optimum.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert {path.name for path in (tmp_path / "parts").iterdir()} == {
+        path.name for path in (tmp_path / "whole").iterdir()
+    }
+
+
+@pytest.mark.usefixtures("by_passes")
+def test_a_finished_run_is_repeated_for_other_options_only(client: Client, tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store")
+    run(client, store, tmp_path / "out")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    run(client, store, tmp_path / "out")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+    run(client, store, tmp_path / "out", OPTIONS.model_copy(update={"alphas": (2.0,)}))
+    assert pq.read_table(tmp_path / "out" / "optimum.parquet")["alpha"].to_pylist() == [2.0]
+
+
+@pytest.mark.usefixtures("by_passes")
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda path: write_checkpoint(path, {"digest": "another", "names": []}, []),
+        lambda path: path.write_bytes(b"PK torn"),
+    ],
+)
+def test_a_corrupt_or_foreign_state_is_ignored(client: Client, tmp_path: Path, content: Any) -> None:
+    store = small_store(tmp_path / "store")
+    out = tmp_path / "out"
+    (out / ".passes").mkdir(parents=True)
+    content(out / ".passes" / "state.npz")
+    run(client, store, out)
+    alone = expected(store, alpha=4.0, tol=1e-2)
+    np.testing.assert_array_equal(weights(out, 4.0), alone.weights)
+    assert pq.read_table(out / "passes.parquet").num_rows > alone.passes
+
+
+def test_a_restored_solver_continues_with_the_same_bits() -> None:
+    random = np.random.default_rng(0)
+    X, y = random.integers(0, 3, (80, 20)), random.integers(0, 2, 80).astype(np.float64)
+    passes = LocalPasses.of(csr_matrix(X), y)
+    problem = OptimumOptions(alphas=(0.5, 30.0), loss="hinge").problem(["a", "b"])
+    one, other = (Solver(passes, problem, tol=1e-2) for _ in range(2))
+    for _ in range(12):
+        one.step()
+    other.restore(one.state())
+    for _ in range(5):
+        one.step()
+        other.step()
+    for name, value in one.state().items():
+        np.testing.assert_array_equal(other.state()[name], value, err_msg=name)
+
+
+def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store", classes=3)
+    arguments = ["optimum", str(store), "--out", str(tmp_path / "out"), "--alpha", "5,20", "--penalty", "elastic_net"]
+    found = CliRunner().invoke(app, [*arguments, "--tol", "1e-2", "--threads", "2"], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    assert "objective" in found.output
+    rows = pq.read_table(tmp_path / "out" / "optimum.parquet").to_pylist()
+    assert [(row["alpha"], row["class"]) for row in rows] == [(a, f"c{k}") for a in (5.0, 20.0) for k in range(3)]
+    assert all(row["converged"] and row["relative_gap"] <= 1e-2 for row in rows)
+    model = Model(model_folder(tmp_path / "out", 20.0))
+    assert model.outputs == 3
+    X, y = read_shards(store)[0], Store.open(store).labels()
+    whole = offline_optimum(X, y, alpha=20.0, tol=1e-2, penalty="elastic_net", n_classes=3)
+    assert model.description["objective"] == whole.objective
+    assert model.description["nonzeros"] == np.count_nonzero(whole.weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--loss", "squared"], "needs numbers for labels"),
+        (["--loss", "softmax"], "one-vs-rest takes loss='logistic'"),
+        (["--penalty", "group"], "choose one of l1, l2, elastic_net"),
+        (["--alpha", "0"], "must be a number above 0"),
+        (["--alpha", "1,x"], "'x' is not a number"),
+        (["--box", "-1"], "box=-1.0 must be a number above 0"),
+        (["--tol", "0"], "tol=0.0 must be between 0 and 1"),
+        (["--max-passes", "0"], "max_passes=0 must be"),
+        (["--penalty", "elastic_net", "--l1-ratio", "2"], "l1_ratio=2.0 must be"),
+    ],
+)
+def test_invalid_options_are_refused(tmp_path: Path, options: list[str], sentence: str) -> None:
+    store = small_store(tmp_path / "store")
+    found = CliRunner().invoke(app, ["optimum", str(store), "--out", str(tmp_path / "out"), *options])
+    assert sentence in str(found.exception)

@@ -1,0 +1,62 @@
+"""Blocks of epoch methods, and running them on a cluster."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from distributed import Client
+
+from sparseoco.learners import find_algorithm
+from sparseoco.offline.cluster.epochs import begin, run_epoch_block
+from sparseoco.storage.commit import read_checksummed
+from sparseoco.store.shards import Store
+from sparseoco.training.block import NO_FOLD, Block, Cells, Setting, StreamPosition
+
+PARALLEL = {"estimate": "corrected", "placement": "parallel", "parts": 3}
+CAO_RCD_GRID = [{"alpha": alpha, "R": R, "rounds": 150, "predict": "last"} for alpha, R in ((0.5, 0.3), (5.0, 1.0))]
+
+
+def caos_erm_grid(parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"alpha": alpha, "R": R, **parameters} for alpha, R in ((1.0, 0.3), (5.0, 1.0))]
+
+
+def epoch_block(
+    store: Store, name: str, grid: list[dict[str, Any]], *, epochs: int, fold: int = NO_FOLD, loss: str = "logistic"
+) -> Block:
+    setting = Setting(
+        manifest=store.manifest.digest,
+        loss=loss,
+        penalty="l1",
+        dtype="float32",
+        fold=fold,
+        folds=4 if fold != NO_FOLD else 1,
+        epochs=epochs,
+        seed=5,
+        shuffle=True,
+    )
+    configurations = tuple(find_algorithm(name).configuration(entry) for entry in grid)
+    return Block(setting=setting, algorithm=name, configurations=configurations)
+
+
+def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """The final weights, and the tables of each configuration and epoch."""
+    reported: list[int] = []
+    assert run_epoch_block(client, block, store, folder / "cells", folder / "work", reported.append, resumable=True)
+    assert reported == [store.n_rows * epoch for epoch in range(1, block.setting.epochs + 1)]
+    cells = Cells(folder / "cells", [block.setting])
+    ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
+    tables = [cells.at(block.setting, name, end) for name in block.identities for end in ends]
+    assert all(own is not None for own in tables)
+    return begin(client, block, store, folder / "work" / block.digest).weights(), tables  # type: ignore[return-value]
+
+
+def metrics(tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [own["metrics"][0] for own in tables]
+
+
+def without_timings(folder: Path) -> dict[str, Any]:
+    cells = {path.name: read_checksummed(path) for path in folder.glob("*.json")}
+    for cell in cells.values():
+        for result in cell["results"]:
+            assert result["tables"].pop("timings")[0]["seconds"] > 0
+    return cells

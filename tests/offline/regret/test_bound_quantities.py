@@ -1,0 +1,166 @@
+"""Bounds measured along a stream against those of the dense recursion; passes of weighted norms."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sparseoco.offline.bounds import Bound, NoBound, bound_of
+from sparseoco.offline.passes import LocalPasses, PassRequest
+from sparseoco.offline.regret.bound_quantities import measurable, measure_bounds
+from sparseoco.offline.regret.comparator import Comparator
+from sparseoco.offline.regret.optima import WeightedPasses, find_weighted_optimum
+from sparseoco.offline.regret.rounds import sampled_rounds
+from sparseoco.training.learner import Learner
+from tests.offline.regret.dense_curves import (
+    ALL_ROUNDS,
+    FEATURES,
+    MARKS,
+    ROWS,
+    data,
+    dense_thresholds,
+    first_epoch,
+    iterates,
+)
+from tests.oracles.stream import SLOPES
+
+CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("fobos", {"eta0": 0.5, "lam": 0.02}, {}),
+    ("cl-fobos", {"eta0": 0.5, "lam": 0.02}, {}),
+    ("rda", {"gamma": 2.0, "lam": 0.02}, {}),
+    ("sgft", {"eta0": 0.5, "lam": 0.1, "p": 2, "V": 500.0}, {"second": "same"}),
+    ("stda", {"gamma": 2.0, "lam": 0.1, "p": 2, "V": 1e8}, {"by": "subgradient"}),
+    ("adagrad", {"eta": 0.1, "delta": 0.5, "lam": 0.02}, {}),
+    ("ftrl-proximal", {"R": 1.5, "lam": 0.02}, {}),
+]
+
+
+def comparators() -> dict[int, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return {T: rng.normal(0, 1, (FEATURES, 1)) * (rng.random((FEATURES, 1)) < 0.5) for T in MARKS}
+
+
+def quantities(name: str, parameters: dict[str, Any], w: np.ndarray, T: int, x: np.ndarray) -> dict[str, float]:
+    """As `bounds.QUANTITIES` says, of the dense iterates w_1 … w_T; the slope of the loss taken as 1 in G."""
+    X, labels = data()
+    X, w, y, lam = X[:T], w[:T], 2.0 * labels[:T] - 1, parameters["lam"]
+    g = np.array([SLOPES["logistic"](a @ v, b) for a, v, b in zip(X, w, y, strict=True)])[:, None] * X
+    root = np.sqrt((g**2).sum(axis=0))
+    found = {
+        "D": np.linalg.norm(w - x, axis=1).max(),
+        "x": np.linalg.norm(x),
+        "G": np.linalg.norm(X, axis=1).max(),
+        "G_inf": np.abs(X).max(),
+        "U": lam * np.sqrt((X != 0).any(axis=0).sum()),
+        "n": FEATURES,
+        "spread": lam * np.abs(np.abs(w) - np.abs(x)).sum(axis=1).max(),
+        "S": lam * np.abs(w).max(),
+        "Delta": root.sum(),
+        "root": root.sum(),
+        "x_root": ((parameters.get("delta", 0.0) + root) * x**2).sum(),
+    }
+    if name in ("sgft", "stda"):
+        h = dense_thresholds(name, case_iterates(name), 2.0 * labels - 1)[T - 1]
+        found |= {"U": lam * np.linalg.norm(h), "peak": lam * (h * np.abs(w).max(axis=0)).sum()}
+    if name == "cl-fobos":
+        steps, last = 1 / np.sqrt(np.arange(1, T + 1)), np.zeros(FEATURES, int)
+        charges, gaps = [], []
+        for t in range(1, T + 1):
+            here = np.flatnonzero(X[t - 1])
+            charges.append(np.linalg.norm([steps[last[i] : t].sum() / steps[t - 1] for i in here]))
+            gaps += [t - last[i] for i in here]
+            last[here] = t
+        found |= {"U": lam * max(charges), "K": max(gaps + [T - last[i] for i in np.flatnonzero(last)])}
+    return found
+
+
+def case_iterates(name: str) -> np.ndarray:
+    parameters, dense = next((mine, more) for case, mine, more in CASES if case == name)
+    return iterates(name, 2.0 * data()[1] - 1, "logistic", **parameters, **dense)
+
+
+@pytest.mark.parametrize(("name", "parameters", "dense"), CASES, ids=[case[0] for case in CASES])
+def test_bounds_equal_those_of_the_dense_recursion(
+    name: str, parameters: dict[str, Any], dense: dict[str, Any]
+) -> None:
+    learner = Learner(name, grid=[parameters], n_features=FEATURES)
+    bound = bound_of(name, learner.configurations[0])
+    assert isinstance(bound, Bound)
+    x, w = comparators(), case_iterates(name)
+    measured = dict(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, x))
+    assert list(measured) == MARKS
+    for T in MARKS:
+        expected = bound.value(T, quantities(name, parameters, w, T, x[T][:, 0]))
+        assert measured[T] == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_bounds_add_up_over_outputs_and_samples_lower_them() -> None:
+    X, y = data(3)
+    grid = [{"lam": 0.02}]
+    x = {ROWS: np.random.default_rng(1).normal(0, 0.1, (FEATURES, 3))}
+
+    def measured(samples: list[int], labels: np.ndarray, classes: int, of: dict[int, np.ndarray]) -> float:
+        learner = Learner("fobos", grid=grid, n_features=FEATURES, n_classes=classes)
+        return dict(measure_bounds(learner, first_epoch(X, labels), samples, of))[ROWS]
+
+    single = [measured(ALL_ROUNDS, (y == k).astype(int), 2, {ROWS: x[ROWS][:, k : k + 1]}) for k in range(3)]
+    assert measured(ALL_ROUNDS, y, 3, x) == pytest.approx(sum(single))
+    fewer = measured(sampled_rounds([ROWS], 10), y, 3, x)
+    assert 0.8 * sum(single) < fewer <= sum(single)
+
+
+def test_unmeasured_quantities_have_a_reason() -> None:
+    fobos = bound_of("fobos", {"eta0": 0.5, "lam": 0.1, "step": "sqrt"})
+    assert measurable(fobos, "hinge") is fobos
+    unmeasured = measurable(fobos, "squared_hinge")
+    assert isinstance(unmeasured, NoBound)
+    assert "grow with the margin" in unmeasured.why
+    lazy = bound_of("cl-fobos", {"eta0": 0.5, "lam": 0.1, "step": "sqrt"})
+    assert measurable(lazy, "logistic") is lazy
+    assert isinstance(measurable(lazy, "hinge"), NoBound)
+    learner = Learner("cumulative-l1", grid=[{"lam": 0.1}], n_features=FEATURES)
+    assert list(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, comparators())) == []
+
+
+def test_a_learner_that_diverges_has_no_bounds_from_there_on() -> None:
+    learner = Learner("rda", grid=[{"gamma": 1e-9, "lam": 0.0}], n_features=FEATURES)
+    assert list(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, comparators())) == []
+    assert 0 < learner.diverged[0] <= MARKS[0]
+
+
+def test_weighted_passes_are_passes_over_scaled_examples() -> None:
+    X, labels = data()
+    y = labels.astype(np.float64)
+    h = np.random.default_rng(2).uniform(0.1, 3, FEATURES)
+    h[4] = 0.0
+    scaled = np.divide(X, h, out=np.zeros_like(X), where=h > 0)
+    passes = WeightedPasses(LocalPasses.of(sp.csr_matrix(X), y), h)
+    plain = LocalPasses.of(sp.csr_matrix(scaled), y)
+    v, request = np.random.default_rng(3).normal(size=(FEATURES, 1)), PassRequest("logistic", (1,))
+    found, expected = passes.totals(v, request), plain.totals(v, request)
+    np.testing.assert_allclose(found.loss_sum, expected.loss_sum)
+    np.testing.assert_allclose(found.gradient, expected.gradient, atol=1e-12)
+    np.testing.assert_allclose(passes.slopes(found), plain.slopes(expected))
+    np.testing.assert_allclose(passes.squares(), plain.squares())
+    scale = np.array([0.7])
+    np.testing.assert_allclose(
+        passes.conjugates(found, request, scale), plain.conjugates(expected, request, scale), rtol=1e-12
+    )
+
+
+def test_the_optimum_for_tiny_thresholds_is_certified() -> None:
+    """A learner that is sure of every example of a feature has an h of almost 0 there."""
+    X, labels = data()
+    h = np.random.default_rng(2).uniform(0.1, 3, (FEATURES, 1)) * ROWS
+    h[:3] = [[1e-140], [1e-30], [0.0]]
+    passes = LocalPasses.of(sp.csr_matrix(X), labels.astype(np.float64))
+    comparator = Comparator(0.05, 1.0, None, own_history=True)
+    found = find_weighted_optimum(passes, "logistic", [1], comparator, 1e-4, h)
+    at_zero = ROWS * np.log(2)
+    assert found.gap <= 1e-4 * at_zero
+    y, a = 2.0 * labels - 1, 0.05 * h[:, 0]
+    w = found.weights[:, 0]
+    value = np.logaddexp(0, -y * (X @ w)).sum() + a @ np.abs(w)
+    assert found.objective - 1e-3 * at_zero <= value <= found.objective
+    assert np.abs(w[:3]).min() > 0.3

@@ -1,0 +1,179 @@
+"""Nights against one long run: the same bits, whoever learns them and wherever it was stopped."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sparseoco.kernels.order import epoch_rows
+from sparseoco.learners import ALGORITHMS
+from sparseoco.pipeline.nightly import run_nightly
+from sparseoco.search.increments import increment_seed, increment_store
+from sparseoco.storage.commit import read_json
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.training.learner import Learner
+from sparseoco.training.model import Model
+from tests.support.errors import raises_code
+from tests.support.nightly_runs import arrive, contents, prepare, rows_of
+
+
+@pytest.fixture(scope="module")
+def four_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run whose four files came one by one."""
+    folder = tmp_path_factory.mktemp("nights")
+    run = prepare(folder)
+    for night in range(1, 5):
+        arrive(folder, night)
+        outcome = run_nightly(run)
+        assert [row["increment"] for row in outcome.increments] == [night]
+    return folder
+
+
+def stream(store: Store, seed: int, shuffle: bool) -> tuple[sp.csr_matrix, np.ndarray]:
+    """The documents of all nights in the order in which they are learned."""
+    matrix, _ = read_shards(store.folder)
+    order, first = [], 0
+    for version in range(1, store.manifest.version + 1):
+        rows = increment_store(store.folder, version).n_rows
+        order.append(first + epoch_rows(increment_seed(seed, version), 1, shuffle, rows, 0, rows, -1, 1))
+        first += rows
+    places = np.concatenate(order)
+    return matrix[places], store.labels()[places]
+
+
+@pytest.mark.parametrize("shuffle", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_the_bits_of_one_long_run(four_nights: Path, tmp_path: Path, shuffle: bool) -> None:
+    """The model of the last night, its state included, is that of one learner with the last vocabulary."""
+    folder = four_nights
+    if not shuffle:
+        folder = tmp_path
+        run = prepare(folder, **{"seed = 3": "seed = 3\nshuffle = false"})
+        for night in range(1, 5):
+            arrive(folder, night)
+            run_nightly(run)
+    store = Store.open(folder / "run" / "shards")
+    assert len(store.manifest.features.files) == 4
+    last = rows_of(folder / "run", "history")[-1]
+    assert last["promoted"]
+    X, y = stream(store, 3, shuffle)
+    whole = Learner(
+        last["algorithm"],
+        grid=[json.loads(last["parameters"])],
+        n_features=store.n_features,
+        n_classes=3,
+        dtype="float32",
+    ).partial_fit(X, y)
+    whole.save(tmp_path / "whole.npz")
+    model = folder / "run" / "models" / "00000004"
+    assert (model / "learner.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+    assert Model(model).table.num_rows == int(whole.nonzeros()[0])
+    curve = rows_of(model, "curve")
+    assert [mark["rows"] for mark in curve] == [90, 180, 270, 360]
+    assert curve[-1]["progressive_loss"] == pytest.approx(float(whole.progress.loss_sum[0]) / 360, abs=1e-12)
+
+
+def test_every_configuration_is_judged_before_it_learns(four_nights: Path) -> None:
+    """Errors of a night are those that one learner suffers on its rows, the champion's those of its model."""
+    run = four_nights / "run"
+    store = Store.open(run / "shards")
+    X, y = stream(store, 3, True)
+    table = rows_of(run, "history-configurations")
+    for number in (0, 7):
+        own = [row for row in table if row["configuration"] == number]
+        learner = Learner(
+            own[0]["algorithm"],
+            grid=[json.loads(own[0]["parameters"])],
+            n_features=store.n_features,
+            n_classes=3,
+            dtype="float32",
+        )
+        before = 0
+        for night, row in enumerate(own):
+            rows = slice(90 * night, 90 * (night + 1))
+            learner.partial_fit(X[rows], y[rows])
+            errors = int(learner.progress.error_count[0])
+            assert row["progressive_error"] == (errors - before) / 90
+            before = errors
+    for row in rows_of(run, "history")[1:]:
+        first = 90 * (row["increment"] - 1)
+        champion = Learner.load(run / "models" / f"{row['deployed']:08d}" / "learner.npz", n_features=store.n_features)
+        _, wrong = champion.evaluate(
+            X[first : first + 90].indptr,
+            X[first : first + 90].indices,
+            X[first : first + 90].data,
+            y[first : first + 90],
+        )
+        assert row["deployed_error"] == int(wrong[0]) / 90
+
+
+def test_any_workers_and_any_grouping(four_nights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All nights at once, in narrow blocks, in one thread: the same history, models and choice."""
+    monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 6)
+    expected = contents(four_nights / "run")
+    run = prepare(tmp_path, **{"threads = 2": "threads = 1", "../": ""})
+    for night in range(1, 5):
+        (tmp_path / "incoming").mkdir(exist_ok=True)
+        arrive(tmp_path, night)
+        run_nightly(run)
+    got = contents(tmp_path / "run")
+    assert {k: v for k, v in got.items() if "manifest" not in k} == {
+        k: v for k, v in expected.items() if "manifest" not in k
+    }  # manifests say where the files were
+
+
+def test_nothing_new(four_nights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said, nothing is written and no cluster is started."""
+    before = contents(four_nights)
+    page = (four_nights / "run" / "nightly.html").stat().st_mtime_ns
+    monkeypatch.setattr("sparseoco.pipeline.nightly.run.connect", None)
+    outcome = run_nightly(prepare(four_nights))
+    assert outcome.message == "Nothing new: all files are learned, up to increment 4."
+    assert contents(four_nights) == before
+    assert (four_nights / "run" / "nightly.html").stat().st_mtime_ns == page
+
+
+def test_the_model_that_serves(four_nights: Path) -> None:
+    run = four_nights / "run"
+    served = read_json(run / "promoted.json")
+    assert served["model"] == "models/00000004"
+    assert Model(run).folder == run / "models" / "00000004"
+    assert Model(run).predict(["wave boat tide salt", "tree leaf moss"]) == ["sea", "wood"]
+
+
+RDA = "algorithms.rda = { lam = [1e-3], gamma = [1, 3] }"
+
+
+@pytest.mark.parametrize("name", [name for name, algorithm in ALGORITHMS.items() if algorithm.driver != "stream"])
+def test_what_cannot_go_on_from_night_to_night(name: str, tmp_path: Path) -> None:
+    code = "fixed-features" if ALGORITHMS[name].online else "not-online"
+    run = prepare(tmp_path, 1, **{RDA: f"algorithms.{name} = {{}}"})
+    with raises_code(code, name):
+        run_nightly(run)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("model", ["run", "run/models/00000001", "run/model", "elsewhere/../run"])
+def test_nights_do_not_begin_from_what_they_left(model: str, tmp_path: Path) -> None:
+    run = prepare(tmp_path, 1, **{"seed = 3": f'seed = 3\nwarm_start = "{model}"'})
+    with raises_code("invalid-warm-start", "warm_start"):
+        run_nightly(run)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("features", ['vocabulary = "frozen"', "hash_bits = 8"])
+def test_features_that_stay(features: str, tmp_path: Path) -> None:
+    """Where no features come, learners that touch all of them go on too."""
+    changes = {'vocabulary = "extend"': features, RDA: 'algorithms.ogd = { domain = ["ball"], D = [2.0, 10.0] }'}
+    run = prepare(tmp_path, **changes)
+    for night in (1, 2):
+        arrive(tmp_path, night)
+        run_nightly(run)
+    last = rows_of(tmp_path / "run", "history")[-1]
+    if "frozen" in features:
+        assert (last["new_terms"], last["dropped_terms"]) == (0, 180)
+        assert last["unknown_share"] == pytest.approx(180 / (90 * 15), abs=1e-12)
+    else:
+        assert (last["new_terms"], last["dropped_terms"], last["unknown_share"]) == (None, None, None)
+    assert {row["status"] for row in rows_of(tmp_path / "run", "history-configurations")} == {"ok"}

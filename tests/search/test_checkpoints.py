@@ -1,0 +1,66 @@
+"""States of blocks in mid-stream: taken up as they were left, or not at all."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparseoco.search.block_run import BlockRun
+from sparseoco.search.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
+from sparseoco.search.runner import search_setting
+from sparseoco.store.corpus import open_corpus
+from sparseoco.store.shards import Store
+from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.options import SearchOptions
+from tests.support.stores import make_store
+
+GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
+    """A folder with the state of a block in the middle of its stream."""
+    store = Store.open(make_store(tmp_path / "store"))
+    options = SearchOptions(algorithms={"cl-fobos": GRID}, folds=1)
+    grid = tuple(configuration.parameters for configuration in options.configurations())
+    block = Block(setting=search_setting(options, store, NO_FOLD), algorithm="cl-fobos", configurations=grid)
+    run = BlockRun.new(block, store)
+    for _ in run.advance(open_corpus(store, tmp_path), StreamPosition(1, 100)):
+        pass
+    save_checkpoint(tmp_path / "states", run)
+    return tmp_path / "states", block, run
+
+
+def test_a_state_is_taken_up_as_it_was_left(kept: tuple[Path, Block, BlockRun]) -> None:
+    folder, block, run = kept
+    found = load_checkpoint(folder, block, StreamPosition(1, 200))
+    assert found is not None
+    assert found.position == (1, 100)
+    assert found.epoch_start.rows == run.epoch_start.rows
+    assert found.curves == run.curves
+    assert np.array_equal(found.learner.weights(), run.learner.weights())
+    assert load_checkpoint(folder, block, StreamPosition(1, 99)) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "instead"),
+    [
+        (r'"rows": 0', '"rows": 1'),
+        (r'"error_count": \[\n *0', '"error_count": [5'),
+        (r'"position": \[\n *1,\n *100', '"position": [1, 90'),
+        (r'"lam": 0.0001', '"lam": 0.0002'),
+        (r'"rows": 0', '"row": 0'),
+    ],
+)
+def test_a_description_that_was_not_written_so_is_not_believed(
+    kept: tuple[Path, Block, BlockRun], said: str, instead: str
+) -> None:
+    folder, block, _ = kept
+    (path,) = folder.glob("*.json")
+    text = path.read_text()
+    changed = re.sub(said, instead, text, count=1)
+    assert changed != text
+    path.write_text(changed)
+    assert load_checkpoint(folder, block, StreamPosition(1, 200)) is None
+    assert not has_checkpoint(folder, block, StreamPosition(1, 100))

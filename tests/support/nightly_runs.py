@@ -1,0 +1,74 @@
+"""Nights of made-up reviews: files that arrive one after the other, words that turn up later."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from sparseoco.pipeline.run_file import RunFile, load_run_file
+from tests.support.texts import write_reviews
+
+RUN_FILE = """
+name = "places"
+out = "run"
+
+[ingest]
+inputs = ["incoming"]
+vocabulary = "extend"
+shard_bytes = 65536
+
+[search]
+seed = 3
+algorithms.cl-fobos = { lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0] }
+algorithms.rda = { lam = [1e-3], gamma = [1, 3] }
+
+[nightly]
+window = 2
+
+[cluster]
+threads = 2
+"""
+ROWS = 90
+
+
+def arrive(folder: Path, night: int, *, rows: int = ROWS, classes: int = 3) -> Path:
+    """The file of a night; its documents are in turn of all classes and have a word of their own."""
+    (folder / "incoming").mkdir(parents=True, exist_ok=True)
+    path = write_reviews(folder / "incoming" / f"night-{night}.jsonl", rows=rows, classes=classes, first=night * rows)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [lines[k] for start in range(classes) for k in range(start, rows, classes)]
+    for line in lines:
+        line["text"] += f" new{night} {line['label']}{night}"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def prepare(folder: Path, nights: int = 0, **changes: str) -> RunFile:
+    """A run file in a folder, and the files of so many nights; `changes` replace text in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = RUN_FILE
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (folder / "places.toml").write_text(text)
+    for night in range(1, nights + 1):
+        arrive(folder, night)
+    return load_run_file(folder / "places.toml")
+
+
+# What is in seconds, or says when; and who held the folder.
+TIMED = {"history-timings.parquet", "nightly.html", ".lock"}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What a run leaves that two equal runs have alike: not how configurations were grouped."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in TIMED and not {"cells", "checkpoints"} & set(path.parts)
+    }
+
+
+def rows_of(run: Path, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(run / f"{table}.parquet").to_pylist()
+    return rows
