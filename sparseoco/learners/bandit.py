@@ -43,9 +43,9 @@ from sparseoco.learners.dense import (
     WHY,
     DenseRule,
     auto_or,
-    begin_with_nothing,
+    begin_with_zeros,
     diameter,
-    nothing_kept,
+    no_memory,
 )
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
@@ -126,14 +126,14 @@ def _least_sum(a: float, configuration: Mapping[str, Any], r: float) -> tuple[fl
     return (delta, gamma) if gamma < 1.0 else (min(delta, r / 2), 0.5)
 
 
-def numbers_of_ogdeg(configuration: Mapping[str, Any], n: int) -> Numbers:
+def ogdeg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """A configuration's numbers."""
     it = terms_of(configuration, n)
     rate = it.D * it.delta / (it.m * configuration["F"])
     return Numbers(configuration["D"] / 2, it.gamma, it.delta, rate, 0.0, configuration["repetition"])
 
 
-def numbers_of_onseg(configuration: Mapping[str, Any], n: int) -> Numbers:
+def onseg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """A configuration's numbers."""
     it = terms_of(configuration, n)
     spread = (it.beta * it.D) ** 2
@@ -149,17 +149,17 @@ def _check(loss: Loss, name: str) -> None:
         )
 
 
-def rule_of_ogdeg(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
+def ogdeg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     _check(loss, "ogdeg")
     domain = configuration["domain"]
     flat = domain == "simplex"
-    return DenseRule(ogd.move, begin_with_nothing, EUCLIDEAN[domain], nothing_kept, numbers_of_ogdeg, True, flat)
+    return DenseRule(ogd.move, begin_with_zeros, EUCLIDEAN[domain], no_memory, ogdeg_numbers, True, flat)
 
 
-def rule_of_onseg(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
+def onseg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     _check(loss, "onseg")
     domain = configuration["domain"]
-    return DenseRule(ons.move, ons.begin, IN_METRIC[domain], ons.square, numbers_of_onseg, True, domain == "simplex")
+    return DenseRule(ons.move, ons.begin, IN_METRIC[domain], ons.square, onseg_numbers, True, domain == "simplex")
 
 
 def _repetition(value: Any) -> int:
@@ -191,7 +191,7 @@ OGDEG = Algorithm(
     source="Flaxman, Kalai and McMahan 2005; Liu et al. 2019, §4",
     parameters=(DOMAIN, DIAMETER, F, T, INNER, LIPSCHITZ, DELTA, SHRINKING, REPETITION),
     penalties=("l1",),
-    rule=rule_of_ogdeg,
+    rule=ogdeg_rule,
     why=WHY,
     driver="dense",
 )
@@ -202,7 +202,7 @@ ONSEG = Algorithm(
     source="Liu et al. 2019, Algorithm 1",
     parameters=(DOMAIN, DIAMETER, F._replace(grid=()), T, SIGMA, INNER, LIPSCHITZ, DELTA, SHRINKING, BETA, REPETITION),
     penalties=("l1",),
-    rule=rule_of_onseg,
+    rule=onseg_rule,
     why=WHY,
     driver="dense",
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from sparseoco import Learner, Mixture
+from sparseoco.core.errors import DamagedError
 from sparseoco.kernels.mixing import SUMS, mix_for
 from sparseoco.learners.losses import LOSSES
 from sparseoco.storage.checkpoints import write_checkpoint
