@@ -74,7 +74,7 @@ class Problem(NamedTuple):
         return "one_vs_rest" if self.outputs > 1 else "binary" if self.positive[0] == 1 else "regression"
 
     @property
-    def question(self) -> PassRequest:
+    def pass_request(self) -> PassRequest:
         """The request of a full pass."""
         return PassRequest(self.loss.name, self.positive * len(self.configurations))
 
@@ -241,7 +241,7 @@ class SampledEpochs:
         source, span = passes.source, passes.span
         self._rows = span.rows(source.n_rows, span.start, span.stop)
         self._blocks = Blocks.of(row_sizes(source, span, span.start, span.stop), problem.configurations[0]["batch"])
-        self._anchor: PassResult = passes.totals(self._method.weights(), problem.question)
+        self._anchor: PassResult = passes.totals(self._method.weights(), problem.pass_request)
 
     def play(self) -> None:
         """One epoch, and the pass at its last iterate."""
@@ -263,7 +263,7 @@ class SampledEpochs:
         if shares:
             total = tree_sum(part, 0, len(shares))
             method.state, method.rounds, method.diverged = mean_of(total, len(shares))
-        self._anchor = self._passes.totals(method.weights(), self.problem.question)
+        self._anchor = self._passes.totals(method.weights(), self.problem.pass_request)
 
     def weights(self) -> Floats:
         """(n_features, columns) at the end of the last epoch."""

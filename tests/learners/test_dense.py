@@ -13,6 +13,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.learners.bandit import terms_of
 from sparseoco.training.learner import Learner
+from sparseoco.training.learner_file import _arrays
 from sparseoco.training.sizes import DENSE_BYTES, bytes_per_column, check_size
 from tests.oracles.dense import DIRECTION, ORACLES
 from tests.oracles.stream import SLOPES, VALUES
@@ -106,7 +107,7 @@ def same(a: Learner, b: Learner) -> None:
     assert a.weights().tobytes() == b.weights().tobytes()
     for one, other in zip(a.progress, b.progress, strict=True):
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
-    for (name, one), (_, other) in zip(a._arrays(), b._arrays(), strict=True):
+    for (name, one), (_, other) in zip(_arrays(a), _arrays(b), strict=True):
         assert one.tobytes() == other.tobytes(), name
 
 
@@ -137,11 +138,11 @@ def test_cuts_saving_and_company_change_no_bit(name: str, dtype: str, tmp_path: 
 def test_what_a_learner_is_asked(name: str) -> None:
     X, y = corpus()
     learner = Learner(name, grid=GRID[name], n_features=6, n_classes=3)
-    told = np.empty((60, 2, 3))
-    learner.learn_rows(X.indptr, X.indices, X.data, y.astype(float), told=told)
+    margins = np.empty((60, 2, 3))
+    learner.learn_rows(X.indptr, X.indices, X.data, y.astype(float), margins_out=margins)
     signs = np.where(y[:, None] == np.arange(3), 1.0, -1.0)
-    np.testing.assert_allclose(np.logaddexp(0, -signs[:, None] * told).sum(axis=(0, 2)), learner.progress.loss_sum)
-    np.testing.assert_array_equal((told.argmax(axis=2) != y[:, None]).sum(axis=0), learner.progress.error_count)
+    np.testing.assert_allclose(np.logaddexp(0, -signs[:, None] * margins).sum(axis=(0, 2)), learner.progress.loss_sum)
+    np.testing.assert_array_equal((margins.argmax(axis=2) != y[:, None]).sum(axis=0), learner.progress.error_count)
     z = learner.decision_function(X)
     np.testing.assert_allclose(z, np.einsum("ij,jco->ico", X.toarray(), learner.weights().reshape(6, 2, 3)), atol=1e-12)
     losses, errors = learner.evaluate(X.indptr, X.indices, X.data, y)
@@ -245,9 +246,9 @@ def test_a_bandit_plays_inside_its_set(name: str, domain: str) -> None:
     for i in range(n):  # the same directions, and losses of 0 that move nothing
         learner = Learner(name, loss="return", grid=grid, n_features=n, n_classes=None)
         X = sp.csr_matrix(np.eye(n)[np.full(1, i)])
-        told = np.empty((1, 1, 1))
-        learner.learn_rows(X.indptr, X.indices, X.data, np.zeros(1), told=told)
-        played.append(told[0, 0, 0])
+        margins = np.empty((1, 1, 1))
+        learner.learn_rows(X.indptr, X.indices, X.data, np.zeros(1), margins_out=margins)
+        played.append(margins[0, 0, 0])
     x = np.array(played)
     if domain == "ball":
         assert np.linalg.norm(x) == pytest.approx(learner._blocks[0][1].numbers[0][2])
