@@ -46,7 +46,7 @@ from sparseoco.offline.passes import Floats, Passes
 
 MIN_STEP = 1e-10  # shorter steps give up the direction
 SOLVER_BYTES = 2 << 30  # of vectors of features kept in this process at a time
-VECTORS = 6  # of a column, beside its pairs
+VECTORS = 6  # of a column, besides its pairs
 EXACTNESS = 1e-3  # residual of the least subgradient, relative to that at w, of a solved model
 TURNS = 40  # of coordinate descent and Newton steps
 ROUNDS = 8  # of the working set's growing
