@@ -38,59 +38,50 @@ from typing import Any
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import SEPARABLE, TICKS, minimizer, played, stiffness, stiffness_decaying, terms
-from sparseoco.learners.contract import Algorithm, Parameter, Rule, no_time, nonnegative, one_of, positive, whole
+from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played, stiffness_decaying
+from sparseoco.learners.contract import Algorithm, Parameter, no_time, nonnegative, one_of, positive, whole
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.penalties import Penalty
+from sparseoco.learners.penalties import Penalty, soft
 
 
 @register_jitable
-def tick(rounds, importance, hyper):
-    R, alpha = hyper
-    return terms(R, alpha, 1.0, rounds, importance)
+def round_scalars(R, R_inverse, l1, ridge, rounds, importance):
+    """As `cao_ftrl.terms`."""
+    return R, R_inverse, l1, ridge, rounds, importance
 
 
 @register_jitable
-def tick_decaying(rounds, importance, hyper):
-    R, alpha, ratio = hyper
-    return terms(R, alpha, ratio, rounds, importance)
-
-
-@register_jitable
-def weight(slots, g_tilde, now, prox, parts):
+def weight(Z, Delta, g_tilde, scalars):
     """x_t, or x̄ where g̃ = 0."""
-    Z, Delta = slots
-    _, _, _, _, rounds, _ = now
-    return minimizer(Z + g_tilde, Delta, rounds, now, prox, parts)
+    _, _, _, _, rounds, _ = scalars
+    return minimizer(Z + g_tilde, Delta, rounds, scalars, soft, (stiffness_decaying, no_time))
 
 
 @register_jitable
-def observe(slots, x, g_tilde, missed, now):
-    """After a round that played x and missed its gradient by ĝ − g̃."""
-    Z, Delta = slots
-    return played(Z, Delta, x, g_tilde + missed, missed, now)
+def update(Z, Delta, x, g_tilde, deviation, scalars):
+    """Z and Δ after a round that played x, with deviation = ĝ − g̃."""
+    return played(Z, Delta, x, g_tilde + deviation, deviation, scalars)
 
 
 @register_jitable
-def drifted(slots, rounds, gradient):
-    """After rounds in which ĝ = g̃ = gradient."""
-    Z, Delta = slots
-    return (Z + rounds * gradient, Delta)
+def after_control_variate(Z, rounds, gradient):
+    """Z after rounds in which ĝ = g̃ = gradient; Δ does not change."""
+    return Z + rounds * gradient
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
+    """There is nothing to choose. Raises `InputError` for what cannot be combined."""
     if parameters["placement"] == "parallel" and parameters["estimate"] != "corrected":
         raise InputError(
             "caos-erm: placement='parallel' needs estimate='corrected': gradients of a part's own examples are not "
-            "the whole's."
+            "those of all examples.",
+            code="unsupported-combination",
         )
     if loss.slope is None:
-        raise InputError(f"caos-erm needs a loss of one margin; loss={loss.name!r} is of all classes at once.")
-    slots = ("Z", "Delta")
-    if penalty.kind == "decaying":
-        hyper, parts = ("R", "alpha", "l1_ratio"), (stiffness_decaying, no_time)
-        return Rule(no_time, tick_decaying, weight, observe, slots, hyper, TICKS, False, parts)
-    return Rule(no_time, tick, weight, observe, slots, ("R", "alpha"), TICKS, False, (stiffness, no_time))
+        raise InputError(
+            f"caos-erm needs a loss of one margin; loss={loss.name!r} is of all classes at once.",
+            code="unsupported-combination",
+        )
 
 
 def rounds(value: Any) -> int | str:

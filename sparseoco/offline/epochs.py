@@ -89,9 +89,7 @@ class Problem(NamedTuple):
 
     def sampled(self) -> Sampled:
         """The state before the first round; of configurations that share their rounds."""
-        rule = self.algorithm.rule(self.loss, self.penalty, self.configurations[0])
-        hyper = [self.algorithm.numbers(configuration, rule.hyper) for configuration in self.configurations]
-        return Sampled(rule, self.penalty, self.loss, hyper, self.positive, self.n_features)
+        return Sampled(self.loss, self.penalty, self.configurations, self.positive, self.n_features)
 
     def penalties(self, weights: Floats) -> Floats:
         """(configurations,): αψ of weights (n_features, columns)."""
@@ -200,7 +198,7 @@ def play_share(
 
     `rows` are the row numbers at the span's positions; `gradient` is the pass's where it corrects estimates.
     """
-    method.begin(gradient)
+    method.start_run(gradient)
     cumulative = np.cumsum(blocks.weights[share.first : share.stop : share.step])
     step = max(1, PLAYED_ROWS // blocks.batch)
     for first in range(0, share.rounds, step):
@@ -209,7 +207,7 @@ def play_share(
         positions, edges = blocks.positions(places)
         method.play(source.gather(rows[positions]), edges, slopes(positions), share.scale / blocks.weights[places])
         yield count
-    method.settle()
+    method.flush()
 
 
 class State(NamedTuple):

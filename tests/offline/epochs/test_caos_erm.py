@@ -132,13 +132,13 @@ def test_any_cut_of_the_rounds(estimate: str, cuts: list[int], batch: int) -> No
     assert sum(play_share(whole, *run)) == whole.rounds == 300
 
     pieces = configured.sampled()
-    pieces.begin(gradient)
+    pieces.start_run(gradient)
     for first, stop in itertools.pairwise(sorted({0, 300, *cuts})):
         places = DRAW(np.cumsum(blocks.weights), 3, 2, 0, first, stop - first)
         positions, edges = blocks.positions(places)
         importance = share.scale / blocks.weights[places]
         pieces.play(passes.source.gather(positions), edges, slopes[positions], importance)
-    pieces.settle()
+    pieces.flush()
     assert pieces.rounds == whole.rounds
     assert bits_of(pieces.state, pieces.weights()) == bits_of(whole.state, whole.weights())
 
