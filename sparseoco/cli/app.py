@@ -78,7 +78,7 @@ def summarize_mixture(folder: Location, page: Location) -> None:
         f"in the stream: error {last['progressive_error']:.2%} (best configuration, in hindsight: "
         f"{last['best_error']:.2%}), loss {last['progressive_loss']:.4f} ({last['best_loss']:.4f})"
     )
-    if Model(folder).description["algorithm"] != "auto":
+    if not Model(folder).is_mixture:
         ends = [row for row in read_result_table(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
         kept = max(ends, key=lambda row: row["weight"])
         print(f"kept, the heaviest configuration: error {kept['progressive_error']:.2%} in the stream")

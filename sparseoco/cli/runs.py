@@ -46,11 +46,10 @@ from sparseoco.learners.penalties import find_penalty
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
 from sparseoco.report import write_report
-from sparseoco.search.mixture_task import MixtureOptions
 from sparseoco.storage.locations import Location
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.training.model import Model
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 
 SOONER = "Done sooner"
 TRIED = ("cl-fobos", "fobos", "rda", "stda")  # what a search tries where it is told nothing: two primal, two dual

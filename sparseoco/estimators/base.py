@@ -1,4 +1,4 @@
-"""What the estimators share: parameters, rows, epochs, weights."""
+"""The common base of the estimators: parameters, rows, epochs, weights."""
 
 import tempfile
 import warnings
@@ -14,16 +14,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
+from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train
 from sparseoco.training.validation import checked_rows
 
 _PARAMETERS = ("lam", "eta0", "gamma", "p", "K", "by", "R", "predict_gradient")
 _RENAMED = {"predict_gradient": "predict"}  # an estimator's `predict` is its method
-_WHOLE = (int, np.integer)
-_SHUFFLED_ROWS = 8192  # rows of a shuffled epoch that are copied at a time
+_INTEGER = (int, np.integer)
 
 
 class SparseOnline(BaseEstimator):  # type: ignore[misc]
@@ -45,7 +44,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         by: str | None,
         R: float | None,
         predict_gradient: str | None,
-        further: Mapping[str, Any] | None,
+        extra_params: Mapping[str, Any] | None,
         epochs: int,
         shuffle: bool,
         random_state: Any,
@@ -63,7 +62,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         self.by = by
         self.R = R
         self.predict_gradient = predict_gradient
-        self.further = further
+        self.extra_params = extra_params
         self.epochs = epochs
         self.shuffle = shuffle
         self.random_state = random_state
@@ -76,7 +75,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fitted learner goes as the bytes of its own file: compiled loops cannot be pickled."""
+        """The fitted learner is pickled as the bytes of its own file: compiled kernels cannot be pickled."""
         state = dict(super().__getstate__())
         if "learner_" in state:
             with tempfile.TemporaryDirectory() as folder:
@@ -95,11 +94,11 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         super().__setstate__(state)
 
     def _new_learner(self, n_features: int, n_classes: int | None) -> Learner:
-        """A learner with the parameters of this moment, all of them checked."""
+        """A learner with the current parameters, all of them checked."""
         known = {
             parameter.name for parameter in find_algorithm(self.algorithm).under(find_penalty(self.penalty)).parameters
         }
-        given: dict[str, Any] = dict(self.further or {})
+        given: dict[str, Any] = dict(self.extra_params or {})
         for name in _PARAMETERS:
             if getattr(self, name) is not None:
                 renamed = _RENAMED.get(name, name)
@@ -114,63 +113,57 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
             dtype=self.dtype,
         )
 
-    def _going_on(self, n_classes: int | None) -> Learner:
-        """The learner that earlier calls of `partial_fit` left, if its parameters are still the estimator's."""
-        now = self._new_learner(self.n_features_in_, n_classes)
-        if _description(now) != _description(self.learner_):
+    def _resumed_learner(self, n_classes: int | None) -> Learner:
+        """The learner of earlier calls of `partial_fit`, if the estimator's parameters have not changed."""
+        if self._new_learner(self.n_features_in_, n_classes).description != self.learner_.description:
             raise InputError(
-                "The parameters are not those of the first partial_fit; set them back, or call fit to start again."
+                "The parameters are not those of the first partial_fit: set them back, or call fit to start again.",
+                code="parameters-changed",
             )
         return self.learner_
 
     def _sparse(self, X: Any, *, reset: bool) -> Any:
-        """X as CSR, its features counted (`reset`) or compared with those of the fit."""
+        """X as CSR; its features are recorded (`reset`) or compared with those of the fit."""
         X = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=False)
         return X if sp.issparse(X) else sp.csr_matrix(X)
 
     def _rows(self, matrix: Any, learner: Learner) -> sp.csr_matrix:
-        """Rows the learner can take unchecked, the constant feature last."""
+        """Checked rows, the constant feature last."""
         rows = checked_rows(matrix, self.n_features_in_, learner.dtype)
         if learner.n_features > self.n_features_in_:
             rows = sp.hstack([rows, np.ones((rows.shape[0], 1), learner.dtype)], format="csr")
         return rows
 
     def _fit(self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray) -> None:
-        if isinstance(self.epochs, bool) or not isinstance(self.epochs, _WHOLE) or self.epochs < 1:
-            raise InputError(f"epochs={self.epochs!r} must be a whole number of at least 1.")
-        seed = self._seed() if self.shuffle else 0
-        for epoch in range(1, int(self.epochs) + 1):
-            if not self.shuffle:
-                learner.learn_rows(rows.indptr, rows.indices, rows.data, labels)
-                continue
-            n_rows = rows.shape[0]
-            for start in range(0, n_rows, _SHUFFLED_ROWS):
-                stop = min(start + _SHUFFLED_ROWS, n_rows)
-                chosen = epoch_rows(seed, epoch, True, n_rows, start, stop, -1, 1)
-                part = rows[chosen]
-                learner.learn_rows(part.indptr, part.indices, part.data, labels[chosen])
-        self._settle(learner, 0)
+        if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
+            raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
+        order = Order(self._seed(), True) if self.shuffle else Order()
+        for _ in train(learner, MatrixRows(rows, labels), order, START, StreamPosition(int(self.epochs), len(labels))):
+            pass
+        self._finish(learner, 0)
 
     def _partial_fit(self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray) -> None:
         before = int(learner.diverged[0])
         learner.learn_rows(rows.indptr, rows.indices, rows.data, labels)
-        self._settle(learner, before)
+        self._finish(learner, before)
 
-    def _settle(self, learner: Learner, diverged_before: int) -> None:
+    def _finish(self, learner: Learner, diverged_before: int) -> None:
         self.learner_ = learner
         row = int(learner.diverged[0])
         if row and not diverged_before:
             warnings.warn(
-                f"{self.algorithm} diverged: at row {row} of its stream a margin passed every bound, and from there on "
-                "nothing was learned; smaller steps (eta0, 1/gamma) or scaled features prevent it.",
+                f"{self.algorithm} diverged: at row {row} of its stream a margin exceeded all bounds, and nothing was "
+                "learned after it; smaller steps (eta0, 1/gamma) or scaled features prevent this.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
 
     def _seed(self) -> int:
-        if isinstance(self.random_state, _WHOLE):
+        if isinstance(self.random_state, _INTEGER):
             if not 0 <= self.random_state < 2**63:
-                raise InputError(f"random_state={self.random_state!r} must be from 0 to 2**63 − 1.")
+                raise InputError(
+                    f"random_state={self.random_state!r} must be from 0 to 2**63 − 1.", code="invalid-parameter"
+                )
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
@@ -193,16 +186,3 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         if weights.shape[1] > self.n_features_in_:
             return weights[:, -1]
         return np.zeros(len(weights), weights.dtype)
-
-
-def _description(learner: Learner) -> tuple[Any, ...]:
-    """All that a learner was made from."""
-    return (
-        learner.algorithm,
-        learner.loss,
-        learner.penalty,
-        learner.configurations,
-        learner.n_features,
-        learner.n_classes,
-        learner.dtype,
-    )

@@ -22,7 +22,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     algorithm, loss, penalty : names, as `sparseoco.Learner` takes them; ``sparseoco algorithms`` lists the learners.
     lam, eta0, gamma, p, K, by, R, predict_gradient : parameters of the learner, None for its own default; one that the
         learner does not have is refused. `predict_gradient` is the parameter `predict` of the optimistic learners.
-    further : parameters of the learner or the penalty that have no name here, as a mapping: ``{"l1_ratio": 0.5}``.
+    extra_params : parameters of the learner or the penalty that have no name here, as a mapping: ``{"l1_ratio": 0.5}``.
     epochs : times `fit` goes through the rows; the rounds are counted on, steps do not start again.
     shuffle, random_state : whether each epoch of `fit` goes in an order of its own, a function of the seed, the epoch
         and the number of rows: that of `sparseoco.kernels.order`. An integer is the seed itself; None and a
@@ -70,7 +70,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         by: str | None = None,
         R: float | None = None,
         predict_gradient: str | None = None,
-        further: Mapping[str, Any] | None = None,
+        extra_params: Mapping[str, Any] | None = None,
         epochs: int = 1,
         shuffle: bool = False,
         random_state: Any = None,
@@ -78,7 +78,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         dtype: Any = "float64",
     ) -> None:
         super().__init__(
-            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient, further,
+            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient, extra_params,
             epochs, shuffle, random_state, fit_intercept, dtype,
         )  # fmt: skip
 
@@ -87,8 +87,8 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         matrix = self._sparse(X, reset=True)
         y = _class_labels(y, matrix)
         classes = np.unique(y)
-        learner = self._new_learner(self.n_features_in_, _number_of(classes))
-        self._fit(learner, self._rows(matrix, learner), _places(y, classes))
+        learner = self._new_learner(self.n_features_in_, _count_classes(classes))
+        self._fit(learner, self._rows(matrix, learner), _class_indices(y, classes))
         self.classes_ = classes
         return self
 
@@ -96,14 +96,20 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         """Learn the rows once, in order, after those of earlier calls. classes : all labels, in the first call."""
         first = not hasattr(self, "learner_")
         if first and classes is None:
-            raise InputError("classes must be passed in the first call of partial_fit: all labels that will ever come.")
+            raise InputError(
+                "classes must be passed in the first call of partial_fit: all labels that may come.",
+                code="missing-classes",
+            )
         known = np.unique(column_or_1d(classes)) if first else self.classes_
         if classes is not None and not np.array_equal(np.unique(column_or_1d(classes)), known):
-            raise InputError("classes are not those of the first partial_fit; leave them out, or call fit instead.")
+            raise InputError(
+                "classes are not those of the first partial_fit: leave them out, or call fit instead.",
+                code="parameters-changed",
+            )
         matrix = self._sparse(X, reset=first)
-        labels = _places(_class_labels(y, matrix), known)
-        n_classes = _number_of(known)
-        learner = self._new_learner(self.n_features_in_, n_classes) if first else self._going_on(n_classes)
+        labels = _class_indices(_class_labels(y, matrix), known)
+        n_classes = _count_classes(known)
+        learner = self._new_learner(self.n_features_in_, n_classes) if first else self._resumed_learner(n_classes)
         self._partial_fit(learner, self._rows(matrix, learner), labels)
         self.classes_ = known
         return self
@@ -148,21 +154,25 @@ def _class_labels(y: Any, matrix: Any) -> np.ndarray:
     check_consistent_length(matrix, labels)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.flatnonzero(~np.isfinite(labels))[0])
-        raise InputError(f"y has NaN or an infinity in row {row}.")
+        raise InputError(f"y has NaN or an infinity in row {row}.", code="invalid-labels")
     check_classification_targets(labels)
     return labels
 
 
-def _number_of(classes: np.ndarray) -> int:
+def _count_classes(classes: np.ndarray) -> int:
     if len(classes) < 2:
-        raise InputError(f"y has only one class, {classes.tolist()}; a classifier needs at least two.")
+        raise InputError(
+            f"y has only one class, {classes.tolist()}; a classifier needs at least two.", code="one-class"
+        )
     return len(classes)
 
 
-def _places(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def _class_indices(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """The index of each label in `classes`."""
     place = {label: i for i, label in enumerate(classes.tolist())}
     places = np.array([place.get(label, -1) for label in labels.tolist()], np.int64)
     if (places < 0).any():
-        raise InputError(f"y of row {int(np.flatnonzero(places < 0)[0])} is not one of the classes.")
+        raise InputError(
+            f"y of row {int(np.flatnonzero(places < 0)[0])} is not one of the classes.", code="invalid-labels"
+        )
     return places

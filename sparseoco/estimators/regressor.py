@@ -38,7 +38,7 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
         by: str | None = None,
         R: float | None = None,
         predict_gradient: str | None = None,
-        further: Mapping[str, Any] | None = None,
+        extra_params: Mapping[str, Any] | None = None,
         epochs: int = 1,
         shuffle: bool = False,
         random_state: Any = None,
@@ -46,7 +46,7 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
         dtype: Any = "float64",
     ) -> None:
         super().__init__(
-            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient, further,
+            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient, extra_params,
             epochs, shuffle, random_state, fit_intercept, dtype,
         )  # fmt: skip
 
@@ -63,7 +63,7 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
         first = not hasattr(self, "learner_")
         matrix = self._sparse(X, reset=first)
         targets = _targets(y, matrix)
-        learner = self._new_learner(self.n_features_in_, None) if first else self._going_on(None)
+        learner = self._new_learner(self.n_features_in_, None) if first else self._resumed_learner(None)
         self._partial_fit(learner, self._rows(matrix, learner), targets)
         return self
 
@@ -86,5 +86,5 @@ def _targets(y: Any, matrix: Any) -> np.ndarray:
         try:
             targets = targets.astype(np.float64)
         except (TypeError, ValueError):
-            raise InputError(f"y holds {targets.dtype}, not numbers.") from None
+            raise InputError(f"y holds {targets.dtype}, not numbers.", code="invalid-labels") from None
     return checked_labels(targets, matrix.shape[0], None)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.search.feature_subset import features_of
+from sparseoco.search.feature_subset import model_features
 from sparseoco.search.selection import choose
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.store.shards import Store
@@ -34,7 +34,7 @@ def describe_run(name: str, store: Store, out: Location, options: SearchOptions)
             "classes": [entry.model_dump(mode="json") for entry in labels.classes],
             "text": store.manifest.options,
         }
-        | ({} if kept is None else {"features_from": features_of(Origin.of(kept), store).description}),
+        | ({} if kept is None else {"features_from": model_features(Origin.of(kept), store).description}),
         "search": described,
     }
 

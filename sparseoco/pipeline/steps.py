@@ -23,10 +23,10 @@ from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.run_folder import describe_choice, describe_run, store_of
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results, write_report
 from sparseoco.report.mixture import write_mixture_page
-from sparseoco.search.feature_subset import feature_subset_of, features_of
-from sparseoco.search.mixture_task import MixtureOptions, train_mixture
+from sparseoco.search.feature_subset import feature_subset, model_features
+from sparseoco.search.mixture_task import train_mixture
+from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import run_search as run_search_on
-from sparseoco.search.training import train_model
 from sparseoco.storage.commit import commit_json, exclusive_lock, read_json
 from sparseoco.storage.locations import Location, local_work_folder, location, resolve_against
 from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
@@ -36,7 +36,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import Policy, TextOptions
 from sparseoco.text.sources import find_sources
 from sparseoco.training.model import Model
-from sparseoco.training.options import MODELS, Configuration, SearchOptions
+from sparseoco.training.options import MODELS, Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
@@ -218,7 +218,9 @@ def regret(
     configurations = _asked_for(table, numbers)
     kept = options.features_from
     if kept is not None and Origin.of(kept).sha256 != described["corpus"]["features_from"]["model_sha256"]:
-        raise InputError(f"{kept} is not the model any more whose features {run} learned on.")
+        raise InputError(
+            f"{kept} has been replaced: {run} was trained on the features of the earlier model.", code="model-replaced"
+        )
     with (
         exclusive_lock(run),
         connect(cluster, local_work_folder(run) / ".scratch") as client,
@@ -305,12 +307,13 @@ def _from_models(options: SearchOptions, store: Store, model: Location) -> Searc
     for origin in origins.values():
         if location(origin.model) == model.resolve():
             raise InputError(
-                f"{model} cannot begin from itself: a run that is stopped would lose it. Choose another --out."
+                f"{model} cannot start from itself: a run that is stopped would lose it. Choose another --out.",
+                code="invalid-warm-start",
             )
     if "warm_start" in origins:
         check_origin(origins["warm_start"], store)
     kept = origins.get("features_from")
-    n_features = store.n_features if kept is None else features_of(kept, store).features.size
+    n_features = store.n_features if kept is None else model_features(kept, store).features.size
     for algorithm in options.algorithms:
         check_size(algorithm, n_features)
     return options.model_copy(update={name: origin.model for name, origin in origins.items()})
@@ -329,7 +332,7 @@ def _features(
 ) -> AbstractContextManager[Store]:
     """The store, or the features of it that the options ask for, made in the folder."""
     origin = None if options.features_from is None else Origin.of(options.features_from)
-    return feature_subset_of(client, store, origin, folder / ".features", progress)
+    return feature_subset(client, store, origin, folder / ".features", progress)
 
 
 def check_labels(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The model's features: how many, and the strongest of each class."""
+"""The model's features: their number, and the strongest of each class."""
 
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ MAX_CLASSES: Final = 30
 
 
 class Feature(NamedTuple):
-    """A feature that speaks for a class. `share` of the widest bar: |weight| ÷ the largest shown in the same panel."""
+    """A feature with a positive weight for a class; `share` is its weight divided by the largest in the panel."""
 
     name: str
     weight: float
@@ -29,14 +29,14 @@ class Panel(NamedTuple):
 
 
 def used_features(weights: pa.Table) -> int:
-    """How many distinct features have a weight."""
+    """The number of distinct features with a nonzero weight."""
     return int(pc.count_distinct(weights["feature_id"]).as_py())
 
 
 def strongest(results: Results, limit: int) -> list[Panel]:
-    """A panel a class, in the order of the classes, at most `MAX_CLASSES`, the largest ones.
+    """One panel per class, in class order, for the `MAX_CLASSES` largest classes.
 
-    For two classes there is one column of weights: negative ones speak for the first class.
+    Two classes share one column of weights: negative ones indicate the first class.
     """
     weights, classes = results.weights, results.run.corpus.classes
     if weights is None:

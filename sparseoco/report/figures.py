@@ -1,7 +1,8 @@
-"""The figures of the page, one small function each: rows → a Plotly figure.
+"""The figures of the report, one function each, as Plotly figures.
 
-Text that comes from data is escaped here, for Plotly reads a part of HTML in labels. Colours of the page (text, grid)
-are filled in by the page itself, so that one figure serves light and dark.
+Text from data is escaped here because Plotly interprets some HTML in labels. The page fills in text and grid colours,
+so
+one figure serves light and dark mode.
 """
 
 from collections import defaultdict
@@ -19,7 +20,7 @@ from sparseoco.report.results import Results
 from sparseoco.report.wording import duration, integer, percent, percent_with_error
 from sparseoco.search.selection import COMPLETE
 
-# Okabe and Ito's colours, told apart by the colour-blind, without the two that fade on white or black.
+# Okabe and Ito's colour-blind-safe palette, without the two that fade on white or black.
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 SYMBOLS: Final = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 NEUTRAL: Final = "#808080"
@@ -40,23 +41,23 @@ def styles(algorithms: Iterable[str]) -> Style:
 def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> go.Figure:
     """Progressive error against documents seen: mean over folds at each mark, a line per configuration."""
     figure = go.Figure()
-    marks: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-    for row in _rows_of(results.curves.sort_by("rows"), shown):
-        marks[row["configuration"]][row["fold"]].append((row["rows"], row["progressive_error"]))
-    for standing in shown[:MAX_LINES]:
-        folds = list(marks.get(standing.configuration, {}).values())
-        # Folds differ by a document or so in size, hence in where their last mark lies: the k-th marks belong together.
+    checkpoints: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
+    for row in _rows_shown(results.curves.sort_by("rows"), shown):
+        checkpoints[row["configuration"]][row["fold"]].append((row["rows"], row["progressive_error"]))
+    for entry in shown[:MAX_LINES]:
+        folds = list(checkpoints.get(entry.configuration, {}).values())
+        # Folds differ in size by a document or so, and so do their last checkpoints: the k-th ones belong together.
         points = [
             tuple(sum(values) / len(folds) for values in zip(*mark, strict=True)) for mark in zip(*folds, strict=False)
         ]
-        colour, _ = style[standing.algorithm]
+        colour, _ = style[entry.algorithm]
         figure.add_scatter(
             x=[rows for rows, _ in points],
             y=[100 * error for _, error in points],
-            name=_line_name(standing),
+            name=_line_name(entry),
             mode="lines",
-            line={"color": colour, "width": 3 if standing.chosen else 2, "dash": _dash(standing, shown)},
-            hovertext=[f"{_label(standing)}<br>{integer(rows)} documents: {percent(error)}" for rows, error in points],
+            line={"color": colour, "width": 3 if entry.chosen else 2, "dash": _dash(entry, shown)},
+            hovertext=[f"{_label(entry)}<br>{integer(rows)} documents: {percent(error)}" for rows, error in points],
             hoverinfo="text",
         )
     for epoch, rows in enumerate(_epoch_ends(results)[:-1], start=1):
@@ -69,10 +70,10 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
                 xanchor="right",
                 yanchor="top",
                 showarrow=False,
-                text="all seen once",
+                text="end of epoch 1",
                 font={"size": 11},
             )
-    axes(figure, "documents seen (log scale)", "mistakes so far, % of documents")
+    axes(figure, "documents seen (log scale)", "progressive error, %")
     figure.update_xaxes(type="log", **decades([rows for trace in figure.data for rows in trace.x]))
     return figure
 
@@ -86,7 +87,7 @@ def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: flo
         x=[_at(s) for s in front],
         y=[_error(s) for s in front],
         mode="lines",
-        name="best for its size",
+        name="Pareto front",
         line={"color": NEUTRAL, "width": 1.5, "shape": "hv", "dash": "dash"},
         hoverinfo="skip",
     )
@@ -108,10 +109,10 @@ def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: flo
             hovertext=[_hover(s) for s in of],
             hoverinfo="text",
         )
-    for standing in (s for s in ranked if s.chosen):
+    for row in (s for s in ranked if s.chosen):
         figure.add_scatter(
-            x=[_at(standing)],
-            y=[_error(standing)],
+            x=[_at(row)],
+            y=[_error(row)],
             mode="markers",
             name="chosen",
             marker={"color": NEUTRAL, "symbol": "circle-open", "size": 20, "line": {"width": 2.5}},
@@ -121,12 +122,12 @@ def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: flo
         figure.add_hline(y=100 * baseline, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
         figure.add_annotation(
             x=0, xref="paper", xanchor="left", y=100 * baseline, yanchor="bottom", showarrow=False,
-            text=f"always the largest class: {percent(baseline)}", font={"size": 11},
+            text=f"largest class: {percent(baseline)}", font={"size": 11},
         )  # fmt: skip
     axes(
         figure,
         "nonzero weights, mean over folds (log scale)",
-        ("held-out" if held_out else "online") + " error, % of documents",
+        ("held-out" if held_out else "online") + " error, %",
     )
     figure.update_xaxes(type="log", **decades([_at(s) for s in ranked]))
     return figure
@@ -138,11 +139,11 @@ def kept_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style)
     classes = len(results.run.corpus.classes)
     columns = 1 if classes == 2 else max(classes, 1)
     bins: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-    for row in _rows_of(results.kept, shown):
+    for row in _rows_shown(results.kept, shown):
         bins[row["configuration"]][row["documents_from"]].append((row["features"], row["kept"]))
     order = sorted({key for of in bins.values() for key in of})
-    for standing in shown[:MAX_LINES]:
-        of = bins.get(standing.configuration, {})
+    for entry in shown[:MAX_LINES]:
+        of = bins.get(entry.configuration, {})
         shares, texts = [], []
         for key in order:
             features = sum(f for f, _ in of.get(key, [])) * columns
@@ -150,28 +151,28 @@ def kept_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style)
             shares.append(100 * kept / features if features else None)
             folds = max(len(of.get(key, [])), 1)
             texts.append(
-                f"{_label(standing)}<br>in {_bin(key)} documents: {integer(features / columns / folds)} features,"
-                f"<br>{percent(kept / features if features else None)} of their weights kept"
+                f"{_label(entry)}<br>in {_bin(key)} documents: {integer(features / columns / folds)} features,"
+                f"<br>{percent(kept / features if features else None)} nonzero weights"
             )
-        colour, symbol = style[standing.algorithm]
+        colour, symbol = style[entry.algorithm]
         figure.add_scatter(
             x=[integer(start) for start in order],
             y=shares,
-            name=_line_name(standing),
+            name=_line_name(entry),
             mode="lines+markers",
             marker={"color": colour, "symbol": symbol, "size": 8},
-            line={"color": colour, "width": 3 if standing.chosen else 2, "dash": _dash(standing, shown)},
+            line={"color": colour, "width": 3 if entry.chosen else 2, "dash": _dash(entry, shown)},
             hovertext=texts,
             hoverinfo="text",
         )
-    axes(figure, "documents containing the feature (from this many)", "weights kept, %")
+    axes(figure, "document frequency (at least)", "nonzero weights, %")
     figure.update_xaxes(type="category")
     figure.update_yaxes(rangemode="tozero")
     return figure
 
 
-def _rows_of(table: pa.Table, shown: Sequence[LeaderboardRow]) -> list[dict[str, Any]]:
-    """The rows of the configurations that are drawn; a search may have had thousands."""
+def _rows_shown(table: pa.Table, shown: Sequence[LeaderboardRow]) -> list[dict[str, Any]]:
+    """The rows of the configurations shown; a search may have thousands."""
     drawn = pa.array([s.configuration for s in shown[:MAX_LINES]], pa.int32())
     rows: list[dict[str, Any]] = table.filter(pc.is_in(table["configuration"], drawn)).to_pylist()
     return rows
@@ -213,12 +214,12 @@ def decades(values: Sequence[float]) -> dict[str, Any]:
 _ZERO: Final = 0.5  # where a log axis shows zero
 
 
-def _at(standing: LeaderboardRow) -> float:
-    return max(standing.nonzeros or 0.0, _ZERO)
+def _at(row: LeaderboardRow) -> float:
+    return max(row.nonzeros or 0.0, _ZERO)
 
 
-def _error(standing: LeaderboardRow) -> float:
-    return 100 * (standing.error or 0.0)
+def _error(row: LeaderboardRow) -> float:
+    return 100 * (row.error or 0.0)
 
 
 def _short(value: float) -> str:
@@ -233,24 +234,24 @@ def _bin(start: int) -> str:
     return integer(start) if start == 1 else f"{integer(start)}–{integer(2 * start - 1)}"
 
 
-def _label(standing: LeaderboardRow) -> str:
-    return f"<b>{escape(standing.algorithm)}</b> {escape(standing.label)}"
+def _label(row: LeaderboardRow) -> str:
+    return f"<b>{escape(row.algorithm)}</b> {escape(row.label)}"
 
 
-def _line_name(standing: LeaderboardRow) -> str:
-    return escape(standing.algorithm) + (" (chosen)" if standing.chosen else "")
+def _line_name(row: LeaderboardRow) -> str:
+    return escape(row.algorithm) + (" (chosen)" if row.chosen else "")
 
 
-def _dash(standing: LeaderboardRow, shown: Sequence[LeaderboardRow]) -> str:
-    """The chosen configuration is dotted where its algorithm's best one is another."""
-    best = next(s for s in shown if s.algorithm == standing.algorithm)
-    return "solid" if standing is best else "dot"
+def _dash(row: LeaderboardRow, shown: Sequence[LeaderboardRow]) -> str:
+    """Dotted for a chosen configuration that is not its algorithm's best."""
+    best = next(s for s in shown if s.algorithm == row.algorithm)
+    return "solid" if row is best else "dot"
 
 
-def _hover(standing: LeaderboardRow) -> str:
+def _hover(row: LeaderboardRow) -> str:
     return (
-        f"{_label(standing)}<br>error {percent_with_error(standing.error, standing.standard_error)}"
-        f"<br>{integer(standing.nonzeros)} nonzero weights<br>rank {standing.rank}, {duration(standing.seconds)}"
+        f"{_label(row)}<br>error {percent_with_error(row.error, row.standard_error)}"
+        f"<br>{integer(row.nonzeros)} nonzero weights<br>rank {row.rank}, {duration(row.seconds)}"
     )
 
 

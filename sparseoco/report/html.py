@@ -1,4 +1,4 @@
-"""What every page is put together with: templates, figures as JSON, the one script that draws them."""
+"""What all pages share: templates, figures as JSON, and the script that draws them."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from sparseoco.report import wording
 
 
 class Plot(NamedTuple):
-    """A figure on the page: the id of its place, and its JSON, safe inside a script element."""
+    """A figure: the id of its element, and its JSON, safe inside a script element."""
 
     id: str
     title: str
@@ -20,20 +20,20 @@ class Plot(NamedTuple):
 
 
 def plot(name: str, title: str, figure: go.Figure) -> Plot:
-    """A figure made ready for a template."""
-    # Plotly's own encoder writes <, > and / as \u003c, \u003e and \u002f: no text in it can end the script element.
+    """A figure prepared for a template."""
+    # Plotly's own encoder writes <, > and / as \u003c, \u003e and \u002f: it cannot end the script element.
     return Plot(f"figure-{name}", title, Markup(figure.to_json(engine="json")))
 
 
 @cache
 def plotly_script() -> Markup:
-    """The library's own script, which is not data."""
+    """Plotly's JavaScript library."""
     return Markup(get_plotlyjs())
 
 
 @cache
 def environment(package: str = "sparseoco.report") -> Environment:
-    """The templates of a package, and those of the report, whose style and script all pages share."""
+    """The templates of a package, and the report's, whose style sheet and script all pages share."""
     loaders = [PackageLoader(name, "templates") for name in dict.fromkeys((package, "sparseoco.report"))]
     environment = Environment(
         loader=ChoiceLoader(loaders),

@@ -1,4 +1,4 @@
-"""One row per configuration: the folds' metrics put together, ranked."""
+"""The leaderboard: one row per configuration, its metrics averaged over folds, ranked."""
 
 import json
 import math
@@ -22,10 +22,10 @@ _SEVERITY: Final = {"ok": 0, "stopped": 1, "dropped": 2, "unfinished": 3, "diver
 class LeaderboardRow(NamedTuple):
     """A configuration's means over folds at its best epoch (the chosen one's: at the chosen epoch).
 
-    `error` and `standard_error` are those of `sparseoco.search.selection`. `online_error` and `online_loss` are the
-    first
-    epoch's progressive ones: later epochs predict documents that were learned before, and so does every epoch of an
-    algorithm that `holds_documents`, which has none. `seconds` is the sum over folds and epochs. Ranks count from 1, by
+    `error` and `standard_error` are those of `sparseoco.search.selection`. `online_error` and `online_loss` are
+    progressive, of the first epoch: later epochs predict documents already learned from, and so does every epoch of an
+    algorithm that `trains_on_all_documents`, which has none. `seconds` is the sum over folds and epochs. Ranks count
+    from 1, by
     error, then fewer nonzeros; what did not finish has none.
     """
 
@@ -52,8 +52,8 @@ class LeaderboardRow(NamedTuple):
     """The parameters that differ between the configurations of its algorithm (all where none does), for people."""
 
 
-def holds_documents(algorithm: str) -> bool:
-    """Whether an algorithm is judged, where nothing is held out, on documents that it was trained on before."""
+def trains_on_all_documents(algorithm: str) -> bool:
+    """Whether, without held-out folds, the algorithm's errors are of documents it was trained on."""
     return algorithm in ALGORITHMS and not ALGORITHMS[algorithm].online
 
 
@@ -77,7 +77,9 @@ def leaderboard_rows(results: Results) -> list[LeaderboardRow]:
     ranked = {n: c for n, c in ranked.items() if n == chosen or all(row["status"] in COMPLETE for row in of[n])}
     labels = _labels(of)
     table = [
-        _standing(rows, ranked.get(number), seconds.get(number))._replace(chosen=number == chosen, label=labels[number])
+        _leaderboard_row(rows, ranked.get(number), seconds.get(number))._replace(
+            chosen=number == chosen, label=labels[number]
+        )
         for number, rows in sorted(of.items())
     ]
     ordered = sorted((s for s in table if s.configuration in ranked), key=lambda s: ranked[s.configuration])
@@ -86,31 +88,31 @@ def leaderboard_rows(results: Results) -> list[LeaderboardRow]:
 
 
 def best_of_each(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
-    """The first ranked standing of each algorithm, best algorithm first."""
+    """The first ranked row of each algorithm, best algorithm first."""
     best: dict[str, LeaderboardRow] = {}
-    for standing in table:
-        if standing.rank is not None:
-            best.setdefault(standing.algorithm, standing)
+    for row in table:
+        if row.rank is not None:
+            best.setdefault(row.algorithm, row)
     return list(best.values())
 
 
-def chosen_of(table: Iterable[LeaderboardRow]) -> LeaderboardRow | None:
+def chosen_row(table: Iterable[LeaderboardRow]) -> LeaderboardRow | None:
     """The configuration that the model was refitted with."""
-    return next((standing for standing in table if standing.chosen), None)
+    return next((row for row in table if row.chosen), None)
 
 
 def pareto_front(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
-    """Ranked standings that no other beats in both error and nonzeros, sparsest first."""
+    """Ranked configurations that no other beats in both error and nonzeros, sparsest first."""
     front: list[LeaderboardRow] = []
     ranked = [s for s in table if s.rank is not None]
-    for standing in sorted(ranked, key=lambda s: (s.nonzeros, s.error)):
-        if not front or (standing.error or 0.0) < (front[-1].error or 0.0):
-            front.append(standing)
+    for row in sorted(ranked, key=lambda s: (s.nonzeros, s.error)):
+        if not front or (row.error or 0.0) < (front[-1].error or 0.0):
+            front.append(row)
     return front
 
 
 def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
-    """Write the standings as Parquet, `parameters` as canonical JSON."""
+    """Write the leaderboard as Parquet, `parameters` as canonical JSON."""
     rows = [s._asdict() | {"parameters": json.dumps(s.parameters, sort_keys=True)} for s in table]
     integers = {"rank", "configuration", "folds", "epochs", "epoch"}
     strings = {"algorithm", "parameters", "loss", "penalty", "status", "reason"}
@@ -131,10 +133,10 @@ def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
 
 
-def _standing(rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None) -> LeaderboardRow:
+def _leaderboard_row(rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None) -> LeaderboardRow:
     worst = max(rows, key=lambda row: _SEVERITY.get(row["status"], 5))
     here = [row for row in rows if at and row["epoch"] == at.epoch]
-    first = [row for row in rows if at and row["epoch"] == 1 and not holds_documents(row["algorithm"])]
+    first = [row for row in rows if at and row["epoch"] == 1 and not trains_on_all_documents(row["algorithm"])]
     return LeaderboardRow(
         rank=None,
         configuration=rows[0]["configuration"],

@@ -1,4 +1,4 @@
-"""The page: standings, figures and words → one HTML file that needs nothing else."""
+"""The report page: leaderboard, figures and text in one self-contained HTML file."""
 
 import json
 from typing import Final, NamedTuple
@@ -9,14 +9,14 @@ from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.leaderboard import (
     LeaderboardRow,
     best_of_each,
-    chosen_of,
-    holds_documents,
+    chosen_row,
     leaderboard_rows,
+    trains_on_all_documents,
     write_leaderboard,
 )
+from sparseoco.report.overview import majority_error, overview
 from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, way_figure
 from sparseoco.report.results import Results, check_results, read_results
-from sparseoco.report.story import baseline_error, log_event
 from sparseoco.storage.commit import commit_bytes, exclusive_lock
 from sparseoco.storage.locations import Location, location
 
@@ -32,7 +32,7 @@ CONFUSIONS: Final = 8
 
 
 class Confusion(NamedTuple):
-    """So many documents of the class `truth` were taken for `answer`."""
+    """Documents of class `truth` that were predicted as `answer`."""
 
     truth: str
     answer: str
@@ -58,18 +58,20 @@ def write_report(run: Location) -> Location:
 
 def render(results: Results, table: list[LeaderboardRow]) -> str:
     """The page as text."""
-    best, chosen = best_of_each(table), chosen_of(table)
+    best, chosen = best_of_each(table), chosen_row(table)
     shown = [*best, *([chosen] if chosen and chosen not in best else [])]
-    online = [standing for standing in shown if not holds_documents(standing.algorithm)]
+    online = [row for row in shown if not trains_on_all_documents(row.algorithm)]
     style = styles(s.algorithm for s in table)
-    baseline = baseline_error(results)
+    baseline = majority_error(results)
     classes = results.run.corpus.classes
     plots = {
-        "curves": plot("curves", "Mistakes made so far against documents seen", curves_figure(results, online, style)),
+        "curves": plot(
+            "curves", "Progressive validation error against documents seen", curves_figure(results, online, style)
+        ),
         "sparsity": plot(
             "sparsity", "Error against nonzero weights", sparsity_figure(table, style, baseline, results.held_out)
         ),
-        "kept": plot("kept", "Weights kept by document frequency", kept_figure(results, shown, style)),
+        "kept": plot("kept", "Share of nonzero weights by document frequency", kept_figure(results, shown, style)),
     }
     measured = regret_lines(results, table)
     lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
@@ -80,7 +82,7 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         plots["way"] = plot("way", "Objective above the optimum against passes", way_figure(epochs, style))
     context = {
         "run": results.run,
-        "story": log_event(results, table),
+        "overview": overview(results, table),
         "classes": classes,
         "largest": max((of.rows for of in classes), default=0),
         "table": table,
@@ -95,7 +97,7 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         "has_kept": results.kept.num_rows > 0,
         "regret": lines,
         "epochs": epochs,
-        "weighed": any("h_t" in (line.end["objective"] or "") for line in lines),
+        "weighted": any("h_t" in (line.end["objective"] or "") for line in lines),
         "distant_bounds": distant(lines),
         "evaluation": results.evaluation,
         "confusions": _confusions(results),
@@ -110,7 +112,7 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
 
 
 def _confusions(results: Results) -> list[Confusion]:
-    """The most frequent wrong answers, at most `CONFUSIONS`."""
+    """The most frequent confusions, at most `CONFUSIONS`."""
     if results.evaluation is None:
         return []
     names = [of.name for of in results.evaluation.classes]

@@ -44,7 +44,7 @@ def regret_lines(results: Results, table: Sequence[LeaderboardRow]) -> list[Line
     marks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in results.regret.sort_by([("configuration", "ascending"), ("T", "ascending")]).to_pylist():
         marks[row["configuration"]].append(row)
-    place = {standing.configuration: (k, standing.label) for k, standing in enumerate(table)}
+    place = {row.configuration: (k, row.label) for k, row in enumerate(table)}
     ends = sorted(results.slopes.to_pylist(), key=lambda end: place.get(end["configuration"], (len(place), ""))[0])
     return [Line(place.get(end["configuration"], (0, ""))[1], marks[end["configuration"]], end) for end in ends]
 

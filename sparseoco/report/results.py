@@ -1,4 +1,4 @@
-"""What a RUN folder holds, read and checked once for everything that reports on it."""
+"""The files of a run folder, read and checked once for everything that reports on them."""
 
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -22,7 +22,7 @@ WEIGHTS: Final = pa.schema(
         "documents": pa.int64(),
     }
 )
-"""The weights of the model that are not zero, as `sparseoco.training.model` writes them."""
+"""The model's nonzero weights, as `sparseoco.training.model` writes them."""
 
 
 class _Record(BaseModel):
@@ -33,26 +33,26 @@ _R = TypeVar("_R", bound=_Record)
 
 
 class ClassRecord(_Record):
-    """A class and the documents of it."""
+    """A class and its number of documents."""
 
     name: str
     rows: int
 
 
-class KeptRecord(_Record):
-    """How many features a model kept, where they alone were learned on."""
+class SelectionRecord(_Record):
+    """The number of features selected by a model, if training was restricted to them."""
 
     features: int
 
 
 class CorpusRecord(_Record):
-    """What was learned from: the digest of the shards' manifest, sizes, classes in the order of their indices."""
+    """The training corpus: digest of the shards' manifest, sizes, classes in index order."""
 
     store: str
     rows: int
     features: int
     classes: tuple[ClassRecord, ...]
-    features_from: KeptRecord | None = None
+    features_from: SelectionRecord | None = None
 
 
 class RunRecord(_Record):
@@ -74,17 +74,16 @@ class BestRecord(_Record):
 
 
 class ClassScore(_Record):
-    """How well one class of the evaluated text was told."""
+    """Precision, recall and F1 of one class on the test set."""
 
     name: str
-    rows: int
     precision: float
     recall: float
     f1: float
 
 
 class EvaluationRecord(_Record):
-    """RUN/evaluation.json: the model on text it was not learned from; `confusion` is [truth][answer]."""
+    """RUN/evaluation.json: the model on the test set; `confusion` is [truth][predicted]."""
 
     rows: int
     error: float
@@ -111,14 +110,16 @@ class Results(NamedTuple):
 
     @property
     def held_out(self) -> bool:
-        """Whether errors are those of documents kept aside; else of documents predicted before they were learned."""
+        """Whether errors are of held-out folds; otherwise they are progressive."""
         return (pc.max(self.metrics["held_out_rows"]).as_py() or 0) > 0
 
 
 def check_results(run: Location) -> None:
     """Raises `InputError` for a folder that is not a run."""
     if not (run / "run.json").is_file() or not (run / "search" / "metrics.parquet").is_file():
-        raise InputError(f"{run} holds no results to report on: run.json or search/metrics.parquet is missing.")
+        raise InputError(
+            f"{run} holds no results to report on: run.json or search/metrics.parquet is missing.", code="no-results"
+        )
 
 
 def read_results(run: Location) -> Results:
@@ -159,15 +160,15 @@ def _table(path: Location, schema: pa.Schema) -> pa.Table:
         table = read_result_table(path)
         return table.select(schema.names).cast(schema)
     except KeyError as error:
-        raise StorageError(f"{path} is not what this version writes: {error.args[0]}") from error
+        raise StorageError(f"{path} is not what this version writes: {error.args[0]}", code="format-version") from error
     except (pa.ArrowException, OSError) as error:
-        raise StorageError(f"{path} cannot be read as the table it should be; run the search again.") from error
+        raise StorageError(f"{path} is corrupt; run the search again.", code="corrupt-file") from error
 
 
 def _json(path: Location) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
-        raise StorageError(f"{path} is damaged: it is not a JSON object.")
+        raise StorageError(f"{path} is corrupt: it is not a JSON object.", code="corrupt-file")
     return value
 
 
@@ -177,4 +178,4 @@ def _record(path: Location, kind: type[_R]) -> _R:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise StorageError(f"{path}: {key}: {first['msg']}.") from error
+        raise StorageError(f"{path}: {key}: {first['msg']}.", code="corrupt-file") from error

@@ -5,14 +5,14 @@ from typing import Any
 
 from sparseoco.report.features import strongest
 from sparseoco.report.leaderboard import best_of_each, leaderboard_rows
+from sparseoco.report.overview import overview
 from sparseoco.report.results import read_results
-from sparseoco.report.story import log_event
 from sparseoco.report.wording import duration, integer, percent_with_error
 from sparseoco.storage.locations import Location
 
 
 def leaderboard_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]:
-    """The first `limit` standings as rows of text, ready for a Prefect table artifact."""
+    """The first `limit` rows as text, ready for a Prefect table artifact."""
     return [
         {
             "rank": "" if s.rank is None else s.rank,
@@ -32,8 +32,8 @@ def summary_markdown(run: Location) -> str:
     """Headline, the best of each algorithm and the strongest features of each class."""
     results = read_results(run)
     table = leaderboard_rows(results)
-    story = log_event(results, table)
-    lines = [f"# {plain(results.run.name)}", "", plain(story.headline), "", plain(story.detail), ""]
+    head = overview(results, table)
+    lines = [f"# {plain(results.run.name)}", "", plain(head.headline), "", plain(head.detail), ""]
     lines += ["| rank | algorithm | parameters | held-out error | nonzero weights |", "|--:|---|---|--:|--:|"]
     for s in best_of_each(table):
         error = percent_with_error(s.error, s.standard_error)

@@ -1,6 +1,6 @@
-"""A block under way: its learner, where in the stream it stands, and the rows of the tables it has earned.
+"""A block in progress: its learner, its position in the stream, and what is recorded on the way.
 
-What it holds at a place depends on the block and the place alone, not on where it was stopped, saved or taken up again.
+Its state at a position depends on the block and the position alone, not on where it was stopped, saved or resumed.
 """
 
 import time
@@ -10,103 +10,105 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.kernels.order import epoch_rows, fold_rows
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.frequencies import frequency_bins, kept_rows
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block, Setting, StreamPosition, Tables
+from sparseoco.training.block import Block, Tables
 from sparseoco.training.learner import Learner, ProgressiveTotals
+from sparseoco.training.metrics import curve_rows, difference, evaluate_held_out, metric_rows
+from sparseoco.training.stream import START, Order, StreamPosition, curve_marks, stream
 from sparseoco.training.warm_start import take_weights
 
 Rows = list[dict[str, Any]]
 
-CHUNK_ROWS = 4096
-MARKS = 20
-
 
 class BlockRun:
-    """A block at a `place`; `before` is what was suffered until its epoch began, `curves` what was read in it since.
+    """A block at a position in its stream.
 
-    `seconds` is the time spent on the epoch so far.
+    Parameters
+    ----------
+    epoch_start : totals of the learner when the current epoch began.
+    curves : the points recorded in the current epoch, for each configuration.
+    seconds : time spent on the current epoch so far.
     """
 
     def __init__(
         self,
         block: Block,
         learner: Learner,
-        place: StreamPosition,
-        before: ProgressiveTotals,
-        curves: list[Rows],
-        seconds: float,
+        position: StreamPosition = START,
+        epoch_start: ProgressiveTotals | None = None,
+        curves: list[Rows] | None = None,
+        seconds: float = 0.0,
     ) -> None:
-        self.block, self.learner, self.place = block, learner, place
-        self.before, self.curves, self.seconds = before, curves, seconds
+        self.block, self.learner, self.position = block, learner, position
+        self.epoch_start = learner.progress if epoch_start is None else epoch_start
+        self.curves = [[] for _ in block.configurations] if curves is None else curves
+        self.seconds = seconds
 
     @classmethod
-    def begin(cls, block: Block, store: Store) -> "BlockRun":
-        """A block before its first row, with the weights of the model it begins from, if there is one."""
+    def new(cls, block: Block, store: Store) -> "BlockRun":
+        """A block before its first row, starting from the weights of its setting's model if there is one."""
         learner = new_learner(block, store)
         if block.setting.origin is not None:
             take_weights(block.setting.origin, learner, store)
-        return cls.of(block, learner)
-
-    @classmethod
-    def of(cls, block: Block, learner: Learner) -> "BlockRun":
-        """A block whose learner is to learn its first row."""
-        return cls(block, learner, StreamPosition(1, 0), learner.progress, [[] for _ in block.configurations], 0.0)
+        return cls(block, learner)
 
     def select(self, block: Block) -> "BlockRun":
-        """The configurations of `block`, which are among those of this one, as if they had come alone."""
+        """The configurations of `block`, which are among those of this one, as if they had been run alone."""
         if block.identities == self.block.identities:
             return self
         numbers = [self.block.identities.index(name) for name in block.identities]
-        before = ProgressiveTotals(self.before.rows, self.before.loss_sum[numbers], self.before.error_count[numbers])
+        start = self.epoch_start
+        start = ProgressiveTotals(start.rows, start.loss_sum[numbers], start.error_count[numbers])
         curves = [self.curves[number] for number in numbers]
-        return BlockRun(block, self.learner.select(numbers), self.place, before, curves, self.seconds)
+        return BlockRun(block, self.learner.select(numbers), self.position, start, curves, self.seconds)
 
     def advance(self, corpus: Corpus, goal: StreamPosition) -> Iterator[None]:
         """Learn up to `goal`, in steps small enough to be interrupted between them."""
-        n_rows, setting = corpus.n_rows, self.block.setting
-        marks = curve_marks(n_rows)
-        while self.place < goal:
-            started = time.monotonic()
-            epoch, start = self.place
-            if start == n_rows:
-                epoch, start = epoch + 1, 0
-                self.before, self.curves, self.seconds = self.learner.progress, [[] for _ in self.curves], 0.0
-            last = goal.position if epoch == goal.epoch else n_rows
-            mark = next(mark for mark in marks if mark > start)
-            stop = min(last, mark, (start // CHUNK_ROWS + 1) * CHUNK_ROWS)
-            rows = epoch_rows(setting.seed, epoch, setting.shuffle, n_rows, start, stop, setting.fold, setting.folds)
-            self.learner.learn_rows(*corpus.gather(rows))
-            if stop == mark:
-                for own, row in zip(self.curves, _curve_rows(self.learner), strict=True):
-                    own.append(row)
-            self.place = StreamPosition(epoch, stop)
+        marks = curve_marks(corpus.n_rows)
+        started = time.monotonic()
+        for position, rows in stream(corpus, self.block.setting.order, self.position, goal, marks):
+            if position.epoch > self.position.epoch:
+                self.epoch_start, self.curves, self.seconds = self.learner.progress, [[] for _ in self.curves], 0.0
+            self.learner.learn_rows(*rows)
+            if position.position in marks:
+                for curve, point in zip(self.curves, curve_rows(self.learner.progress), strict=True):
+                    curve.append(point)
+            self.position = position
             self.seconds += time.monotonic() - started
             yield
+            started = time.monotonic()
 
     def tables(self, corpus: Corpus, store: Store) -> list[Tables]:
-        """Each configuration's rows of this epoch, as things stand; at its end, with what was held out judged."""
+        """Each configuration's rows of the tables; at the end of an epoch, the held-out fold is evaluated.
+
+        For an increment of a nightly run, metrics are all there is: reading the vocabulary is not worth the rest.
+        """
+        if self.block.setting.increment is not None:
+            return [{"metrics": [row]} for row in self._metrics(corpus, self.learner.nonzeros())]
         started = time.monotonic()
         bins, features = frequency_bins(store)
-        kept = self.learner.nonzeros(bins=bins)
-        metrics = self._metrics(corpus, kept.sum(axis=0))
+        counts = self.learner.nonzeros(bins=bins)
+        metrics = self._metrics(corpus, counts.sum(axis=0))
         self.seconds += time.monotonic() - started
-        timing = {"epoch": self.place.epoch, "seconds": self.seconds / len(metrics)}
+        timing = {"epoch": self.position.epoch, "seconds": self.seconds / len(metrics)}
         return [
             {"metrics": [row], "curves": list(curve), "kept": kept_rows(own, features), "timings": [timing]}
-            for row, curve, own in zip(metrics, self.curves, kept.T, strict=True)
+            for row, curve, own in zip(metrics, self.curves, counts.T, strict=True)
         ]
 
-    def night_tables(self, corpus: Corpus) -> list[Tables]:
-        """Each configuration's row of this night: all that is asked of it, for which no vocabulary need be read."""
-        return [{"metrics": [row]} for row in self._metrics(corpus, self.learner.nonzeros())]
-
     def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> Rows:
-        ended = self.place.position == corpus.n_rows
-        held_out = _evaluate(self.learner, corpus, self.block.setting, corpus.n_rows if ended else 0)
-        return _metric_rows(self.learner, self.place.epoch, self.before, nonzeros, *held_out)
+        now = self.learner.progress
+        at_end = self.position.position == corpus.n_rows
+        return metric_rows(
+            self.position.epoch,
+            [now.rows] * len(nonzeros),
+            difference(now, self.epoch_start),
+            evaluate_held_out(self.learner, corpus, self.block.setting.order if at_end else Order()),
+            nonzeros,
+            [f"diverged at row {row:,}" if row else "" for row in self.learner.diverged.tolist()],
+        )
 
 
 def new_learner(block: Block, store: Store) -> Learner:
@@ -121,63 +123,3 @@ def new_learner(block: Block, store: Store) -> Learner:
         n_classes=max(2, len(store.classes)),
         dtype=setting.dtype,
     )
-
-
-def curve_marks(n_rows: int) -> list[int]:
-    """Positions in an epoch where the curves are read: even in the logarithm, the last row among them."""
-    if n_rows == 0:
-        return []
-    spread = np.geomspace(min(50, n_rows), n_rows, MARKS)
-    return sorted({round(float(position)) for position in spread} | {n_rows})
-
-
-def _evaluate(
-    learner: Learner, corpus: Corpus, setting: Setting, last: int
-) -> tuple[int, NDArray[np.float64], NDArray[np.int64]]:
-    """(rows, loss sums, error counts) over the held-out fold of the first `last` rows, under these weights."""
-    size = len(learner.configurations)
-    losses, errors, n_rows = np.zeros(size), np.zeros(size, dtype=np.int64), 0
-    if setting.fold != NO_FOLD:
-        for start in range(0, last, CHUNK_ROWS):
-            stop = min(start + CHUNK_ROWS, last)
-            rows = fold_rows(setting.seed, start, stop, setting.fold, setting.folds)
-            learner.evaluate(*corpus.gather(rows), losses, errors)
-            n_rows += rows.size
-    return n_rows, losses, errors
-
-
-def _curve_rows(learner: Learner) -> Rows:
-    rows, losses, errors = learner.progress
-    return [
-        {"rows": rows, "progressive_loss": float(loss) / max(rows, 1), "progressive_error": int(error) / max(rows, 1)}
-        for loss, error in zip(losses, errors, strict=True)
-    ]
-
-
-def _metric_rows(
-    learner: Learner,
-    epoch: int,
-    before: ProgressiveTotals,
-    nonzeros: NDArray[np.int64],
-    held_out_rows: int,
-    held_out_loss: NDArray[np.float64],
-    held_out_errors: NDArray[np.int64],
-) -> Rows:
-    now = learner.progress
-    learned = max(now.rows - before.rows, 1)
-    diverged = learner.diverged
-    return [
-        {
-            "epoch": epoch,
-            "rows": now.rows,
-            "progressive_loss": float((now.loss_sum[i] - before.loss_sum[i]) / learned),
-            "progressive_error": float((now.error_count[i] - before.error_count[i]) / learned),
-            "held_out_rows": held_out_rows,
-            "held_out_loss": float(held_out_loss[i] / held_out_rows) if held_out_rows else None,
-            "held_out_error": float(held_out_errors[i] / held_out_rows) if held_out_rows else None,
-            "nonzeros": int(nonzeros[i]),
-            "status": "diverged" if diverged[i] else "ok",
-            "reason": f"diverged at row {diverged[i]:,}" if diverged[i] else "",
-        }
-        for i in range(len(nonzeros))
-    ]

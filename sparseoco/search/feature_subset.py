@@ -1,7 +1,7 @@
-"""The features that a model kept, taken out of a store by the workers: see `sparseoco.store.feature_subset`.
+"""Feature subsets on the cluster: the features with nonzero weights in a model (see `sparseoco.store.feature_subset`).
 
-A task a shard, each a pure function of its paths, so that any of them may run twice; what a killed run has written is
-found there.
+Each shard is a task, a pure function of its paths, so any of them may run twice; a killed run resumes with what is
+written.
 """
 
 from collections.abc import Iterator
@@ -21,53 +21,54 @@ from sparseoco.training.warm_start import Origin
 
 
 @contextmanager
-def feature_subset_of(
+def feature_subset(
     client: Client, store: Store, origin: Origin | None, folder: Location, progress: ProgressCallback
 ) -> Iterator[Store]:
-    """The store, or, with a model, a store of the features that it kept: in `folder`, which is removed in the end.
+    """The store or, with a model, a store of the features with nonzero weights in it.
 
-    The workers must see the folder. What stands there when a run is killed or fails is taken up by the next.
-
-    Raises as `features_of`, `StorageError` for a shard that cannot be trusted or a full disk.
+    That store is written to `folder`, which the workers must see and which is removed in the end. After a run was
+    killed or failed, the next one uses what is there. Raises as `model_features`, `StorageError` for a corrupt shard or
+    a full disk.
     """
     if origin is None:
         yield store
         return
-    yield _make(client, features_of(origin, store), folder, progress)
+    yield _write(client, model_features(origin, store), folder, progress)
     remove_folder(folder)
 
 
-def features_of(origin: Origin, store: Store) -> KeptFeatures:
+def model_features(origin: Origin, store: Store) -> KeptFeatures:
     """The features of a store that have a nonzero weight in a model, for any class.
 
-    Raises `InputError` if the model's features are not the store's, or it kept none.
+    Raises `InputError` if the model's features are not the store's, or all its weights are 0.
     """
     model = origin.open()
     if model.description.get("features_sha256") != store.features_digest():
         raise InputError(
-            f"{model.folder} was not learned on the features of {store.folder}: features can be taken from a model of "
-            "the same vocabulary, or the same hash, only."
+            f"{model.folder} was not trained on the features of {store.folder}: features can only be selected by a "
+            "model of the same vocabulary or the same hash.",
+            code="features-differ",
         )
     if not model.kept.size:
-        raise InputError(f"{model.folder} kept no feature: all its weights are 0, and there is nothing to learn on.")
+        raise InputError(f"All weights of {model.folder} are 0: there is no feature to train on.", code="no-features")
     return KeptFeatures(store, model.kept, origin.sha256)
 
 
-def _make(client: Client, kept: KeptFeatures, folder: Location, progress: ProgressCallback) -> Store:
+def _write(client: Client, kept: KeptFeatures, folder: Location, progress: ProgressCallback) -> Store:
     own = folder.resolve() / digest_value([kept.source.manifest.digest, kept.model_sha256])[:32]
     if latest_manifest(own) is not None:
         return Store.open(own)
     make_folder(own)
     describe_kept(kept, own)
     count = len(kept.source.manifest.shards)
-    calls: dict[str, Call] = {str(shard): (_cut_on_worker, str(own), shard) for shard in range(count)}
+    calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(own), shard) for shard in range(count)}
     pool = TaskPool(client, "The feature subset could not be written")
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
         raise error
     return commit_kept(kept, own)
 
 
-def _cut_on_worker(folder: str, shard: int) -> None:
+def _cut_shard_task(folder: str, shard: int) -> None:
     kept = kept_features(location(folder))
     assert kept is not None
     cut_shard(kept, shard, location(folder))

@@ -1,12 +1,11 @@
-"""A mixture on the cluster: a grid of columns in one pass, mixed as it goes (`sparseoco.training.mixture`), that
-leaves a model.
+"""Training a mixture (`sparseoco.training.mixture`) of a whole grid in one pass, as one task that writes a model.
 
-One Dask task plays the stream. What it leaves is a function of its description, so one that was killed is played again
-to the same bytes; shards, threads and workers have no part in them. Beside what every model has, its folder gets
+The result is a function of the task's description, so a task that was killed is run again to the same bytes; shards,
+threads and workers do not matter. The folder gets the files of every model, and
 
-regret.parquet   marks along the stream: the mixture against the best column, the regret and its bounds
-columns.parquet  at the same marks, every column: its weight in the mixture and what it suffered
-timings.parquet  seconds until each mark
+regret.parquet   points along the stream: the mixture against the best column, the regret and its bounds
+columns.parquet  at the same points, every column: its weight in the mixture, its loss and error
+timings.parquet  seconds until each point
 """
 
 import json
@@ -24,22 +23,20 @@ from distributed import Client, get_worker
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import TaskPool
-from sparseoco.kernels.order import epoch_rows
-from sparseoco.search.block_run import CHUNK_ROWS, curve_marks
+from sparseoco.search.model_task import describe_setting, is_complete
 from sparseoco.search.packing import cluster_capacity, state_bytes
 from sparseoco.search.runner import search_setting
 from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
-from sparseoco.search.training import is_there
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import write_result_table
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.block import Block
 from sparseoco.training.mixture import Mark, Mixture
 from sparseoco.training.model import write_model
-from sparseoco.training.options import MixtureOptions as MixtureOptions
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options import MixtureOptions, SearchOptions
+from sparseoco.training.stream import NO_FOLD, START, StreamPosition, curve_marks, train
 from sparseoco.training.warm_start import take_weights
 
 REGRET = pa.schema(
@@ -51,8 +48,8 @@ REGRET = pa.schema(
         ("best_loss_column", pa.int32()),
         ("best_error", pa.float64()),
         ("best_error_column", pa.int32()),
-        ("drawn", pa.float64()),  # mean of what columns drawn by their weights would have suffered, errors or losses
-        ("regret", pa.float64()),  # sum: `drawn` beyond the best column, which the bounds are of
+        ("drawn", pa.float64()),  # mean of what columns drawn by their weights would have incurred, errors or losses
+        ("regret", pa.float64()),  # sum: `drawn` minus that of the best column; the bounds are of this
         ("bound", pa.float64()),  # sum: s log n + Σ m_t
         ("printed_bound", pa.float64()),  # sum: Corollary 3 as printed; null by loss
     ]
@@ -81,7 +78,7 @@ def train_mixture(
     model: Location,
     progress: ProgressCallback,
 ) -> None:
-    """Learn the whole grid of `options` in one go and mix it; the model goes to the folder `model`.
+    """Train the whole grid of `options` in one pass and mix it; the model is written to the folder `model`.
 
     Raises `InputError` if the grid does not fit in memory, `SparseocoError` if every column diverges.
     """
@@ -90,7 +87,7 @@ def train_mixture(
     for configuration in options.configurations():
         grids.setdefault(configuration.algorithm, []).append(configuration.parameters)
     blocks = [Block(setting=setting, algorithm=name, configurations=tuple(grid)) for name, grid in grids.items()]
-    _check_room(blocks, store, cluster_capacity(client, options, store).column_bytes)
+    _check_memory(blocks, store, cluster_capacity(client, options, store).column_bytes)
     name = digest_value([[block.digest for block in blocks], mixing.model_dump(mode="json")])[:32]
     keys = [key for block in blocks for key in block.keys]
     meter = ProgressTracker("train", keys, epochs * store.n_rows, progress)
@@ -115,12 +112,12 @@ def mix_blocks(
     scratch: Path,
     report: Callable[[int], None],
 ) -> None:
-    """Play the stream of these blocks, mix them and commit the model to the folder `model`, unless it is there already.
+    """Train these blocks on one stream, mix them and commit the model to the folder `model`, unless it is complete.
 
-    `name` stands for blocks and options. Raises as `train_block`.
+    `name` identifies blocks and options. Raises as `train_block`.
     """
     setting = blocks[0].setting
-    if is_there(model, name, setting.epochs):
+    if is_complete(model, name, setting.epochs):
         return
     corpus = open_corpus(store, scratch)
     mixture = Mixture(
@@ -140,46 +137,40 @@ def mix_blocks(
     timings: list[dict[str, Any]] = []
     curve: list[dict[str, Any]] = []
     n_rows, started = corpus.n_rows, time.monotonic()
-    for epoch in range(1, setting.epochs + 1):
-        start = 0
-        for mark in curve_marks(n_rows):
-            while start < mark:
-                stop = min(mark, (start // CHUNK_ROWS + 1) * CHUNK_ROWS)
-                rows = epoch_rows(setting.seed, epoch, setting.shuffle, n_rows, start, stop, NO_FOLD, 1)
-                mixture.learn_rows(*corpus.gather(rows))
-                start = stop
-                report((epoch - 1) * n_rows + start)
+    points, goal = curve_marks(n_rows), StreamPosition(setting.epochs, n_rows)
+    for position in train(mixture, corpus, setting.order, START, goal, points):
+        report(position.rows_before(n_rows))
+        if position.position in points:
             marks.append(mixture.stand())
             timings.append({"rows": marks[-1].rows, "seconds": time.monotonic() - started})
-            curve.append({"epoch": epoch, "nonzeros": None} | _progress(marks[-1]))
+            curve.append({"epoch": position.epoch, "nonzeros": None} | _progress(marks[-1]))
     if (mixture.diverged > 0).all():
-        raise SparseocoError("Every column of the mixture diverged: choose smaller steps with --grid.")
+        raise SparseocoError("Every column of the mixture diverged: choose smaller steps with --grid.", code="diverged")
     write_result_table(model / "regret.parquet", map(_regret_row, marks), REGRET)
     write_result_table(model / "columns.parquet", _column_rows(mixture, marks), COLUMNS)
     write_result_table(model / "timings.parquet", timings, TIMINGS)
-    weights = mixture.best().weights_of(0) if mixing.keep == "best" else mixture.weights()
+    best = mixture.best() if mixing.keep == "best" else None
+    weights = mixture.weights() if best is None else best.weights_of(0)
     curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
-    described = _described(mixture, mixing, name, blocks[0])
-    write_model(model, weights, store, described, curve, mixture.best() if mixing.keep == "best" else None)
+    description = _description(mixture, mixing, name, blocks[0])
+    write_model(model, weights, store, description, curve, best)
 
 
-def _described(mixture: Mixture, mixing: MixtureOptions, name: str, block: Block) -> dict[str, Any]:
-    """What a model says of how it was learned; the heaviest column alone is a model of its own learner."""
+def _description(mixture: Mixture, mixing: MixtureOptions, name: str, block: Block) -> dict[str, Any]:
+    """How the model was trained; with ``keep="best"`` it is a model of the heaviest column's own learner."""
     options = mixing.model_dump(mode="json") | {"by": mixture.by}
     algorithm, parameters = ("auto", options)
     if mixing.keep == "best":
         algorithm, parameters = mixture.columns[mixture.heaviest]
-    settings = block.setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
-    mixed = [
-        {"algorithm": of, "parameters": values, "weight": weight}
-        for (of, values), weight in zip(mixture.columns, mixture.column_weights.tolist(), strict=True)
+    columns = [
+        {"algorithm": column, "parameters": values, "weight": weight}
+        for (column, values), weight in zip(mixture.columns, mixture.column_weights.tolist(), strict=True)
     ]
-    return {
+    return describe_setting(block.setting) | {
         "algorithm": algorithm,
         "parameters": parameters,
         "block": name,
-        "mixture": {"options": options, "columns": mixed},
-        **settings,
+        "mixture": {"options": options, "columns": columns},
     }
 
 
@@ -224,18 +215,20 @@ def _column_rows(mixture: Mixture, marks: list[Mark]) -> list[dict[str, Any]]:
     ]
 
 
-def _check_room(blocks: list[Block], store: Store, room: float) -> None:
-    """Raises `InputError`, with the figure, where the columns and their weights read at once do not fit."""
+def _check_memory(blocks: list[Block], store: Store, available: float) -> None:
+    """Raises `InputError` where the columns, and their weights read at once, do not fit in memory."""
     states = [state_bytes(block, store) for block in blocks]
     outputs = len(store.classes) if len(store.classes) > 2 else 1
     widest = max(len(block.configurations) for block in blocks) * outputs
     needed = sum(states) + store.n_features * (widest * np.dtype(blocks[0].setting.dtype).itemsize + 8 * outputs)
-    if needed > room:
+    if needed > available:
         columns = sum(len(block.configurations) for block in blocks)
         raise InputError(
             f"A mixture of {columns} configurations needs {format_bytes(needed)} ({store.n_features:,} features × "
-            f"{columns * outputs} columns) and a task has {format_bytes(max(room, 0))} for it: mix fewer (--grid), "
-            "keep fewer features at ingest (--min-df, --max-features, --hash-bits) or give workers more memory."
+            f"{columns * outputs} columns) and a task has {format_bytes(max(available, 0))} for it: mix fewer "
+            "(--grid), keep fewer features at ingest (--min-df, --max-features, --hash-bits) or give workers more "
+            "memory.",
+            code="out-of-memory",
         )
 
 
@@ -248,8 +241,8 @@ def _mix_on_worker(blocks: list[dict[str, Any]], mixing: dict[str, Any], name: s
     reporters = [reporter(block) for block in opened]
 
     def report(rows: int) -> None:
-        for log_event in reporters:
-            log_event(rows)
+        for report_block in reporters:
+            report_block(rows)
 
     mix_blocks(
         opened,

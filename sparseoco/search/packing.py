@@ -1,6 +1,6 @@
-"""How configurations are packed into blocks: as wide as share cache lines and fit in memory, and the same work for all.
+"""How configurations are packed into blocks: as wide as cache lines and memory allow, with the work spread evenly.
 
-Packing decides how fast a search is and nothing else: any grouping gives the same results.
+Packing only affects the speed: any grouping gives the same results.
 """
 
 import heapq
@@ -23,17 +23,16 @@ from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.sizes import bytes_per_column
 
 BLOCK_COLUMNS = 64  # wider blocks share no more of a feature's cache lines
-STREAM_COLUMNS = 44  # what the stream itself costs a block, in columns: its time at 16 and at 64 columns, extrapolated
-MEMORY_SHARE = 0.7  # of what a task may use, where nobody has set a limit; the rest is for all that is not columns
-PROCESS_BYTES = 400 << 20  # an interpreter with its libraries and what it has compiled
-CHUNK_BYTES = 64 << 20  # rows gathered, pieces of a sweep, of a state that is written
-EPOCH_NUMBERS = 6  # float64 a feature and column that an epoch method and its passes hold at once
-FEATURE_BYTES = 40  # frequencies, their bins and what it takes to make them
+STREAM_COLUMNS = 44  # the cost of the stream itself, in columns: extrapolated from the time of 16 and 64 columns
+MEMORY_SHARE = 0.7  # of a task's memory, where no limit is set; the rest is for everything but columns
+PROCESS_BYTES = 400 << 20  # an interpreter with its libraries and compiled code
+CHUNK_BYTES = 64 << 20  # gathered rows, pieces of materialised weights and of checkpoints
+EPOCH_NUMBERS = 6  # float64 per feature and column that an epoch method and its passes hold at once
+FEATURE_BYTES = 40  # per feature: frequencies, their bins and what computing them takes
 
 
 class Job(NamedTuple):
-    """A block to run to the last of `milestones`; `resumable` says that it, or a part of it, will be asked for from
-    there."""
+    """A block to run to the last of `milestones`; `resumable` if it, or a part of it, will be continued from there."""
 
     block: Block
     milestones: tuple[StreamPosition, ...]
@@ -41,34 +40,37 @@ class Job(NamedTuple):
 
 
 class Pack(NamedTuple):
-    """What configurations have in common that can be run together.
-
-    Setting, legs to run, the block whose state holds them, and all that is compiled in: algorithm and parameters.
-    """
+    """What configurations that can run in one block have in common."""
 
     setting: Setting
     milestones: tuple[StreamPosition, ...]
-    held: str | None
+    checkpoint: str | None
+    """Digest of the block whose checkpoint they start from."""
     compiled: tuple[Any, ...]
+    """What is compiled into the kernel: the algorithm and its static parameters."""
 
     @classmethod
     def of(
-        cls, setting: Setting, milestones: tuple[StreamPosition, ...], held: str | None, configuration: Configuration
+        cls,
+        setting: Setting,
+        milestones: tuple[StreamPosition, ...],
+        checkpoint: str | None,
+        configuration: Configuration,
     ) -> "Pack":
         """The pack of a configuration."""
         static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
-        return cls(setting, milestones, held, (configuration.algorithm, *static))
+        return cls(setting, milestones, checkpoint, (configuration.algorithm, *static))
 
 
 class Capacity(NamedTuple):
-    """Tasks that run at once on the whole cluster, and the bytes of columns each may hold."""
+    """How many tasks the cluster runs at once, and the bytes of columns that each may hold."""
 
     tasks: int
     column_bytes: float
 
 
 def corpus_bytes(store: Store) -> int:
-    """Bytes of a store's rows as they are laid out."""
+    """Bytes of a store's rows in the memory-mapped layout."""
     entry = store.indices_dtype.itemsize + store.counts_dtype.itemsize
     return store.n_rows * (8 + store.labels_dtype.itemsize) + store.manifest.nonzeros * entry
 
@@ -77,56 +79,58 @@ def pack(
     packs: Mapping[Pack, Sequence[Configuration]],
     options: SearchOptions,
     store: Store,
-    room: Capacity,
+    capacity: Capacity,
     *,
     resumable: bool,
 ) -> list[Job]:
-    """Jobs in the order to send them, longest first, some of them cut in two so that no task ends long before others.
+    """Jobs in the order to submit them, longest first, some split in two so that all tasks end at about the same time.
 
-    A narrower block pays for the stream again, so one is cut only where the last task ends sooner by it. Raises
-    `InputError`, with the figure, if not even one configuration fits in memory.
+    A narrower block pays for the stream again, so one is split only where that ends the last task sooner. Raises
+    `InputError` if not even one configuration fits in memory.
     """
     best = []
     for (setting, milestones, _, _), chosen in packs.items():
-        width = configurations_at_once(chosen[0], options, store, room)
+        width = configurations_at_once(chosen[0], options, store, capacity)
         for first in range(0, len(chosen), width):
             parameters = tuple(configuration.parameters for configuration in chosen[first : first + width])
             block = Block(setting=setting, algorithm=chosen[0].algorithm, configurations=parameters)
             best.append(Job(block, milestones, resumable))
     best.sort(key=lambda job: -_cost(job, store))
-    end, last = _schedule(best, room.tasks, store)
+    end, last = _schedule(best, capacity.tasks, store)
     while True:
         halves = [job._replace(block=half) for i in last for job in [best[i]] for half in halved(job.block, store)]
         tried = [job for i, job in enumerate(best) if i not in last] + halves
         tried.sort(key=lambda job: -_cost(job, store))
-        sooner, next_last = _schedule(tried, room.tasks, store)
+        sooner, next_last = _schedule(tried, capacity.tasks, store)
         if sooner >= 0.99 * end:
             return best
         best, end, last = tried, sooner, next_last
 
 
 def cluster_capacity(client: Client, options: SearchOptions, store: Store) -> Capacity:
-    """What the cluster has room for: a share of each worker's limit, or all that `max_memory` leaves for columns."""
+    """The capacity of the cluster: a share of each worker's limit, or all that `max_memory` leaves for columns."""
     tasks, memory = worker_shape(client)
     threads = max((worker["nthreads"] for worker in workers_of(client).values()), default=1)
     return capacity_per_task(tasks, memory, threads, options, store)
 
 
 def capacity_per_task(tasks: int, memory: int, threads: int, options: SearchOptions, store: Store) -> Capacity:
-    """The room of a cluster of so many tasks at once, `threads` of them a process, with `memory` bytes for each."""
+    """The capacity of a cluster that runs `tasks` at once, `threads` in a process, with `memory` bytes for each."""
     column_bytes = memory * MEMORY_SHARE
     if options.max_memory is not None:
         corpus = corpus_bytes(store)
-        corpus = corpus if corpus <= MAPPED_BYTES else 0  # rows of a larger one are read when wanted
+        corpus = corpus if corpus <= MAPPED_BYTES else 0  # rows of a larger one are read when needed
         task = (options.max_memory - PROCESS_BYTES - corpus) / threads
         column_bytes = min(column_bytes, task - CHUNK_BYTES - FEATURE_BYTES * store.n_features)
     if options.halving is not None or options.patience is not None:
-        column_bytes /= 2  # what is left of a block is taken up beside the whole
+        column_bytes /= 2  # a selection is copied while the whole block is in memory
     return Capacity(tasks, column_bytes)
 
 
-def configurations_at_once(configuration: Configuration, options: SearchOptions, store: Store, room: Capacity) -> int:
-    """How many configurations compiled as this one share a block: as share cache lines and fit in memory.
+def configurations_at_once(
+    configuration: Configuration, options: SearchOptions, store: Store, capacity: Capacity
+) -> int:
+    """How many configurations with the same kernel share a block: as cache lines and memory allow.
 
     Raises `InputError`, with the figure, if not even one fits.
     """
@@ -135,13 +139,15 @@ def configurations_at_once(configuration: Configuration, options: SearchOptions,
     needed = 0
     for width in widths:
         needed = _bytes(configuration.algorithm, configuration.parameters, width, options, store)
-        if needed <= room.column_bytes:
+        if needed <= capacity.column_bytes:
             return width
     given = "set a larger --max-memory" if options.max_memory is not None else "give workers more memory"
     raise InputError(
         f"One configuration of {configuration.algorithm} needs {format_bytes(needed)} ({store.n_features:,} features "
-        f"× {outputs} columns) and a task has {format_bytes(max(room.column_bytes, 0))} for it: keep fewer features at "
-        f"ingest (--min-df, --max-features, --hash-bits), take those that a model kept (--features-from) or {given}."
+        f"× {outputs} columns) and a task has {format_bytes(max(capacity.column_bytes, 0))} for it: keep fewer "
+        f"features at ingest (--min-df, --max-features, --hash-bits), select those of a model (--features-from) or "
+        f"{given}.",
+        code="out-of-memory",
     )
 
 
@@ -151,7 +157,7 @@ def state_bytes(block: Block, store: Store) -> int:
 
 
 def halved(block: Block, store: Store) -> list[Block]:
-    """A block in two, the first of them of whole cache lines where it can be; itself where it is one configuration."""
+    """A block in two, the first of whole cache lines where possible; one configuration cannot be split."""
     size = len(block.configurations)
     if size == 1:
         return [block]
@@ -159,11 +165,11 @@ def halved(block: Block, store: Store) -> list[Block]:
     half = -(-size // (2 * lanes)) * lanes
     if half >= size:
         half = size // 2
-    return [block.of(block.configurations[:half]), block.of(block.configurations[half:])]
+    return [block.select(block.configurations[:half]), block.select(block.configurations[half:])]
 
 
 def _schedule(jobs: Sequence[Job], tasks: int, store: Store) -> tuple[float, list[int]]:
-    """When the last task ends that takes jobs in this order, and the longest job of each task that ends then."""
+    """When the last task ends if jobs are taken in this order, and the longest job of each task that ends then."""
     ends = [(0.0, task) for task in range(tasks)]
     longest: dict[int, int] = {}
     for i, job in enumerate(jobs):
@@ -175,7 +181,7 @@ def _schedule(jobs: Sequence[Job], tasks: int, store: Store) -> tuple[float, lis
 
 
 def _cost(job: Job, store: Store) -> float:
-    """In columns of a sparse learner; one of a dense learner goes through all its numbers in every round."""
+    """In columns of a sparse learner; a column of a dense learner updates its whole state in every round."""
     block = job.block
     columns = len(block.configurations) * _outputs(store)
     if find_algorithm(block.algorithm).driver == "dense":
@@ -189,7 +195,7 @@ def _outputs(store: Store) -> int:
 
 
 def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, options: Any, store: Store) -> int:
-    """State of a block, padding and stamps included; `options` say loss, penalty and dtype."""
+    """Bytes of a block's state, padding and time stamps included; loss, penalty and dtype are those of `options`."""
     columns = configurations * _outputs(store)
     driver = find_algorithm(algorithm).driver
     if driver == "coordinate":

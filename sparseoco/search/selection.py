@@ -1,4 +1,4 @@
-"""Which configuration of a search is the best, by a rule that is stated."""
+"""Model selection: the best configuration of a search, by a documented rule."""
 
 import math
 from collections import defaultdict
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from sparseoco.core.errors import SparseocoError
 
 COMPLETE = ("ok", "stopped")
-"""What rows say of an epoch that was finished: the configuration went on, or was stopped for want of progress."""
+"""Status of an epoch that was completed: the configuration continued, or was stopped by `patience`."""
 
 
 class Candidate(NamedTuple):
-    """A configuration after an epoch, averaged over the folds; comparing two compares error, then nonzeros."""
+    """A configuration after an epoch, averaged over the folds; ordered by error, then by nonzeros."""
 
     error: float
     nonzeros: float
@@ -24,11 +24,11 @@ class Candidate(NamedTuple):
 
 
 def candidates(metrics: Sequence[dict[str, Any]]) -> list[Candidate]:
-    """Every (configuration, epoch) that came through in all its folds, best first.
+    """Every (configuration, epoch) that was completed in all its folds, best first.
 
-    The error is the held-out error, or the progressive error where nothing was held out; an epoch method's progressive
-    error is that of the documents it was trained on, lower than what is to be expected of others. The standard error
-    is the deviation between folds over √k, or √(e(1 − e)/n) where there is one.
+    The error is the held-out error or, without held-out rows, the progressive error; that of an epoch method is its
+    training error, which is lower than its error on other documents. The standard error is the standard deviation over
+    the k folds divided by √k or, with one fold, √(e(1 − e)/n).
     """
     groups: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     for row in metrics:
@@ -62,14 +62,14 @@ def candidates(metrics: Sequence[dict[str, Any]]) -> list[Candidate]:
 
 
 def choose(metrics: Sequence[dict[str, Any]], rule: str) -> Candidate:
-    """The candidate of least error, or the sparsest whose error is within one standard error of the least.
+    """The candidate with the smallest error, or the sparsest within one standard error of it.
 
-    Raises `SparseocoError` with the first reason if no configuration came through.
+    Raises `SparseocoError` with the first reason if no configuration was completed.
     """
     found = candidates(metrics)
     if not found:
         reason = next((row["reason"] for row in metrics if row["reason"]), "nothing was run")
-        raise SparseocoError(f"No configuration came through the search: {reason}.")
+        raise SparseocoError(f"The search completed no configuration: {reason}.", code="no-candidate")
     if rule == "error":
         return found[0]
     bound = found[0].error + found[0].standard_error

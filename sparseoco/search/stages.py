@@ -1,7 +1,7 @@
-"""Where a search stops to think: the rungs of successive halving, the ends of epochs where patience is asked after.
+"""The stages of a search: rungs of successive halving, and ends of epochs at which patience may stop configurations.
 
-All of it is a function of the data's size, the options and the figures of the configurations: nothing depends on
-workers, on grouping or on time.
+Decisions are functions of the size of the data, the options and the metrics; nothing depends on workers, grouping or
+time.
 """
 
 import math
@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple
 from sparseoco.training.block import StreamPosition
 from sparseoco.training.options import Halving, SearchOptions
 
-Figures = Mapping[str, Sequence[dict[str, Any]]]
-"""By configuration, the rows of the metrics at one place, one a fold."""
+Metrics = Mapping[str, Sequence[dict[str, Any]]]
+"""By configuration, its metrics at one position, a row for each fold."""
 
 
 class Stage(NamedTuple):
-    """Run to `goal`, committing a cell at each of `milestones`, then see who goes on, by this rule."""
+    """Run to `goal`, committing a cell at each of `milestones`, then decide by `rule` which configurations continue."""
 
     goal: StreamPosition
     milestones: tuple[StreamPosition, ...]
@@ -24,7 +24,7 @@ class Stage(NamedTuple):
 
 
 def plan_stages(options: SearchOptions, n_rows: int, configurations: int) -> list[Stage]:
-    """The stages of a search in order; without halving and patience there is one."""
+    """The stages of a search, in order; without halving and patience there is one."""
     rungs = [] if options.halving is None else rung_positions(options.halving, n_rows, configurations)
     stops: dict[StreamPosition, Literal["halving", "patience", "end"]] = {
         StreamPosition(1, position): "halving" for position in rungs
@@ -41,46 +41,46 @@ def plan_stages(options: SearchOptions, n_rows: int, configurations: int) -> lis
 
 
 def full_run(options: SearchOptions, n_rows: int) -> Stage:
-    """All epochs, a leg each, with nobody taken out."""
+    """All epochs, with a milestone at the end of each and no decisions."""
     ends = tuple(StreamPosition(epoch, n_rows) for epoch in range(1, options.epochs + 1))
     return Stage(ends[-1], ends, "end")
 
 
 def rung_positions(halving: Halving, n_rows: int, configurations: int) -> list[int]:
-    """Rows of the first pass at which configurations are dropped, rows of the held-out fold counted.
+    """Positions in the first pass at which configurations are dropped, rows of the held-out fold counted.
 
-    By default as many as lead to one configuration, each `factor` times as far as the one before, the last a
-    `factor`-th of the pass; none before `min_rows`.
+    By default there are as many as reduce the search to one configuration; the last is at a `factor`-th of the pass,
+    each one before at a `factor`-th of the next, and none is before `min_rows`.
     """
-    shares = halving.rungs
-    if shares is None:
+    fractions = halving.rungs
+    if fractions is None:
         depth = max(1, math.ceil(math.log(configurations) / math.log(halving.factor) - 1e-9))
-        shares = tuple(halving.factor**-k for k in range(1, depth + 1))
-    return sorted({p for p in (round(share * n_rows) for share in shares) if halving.min_rows <= p < n_rows})
+        fractions = tuple(halving.factor**-k for k in range(1, depth + 1))
+    return sorted({p for p in (round(f * n_rows) for f in fractions) if halving.min_rows <= p < n_rows})
 
 
-def survivors(figures: Figures, factor: float) -> set[str]:
-    """The best of the configurations, in the order given where they are equal: one in `factor` of them, at least one.
+def survivors(metrics: Metrics, factor: float) -> set[str]:
+    """The best of the configurations: one in `factor` of them, at least one.
 
-    Best is the smallest mean over folds of the progressive error, then of the progressive loss. What has diverged in
-    any fold is last and never survives.
+    Configurations are compared by the mean over folds of the progressive error, then of the progressive loss, then by
+    their order. One that diverged in any fold is last and never survives.
     """
 
     def rank(entry: tuple[int, str]) -> tuple[bool, float, float, int]:
         number, name = entry
-        rows = figures[name]
+        rows = metrics[name]
         broken = any(row["status"] != "ok" for row in rows)
         return broken, _mean(rows, "progressive_error"), _mean(rows, "progressive_loss"), number
 
-    ranked = sorted(enumerate(figures), key=rank)
+    ranked = sorted(enumerate(metrics), key=rank)
     best = [name for _, name in ranked[: max(1, math.ceil(len(ranked) / factor - 1e-9))]]
-    return {name for name in best if all(row["status"] == "ok" for row in figures[name])}
+    return {name for name in best if all(row["status"] == "ok" for row in metrics[name])}
 
 
 def epochs_without_improvement(epochs: Sequence[Sequence[dict[str, Any]]], min_improvement: float) -> int:
-    """How many of the last epochs did not improve a configuration; `epochs` has the rows of each, one a fold.
+    """How many of the last epochs did not improve a configuration; `epochs` has a row for each fold of each epoch.
 
-    An epoch improves it if its mean held-out error over folds (the progressive one where nothing is held out) is more
+    An epoch improves it if the mean over folds of its held-out error (progressive error without held-out rows) is more
     than `min_improvement` below that of the last epoch that did.
     """
     best, since = math.inf, 0
@@ -94,5 +94,5 @@ def epochs_without_improvement(epochs: Sequence[Sequence[dict[str, Any]]], min_i
     return since
 
 
-def _mean(rows: Sequence[dict[str, Any]], figure: str) -> float:
-    return math.fsum(row[figure] for row in rows) / len(rows)
+def _mean(rows: Sequence[dict[str, Any]], column: str) -> float:
+    return math.fsum(row[column] for row in rows) / len(rows)

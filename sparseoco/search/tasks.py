@@ -14,9 +14,9 @@ from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Outcome, TaskPool, failure_reason
 from sparseoco.offline.cluster.epochs import run_epoch_block
-from sparseoco.search.increments import night_store
-from sparseoco.search.milestones import Folders, run_block
+from sparseoco.search.increments import increment_store
 from sparseoco.search.packing import Job, halved
+from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.cache import end_with_worker
@@ -118,7 +118,7 @@ def run_epoch_jobs(
             tracker.reach(keys, rows)
 
         try:
-            run_epoch_block(client, block, store, folders.cells, folders.states, report, stopped=late)
+            run_epoch_block(client, block, store, folders.cells, folders.checkpoints, report, stopped=late)
         except Exception as error:  # whatever a worker met; what would stop every block is raised again
             reason = failure_reason(error)
             halves = halved(block, store)
@@ -152,11 +152,11 @@ def _run_block_task(
 ) -> None:
     block = Block.model_validate(description)
     folders = Folders(*map(location, paths))
-    night = block.setting.night
+    increment = block.setting.increment
     run_block(
         block,
         [StreamPosition(*position) for position in positions],
-        Store.open(store) if night is None else night_store(location(store), night.version),
+        Store.open(store) if increment is None else increment_store(location(store), increment.version),
         folders,
         Path(get_worker().local_directory),
         reporter(block),

@@ -1,14 +1,13 @@
-"""A block of columns: configurations of one algorithm that share a stream, and the cells their results are kept in.
+"""Blocks of columns, and the cells that hold their results.
 
-A block belongs to a fold: the examples of that fold are only predicted, all others are predicted and learned from. Its
-run is cut into legs, each ending at a `StreamPosition`; the results of a leg are a cell, a JSON file named by the
-setting, the
-block and the place. A result is found again by what it is: setting, configuration and place, however the
-configurations were grouped.
+A block is a group of configurations of one algorithm that share a stream. It belongs to a fold, whose rows are only
+predicted; all other rows are predicted and learned. Its run stops at milestones, each a `StreamPosition`. The results
+at a milestone are a cell: a JSON file named by the setting, the block and the position. Results are found again by
+setting, configuration and position, however the configurations were grouped.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,55 +23,56 @@ from sparseoco.training.stream import StreamPosition as StreamPosition
 from sparseoco.training.warm_start import Origin
 
 Tables = dict[str, list[dict[str, Any]]]
-"""Rows of the tables of a search (see `sparseoco.storage.metrics`) for one configuration and fold, without their
-numbers."""
+"""Rows of the tables of a search (`sparseoco.storage.metrics`) for a configuration in a fold, without their keys."""
 
 Key = tuple[int, str]
-"""A configuration in a fold: the fold's number and the configuration's name."""
+"""A configuration in a fold: the number of the fold and the identity of the configuration."""
 
 
 class Description(BaseModel):
-    """A value that names what it describes."""
+    """A value that is identified by its contents."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @cached_property
     def digest(self) -> str:
-        """A name for it: equal descriptions have equal ones."""
+        """Equal descriptions have equal digests."""
         return digest_value(self._identity())[:32]
 
     def _identity(self) -> Any:
         return self.model_dump(mode="json")
 
 
-class Night(BaseModel):
-    """What a version of a store added, learned from where the night before ended: see `sparseoco.search.increments`."""
+class Increment(BaseModel):
+    """The rows that a version of a store added, learned after those of the version before."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: int
-    before: str | None
-    """Digest of the setting of the night before; None for the first."""
+    previous: str | None
+    """Digest of the setting of the previous increment, whose final state is the start of this one."""
 
 
 class Setting(Description):
-    """All that decides a configuration's result at a place besides itself; `manifest` is the digest of the store's.
+    """Everything but the configuration that decides a result at a position.
 
-    How many epochs there are to be is no part of its name: what is learned in one does not depend on those to come.
-    Neither is where the model that all begin from lies, but what it is.
+    Two things do not count for its digest: the number of epochs, since an epoch does not depend on later ones, and the
+    path of the model that configurations start from, which is identified by its contents.
     """
 
     manifest: str
+    """Digest of the store's manifest."""
     loss: str
     penalty: str
     dtype: str
-    fold: int  # held out; −1 for none
+    fold: int
+    """The held-out fold; −1 for none."""
     folds: int
     epochs: int
     seed: int
     shuffle: bool
     origin: Origin | None = None
-    night: Night | None = None
+    increment: Increment | None = None
     sparseoco: str = __version__
 
     @property
@@ -82,16 +82,16 @@ class Setting(Description):
 
     @property
     def described(self) -> dict[str, Any]:
-        """What it is named by."""
+        """What its digest is made of."""
         described = self.model_dump(mode="json", exclude={"epochs": True, "origin": {"model"}})
-        return described if self.night is not None else {k: v for k, v in described.items() if k != "night"}
+        return described if self.increment is not None else {k: v for k, v in described.items() if k != "increment"}
 
     def _identity(self) -> Any:
         return self.described
 
 
 class Block(Description):
-    """Configurations of one algorithm under one setting. How they are grouped does not change their results."""
+    """Configurations of one algorithm under one setting. The grouping does not change their results."""
 
     setting: Setting
     algorithm: str
@@ -102,7 +102,7 @@ class Block(Description):
 
     @cached_property
     def identities(self) -> list[str]:
-        """The name of each configuration."""
+        """The identity of each configuration."""
         return [configuration_id(self.algorithm, parameters) for parameters in self.configurations]
 
     @property
@@ -110,73 +110,68 @@ class Block(Description):
         """Its configurations, in its fold."""
         return [(self.setting.fold, name) for name in self.identities]
 
-    def of(self, configurations: Sequence[dict[str, Any]]) -> "Block":
-        """The same block with these configurations."""
+    def select(self, configurations: Sequence[dict[str, Any]]) -> "Block":
+        """The same block with these configurations only."""
         return Block(setting=self.setting, algorithm=self.algorithm, configurations=tuple(configurations))
 
 
 def configuration_id(algorithm: str, parameters: dict[str, Any]) -> str:
-    """The name of a configuration."""
+    """The identity of a configuration."""
     return digest_value([algorithm, parameters])
 
 
-def cell_path(folder: Location, block: Block, place: StreamPosition) -> Location:
-    """Where a block's results at a place go: by the setting, so that those of any grouping are found, and the block."""
-    return folder / f"{block.setting.digest}-{block.digest}-{place.epoch}-{place.position}.json"
+def cell_path(folder: Location, block: Block, position: StreamPosition) -> Location:
+    """The path of a block's results at a position."""
+    return folder / f"{block.setting.digest}-{block.digest}-{position.epoch}-{position.position}.json"
 
 
-def write_cell(path: Location, block: Block, place: StreamPosition, tables: Sequence[Tables]) -> None:
-    """Commit the tables of each configuration of a block at a place."""
+def write_cell(path: Location, block: Block, position: StreamPosition, tables: Sequence[Tables]) -> None:
+    """Commit the tables of each configuration of a block at a position."""
     results = [
         {"algorithm": block.algorithm, "parameters": parameters, "tables": rows}
         for parameters, rows in zip(block.configurations, tables, strict=True)
     ]
-    commit_checksummed(path, {"setting": block.setting.described, "place": list(place), "results": results})
-
-
-def read_cells(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any]]]:
-    """The cells at these paths; damaged ones are removed, so that they are learned anew. Raises `StorageError`."""
-    for path, cell in read_all_checksummed(paths):
-        if cell is not None:
-            yield path, cell
-            continue
-        log_event("search", "damaged result removed", level=logging.WARNING, file=path.name)
-        remove_file(path)
+    commit_checksummed(path, {"setting": block.setting.described, "position": list(position), "results": results})
 
 
 class Cells:
-    """The results in a folder under some settings, by (fold, configuration) and place."""
+    """The results in a folder under some settings, by setting, configuration and position."""
 
     def __init__(self, folder: Location, settings: Iterable[Setting]) -> None:
         self._folder = folder
-        self._folds = {setting.digest: setting.fold for setting in settings}
-        self._seen: set[str] = set()
-        self._found: dict[Key, dict[StreamPosition, Tables]] = {}
+        self._settings = {setting.digest for setting in settings}
+        self._read: set[str] = set()
+        self._found: dict[tuple[str, str], dict[StreamPosition, Tables]] = {}
+        self.refresh()
 
     def refresh(self) -> None:
-        """Read the cells that were not there before."""
-        new = [
-            path
-            for path in sorted(self._folder.glob("*.json"))
-            if path.name.split("-")[0] in self._folds and path.name not in self._seen
-        ]
-        for path, cell in read_cells(new):
-            self._seen.add(path.name)
-            fold, place = self._folds[path.name.split("-")[0]], StreamPosition(*map(int, path.stem.split("-")[2:]))
+        """Read new cells. Damaged ones are removed, so that they are computed again. Raises `StorageError`."""
+        paths = [path for path in sorted(self._folder.glob("*.json")) if path.name not in self._read]
+        for path, cell in read_all_checksummed([path for path in paths if self._setting(path) in self._settings]):
+            if cell is None:
+                log_event("search", "damaged result removed", level=logging.WARNING, file=path.name)
+                remove_file(path)
+                continue
+            self._read.add(path.name)
+            position = StreamPosition(*map(int, path.stem.split("-")[2:]))
             for result in cell["results"]:
-                key = fold, configuration_id(result["algorithm"], result["parameters"])
-                self._found.setdefault(key, {})[place] = result["tables"]
+                key = self._setting(path), configuration_id(result["algorithm"], result["parameters"])
+                self._found.setdefault(key, {})[position] = result["tables"]
 
     def __len__(self) -> int:
-        """Configurations, in a fold each, that have any result."""
+        """Number of configurations, counted in each fold, that have any result."""
         return len(self._found)
 
-    def at(self, fold: int, configuration: str, place: StreamPosition) -> Tables | None:
-        """The tables of a configuration at a place, if they are there."""
-        return self._found.get((fold, configuration), {}).get(place)
+    def at(self, setting: Setting, configuration: str, position: StreamPosition) -> Tables | None:
+        """The tables of a configuration at a position, if there are any."""
+        return self._found.get((setting.digest, configuration), {}).get(position)
 
-    def furthest(self, fold: int, configuration: str, epoch: int) -> Tables | None:
-        """The tables of a configuration at the last place of an epoch that is there."""
-        found = self._found.get((fold, configuration), {})
-        last = max((place for place in found if place.epoch == epoch), default=None)
-        return None if last is None else found[last]
+    def last(self, setting: Setting, configuration: str, epoch: int) -> Tables | None:
+        """The tables of a configuration at the last position of an epoch that has any."""
+        found = self._found.get((setting.digest, configuration), {})
+        position = max((position for position in found if position.epoch == epoch), default=None)
+        return None if position is None else found[position]
+
+    @staticmethod
+    def _setting(path: Location) -> str:
+        return path.name.partition("-")[0]

@@ -1,9 +1,9 @@
-"""A saved model: a folder of Parquet and JSON that can be read without this package, and nothing executable in it.
+"""A saved model: a folder of Parquet and JSON files that can be read without this package.
 
 model.json        algorithm, parameters, classes, text options, provenance, SHA-256 of the weights
 weights.parquet   feature_id, feature, class, weight, count, documents: the nonzero weights, with their names
-learner.npz       the learner's whole state, where it was trained on a stream: it can go on from there bit for bit
-curve.parquet     epoch, rows, progressive loss and error at marks, nonzeros at the ends of epochs
+learner.npz       for stream learners, the complete state: training can be resumed from it bit for bit
+curve.parquet     epoch, rows, progressive loss and error along the stream, nonzeros at the ends of epochs
 """
 
 import io
@@ -20,7 +20,7 @@ from scipy.sparse import csr_matrix
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
-from sparseoco.storage.locations import Location
+from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import read_result_table, write_result_table
 from sparseoco.store.feature_subset import kept_features
 from sparseoco.store.shards import Store
@@ -41,12 +41,12 @@ WEIGHTS = pa.schema(
 )
 STATE = "learner.npz"
 PROMOTED = "promoted.json"
-"""What names the model that counts in the folder of nightly runs."""
+"""The file in the folder of nightly runs that names the promoted model."""
 CURVE = pa.schema(
     [
         ("epoch", pa.int32()),
         ("rows", pa.int64()),
-        ("progressive_loss", pa.float64()),  # mean since the first example
+        ("progressive_loss", pa.float64()),  # mean since the first row
         ("progressive_error", pa.float64()),
         ("nonzeros", pa.int64()),  # at the ends of epochs, elsewhere null
     ]
@@ -61,13 +61,18 @@ def write_model(
     curve: Sequence[dict[str, Any]],
     learner: Learner | None = None,
 ) -> None:
-    """Commit a model; `model.json` comes last and vouches for the rest.
+    """Commit a model; `model.json` comes last and has digests of the rest.
 
-    `weights` is (n_features, outputs); `description` says how it was learned (algorithm, parameters, loss, …). Of a
-    store of some features alone (`sparseoco.store.feature_subset`) the model is one of the source's, all others of
-    its weights 0, and
-    ``features_from`` says which they were. `learner` is kept with it where there is one. Its state is every slot of
-    every feature, uncompressed: for one float32 output 4 to 16 bytes a feature, and 8 more where features have stamps.
+    A model of a feature subset (`sparseoco.store.feature_subset`) is written as one of the whole store, with all other
+    weights 0; ``features_from`` in its description identifies the subset.
+
+    Parameters
+    ----------
+    weights : (n_features, outputs).
+    description : how it was trained: algorithm, parameters, loss, …
+    curve : rows of `CURVE`.
+    learner : saved with the model if given. Its state is every slot of every feature, uncompressed: for one float32
+        output 4 to 16 bytes per feature, and 8 more for learners with a time stamp per feature.
     """
     features, outputs = np.nonzero(weights)
     values = weights[features, outputs].astype(np.float64)
@@ -76,7 +81,7 @@ def write_model(
         store, features = kept.source, kept.features[features]
         description = {**description, "features_from": kept.description}
     classes = store.classes or ["value"]
-    # Two classes share one column of weights, which speaks for the second.
+    # Two classes share one column of weights: positive margins mean the second.
     names = np.array(classes[-1:] if weights.shape[1] == 1 else classes, dtype=object)
     used, position = np.unique(features, return_inverse=True)
     described = store.describe(used.astype(np.int64)).take(pa.array(position))
@@ -125,31 +130,44 @@ def write_model(
     )
 
 
-def promoted_in(folder: Location) -> Location:
-    """The folder of the model that nightly runs in a folder have promoted; the folder itself where there are none.
+def find_model(folder: str | Location) -> Location:
+    """The model's folder: `folder` itself, the model of a run in it, or the promoted model of nightly runs.
 
-    Raises `StorageError` if what names it is damaged.
+    Raises `InputError` if there is none, `StorageError` if promoted.json is corrupt.
     """
-    path = folder / PROMOTED
-    if (folder / "model.json").exists() or not path.exists():
-        return folder
-    try:
-        return folder / str(read_json(path)["model"])
-    except (KeyError, TypeError) as error:
-        raise StorageError(f"{path} is damaged: it names no model. Run the nightly run again.") from error
+    folder = location(folder)
+    found = folder
+    if not (folder / "model.json").exists():
+        if (folder / PROMOTED).exists():
+            try:
+                found = folder / str(read_json(folder / PROMOTED)["model"])
+            except (KeyError, TypeError) as error:
+                raise StorageError(
+                    f"{folder / PROMOTED} is corrupt: it names no model. Run the nightly run again.",
+                    code="corrupt-file",
+                ) from error
+        else:
+            found = folder / "model"
+    if not (found / "model.json").exists():
+        raise InputError(f"{folder} is not a model: it has no model.json.", code="missing-model")
+    return found
 
 
 class Model:
-    """A model opened for prediction."""
+    """A model opened for prediction.
 
-    def __init__(self, folder: Location) -> None:
-        """Open a folder written by `train` or a run; of a nightly run's folder, the model that it has promoted.
+    Parameters
+    ----------
+    folder : a model's folder, a run's folder, or that of nightly runs, whose promoted model is opened.
 
-        Raises `InputError` if it is no model, `StorageError` if its files do not belong together.
-        """
-        folder = promoted_in(folder)
-        if not (folder / "model.json").exists():
-            raise InputError(f"{folder} is not a model: it has no model.json.")
+    Raises
+    ------
+    InputError : if there is no model.
+    StorageError : if its files do not belong together.
+    """
+
+    def __init__(self, folder: str | Location) -> None:
+        folder = find_model(folder)
         self.folder = folder
         described = read_json(folder / "model.json")
         try:
@@ -160,19 +178,29 @@ class Model:
             if len(self.classes) == 1:
                 raise ValueError("one class")
         except (KeyError, TypeError, ValueError) as error:
-            raise DamagedError(f"{folder / 'model.json'} is damaged or of another version; train again.") from error
+            raise DamagedError(
+                f"{folder / 'model.json'} is corrupt or of another version: train again.", code="corrupt-model"
+            ) from error
         if digest_file(folder / "weights.parquet") != expected:
-            raise DamagedError(f"{folder}: weights.parquet is damaged or being replaced; run again, or train again.")
+            raise DamagedError(
+                f"{folder}: weights.parquet is corrupt or being replaced: run again, or train again.",
+                code="corrupt-model",
+            )
         self.table = read_result_table(folder / "weights.parquet")
 
     @property
+    def is_mixture(self) -> bool:
+        """Whether it is a mixture of many configurations, saved as one linear model."""
+        return bool(self.description["algorithm"] == "auto")
+
+    @property
     def outputs(self) -> int:
-        """Columns of weights: 1 for two classes or a number, else one a class."""
+        """Columns of weights: 1 for two classes or for regression, else one per class."""
         return len(self.classes) if len(self.classes) > 2 else 1
 
     @property
     def kept(self) -> NDArray[np.int64]:
-        """Ids of the features that have a nonzero weight for any class, increasing."""
+        """Ids of the features that have a nonzero weight for any class, increasing (int64)."""
         return np.unique(np.asarray(self.table["feature_id"].to_numpy(), np.int64))
 
     @cached_property
@@ -191,18 +219,18 @@ class Model:
         return Features.named(self.table["feature"].combine_chunks().take(pa.array(first))), weights
 
     def margins(self, texts: Sequence[str] | Documents | Bags) -> NDArray[np.float64]:
-        """(texts, outputs): ⟨w, x⟩ of each text with each column of weights."""
+        """Margins ⟨w, x⟩, (texts, outputs) float64."""
         features, weights = self._features
         indptr, indices, counts = count_texts(texts, features, self.text)
         matrix = csr_matrix((counts, indices, indptr), shape=(len(texts), weights.shape[0]))
         return np.asarray(matrix @ weights, dtype=np.float64)
 
     def predict(self, texts: Sequence[str] | Documents | Bags) -> list[Any]:
-        """The class of each text (the first where two are equal), or its number."""
+        """The class of each text (the first of equals), or its number."""
         return self.decide(self.margins(texts))
 
     def decide(self, margins: NDArray[np.float64]) -> list[Any]:
-        """What margins say: a margin above 0 is the second of two classes; of more classes the largest margin wins."""
+        """Predictions for margins: of two classes the second above 0, of more the class of the largest margin."""
         if not self.classes:
             return [float(value) for value in margins[:, 0]]
         winners = margins.argmax(axis=1) if self.outputs > 1 else (margins[:, 0] > 0).astype(np.int64)

@@ -1,8 +1,8 @@
-"""Beginning where a saved model left off: from its learner's whole state, or from its weights.
+"""Warm starts: training that starts from a saved model, from its learner's state or from its weights.
 
-A learner of the same kind on the same features goes on from the state, bit for bit as one long run. Any other begins
-from the weights, found by the names of features (by their ids where both were hashed alike) and of classes, at the
-round the model had come to: `Learner.start_from`.
+The same learner on the same features resumes from the state, bit for bit as one long run. Any other starts from the
+weights, matched by the names of features (by their ids where both were hashed alike) and of classes, at the model's
+number of rounds: `Learner.start_from`.
 """
 
 from typing import Any
@@ -20,11 +20,11 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.feature_subset import kept_features
 from sparseoco.store.shards import Store
 from sparseoco.training.learner import Learner
-from sparseoco.training.model import STATE, Model, promoted_in
+from sparseoco.training.model import STATE, Model, find_model
 
 
 class Origin(BaseModel):
-    """The model that a run begins from: where it is, and the SHA-256 of its model.json, which vouches for the rest."""
+    """The model that a run starts from: its path, and the SHA-256 of its model.json, which has digests of the rest."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,32 +33,32 @@ class Origin(BaseModel):
 
     @classmethod
     def of(cls, folder: str | Location) -> "Origin":
-        """The model in a folder, or that nightly runs there have promoted. Raises `InputError` if there is none."""
-        path = promoted_in(location(folder)).resolve()
-        if not (path / "model.json").exists():
-            raise InputError(f"{folder} is not a model to begin from: it has no model.json.")
+        """The model that `find_model` finds in a folder. Raises `InputError` if there is none."""
+        path = find_model(folder).resolve()
         return cls(model=str(path), sha256=digest_file(path / "model.json"))
 
     def open(self) -> Model:
-        """The model. Raises `StorageError` if it is another one by now."""
+        """Open the model. Raises `StorageError` if it has been replaced."""
         path = location(self.model)
         if digest_file(path / "model.json") != self.sha256:
-            raise StorageError(f"{path} was replaced while a run was beginning from it; run again.")
+            raise StorageError(
+                f"{path} was replaced while a run was starting from it: run again.", code="model-replaced"
+            )
         return Model(path)
 
 
 def check_origin(origin: Origin, store: Store) -> None:
-    """Raises `InputError` if what the model knows has no meaning in the store."""
+    """Raises `InputError` if the model's classes or features do not fit the store."""
     model = origin.open()
     _columns_of_classes(model, store)
     _check_features(model, store)
 
 
-def go_on(origin: Origin, learner: Learner, store: Store) -> tuple[Learner, dict[str, Any]]:
-    """`learner`, which is new and of one configuration, as the model's own learner left off, or from its weights.
+def resume_learner(origin: Origin, learner: Learner, store: Store) -> tuple[Learner, dict[str, Any]]:
+    """The model's learner in its saved state if it is the same as `learner`, else `learner` with the model's weights.
 
-    Gives what was taken over too: ``state``, and the numbers of weights that the model has and that were found. Raises
-    as `check_origin`, `StorageError` for files that are damaged.
+    `learner` is new and has one configuration. Also returns what was used: whether it was the ``state``, and how many
+    ``weights`` the model has and were ``found``. Raises as `check_origin`, `StorageError` for corrupt files.
     """
     model = origin.open()
     taken = {"model_sha256": origin.sha256, "weights": len(model.table), "found": len(model.table), "state": True}
@@ -70,9 +70,9 @@ def go_on(origin: Origin, learner: Learner, store: Store) -> tuple[Learner, dict
 
 
 def take_weights(origin: Origin, learner: Learner, store: Store) -> int:
-    """Let every configuration of `learner`, which is new, begin from the model's weights; gives how many were found.
+    """Start every configuration of `learner`, which is new, from the model's weights; returns how many were found.
 
-    Raises as `check_origin`, and `InputError` if not one feature is known.
+    Raises as `check_origin`, and `InputError` if no feature of the model is known.
     """
     model = origin.open()
     columns = _columns_of_classes(model, store)
@@ -80,7 +80,8 @@ def take_weights(origin: Origin, learner: Learner, store: Store) -> int:
     found = features >= 0
     if len(found) and not found.any():
         raise InputError(
-            f"None of the features of {model.folder} is one of those to be learned: there is nothing to take."
+            f"None of the features of {model.folder} is among those of the store: there are no weights to start from.",
+            code="no-common-features",
         )
     names = model.table["class"].combine_chunks().dictionary_encode()
     values = model.table["weight"].to_numpy()
@@ -96,29 +97,35 @@ def take_weights(origin: Origin, learner: Learner, store: Store) -> int:
 def _saved_learner(model: Model, n_features: int) -> Learner:
     path = model.folder / STATE
     if not path.exists() or digest_file(path) != model.description["learner_sha256"]:
-        raise StorageError(f"{path} is missing or damaged: it is not the one the model was saved with.")
+        raise StorageError(
+            f"{path} is missing or corrupt: it is not the one the model was saved with.", code="corrupt-model"
+        )
     return Learner.load(path, n_features=n_features)
 
 
 def _rounds(model: Model) -> int:
-    """Rounds the model had come to; one without a state was trained from nothing."""
+    """Rounds of the model's training; a model without a saved state was trained from zero."""
     described = model.description
     rounds: int = described.get("rounds", described["provenance"]["rows"] * described.get("epochs", 1))
     return max(1, rounds)
 
 
 def _columns_of_classes(model: Model, store: Store) -> dict[str, list[tuple[int, float]]]:
-    """By class of the model's table: the columns of the store's classes that its weights go to, with their signs.
+    """By class of the model: the columns of the store's classes that its weights go to, with their signs.
 
-    One column for two classes speaks for the second of them and, with the other sign, for the first.
+    The one column of two classes stands for the second and, with the opposite sign, for the first.
     """
     if not model.classes:
-        raise InputError(f"{model.folder} predicts numbers: classes cannot begin from it.")
+        raise InputError(
+            f"{model.folder} predicts numbers: a classifier cannot start from it.", code="unsupported-combination"
+        )
     places = {name: place for place, name in enumerate(store.classes)}
     for name in model.classes:
         if name not in places:
             raise InputError(
-                f"{model.folder} knows a class {name!r} that {store.folder} has not: it has {', '.join(store.classes)}."
+                f"{model.folder} has a class {name!r} that {store.folder} does not have: "
+                f"it has {', '.join(store.classes)}.",
+                code="unknown-class",
             )
     if model.outputs > 1:
         return {name: [(places[name], 1.0)] for name in model.classes}
@@ -134,21 +141,23 @@ def _check_features(model: Model, store: Store) -> None:
         kinds = {"hashed": "hashed features", "vocabulary": "a vocabulary"}
         raise InputError(
             f"{model.folder} has {kinds[there['kind']]} and {store.folder} {kinds[here['kind']]}: its weights cannot "
-            "be found there. Ingest with the same choice of --hash-bits."
+            "be matched. Ingest with the same choice of --hash-bits.",
+            code="features-differ",
         )
     if there["kind"] == "hashed":
         for option in ("hash_bits", "hash_seed"):
             if there[option] != here[option]:
                 raise InputError(
                     f"{model.folder} was hashed with {option}={there[option]} and {store.folder} with "
-                    f"{option}={here[option]}: a feature of one is not one of the other."
+                    f"{option}={here[option]}: their features are not the same.",
+                    code="features-differ",
                 )
 
 
 def _same_features(model: Model, store: Store) -> bool:
-    """Whether feature i was the same one for the model's learner as it is in the store.
+    """Whether feature i is the same in the model's learner and in the store.
 
-    A store whose vocabulary has grown since may have more after them, unless the learner touches all in every round.
+    A store whose vocabulary has grown may have more features, unless the learner updates all of them in every round.
     """
     kept, described = kept_features(store.folder), model.description
     if kept is None:
@@ -162,7 +171,7 @@ def _same_features(model: Model, store: Store) -> bool:
 
 
 def _features_in(model: Model, store: Store) -> NDArray[np.int64]:
-    """The store's id of the feature of each weight, −1 where it has none."""
+    """The store's id of each weight's feature, −1 where it has none."""
     kept = kept_features(store.folder)
     if kept is not None:
         return kept.subset_ids(_features_in(model, kept.source))

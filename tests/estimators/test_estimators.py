@@ -30,6 +30,7 @@ from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import ALGORITHMS, dense_learners, streaming
 from sparseoco.learners.contract import Parameter, one_of
 from sparseoco.learners.fobos import FOBOS
+from tests.support.errors import raises_code
 
 ROWS, FEATURES = 200, 30
 TEXTS = ["cheap pills now", "meeting at noon", "cheap cheap watches", "lunch at noon today", "pills", "the meeting"] * 5
@@ -58,8 +59,8 @@ def bits(estimator: Any) -> tuple[bytes, bytes]:
         SparseOnlineClassifier("rda", fit_intercept=True, epochs=2, shuffle=True, dtype="float32"),
         SparseOnlineRegressor(),
         SparseOnlineRegressor("cl-fobos", eta0=0.1, fit_intercept=True, epochs=3, shuffle=True),
-        SparseOnlineClassifier("ogd", further={"G": 1.0}, epochs=3),
-        SparseOnlineRegressor("ons", further={"beta": 0.01}, fit_intercept=True),
+        SparseOnlineClassifier("ogd", extra_params={"G": 1.0}, epochs=3),
+        SparseOnlineRegressor("ons", extra_params={"beta": 0.01}, fit_intercept=True),
     ]
 )
 def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
@@ -145,8 +146,8 @@ def test_a_learner_that_comes_later_is_found_with_its_parameters(monkeypatch: py
 
 
 @pytest.mark.parametrize("epochs", [0, 1.5, True, None])
-def test_epochs_are_counted_in_whole_numbers(epochs: Any) -> None:
-    with pytest.raises(InputError, match=r"epochs=.* must be a whole number of at least 1"):
+def test_epochs_are_a_positive_integer(epochs: Any) -> None:
+    with raises_code("invalid-parameter", f"epochs={epochs!r}"):
         SparseOnlineClassifier(epochs=epochs).fit(rows(), classes(2))
 
 
@@ -162,7 +163,7 @@ def test_a_shuffled_fit_goes_in_the_order_of_the_drivers() -> None:
         clone(fitted).set_params(random_state=np.random.RandomState(s)).fit(X, y).coef_.tobytes() for s in (1, 1, 2)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
-    with pytest.raises(InputError, match=r"random_state=-1 must be from 0"):
+    with raises_code("invalid-parameter", "random_state=-1"):
         clone(fitted).set_params(random_state=-1).fit(X, y)
 
 
@@ -247,7 +248,7 @@ def test_a_lasso_that_selects_features() -> None:
 def test_a_dense_learner_on_the_features_that_a_sparse_one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows(), (rows() @ np.random.default_rng(1).normal(size=FEATURES) > 0).astype(int)
     monkeypatch.setattr("sparseoco.training.sizes.DENSE_BYTES", 8 * 20**2)
-    newton = SparseOnlineClassifier("ons", further={"beta": 0.05})
+    newton = SparseOnlineClassifier("ons", extra_params={"beta": 0.05})
     with pytest.raises(InputError, match="ons keeps d² numbers a column: 30 features need"):
         newton.fit(X, y)
     both = make_pipeline(SelectFromModel(SparseOnlineClassifier("rda", lam=0.05), threshold=1e-12), newton).fit(X, y)
@@ -261,7 +262,7 @@ def test_regression_by_newton_steps() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (400, 8))
     y = X @ rng.uniform(-1, 1, 8)
-    assert SparseOnlineRegressor("ons", further={"beta": 0.05, "D": 4.0}).fit(X, y).score(X, y) > 0.99
+    assert SparseOnlineRegressor("ons", extra_params={"beta": 0.05, "D": 4.0}).fit(X, y).score(X, y) > 0.99
 
 
 def test_regression_follows_its_target() -> None:
@@ -352,27 +353,27 @@ def test_numbers_that_are_none_are_refused_by_row(bad: float, form: Any) -> None
 
 def test_partial_fit_keeps_to_its_classes_and_parameters() -> None:
     X, y = rows(), classes(3)
-    with pytest.raises(InputError, match="classes must be passed in the first call"):
+    with raises_code("missing-classes"):
         SparseOnlineClassifier().partial_fit(X, y)
     model = SparseOnlineClassifier().partial_fit(X, y, classes=[2, 1, 0])
     assert model.classes_.tolist() == [0, 1, 2]
-    with pytest.raises(InputError, match="classes are not those of the first"):
+    with raises_code("parameters-changed", "classes"):
         model.partial_fit(X, y, classes=[0, 1])
     other = y.copy()
     other[6] = 9
-    with pytest.raises(InputError, match="y of row 6 is not one of the classes"):
+    with raises_code("invalid-labels", "row 6"):
         model.partial_fit(X, other)
-    with pytest.raises(InputError, match="y of row 0 is not one of the classes"):
+    with raises_code("invalid-labels", "row 0"):
         model.partial_fit(X, y.astype(str))
     with pytest.raises(ValueError, match="expecting 30 features"):
         model.partial_fit(X[:, :5], y)
-    with pytest.raises(InputError, match="not those of the first partial_fit"):
+    with raises_code("parameters-changed", "partial_fit"):
         model.set_params(lam=0.5).partial_fit(X, y)
-    with pytest.raises(InputError, match="not those of the first partial_fit"):
+    with raises_code("parameters-changed", "partial_fit"):
         model.set_params(lam=None, fit_intercept=True).partial_fit(X, y)
     fresh = SparseOnlineClassifier(fit_intercept=True).fit(X, y)
     assert bits(model.fit(X, y)) == bits(fresh)  # fit starts again
-    with pytest.raises(InputError, match="only one class"):
+    with raises_code("one-class"):
         SparseOnlineClassifier().fit(X, np.zeros(ROWS))
 
 
@@ -387,11 +388,13 @@ def test_a_fit_that_diverges_says_so_once() -> None:
         model.fit(X, y)
 
 
-def test_further_parameters_and_probabilities_of_softmax() -> None:
+def test_extra_parameters_and_probabilities_of_softmax() -> None:
     X, y = sp.csr_matrix(np.eye(6)), np.arange(6) % 3
-    model = SparseOnlineClassifier("fobos", loss="softmax", penalty="elastic_net", further={"l1_ratio": 0.5}).fit(X, y)
+    model = SparseOnlineClassifier("fobos", loss="softmax", penalty="elastic_net", extra_params={"l1_ratio": 0.5}).fit(
+        X, y
+    )
     assert model.learner_.configurations[0]["l1_ratio"] == 0.5
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
     assert (model.predict_proba(X).argmax(axis=1) == y).all()
     with pytest.raises(InputError, match="has no parameter 'eta'"):
-        SparseOnlineClassifier("fobos", further={"eta": 1}).fit(X, y)
+        SparseOnlineClassifier("fobos", extra_params={"eta": 1}).fit(X, y)

@@ -9,13 +9,13 @@ from sparseoco.training.block import Block
 from tests.faults.searches import OPTIONS
 
 _BAD = OPTIONS.configurations()[5].parameters
-_begin = BlockRun.begin.__func__  # type: ignore[attr-defined]
+_new = BlockRun.new.__func__  # type: ignore[attr-defined]
 
 
 def _poisoned(cls: type[BlockRun], block: Block, store: Store) -> Any:
     if _BAD in block.configurations:
         os._exit(9)
-    return _begin(cls, block, store)
+    return _new(cls, block, store)
 
 
-BlockRun.begin = classmethod(_poisoned)  # type: ignore[assignment]
+BlockRun.new = classmethod(_poisoned)  # type: ignore[assignment]

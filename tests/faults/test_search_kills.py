@@ -15,7 +15,7 @@ import pytest
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
-from sparseoco.search import milestones
+from sparseoco.search import worker
 from sparseoco.storage import commit
 from tests.faults.searches import OPTIONS, tables
 from tests.support.stores import make_store
@@ -25,10 +25,11 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from sparseoco.pipeline import steps
-from sparseoco.search import block_run, milestones
+from sparseoco.search import worker
+from sparseoco.training import stream
 from sparseoco.execution.clusters import ClusterOptions
 from tests.faults.searches import OPTIONS
-milestones.LOOK_SECONDS, milestones._pays, block_run.CHUNK_ROWS = 0, lambda *_, **__: True, 41
+worker.POLL_SECONDS, worker._pays, stream.CHUNK_ROWS = 0, lambda *_, **__: True, 41
 folder = Path(sys.argv[1])
 steps.search(folder / "store", folder / "run", OPTIONS, ClusterOptions(threads=2))
 """
@@ -89,7 +90,7 @@ def check_failures(folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, st
     """Fail at the first, first + stride, … commit of a search; run it again each time."""
     store = make_store(folder / "store", features=40)
     steps.search(store, folder / "whole", OPTIONS, ONE)
-    monkeypatch.setattr(milestones, "_pays", lambda *_, **__: True)
+    monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
     sync, n = commit._sync, first
     while True:
         calls = 0
@@ -130,7 +131,7 @@ def test_a_configuration_that_kills_its_worker_is_isolated(tmp_path: Path) -> No
     store = make_store(tmp_path / "store", features=40)
     options = OPTIONS.model_copy(update={"halving": None, "patience": None, "epochs": 1, "folds": 2})
     steps.search(store, tmp_path / "whole", options, ONE)
-    script = SCRIPT[: SCRIPT.index("milestones.LOOK")] + POISONED
+    script = SCRIPT[: SCRIPT.index("worker.POLL")] + POISONED
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
     expected, got = (pq.read_table(tmp_path / n / "search" / "metrics.parquet").to_pylist() for n in ("whole", "run"))
     bad = [row for row in got if row["configuration"] == 5]

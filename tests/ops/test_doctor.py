@@ -13,7 +13,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.execution import clusters as connect
 from sparseoco.ops.doctor import Finding, epochs, estimate, examine, machine
 from sparseoco.ops.doctor.sampling import guess
-from sparseoco.pipeline.nightly.records import TABLES, add_night
+from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.pipeline.steps import run_ingest
 from sparseoco.search.packing import Capacity, state_bytes
@@ -125,7 +125,7 @@ def test_inputs_may_be_gone_once_nights_have_taken_them_in(file: Path) -> None:
     assert sentence.endswith(", 0 of them new, all can be read.")
     text.unlink()
     assert any("is an empty folder" in sentence for sentence in said(examine(file), "wrong"))
-    add_night(file.parent / "run", 1, {name: [{"promoted": False}] if name == "history" else [] for name in TABLES})
+    add_increment(file.parent / "run", 1, {name: [{"promoted": False}] if name == "history" else [] for name in TABLES})
     findings = examine(file)
     assert "They are empty: nothing is new." in said(findings, "fine")
     assert not said(findings, "wrong")

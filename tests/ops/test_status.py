@@ -9,12 +9,13 @@ import pytest
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.ops.status import Status, read_status
-from sparseoco.pipeline.nightly.records import TABLES, add_night
+from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.steps import search, train_best
 from sparseoco.storage.commit import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
 from sparseoco.training.options import SearchOptions
 from tests.support.commands import call
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
@@ -155,7 +156,7 @@ def test_who_is_on_call_reads_whether_anybody_works(
 def test_a_search_through_which_nothing_came_is_told_so(run: Path, tmp_path: Path) -> None:
     store, out = run.parent / "shards", tmp_path / "run"
     grid = {"fobos": {"eta0": [1e12], "lam": [1e-4]}}
-    with pytest.raises(SparseocoError, match="No configuration came through"):
+    with raises_code("no-candidate", kind=SparseocoError):
         search(store, out, SearchOptions(algorithms=grid, folds=2), ClusterOptions(threads=1))
     found = read_status(out)
     assert found.steps[1].figures["by_status"] == {"diverged": 2}
@@ -179,12 +180,12 @@ def test_shards_and_models_alone_are_told_too(run: Path) -> None:
 
 def test_nights_are_told_with_the_model_that_serves(tmp_path: Path) -> None:
     first = {"documents": 50, "error": 0.25, "promoted": True}
-    second = {"documents": 40, "error": 0.3, "champion_error": 0.2, "promoted": False}
+    second = {"documents": 40, "error": 0.3, "deployed_error": 0.2, "promoted": False}
     for night, row in enumerate((first, second), start=1):
-        add_night(tmp_path, night, {name: [row] if name == "history" else [{}] for name in TABLES})
+        add_increment(tmp_path, night, {name: [row] if name == "history" else [{}] for name in TABLES})
     found = read_status(tmp_path)
     assert found.nights is not None
-    assert (found.nights.nights, found.nights.last["night"]) == (2, 2)
+    assert (found.nights.nights, found.nights.last["increment"]) == (2, 2)
     assert "the last took in 40 documents" in found.nights.sentence
     assert "not promoted; the model of night 1 serves" in found.nights.sentence
     assert "files that have come since" in found.rerun
@@ -208,7 +209,7 @@ def test_a_night_that_is_taken_in_and_not_decided_is_told(
         "The same command goes on with night 1, which is taken in, and with files that have come since.",
     ]
     row = {"documents": 300, "error": 0.25, "promoted": True}
-    add_night(tmp_path, 1, {name: [row] if name == "history" else [{}] for name in TABLES})
+    add_increment(tmp_path, 1, {name: [row] if name == "history" else [{}] for name in TABLES})
     assert states(read_status(tmp_path)) == {"ingest": "done", "train": "done"}
 
 

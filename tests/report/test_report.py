@@ -4,12 +4,13 @@ import re
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.core.errors import FolderInUseError, InputError, StorageError
+from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.report import leaderboard_rows, leaderboard_table, read_results, summary_markdown, write_report
 from sparseoco.report.leaderboard import _labels, best_of_each, pareto_front
 from sparseoco.storage.commit import exclusive_lock
 from tests.report import synthetic
 from tests.report.synthetic import write_run
+from tests.support.errors import raises_code
 
 TEN = tuple((f"class {k}", 1500 - 140 * k) for k in range(10))
 HOSTILE = ["<script>alert(2)</script>", "=cmd()", "</style>", "&amp;", "a" * 300, "$x$", "%{y}", "| `code` |"]
@@ -43,8 +44,7 @@ def test_the_page_needs_no_network(page):
 
 
 def test_the_headline_says_what_how_good_and_how_sparse(page):
-    assert "tell neg from pos" in page
-    assert re.search(r"is wrong on [\d.]+ ± [\d.]+\s% of those kept aside", page)
+    assert re.search(r"documents in 2 classes: held-out error [\d.]+ ± [\d.]+\s%", page)
     assert "50.0\N{NO-BREAK SPACE}%" in page
     assert "of 116,178 features" in page
     assert "16 configurations of 4 algorithms" in page
@@ -97,12 +97,12 @@ def test_text_from_data_is_only_ever_text(tmp_path):
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
-        ({"classes": TEN, "per_algorithm": 16}, "tell 10 classes apart"),
+        ({"classes": TEN, "per_algorithm": 16}, "documents in 10 classes: held-out error"),
         ({"classes": tuple((f"c{k}", k + 1) for k in range(40))}, "The 30 largest of 40 classes"),
-        ({"folds": 1, "epochs": 1}, "of them before learning them"),
-        ({"empty_model": True}, "No feature speaks for this class"),
-        ({"all_broken": True}, "No model was learned"),
-        ({"evaluated": True, "classes": TEN}, "it is wrong on 12.3 % (always the largest class: 90.0 %)"),
+        ({"folds": 1, "epochs": 1}, "progressive validation error"),
+        ({"empty_model": True}, "No feature has a positive weight for this class"),
+        ({"all_broken": True}, "No model was trained"),
+        ({"evaluated": True, "classes": TEN}, "test error 12.3 % (always predicting the largest class: 90.0 %)"),
         ({"classes": (("only", 10),)}, "1 class"),
     ],
 )
@@ -115,13 +115,13 @@ def test_other_shapes_of_run(tmp_path, shape, expected):
 def test_errors_on_documents_a_method_was_trained_on_are_said_to_be(tmp_path, monkeypatch):
     monkeypatch.setattr(synthetic, "ALGORITHMS", {"caos-erm": "R", "fobos": "eta0"})
     own = _without_plotly(write_report(write_run(tmp_path, folds=1, epochs=1)).read_text())
-    assert "those of caos-erm are of documents it was" in " ".join(own.split())
+    assert "For caos-erm they are training errors" in " ".join(own.split())
     rows = leaderboard_table(tmp_path)
     table = leaderboard_rows(read_results(tmp_path))
     assert {s.algorithm: s.online_error is None for s in table if s.rank} == {"caos-erm": True, "fobos": False}
     assert rows
     chosen = next(s for s in table if s.chosen)
-    assert ("wrong on documents it was trained on" in own) == (chosen.algorithm == "caos-erm")
+    assert ("training error" in own.split("</header>")[0]) == (chosen.algorithm == "caos-erm")
 
 
 def test_a_run_with_results_only_is_reported_too(tmp_path):
@@ -136,7 +136,7 @@ def test_a_run_with_results_only_is_reported_too(tmp_path):
 def test_figures_show_every_configuration_once(run, page):
     spec = re.search(r'id="figure-sparsity-spec">(.*?)</script>', page, flags=re.S)
     traces = json.loads(spec[1])["data"]
-    algorithms = {t["name"]: len(t["x"]) for t in traces if t["name"] not in ("best for its size", "chosen")}
+    algorithms = {t["name"]: len(t["x"]) for t in traces if t["name"] not in ("Pareto front", "chosen")}
     assert sum(algorithms.values()) == 13
     assert next(t for t in traces if t["name"] == "chosen")["x"]
 
@@ -171,24 +171,24 @@ def test_regret_is_shown_where_it_was_measured(tmp_path, page):
 
 
 def test_errors_are_sentences(tmp_path):
-    with pytest.raises(InputError, match="holds no results"):
+    with raises_code("no-results", tmp_path):
         write_report(tmp_path)
     run = write_run(tmp_path)
     (run / "search/curves.parquet").write_bytes(b"PAR1 not really")
-    with pytest.raises(StorageError, match=r"curves\.parquet"):
+    with raises_code("corrupt-file", run / "search/curves.parquet", kind=StorageError):
         write_report(run)
     write_run(tmp_path)
     pq.write_table(pq.read_table(run / "search/metrics.parquet").drop(["fold"]), run / "search/metrics.parquet")
-    with pytest.raises(StorageError, match="fold"):
+    with raises_code("format-version", "fold", kind=StorageError):
         write_report(run)
     write_run(tmp_path)
     (run / "run.json").write_text('{"name": "x"}')
-    with pytest.raises(StorageError, match="seed"):
+    with raises_code("corrupt-file", "seed", kind=StorageError):
         write_report(run)
 
 
 def test_no_page_is_written_into_the_work_of_another_process(tmp_path):
-    with pytest.raises(InputError, match="holds no results"):
+    with raises_code("no-results", tmp_path / "nowhere"):
         write_report(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
     run = write_run(tmp_path)

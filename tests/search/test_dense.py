@@ -15,15 +15,16 @@ from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.pipeline import steps
 from sparseoco.search import packing
-from sparseoco.search.milestones import Folders, run_block
 from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
 from sparseoco.search.runner import run_search, search_setting
+from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training import sizes
 from sparseoco.training.block import NO_FOLD, Block, StreamPosition
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
 from sparseoco.training.options import Configuration, SearchOptions
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
 FEATURES = 24
@@ -85,7 +86,7 @@ def test_a_search_for_any_shards_and_grouping(
     assert {row["status"] for row in expected["metrics"]} == {"ok"}
     other = make_store(tmp_path / "store", features=FEATURES, classes=3, shard_rows=41)
     monkeypatch.setattr(packing, "BLOCK_COLUMNS", 1)
-    monkeypatch.setattr("sparseoco.search.block_run.CHUNK_ROWS", 7)
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
     assert search(client, other, tmp_path / "b") == expected
 
 
@@ -94,9 +95,9 @@ def test_a_block_that_was_stopped_ends_with_the_same_cell(
     store: Path, tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is taken up from its state, not played again from the first row."""
-    monkeypatch.setattr("sparseoco.search.block_run.CHUNK_ROWS", 16)
-    monkeypatch.setattr("sparseoco.search.milestones.LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("sparseoco.search.milestones._pays", lambda *_, **__: True)
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 16)
+    monkeypatch.setattr("sparseoco.search.worker.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
     opened, options = Store.open(store), SearchOptions(algorithms={algorithm: {}}, folds=2)
     block = Block(
         setting=search_setting(options, opened, 0),
@@ -115,7 +116,7 @@ def test_a_block_that_was_stopped_ends_with_the_same_cell(
             name == "whole"
         )
         if name == "stopped":
-            assert len(list(folders.states.glob("*.learner"))) == 1
+            assert len(list(folders.checkpoints.glob("*.learner"))) == 1
             left = seen[-1]
             seen.clear()
             assert run_block(block, milestones, opened, folders, tmp_path, seen.append)
@@ -138,7 +139,7 @@ def test_the_bytes_of_a_column_are_counted(store: Path) -> None:
         )
         assert state_bytes(block, opened) == 2 * 3 * 8 * numbers
         assert configurations_at_once(chosen, options, opened, Capacity(1, 5 * 3 * 8 * numbers)) == 5
-        with pytest.raises(InputError, match=rf"One configuration of {algorithm} needs .* \(--features-from\) or give"):
+        with raises_code("out-of-memory", algorithm, "--features-from"):
             configurations_at_once(chosen, options, opened, Capacity(1, 3 * 8 * numbers - 1))
 
 

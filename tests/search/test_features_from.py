@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from distributed import Client
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import StorageError
 from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.pipeline import steps
 from sparseoco.report.summary import summary_markdown
-from sparseoco.search.feature_subset import feature_subset_of, features_of
+from sparseoco.search.feature_subset import feature_subset, model_features
 from sparseoco.storage import commit
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.metrics import read_metrics
@@ -30,6 +30,7 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model, write_model
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.warm_start import Origin
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
 HERE = ClusterOptions(threads=2)
@@ -151,7 +152,7 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
     steps.search(store, out, options, HERE)
     steps.regret(out, HERE, marks=3)
     (first.folder / "model.json").write_text((first.folder / "model.json").read_text() + " ")
-    with pytest.raises(InputError, match="is not the model any more whose features"):
+    with raises_code("model-replaced", out):
         steps.regret(out, HERE, marks=3)
 
 
@@ -179,34 +180,34 @@ def test_going_on(tmp_path: Path) -> None:
     assert (whole["state"], whole["found"]) == (False, half.description["nonzeros"])
     some = train(store, tmp_path / "some", "fobos", warm_start=str(half.folder), **third).description["warm_start"]
     assert (some["state"], some["found"]) == (False, np.sum(half.kept % 6 == 0))
-    with pytest.raises(InputError, match="None of the features of"):  # as many features, but others
+    with raises_code("no-common-features"):  # as many features, but others
         train(store, tmp_path / "none", "fobos", warm_start=str(half.folder), **odd)
 
 
 def test_models_whose_features_cannot_be_taken(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     model = keeping(tmp_path / "model", store, [3, 5])
-    with pytest.raises(InputError, match="is not a model"):
+    with raises_code("missing-model", "nothing"):
         train(store, tmp_path / "out", features_from=str(tmp_path / "nothing"))
-    with pytest.raises(InputError, match="cannot begin from itself"):
+    with raises_code("invalid-warm-start", model):
         train(store, model, features_from=str(model))
-    with pytest.raises(InputError, match="kept no feature: all its weights are 0"):
+    with raises_code("no-features", "empty"):
         train(store, tmp_path / "out", features_from=str(keeping(tmp_path / "empty", store, [])))
-    with pytest.raises(InputError, match="was not learned on the features of"):
+    with raises_code("features-differ", model):
         train(hashed(make_store(tmp_path / "hashed")), tmp_path / "out", features_from=str(model))
     seen = np.ones(200, np.int64)
     entry = write_vocabulary(store, pa.array([f"w{i}" for i in range(200)]), seen, seen)
     manifest = Store.open(store).manifest
     words = FeatureTable(kind="vocabulary", count=200, files=(entry,))
     commit_manifest(store, manifest.model_copy(update={"version": 2, "features": words}))
-    with pytest.raises(InputError, match="was not learned on the features of"):
+    with raises_code("features-differ", model):
         train(store, tmp_path / "out", features_from=str(model))
 
 
 def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(make_store(tmp_path / "store", shard_rows=50))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5, 190]))
-    kept = features_of(origin, store)
+    kept = model_features(origin, store)
 
     def fail(*_: object) -> None:
         raise StorageError("The disk is full.")
@@ -216,7 +217,7 @@ def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monk
         patch.setattr("sparseoco.search.feature_subset.commit_kept", fail)
         with (
             pytest.raises(StorageError, match="full"),
-            feature_subset_of(client, store, origin, folder, no_progress),
+            feature_subset(client, store, origin, folder, no_progress),
         ):
             pass
     (own,) = folder.iterdir()
@@ -224,20 +225,20 @@ def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monk
     assert len(stamps) == 6
     next(iter(stamps)).unlink()
     told: list[tuple[str, int, int]] = []
-    with feature_subset_of(client, store, origin, folder, lambda *now: told.append(now)) as rows:
+    with feature_subset(client, store, origin, folder, lambda *now: told.append(now)) as rows:
         assert {path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()} == {True, False}
         assert (rows.n_rows, rows.n_features, rows.classes) == (300, 3, store.classes)
         matrix, terms = read_shards(rows.folder)
         assert terms == ["t3", "t5", "t190"]
         np.testing.assert_array_equal(matrix.toarray(), read_shards(store.folder)[0][:, kept.features].toarray())
         np.testing.assert_array_equal(rows.document_frequencies(), store.document_frequencies()[kept.features])
-        with feature_subset_of(client, store, origin, folder, no_progress) as again:
+        with feature_subset(client, store, origin, folder, no_progress) as again:
             assert again.manifest == rows.manifest
     assert told[-1] == ("features", 6, 6)
     assert not folder.exists()
     (tmp_path / "model" / "model.json").write_text("{}")
-    with pytest.raises(StorageError, match="was replaced while"):
-        features_of(origin, store)
+    with raises_code("model-replaced", kind=StorageError):
+        model_features(origin, store)
 
 
 @pytest.mark.usefixtures("here")
@@ -273,7 +274,7 @@ def test_a_full_disk_at_commits_of_a_training(tmp_path: Path, monkeypatch: pytes
 def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5]))
-    with feature_subset_of(client, store, origin, tmp_path / "features", no_progress) as rows:
+    with feature_subset(client, store, origin, tmp_path / "features", no_progress) as rows:
         fewer = store.manifest.model_copy(update={"version": 2, "shards": store.manifest.shards[:-1]})
         commit_manifest(store.folder, fewer)
         with pytest.raises(StorageError, match="was changed while a run was learning on some of its features"):

@@ -12,15 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from sparseoco.core.errors import InputError, SparseocoError, StorageError
+from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline import steps
-from sparseoco.search import block_run as course_module
+from sparseoco.search import block_run
 from sparseoco.search.runner import run_search
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.store.shards import Store
 from sparseoco.training.options import SearchOptions
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
 OPTIONS = SearchOptions(
@@ -72,7 +73,7 @@ def test_the_same_tables_for_any_shards_and_grouping(
     second = make_store(tmp_path / "b", classes=classes, shard_rows=41)
     expected = search(client, first, tmp_path / "a-search")
     monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 1)
-    monkeypatch.setattr("sparseoco.search.block_run.CHUNK_ROWS", 7)
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
     assert search(client, second, tmp_path / "b-search") == expected
     assert len(cells(tmp_path / "b-search")) == 54
     assert len(cells(tmp_path / "a-search")) < 54
@@ -120,14 +121,14 @@ def test_a_diverging_configuration_is_a_row_and_disturbs_nobody(client: Client, 
 def test_a_block_that_fails_becomes_rows_with_the_reason(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = course_module.Learner
+    whole = block_run.Learner
 
     def learner(algorithm: str, **settings: Any) -> Any:
         if algorithm == "stda":
             raise MemoryError
         return whole(algorithm, **settings)
 
-    monkeypatch.setattr(course_module, "Learner", learner)
+    monkeypatch.setattr(block_run, "Learner", learner)
     store = make_store(tmp_path / "store")
     metrics = search(client, store, tmp_path / "search")["metrics"]
     failed = [row for row in metrics if row["algorithm"] == "stda"]
@@ -166,7 +167,7 @@ def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch:
     store = make_store(tmp_path / "store", features=3000)
     with (
         connect(ClusterOptions(threads=1, memory="10kB"), tmp_path) as small,
-        pytest.raises(InputError, match="3,000 features × 1 columns"),
+        raises_code("out-of-memory", "3,000 features × 1 columns"),
     ):
         search(small, store, tmp_path / "search")
 
@@ -191,7 +192,7 @@ def test_steps_leave_the_same_bytes_each_time(tmp_path: Path) -> None:
 def test_training_that_diverges_ends_with_the_reason(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     options = SearchOptions(algorithms={"fobos": {"lam": [0.0], "eta0": [1e30]}}, loss="squared_hinge")
-    with pytest.raises(SparseocoError, match="fobos diverged at row"):
+    with raises_code("diverged", "fobos", kind=SparseocoError):
         steps.train(store, tmp_path / "m", options.configurations()[0], options, ClusterOptions(threads=1), epochs=1)
 
 

@@ -15,14 +15,14 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.search import block_run as course_module
-from sparseoco.search import milestones as milestones
+from sparseoco.search import block_run, worker
 from sparseoco.search.runner import run_search
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import Halving, SearchOptions
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
 LAM, ETA = [1e-4, 1e-3, 1e-2, 1e-1], [0.01, 0.1, 1.0]
@@ -69,9 +69,7 @@ def figures_at(store: Path, options: SearchOptions, position: int, fold: int) ->
 def test_halving_is_ranking_by_hand_at_each_rung(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    monkeypatch.setattr(
-        milestones, "_pays", lambda *_, **__: kept
-    )  # states are taken up, or the stream is played again
+    monkeypatch.setattr(worker, "_pays", lambda *_, **__: kept)  # states are taken up, or the stream is played again
     got = search(client, store, tmp_path / "halving", HALVING)
     whole = search(client, store, tmp_path / "whole")
     alive = list(range(len(LAM) * len(ETA)))
@@ -97,11 +95,11 @@ def test_halving_is_ranking_by_hand_at_each_rung(
 def test_no_grouping_changes_who_is_left(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(milestones, "_pays", lambda *_, **__: True)
+    monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
     options = PATIENCE.model_copy(update={"halving": HALVING.halving})
     expected = search(client, store, tmp_path / "wide", options)
     monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 3)
-    monkeypatch.setattr("sparseoco.search.block_run.CHUNK_ROWS", 41)
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 41)
     assert search(client, store, tmp_path / "narrow", options) == expected
     assert {"dropped", "stopped", "ok"} == {row["status"] for row in expected["metrics"]}
 
@@ -154,9 +152,9 @@ def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
 ) -> None:
     options = PATIENCE.model_copy(update={"halving": HALVING.halving})
     expected = search(client, store, tmp_path / "whole", options)
-    monkeypatch.setattr(milestones, "_pays", lambda *_, **__: True)
-    monkeypatch.setattr(milestones, "LOOK_SECONDS", 0)
-    monkeypatch.setattr("sparseoco.search.block_run.CHUNK_ROWS", 50)
+    monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0)
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 50)
     runs, limit, unfinished = 0, 0.05, True
     while unfinished:
         limited = options.model_copy(update={"time_limit": limit})
@@ -174,17 +172,17 @@ def test_a_state_that_is_damaged_costs_time_only(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = search(client, store, tmp_path / "whole", HALVING)
-    monkeypatch.setattr(milestones, "_pays", lambda *_, **__: True)
-    keep = milestones.save_checkpoint
+    monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
+    keep = worker.save_checkpoint
     kept = []
 
-    def spoilt(folder: Path, course: Any) -> None:
-        keep(folder, course)
+    def spoilt(folder: Path, run: Any) -> None:
+        keep(folder, run)
         for path in folder.glob("*.learner"):
             path.write_bytes(path.read_bytes()[:-100])
             kept.append(path)
 
-    monkeypatch.setattr(milestones, "save_checkpoint", spoilt)
+    monkeypatch.setattr(worker, "save_checkpoint", spoilt)
     assert search(client, store, tmp_path / "spoilt", HALVING) == expected
     assert kept
 
@@ -192,7 +190,7 @@ def test_a_state_that_is_damaged_costs_time_only(
 def test_what_fails_is_found_among_its_mates(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, bad = course_module.Learner, OPTIONS.configurations()[5]
+    whole, bad = block_run.Learner, OPTIONS.configurations()[5]
 
     def learner(algorithm: str, *, grid: Any, **settings: Any) -> Any:
         if any(parameters == bad.parameters for parameters in grid):
@@ -200,7 +198,7 @@ def test_what_fails_is_found_among_its_mates(
         return whole(algorithm, grid=grid, **settings)
 
     expected = search(client, store, tmp_path / "whole")["metrics"]
-    monkeypatch.setattr(course_module, "Learner", learner)
+    monkeypatch.setattr(block_run, "Learner", learner)
     got = search(client, store, tmp_path / "culprit")["metrics"]
     assert {(row["status"], row["reason"]) for row in rows_of(got, bad.number)} == {("failed", "out of memory")}
     assert [row for row in got if row["configuration"] != bad.number] == [
@@ -227,7 +225,7 @@ def test_blocks_are_as_wide_as_the_memory_given(
     assert search(client, store, tmp_path / "small", small) == expected
     widths = [len(read_json(path)["results"]) for path in (tmp_path / "small" / "cells").iterdir()]
     assert widths == [16] * 6
-    with pytest.raises(InputError, match="set a larger --max-memory"):
+    with raises_code("out-of-memory", "--max-memory"):
         search(client, store, tmp_path / "none", wide.model_copy(update={"max_memory": 2 * column}))
 
 
@@ -240,7 +238,7 @@ def test_options_are_refused_in_sentences() -> None:
     assert "shares of the first pass" in refused(halving={"rungs": [0.5, 2]})
     assert "must be above 1" in refused(halving=1)
     assert "set patience too" in refused(min_improvement=0.1)
-    assert "write a time as" in refused(time_limit="soon")
+    assert "time_limit: " in refused(time_limit="soon")
     assert "write a size as" in refused(max_memory="plenty")
     options = SearchOptions.model_validate(
         {"algorithms": OPTIONS.algorithms, "halving": 3, "time_limit": "1h 30min", "max_memory": "2GB"}

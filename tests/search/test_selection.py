@@ -4,6 +4,7 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.search.selection import candidates, choose
+from tests.support.errors import raises_code
 
 
 def row(configuration: int, fold: int, error: float, nonzeros: int, **changes: Any) -> dict[str, Any]:
@@ -53,5 +54,5 @@ def test_equal_errors_are_settled_by_sparseness_then_by_number() -> None:
 
 
 def test_nothing_came_through() -> None:
-    with pytest.raises(SparseocoError, match="diverged at row 3"):
+    with raises_code("no-candidate", "diverged at row 3", kind=SparseocoError):
         choose([row(0, 0, 0.1, 1, status="diverged", reason="diverged at row 3")], "error")

@@ -40,8 +40,8 @@ def epoch_seconds(block: Block, whole: Store, rows: Csr, denser: float) -> float
     None where not even one configuration's state is small enough to be tried, and where parts of the rounds are played
     apart: what it costs workers to put them together is not tried.
     """
-    of_one = state_bytes(block.of(block.configurations[:1]), whole)
-    tried = block.of(block.configurations[: max(1, min(len(block.configurations), TRIED_BYTES // max(of_one, 1)))])
+    of_one = state_bytes(block.select(block.configurations[:1]), whole)
+    tried = block.select(block.configurations[: max(1, min(len(block.configurations), TRIED_BYTES // max(of_one, 1)))])
     if of_one > TRIED_BYTES or block.configurations[0].get("placement", "serial") != "serial":
         return None
     problem = epoch_problem(tried, whole)

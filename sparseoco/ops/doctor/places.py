@@ -9,7 +9,7 @@ from dask.utils import format_bytes
 
 from sparseoco.ops.doctor.findings import Finding, doubtful, fine, wrong
 from sparseoco.ops.status.holding import hold_on
-from sparseoco.pipeline.nightly.records import read_rows
+from sparseoco.pipeline.nightly.history import read_rows
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.wording import plural
 from sparseoco.storage.commit import commit_bytes, remove_file

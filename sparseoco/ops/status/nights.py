@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from sparseoco.pipeline.nightly.history import read_deployed, read_rows
 from sparseoco.pipeline.nightly.page import serving_line
-from sparseoco.pipeline.nightly.records import read_rows, serving
 from sparseoco.report.wording import percent, plural
 from sparseoco.storage.locations import Location
 
@@ -25,14 +25,14 @@ def look_at_nights(folder: Location) -> Nights | None:
     history = read_rows(folder, "history")
     if not history:
         return None
-    last, served = history[-1], serving(history, read_rows(folder, "history-choices"))
-    choice = None if served is None else served.choice
+    last, served = history[-1], read_deployed(folder, history)
+    choice = None if served is None else served.rollback
     told = f"{plural(len(history), 'night')}; the last took in {plural(last['documents'], 'document')}"
     if last["error"] is not None:
         told += f", error of the candidate {percent(last['error'])}"
-    if last["champion_error"] is not None:
-        told += f", of the model that served {percent(last['champion_error'])}"
+    if last["deployed_error"] is not None:
+        told += f", of the model that served {percent(last['deployed_error'])}"
     told += f": {'promoted' if last['promoted'] else 'not promoted'}"
     told += f"; {serving_line(served)}"
-    chosen = None if choice is None else choice["chosen"].isoformat()
+    chosen = None if choice is None else choice["time"].isoformat()
     return Nights(len(history), last, None if served is None else served.row, chosen, told)

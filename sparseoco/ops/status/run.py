@@ -183,7 +183,7 @@ def _written(folder: Location, store: Location, version: int, model: Location) -
     places = [store / f"manifest-{version:08d}.json", model / "model.json"]
     places += [
         folder / name
-        for name in ("run.json", "evaluation.json", "history.parquet", "history-choices.parquet", "promoted.json")
+        for name in ("run.json", "evaluation.json", "history.parquet", "history-rollbacks.parquet", "promoted.json")
     ]
     places += [folder / "search" / "best.json", folder / "report" / "report.html"]
     for place, pattern in ((folder / "search" / "cells", "*.json"), (store / ".staging", "*/*.piece")):

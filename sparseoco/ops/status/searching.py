@@ -111,7 +111,7 @@ def _cells(
         for result in cell["results"]:
             name = configuration_id(result["algorithm"], result["parameters"])
             if name in names:
-                yield cell["setting"]["fold"], name, StreamPosition(*cell["place"]), result["tables"]["metrics"][0]
+                yield cell["setting"]["fold"], name, StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
 
 
 def _states(
@@ -123,7 +123,7 @@ def _states(
     for path in sorted(folder.glob("*.json")):
         try:
             state = read_json(path)
-            block, place = state["block"], StreamPosition(*state["place"])
+            block, place = state["block"], StreamPosition(*state["position"])
         except (StorageError, KeyError, TypeError):
             continue  # a later one has taken its place meanwhile
         if any(block["setting"].get(key) != value for key, value in wanted.items()):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
 
-from sparseoco.pipeline.nightly.records import Serving, read_rows, serving
+from sparseoco.pipeline.nightly.history import Deployed, find_deployed, read_rows
 from sparseoco.report.figures import COLOURS, NEUTRAL, SYMBOLS, axes, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import integer, parameters, percent, plural
@@ -31,10 +31,10 @@ class Mix(NamedTuple):
     @classmethod
     def of(cls, rows: Sequence[Row]) -> "Mix":
         """From the rows of history-classes.parquet."""
-        nights = sorted({row["night"] for row in rows})
+        nights = sorted({row["increment"] for row in rows})
         documents: dict[str, list[int]] = {row["class"]: [0] * len(nights) for row in rows}
         for row in rows:
-            documents[row["class"]][nights.index(row["night"])] = row["documents"]
+            documents[row["class"]][nights.index(row["increment"])] = row["documents"]
         return cls(nights, documents)
 
     def shares(self, place: int) -> list[float]:
@@ -57,7 +57,7 @@ def write_nights_page(run: Location, name: str) -> Location:
     Raises `StorageError` where a file cannot be read or written.
     """
     page = run / PAGE
-    tables = ("history", "history-configurations", "history-classes", "history-timings", "history-choices")
+    tables = ("history", "history-configurations", "history-classes", "history-timings", "history-rollbacks")
     text = render(name, *(read_rows(run, table) for table in tables)).encode()
     if not page.exists() or page.read_bytes() != text:
         commit_bytes(page, text)
@@ -73,13 +73,13 @@ def render(
     choices: list[Row],
 ) -> str:
     """The page as text: of the nights of `history` alone, though a killed run may have left more in other tables."""
-    served = serving(history, choices)
-    mix = Mix.of([row for row in classes if row["night"] <= len(history)])
-    ended = {row["night"]: row for row in timings}
+    served = find_deployed(history, choices)
+    mix = Mix.of([row for row in classes if row["increment"] <= len(history)])
+    ended = {row["increment"]: row for row in timings}
     moved = dict(zip(mix.nights, map(mix.moved, range(len(mix.nights))), strict=True))
-    last = [row | {"label": labelled(row)} for row in configurations if row["night"] == history[-1]["night"]]
+    last = [row | {"label": labelled(row)} for row in configurations if row["increment"] == history[-1]["increment"]]
     nights = [
-        row | {"time": ended.get(row["night"]), "moved": moved.get(row["night"]), "label": labelled(row)}
+        row | {"time": ended.get(row["increment"]), "moved": moved.get(row["increment"]), "label": labelled(row)}
         for row in reversed(history)
     ]
     plots = {"errors": plot("errors", "Error on every night, in % of documents", errors_figure(history))}
@@ -106,24 +106,24 @@ def render(
 
 def night_line(row: Row) -> str:
     """A night in a line of plain text."""
-    told = f"night {row['night']}: {plural(row['documents'], 'document')}"
+    told = f"night {row['increment']}: {plural(row['documents'], 'document')}"
     if row["new_terms"] is not None:
         told += f", {plural(row['new_terms'], 'new term')}"
     if row["algorithm"] is not None:
         told += f"; candidate {row['algorithm']} ({labelled(row)})"
-    return f"{told}; {'promoted' if row['promoted'] else 'not promoted'}: {row['why']}"
+    return f"{told}; {'promoted' if row['promoted'] else 'not promoted'}: {row['reason']}"
 
 
-def serving_line(served: Serving | None) -> str:
+def serving_line(served: Deployed | None) -> str:
     """Which model serves, in a line of plain text."""
     if served is None:
         return "no model serves yet"
-    if served.choice is None:
-        return f"the model of night {served.night} serves"
-    chosen = served.choice
+    if served.rollback is None:
+        return f"the model of night {served.increment} serves"
+    chosen = served.rollback
     return (
-        f"the model of night {served.night} serves, chosen by hand after night {chosen['after']} "
-        f"({chosen['chosen']:%Y-%m-%d %H:%M} UTC)"
+        f"the model of night {served.increment} serves, chosen by hand after night {chosen['after']} "
+        f"({chosen['time']:%Y-%m-%d %H:%M} UTC)"
     )
 
 
@@ -137,11 +137,11 @@ def errors_figure(history: list[Row]) -> go.Figure:
     figure = go.Figure()
     for name, key, colour, dash in (
         ("candidate, before it learned them", "error", CANDIDATE, "solid"),
-        ("the model that served", "champion_error", CHAMPION, "dash"),
+        ("the model that served", "deployed_error", CHAMPION, "dash"),
     ):
         rows = [row for row in history if row[key] is not None]
         figure.add_scatter(
-            x=[row["night"] for row in rows],
+            x=[row["increment"] for row in rows],
             y=[100 * row[key] for row in rows],
             name=name,
             mode="lines+markers",
@@ -152,7 +152,7 @@ def errors_figure(history: list[Row]) -> go.Figure:
         )
     promoted = [row for row in history if row["promoted"]]
     figure.add_scatter(
-        x=[row["night"] for row in promoted],
+        x=[row["increment"] for row in promoted],
         y=[100 * row["error"] for row in promoted],
         name="promoted",
         mode="markers",
@@ -195,7 +195,7 @@ def mix_figure(mix: Mix) -> go.Figure:
         )
     axes(figure, "night", "% of the night's documents")
     figure.update_yaxes(rangemode="tozero")
-    _whole_nights(figure, [{"night": night} for night in mix.nights])
+    _whole_nights(figure, [{"increment": night} for night in mix.nights])
     return figure
 
 
@@ -204,14 +204,14 @@ def unknown_figure(history: list[Row]) -> go.Figure:
     figure = go.Figure()
     rows = [row for row in history if row["unknown_share"] is not None]
     figure.add_scatter(
-        x=[row["night"] for row in rows],
+        x=[row["increment"] for row in rows],
         y=[100 * row["unknown_share"] for row in rows],
         name="words that are no feature",
         mode="lines+markers",
         marker={"color": COLOURS[2], "size": 7},
         line={"color": COLOURS[2], "width": 2},
         hovertext=[
-            f"night {row['night']}: {percent(row['unknown_share'])} of its words are no feature,"
+            f"night {row['increment']}: {percent(row['unknown_share'])} of its words are no feature,"
             f"<br>{integer(row['new_terms'])} features were added"
             for row in rows
         ],
@@ -225,24 +225,24 @@ def unknown_figure(history: list[Row]) -> go.Figure:
 
 def _whole_nights(figure: go.Figure, rows: Sequence[Row]) -> None:
     if rows:
-        first, last = rows[0]["night"], rows[-1]["night"]
+        first, last = rows[0]["increment"], rows[-1]["increment"]
         step = max(1, -(-(last - first) // 20))
         figure.update_xaxes(tick0=first, dtick=step, range=[first - 0.4, last + 0.4])
 
 
 def _hover(row: Row, name: str, key: str) -> str:
-    told = f"night {row['night']}, {name}: {percent(row[key])}"
+    told = f"night {row['increment']}, {name}: {percent(row[key])}"
     if key == "error":
         told += f"<br><b>{escape(row['algorithm'])}</b> {escape(labelled(row))}"
-    return f"{told}<br>{escape(row['why'])}"
+    return f"{told}<br>{escape(row['reason'])}"
 
 
-def _since(served: Serving | None, ended: Mapping[int, Row]) -> datetime | None:
+def _since(served: Deployed | None, ended: Mapping[int, Row]) -> datetime | None:
     """When the model that serves began to."""
     if served is None:
         return None
-    since: datetime | None = (ended.get(served.night) or {}).get("ended")
-    return since if served.choice is None else served.choice["chosen"]
+    since: datetime | None = (ended.get(served.increment) or {}).get("ended")
+    return since if served.rollback is None else served.rollback["time"]
 
 
 def _standing(row: Row) -> tuple[bool, float, int]:

@@ -1,7 +1,7 @@
-"""A nightly run: take in the files that are new, judge and learn what they hold, decide who serves, tell.
+"""Nightly runs: ingest new files, evaluate the deployed model on them, learn them, decide on a promotion.
 
-Every step leaves files named by what they depend on, and a night counts as over when it is in the history: a run that
-was killed at any moment is run again, goes on from there and ends with the same files.
+Every step writes files named by what they depend on, and an increment is done when it is in the history: a run that was
+killed at any moment is run again, resumes and ends with the same files.
 """
 
 import time
@@ -16,13 +16,20 @@ from sparseoco.core.logs import log_event, logged_step
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
-from sparseoco.pipeline.nightly.deciding import Choice, Decision, candidate, decide
-from sparseoco.pipeline.nightly.judging import Look, leave_model, look
-from sparseoco.pipeline.nightly.learning import Nights
+from sparseoco.pipeline.nightly.evaluation import Evaluation, evaluate_increment, write_candidate
+from sparseoco.pipeline.nightly.history import (
+    add_increment,
+    model_folder,
+    read_deployed,
+    read_rows,
+    timing,
+    write_promoted,
+)
 from sparseoco.pipeline.nightly.page import write_nights_page
-from sparseoco.pipeline.nightly.records import add_night, model_of, promote, read_rows, serving, timing
+from sparseoco.pipeline.nightly.promotion import Decision, WindowCandidate, choose_candidate, decide
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.steps import check_labels
+from sparseoco.search.chain import IncrementChain
 from sparseoco.search.increments import StateLostError
 from sparseoco.storage.commit import exclusive_lock
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
@@ -36,145 +43,148 @@ from sparseoco.training.warm_start import Origin, check_origin
 
 Row = dict[str, Any]
 
-MOST_LOST = 20  # states set aside in one run: more is no accident
+MAX_LOST_STATES = 20  # in one run: more is no accident
 
 
 class Outcome(NamedTuple):
-    """What a run did: the rows of the nights it added to the history, the page, or a sentence why there are none."""
+    """What a run did: the rows it added to the history, the page, and why there are none."""
 
-    nights: list[Row]
+    increments: list[Row]
     page: Location | None
-    sentence: str
+    message: str
 
 
 @logged_step("nightly", "run")
 def run_nightly(run: RunFile, *, if_running: str | None = None, progress: ProgressCallback = no_progress) -> Outcome:
-    """Take in the files that are new among the inputs of a run file, learn them and decide which model serves.
+    """Ingest the new files among the inputs of a run file, learn them and decide which model is deployed.
 
-    if_running  "wait" for another run in the same folder to end, or "end" at once; as in the run file by default
+    Parameters
+    ----------
+    if_running : "wait" for another run in the same folder, or "end" at once; by default as in the run file.
 
-    Raises `InputError` for inputs or options that cannot be taken, `SparseocoError` for what cannot be done.
+    Raises
+    ------
+    InputError : for inputs or options that are not supported.
+    SparseocoError : for what cannot be done.
     """
-    _check(run)
+    _check_options(run)
     wait = (if_running or run.nightly.if_running) == "wait"
     try:
-        with ExitStack() as held:
-            for folder in dict.fromkeys((run.out.resolve(), run.store.resolve())):  # they may be one
-                held.enter_context(exclusive_lock(folder, wait=wait))
-            return _go_on(run, progress)
+        with ExitStack() as locks:
+            for folder in dict.fromkeys((run.out.resolve(), run.store.resolve())):  # they may be the same
+                locks.enter_context(exclusive_lock(folder, wait=wait))
+            return _run(run, progress)
     except FolderInUseError as error:
         return Outcome([], None, f"Nothing was done: {error}")
 
 
-def _check(run: RunFile) -> None:
-    """Raises `InputError` for a search that cannot go on from night to night. Looks at the run file alone."""
+def _check_options(run: RunFile) -> None:
+    """Raises `InputError` for a search that cannot be continued from increment to increment."""
     for name in run.search.algorithms:
         algorithm = find_algorithm(name)
         if not algorithm.online:
             raise InputError(
-                f"{name} goes through the same documents again and again: it cannot go on from night to night. Name "
-                "learners of a stream in [search.algorithms]."
+                f"{name} makes many passes over the same documents: it cannot continue from increment to increment. "
+                "Use stream learners in [search.algorithms].",
+                code="not-online",
             )
         if algorithm.driver == "dense" and run.ingest.vocabulary == "extend" and run.ingest.hash_bits is None:
             raise InputError(
-                f'{name} touches all features in every round, so that none can be added: set vocabulary = "frozen" or '
-                "hash_bits in [ingest]."
+                f'{name} updates all features in every round, so none can be added: set vocabulary = "frozen" or '
+                "hash_bits in [ingest].",
+                code="fixed-features",
             )
     if run.search.warm_start is not None and is_inside(location(run.search.warm_start), run.out):
         raise InputError(
-            f"warm_start names {run.search.warm_start}, which is in the run's own folder: nights cannot begin from a "
-            "model that has learned the documents they are judged by. Name one of another run's, or choose another out."
+            f"warm_start is {run.search.warm_start}, in the run's own folder: increments cannot start from a model "
+            "that has learned the documents they are evaluated on. Use a model of another run, or another out.",
+            code="invalid-warm-start",
         )
     if run.search.features_from is not None:
-        raise InputError("features_from takes features out of a store as it is: nights, which add to it, take all.")
+        raise InputError(
+            "features_from selects features of a fixed store: nightly runs, which extend it, use all of them.",
+            code="unsupported-combination",
+        )
 
 
-def _go_on(run: RunFile, progress: ProgressCallback) -> Outcome:
+def _run(run: RunFile, progress: ProgressCallback) -> Outcome:
     manifest, history = latest_manifest(run.store), read_rows(run.out, "history")
     known = len(history)
     _check_history(run, manifest, history)
     is_new = manifest is None or has_new_files(run, manifest)
     if manifest is not None and not is_new and known == manifest.version:
-        return Outcome([], follow(run, history), f"Nothing new: all files are learned, up to night {known}.")
+        return Outcome([], publish(run, history), f"Nothing new: all files are learned, up to increment {known}.")
     with connect(run.cluster, local_work_folder(run.out) / ".scratch") as client:
         if is_new:
-            _take_in(run, client, progress)
+            ingest(
+                list(run.ingest.inputs),
+                run.store,
+                run.ingest.text,
+                client=client,
+                shard_bytes=run.ingest.shard_bytes,
+                vocabulary=run.ingest.vocabulary,
+                progress=progress,
+            )
         last = _check_store(run)
         deadline = None if run.search.time_limit is None else time.monotonic() + run.search.time_limit
-        history = _learn_again(run, client, last, deadline, progress)
-    return Outcome(history[known:], follow(run, history), "")
-
-
-def _learn_again(
-    run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback
-) -> list[Row]:
-    """As `_learn`; where a state is gone or damaged, the nights that lead there are learned anew."""
-    lost = 0
-    while True:
-        try:
-            return _learn(run, client, last, deadline, progress)
-        except StateLostError as error:
-            lost += 1
-            if lost > MOST_LOST:
-                raise
-            log_event("nightly", "state lost", level=WARNING, reason=str(error))
+        lost = 0
+        while True:
+            try:
+                history = _learn(run, client, last, deadline, progress)
+                break
+            except StateLostError as error:  # the increments that lead to it are learned again
+                lost += 1
+                if lost > MAX_LOST_STATES:
+                    raise
+                log_event("nightly", "state lost", level=WARNING, reason=str(error))
+    return Outcome(history[known:], publish(run, history), "")
 
 
 def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback) -> list[Row]:
-    """Learn what is left of all nights and decide those that are not decided yet; gives the history."""
+    """Learn what is left of all increments and decide those that are not decided yet; returns the history."""
     history = read_rows(run.out, "history")
-    nights = Nights(run.search, run.store, last, len(history), run.out / "nightly")
+    chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(1, last + 1):
         started = time.monotonic()
-        learned = nights.learn(client, version, deadline, progress)
+        learned = chain.learn(client, version, progress)
         if version > len(history):
-            history = [*history, _decide(run, client, nights, version, history, started)]
-            follow(run, history)
+            history = [*history, _decide(run, client, chain, version, history, started)]
+            publish(run, history)
         if learned:
-            nights.clear(version)
+            chain.remove_unneeded(version)
     return history
 
 
 def _check_history(run: RunFile, manifest: Manifest | None, history: list[Row]) -> None:
-    """Raises `InputError` where the nights of the history are not those of the store."""
+    """Raises `InputError` where the increments of the history are not those of the store."""
     if history and (
         manifest is None
         or len(history) > manifest.version
         or read_manifest(run.store, len(history)).digest != history[-1]["store"]
     ):
         raise InputError(
-            f"The nights in {run.out} were not learned from the shards in {run.store}: choose another out."
+            f"The increments in {run.out} were not learned from the shards in {run.store}: choose another out.",
+            code="store-changed",
         )
 
 
 def has_new_files(run: RunFile, manifest: Manifest) -> bool:
-    """Whether there are files among the inputs that the store has not taken in.
+    """Whether there are files among the inputs that are not in the store.
 
-    Raises `InputError` if one that it has taken in has changed since.
+    Raises `InputError` if one that is in it has changed since.
     """
     options = run.ingest.text
     return bool(new_sources(find_sources(list(run.ingest.inputs), options, may_be_empty=True), options, manifest))
 
 
-def _take_in(run: RunFile, client: Client, progress: ProgressCallback) -> None:
-    ingest(
-        list(run.ingest.inputs),
-        run.store,
-        run.ingest.text,
-        client=client,
-        shard_bytes=run.ingest.shard_bytes,
-        vocabulary=run.ingest.vocabulary,
-        progress=progress,
-    )
-
-
 def _check_store(run: RunFile) -> int:
-    """The newest version of the store, what is to be learned from it being looked at. Raises `InputError`."""
+    """The newest version of the store. Raises `InputError` if it cannot be learned."""
     store = Store.open(run.store)
     if len(store.classes) == 1:
         raise InputError(
-            f"The first night has one class only ({store.classes[0]}): name all that may come in [ingest], classes = "
-            f"[…], remove {run.store}, and run again."
+            f"The first increment has one class only ({store.classes[0]}): list all classes that may come in [ingest], "
+            f"classes = […], remove {run.store}, and run again.",
+            code="one-class",
         )
     check_labels(store)
     if run.search.warm_start is not None:
@@ -184,104 +194,98 @@ def _check_store(run: RunFile) -> int:
     return store.manifest.version
 
 
-def _decide(run: RunFile, client: Client, nights: Nights, version: int, history: list[Row], started: float) -> Row:
-    """Decide a night that was learned: leave the model that is promoted, then the night's rows; gives the history's."""
-    served = serving(history, read_rows(run.out, "history-choices"))
-    champion = None if served is None else served.night
-    model = None if champion is None else model_of(run.out, champion)
-    seen = look(client, run.store, version, model, run.out / "nightly" / "looks")
-    row = _counted(run.store, version, seen) | {
-        "champion": champion,
-        "champion_error": seen.error,
-        "champion_loss": seen.loss,
+def _decide(
+    run: RunFile, client: Client, chain: IncrementChain, version: int, history: list[Row], started: float
+) -> Row:
+    """Decide an increment that was learned: write the model if it is promoted, then the tables; returns its row."""
+    deployed = read_deployed(run.out, history)
+    model = None if deployed is None else model_folder(run.out, deployed.increment)
+    evaluation = evaluate_increment(client, run.store, version, model, run.out / "nightly" / "evaluations")
+    row = _counts(run.store, version, evaluation) | {
+        "deployed": None if deployed is None else deployed.increment,
         "margin": run.nightly.margin,
     }
-    rows = nights.rows(version)
-    choice: Choice | None = None
+    rows = chain.rows(version)
     if not row["documents"]:
-        decision = Decision(False, "the new files hold no documents")
-        row |= {"champion_error": None, "champion_loss": None}
+        decision = Decision(False, "the new files contain no documents")
     else:
-        first = max(1, version + 1 - run.nightly.window)
+        row |= {"deployed_error": evaluation.deployed_error, "deployed_loss": evaluation.deployed_loss}
+        window = range(max(1, version + 1 - run.nightly.window), version + 1)
         try:
-            choice = candidate([nights.rows(night) for night in range(first, version + 1)], run.search.select)
-            decision = decide(choice.row["progressive_error"], seen.error, run.nightly.margin)
+            candidate = choose_candidate([chain.rows(increment) for increment in window], run.search.select)
         except SparseocoError as error:
             decision = Decision(False, str(error))
-    if choice is not None:
-        row |= _chosen(choice, seen)
-        if decision.promoted:
-            _leave(run, client, nights, version, choice)
-    row |= {"night": version, "promoted": decision.promoted, "why": decision.why}
+        else:
+            error_rate = candidate.row["progressive_error"]
+            decision = decide(error_rate, evaluation.deployed_error, run.nightly.margin)
+            row |= _candidate_columns(candidate, evaluation)
+            if decision.promoted:
+                _write_candidate(run, client, chain, version, candidate)
+    row |= {"increment": version, "promoted": decision.promoted, "reason": decision.reason}
     tables = {
         "history-configurations": rows,
-        "history-classes": _class_mix(run.store, version),
+        "history-classes": _class_counts(run.store, version),
         "history-timings": [timing(time.monotonic() - started)],
         "history": [row],
     }
-    add_night(run.out, version, tables)
+    add_increment(run.out, version, tables)
     return read_rows(run.out, "history")[-1]
 
 
-def _leave(run: RunFile, client: Client, nights: Nights, version: int, choice: Choice) -> None:
-    """Leave the model of a candidate, its curve with a mark a night."""
-    name, parameters = choice.row["algorithm"], choice.parameters
-    setting = nights.planned[version - 1].setting
-    block = Block(setting=setting, algorithm=name, configurations=(parameters,))
-    curve = nights.curve(version, choice.row["configuration"])
-    leave_model(client, block, run.store, nights.folders.states, model_of(run.out, version), run.search.seed, curve)
+def _write_candidate(
+    run: RunFile, client: Client, chain: IncrementChain, version: int, candidate: WindowCandidate
+) -> None:
+    """Write the model of a candidate."""
+    setting = chain.planned[version - 1].setting
+    block = Block(setting=setting, algorithm=candidate.row["algorithm"], configurations=(candidate.parameters,))
+    curve = chain.curve(version, candidate.row["configuration"])
+    folder = model_folder(run.out, version)
+    write_candidate(client, block, run.store, chain.checkpoints, folder, run.search.seed, curve)
 
 
-def _counted(store: Location, version: int, seen: Look) -> Row:
-    """What a night brought: documents, features, words."""
-    manifest, before = read_manifest(store, version), _before(store, version)
+def _counts(store: Location, version: int, evaluation: Evaluation) -> Row:
+    """Documents, features and words of an increment."""
+    manifest, previous = read_manifest(store, version), _previous(store, version)
     row: Row = {
-        "documents": manifest.rows - (before.rows if before else 0),
+        "documents": manifest.rows - (previous.rows if previous else 0),
         "features": manifest.features.count,
-        "new_terms": None,
-        "dropped_terms": None,
-        "unknown_share": None,
         "store": manifest.digest,
     }
     if manifest.features.kind == "vocabulary":
-        row["new_terms"] = manifest.features.count - (before.features.count if before else 0)
-        if before is not None:
-            dropped = manifest.dropped_terms - before.dropped_terms
-            row["dropped_terms"] = dropped
-            row["unknown_share"] = dropped / (dropped + seen.words) if dropped + seen.words else None
+        row["new_terms"] = manifest.features.count - (previous.features.count if previous else 0)
+        if previous is not None:
+            row["dropped_terms"] = dropped = manifest.dropped_terms - previous.dropped_terms
+            words = dropped + evaluation.words
+            row["unknown_share"] = dropped / words if words else None
     return row
 
 
-def _chosen(choice: Choice, seen: Look) -> Row:
-    own = choice.row
+def _candidate_columns(candidate: WindowCandidate, evaluation: Evaluation) -> Row:
+    own, deployed_error = candidate.row, evaluation.deployed_error
     error = own["progressive_error"]
-    return {
-        "configuration": own["configuration"],
-        "algorithm": own["algorithm"],
-        "parameters": own["parameters"],
-        "nonzeros": own["nonzeros"],
-        "window": choice.window,
-        "window_error": choice.window_error,
+    return {name: own[name] for name in ("configuration", "algorithm", "parameters", "nonzeros")} | {
+        "window": candidate.window,
+        "window_error": candidate.window_error,
         "error": error,
         "loss": own["progressive_loss"],
-        "difference": None if seen.error is None else error - seen.error,
+        "difference": None if deployed_error is None else error - deployed_error,
     }
 
 
-def _class_mix(store: Location, version: int) -> list[Row]:
-    before = _before(store, version)
-    seen = {} if before is None else {entry.name: entry.rows for entry in before.labels.classes}
+def _class_counts(store: Location, version: int) -> list[Row]:
+    previous = _previous(store, version)
+    known = {} if previous is None else {entry.name: entry.rows for entry in previous.labels.classes}
     return [
-        {"class": entry.name, "documents": entry.rows - seen.get(entry.name, 0)}
+        {"class": entry.name, "documents": entry.rows - known.get(entry.name, 0)}
         for entry in read_manifest(store, version).labels.classes
     ]
 
 
-def _before(store: Location, version: int) -> Manifest | None:
+def _previous(store: Location, version: int) -> Manifest | None:
     return None if version == 1 else read_manifest(store, version - 1)
 
 
-def follow(run: RunFile, history: list[Row]) -> Location:
-    """Let what others read follow the history and what was chosen: which model serves, and the page, which is given."""
-    promote(run.out, serving(history, read_rows(run.out, "history-choices")))
+def publish(run: RunFile, history: list[Row]) -> Location:
+    """Bring promoted.json and the page, which is returned, up to date with the history and the rollbacks."""
+    write_promoted(run.out, read_deployed(run.out, history))
     return write_nights_page(run.out, run.name)

@@ -15,7 +15,7 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.offline.cluster import cao_rcd as module
 from sparseoco.offline.coordinates import Coordinates, column_major
 from sparseoco.offline.epochs import fit_epochs
-from sparseoco.search.training import train_epoch_block
+from sparseoco.search.model_task import train_epoch_block
 from sparseoco.store import corpus as corpus_module
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards

@@ -16,7 +16,7 @@ from sparseoco.offline.cluster import caos_erm as module
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.offline.epochs import Problem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
-from sparseoco.search.training import train_epoch_block
+from sparseoco.search.model_task import train_epoch_block
 from sparseoco.storage.metrics import CURVES, KEPT, METRICS
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import NO_FOLD, Block

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.core.errors import InputError, SparseocoError, StorageError
+from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.search import block_run as course
-from tests.pipeline.nightly.made import arrive, prepare
-from tests.pipeline.nightly.test_nights import contents, rows_of
+from sparseoco.search import block_run
+from tests.support.errors import raises_code
+from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 
 NIGHTS = 3
 
@@ -43,7 +43,7 @@ def same(run: RunFile, undisturbed: Path) -> None:
     assert {name for name in wanted if name not in found} == set()
     different = {name for name in wanted if found[name] != wanted[name]}
     # A manifest says where its sources are; looks of nights that are decided are not asked for any more.
-    assert {name for name in different if "manifest" not in name and "looks" not in name} == set()
+    assert {name for name in different if "manifest" not in name and "evaluations" not in name} == set()
 
 
 def flip(data: bytes) -> bytes:
@@ -59,7 +59,7 @@ def flip(data: bytes) -> bytes:
 )
 def test_damaged_results_are_made_anew(tmp_path: Path, undisturbed: Path, damage: Callable[[bytes], bytes]) -> None:
     run = learn(tmp_path)
-    for kind in ("cells", "looks", "checkpoints"):
+    for kind in ("cells", "evaluations", "checkpoints"):
         paths = sorted((tmp_path / "run" / "nightly" / kind).glob("*.json"))
         assert paths
         for path in paths:
@@ -72,9 +72,9 @@ def test_memory_that_is_short_once_decides_nothing(
 ) -> None:
     run = learn(tmp_path)
     short = {"cl-fobos", "rda"}
-    advance = course.BlockRun.advance
+    advance = block_run.BlockRun.advance
 
-    def learn_rows(self: course.BlockRun, *arguments: object) -> object:
+    def learn_rows(self: block_run.BlockRun, *arguments: object) -> object:
         if self.block.algorithm in short and len(self.block.configurations) == 1:
             short.remove(self.block.algorithm)
             raise MemoryError
@@ -82,7 +82,7 @@ def test_memory_that_is_short_once_decides_nothing(
             raise MemoryError  # the block is halved, until one is alone
         return advance(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(course.BlockRun, "advance", learn_rows)
+    monkeypatch.setattr(block_run.BlockRun, "advance", learn_rows)
     same(run, undisturbed)
     assert not short
 
@@ -97,7 +97,7 @@ def test_a_file_system_that_is_not_itself_once_ends_the_run(
 
     arrive(tmp_path, NIGHTS + 1)
     with monkeypatch.context() as patch, pytest.raises(StorageError, match=r"Stale file handle\. Run again to go on\."):
-        patch.setattr("sparseoco.search.milestones.open_corpus", stale)
+        patch.setattr("sparseoco.search.worker.open_corpus", stale)
         run_nightly(run)
     assert len(rows_of(tmp_path / "run", "history")) == NIGHTS
     same(run, undisturbed)
@@ -115,7 +115,7 @@ def test_a_table_that_is_lost_is_not_written_over(tmp_path: Path, undisturbed: P
     run = learn(tmp_path)
     (tmp_path / "run" / "history-configurations.parquet").unlink()
     arrive(tmp_path, NIGHTS + 1)
-    with pytest.raises(StorageError, match=r"history-configurations\.parquet lacks 3 of 3 nights.*put it back"):
+    with raises_code("incomplete-history", "history-configurations.parquet lacks 3 of 3", kind=StorageError):
         run_nightly(run)
     assert not (tmp_path / "run" / "history-configurations.parquet").exists()
     (tmp_path / "run" / "history.parquet").unlink()
@@ -135,16 +135,16 @@ def test_a_model_that_serves_and_is_gone(tmp_path: Path) -> None:
     run = learn(tmp_path, 2)
     shutil.rmtree(tmp_path / "run" / "models" / "00000002")
     arrive(tmp_path, 3)
-    with pytest.raises(SparseocoError, match=r"is not a model.*sparseoco nightly RUN_FILE --serve NIGHT"):
+    with raises_code("missing-model", "sparseoco nightly RUN_FILE --rollback INCREMENT", kind=SparseocoError):
         run_nightly(run)
 
 
 def test_a_first_night_of_one_class(tmp_path: Path) -> None:
     run = prepare(tmp_path)
     arrive(tmp_path, 1, rows=10, classes=1)
-    with pytest.raises(InputError, match=r"one class only \(sea\): name all that may come in \[ingest\], classes"):
+    with raises_code("one-class", "(sea)", "[ingest], classes"):
         run_nightly(run)
     arrive(tmp_path, 2)
     shutil.rmtree(tmp_path / "run" / "shards")
     named = prepare(tmp_path, **{'inputs = ["incoming"]': 'inputs = ["incoming"]\nclasses = ["sea", "town", "wood"]'})
-    assert run_nightly(named).nights[0]["documents"] == 100
+    assert run_nightly(named).increments[0]["documents"] == 100

@@ -11,11 +11,11 @@ import pytest
 
 from sparseoco.core.errors import InputError, SparseocoError, StorageError
 from sparseoco.pipeline.nightly import night_line, run_nightly
-from sparseoco.pipeline.nightly.deciding import candidate, decide
 from sparseoco.pipeline.nightly.page import Mix, mix_figure
+from sparseoco.pipeline.nightly.promotion import choose_candidate, decide
 from sparseoco.storage.commit import commit_checksummed, read_checksummed, read_json
-from tests.pipeline.nightly.made import arrive, prepare
-from tests.pipeline.nightly.test_nights import rows_of
+from tests.support.errors import raises_code
+from tests.support.nightly_runs import arrive, prepare, rows_of
 
 
 def night(documents: int, *errors: float | None, nonzeros: int = 10) -> list[dict[str, Any]]:
@@ -37,34 +37,34 @@ def night(documents: int, *errors: float | None, nonzeros: int = 10) -> list[dic
 
 def test_errors_of_a_window_are_those_of_its_documents() -> None:
     nights = [night(100, 0.5, 0.1), night(0, 0.0, 0.0), night(900, 0.1, 0.2)]
-    choice = candidate(nights, "error")
+    choice = choose_candidate(nights, "error")
     assert (choice.row["configuration"], choice.window) == (0, 2)
     assert choice.window_error == pytest.approx(0.14)
     assert choice.row["progressive_error"] == 0.1
-    assert candidate(nights[:1], "error").row["configuration"] == 1
+    assert choose_candidate(nights[:1], "error").row["configuration"] == 1
     # √(0.14·0.86/1000) = 0.011: 0.19 is too far; at 0.145 the sparser one is taken.
-    assert candidate(nights, "one-standard-error").row["configuration"] == 0
+    assert choose_candidate(nights, "one-standard-error").row["configuration"] == 0
     near = [night(100, 0.5, 0.5), night(900, 0.1, 0.105)]
-    assert candidate(near, "one-standard-error").row["configuration"] == 1
+    assert choose_candidate(near, "one-standard-error").row["configuration"] == 1
 
 
 def test_who_diverged_is_not_chosen() -> None:
-    assert candidate([night(10, 0.0, 0.5), night(10, None, 0.5)], "error").row["configuration"] == 1
-    assert candidate([night(10, None, 0.5), night(10, 0.0, 0.5)], "error").row["configuration"] == 1
-    with pytest.raises(SparseocoError, match="No configuration came through the search: diverged at row 3"):
-        candidate([night(10, None, None)], "error")
+    assert choose_candidate([night(10, 0.0, 0.5), night(10, None, 0.5)], "error").row["configuration"] == 1
+    assert choose_candidate([night(10, None, 0.5), night(10, 0.0, 0.5)], "error").row["configuration"] == 1
+    with raises_code("no-candidate", "diverged at row 3", kind=SparseocoError):
+        choose_candidate([night(10, None, None)], "error")
 
 
 def test_no_worse_by_the_margin() -> None:
     assert decide(0.5, None, 0.0).promoted
-    assert decide(0.1, 0.1, 0.0) == (True, "error 10.0000% ≤ 10.0000% of the model that served")
-    assert decide(0.1001, 0.1, 0.0) == (False, "error 10.0100% > 10.0000% of the model that served")
-    assert decide(0.1001, 0.1, 0.001) == (True, "error 10.0100% ≤ 10.0000% of the model that served + 0.1000%")
+    assert decide(0.1, 0.1, 0.0) == (True, "error 10.0000% ≤ 10.0000% of the deployed model")
+    assert decide(0.1001, 0.1, 0.0) == (False, "error 10.0100% > 10.0000% of the deployed model")
+    assert decide(0.1001, 0.1, 0.001) == (True, "error 10.0100% ≤ 10.0000% of the deployed model + 0.1000%")
 
 
 def test_how_far_a_mix_moves() -> None:
     rows = [
-        {"night": n, "class": c, "documents": d} for n, c, d in [(1, "a", 5), (1, "b", 5), (2, "a", 9), (2, "b", 1)]
+        {"increment": n, "class": c, "documents": d} for n, c, d in [(1, "a", 5), (1, "b", 5), (2, "a", 9), (2, "b", 1)]
     ]
     mix = Mix.of(rows)
     assert mix.moved(0) is None
@@ -73,7 +73,7 @@ def test_how_far_a_mix_moves() -> None:
 
 def test_a_night_without_documents_has_no_mix() -> None:
     brought = {(1, "a"): 5, (1, "b"): 5, (2, "a"): 0, (2, "b"): 0, (3, "a"): 1, (3, "b"): 3}
-    mix = Mix.of([{"night": n, "class": c, "documents": d} for (n, c), d in brought.items()])
+    mix = Mix.of([{"increment": n, "class": c, "documents": d} for (n, c), d in brought.items()])
     assert [(line.x, line.y) for line in mix_figure(mix).data] == [((1, 3), (50.0, 75.0)), ((1, 3), (50.0, 25.0))]
 
 
@@ -89,41 +89,43 @@ def test_nights_unlike_the_others(tmp_path: Path) -> None:
     run_nightly(run)
     arrive(tmp_path, 3)
     outcome = run_nightly(run)
-    assert "not promoted" in night_line(outcome.nights[0]) or outcome.nights[0]["promoted"]
+    assert "not promoted" in night_line(outcome.increments[0]) or outcome.increments[0]["promoted"]
     (tmp_path / "incoming" / "night-4.jsonl").write_text("")
-    empty = run_nightly(run).nights[0]
-    assert (empty["documents"], empty["promoted"], empty["error"], empty["champion_error"]) == (0, False, None, None)
+    empty = run_nightly(run).increments[0]
+    assert (empty["documents"], empty["promoted"], empty["error"], empty["deployed_error"]) == (0, False, None, None)
     arrive(tmp_path, 5)
-    after = run_nightly(run).nights[0]
+    after = run_nightly(run).increments[0]
     assert after["error"] is not None
-    assert rows_of(tmp_path / "run", "history")[3]["why"] == "the new files hold no documents"
+    assert rows_of(tmp_path / "run", "history")[3]["reason"] == "the new files contain no documents"
     odd = arrive(tmp_path, 6)
     odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "moon"'))
     with pytest.raises(InputError, match="the label is not one of the 3 classes"):
         run_nightly(run)
     odd.unlink()
-    assert run_nightly(run).sentence.startswith("Nothing new")
+    assert run_nightly(run).message.startswith("Nothing new")
 
 
 def test_a_class_that_comes_later(tmp_path: Path) -> None:
     """Named from the beginning, it is learned when it comes; a row of any other is set aside where that is allowed."""
     named = 'inputs = ["incoming"]\nclasses = ["wood", "sea", "town", "moon"]'
     run = prepare(tmp_path, 1, **{'inputs = ["incoming"]': named})
-    assert run_nightly(run).nights[0]["promoted"]
+    assert run_nightly(run).increments[0]["promoted"]
     later = arrive(tmp_path, 2)
     text = later.read_text()
     later.write_text(text.replace('"label": "sea"', '"label": "moon"'))
-    (row,) = run_nightly(run).nights
-    mix = {row["class"]: row["documents"] for row in rows_of(tmp_path / "run", "history-classes") if row["night"] == 2}
+    (row,) = run_nightly(run).increments
+    mix = {
+        row["class"]: row["documents"] for row in rows_of(tmp_path / "run", "history-classes") if row["increment"] == 2
+    }
     assert mix == {"moon": 30, "sea": 0, "town": 30, "wood": 30}
-    assert row["champion_error"] > 1 / 3 > row["error"]
+    assert row["deployed_error"] > 1 / 3 > row["error"]
     assert "moon" in (tmp_path / "run" / "nightly.html").read_text()
     odd = arrive(tmp_path, 3)
     odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "mars"', 1))
     with pytest.raises(InputError, match="the label is not one of the 4 classes"):
         run_nightly(run)
     lenient = prepare(tmp_path, **{'inputs = ["incoming"]': f"{named}\nmax_bad_rows = 1"})
-    assert run_nightly(lenient).nights[0]["documents"] == 89
+    assert run_nightly(lenient).increments[0]["documents"] == 89
 
 
 def three_nights(folder: Path, before_last: Callable[[], None] = lambda: None, **changes: str) -> list[dict[str, Any]]:
@@ -144,9 +146,9 @@ def test_a_grid_that_changes(tmp_path: Path) -> None:
     three_nights(tmp_path / "always")
     fewer = {"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4], eta0 = [0.3]"}
     history = three_nights(tmp_path / "later", **fewer)
-    assert [row["night"] for row in history] == [1, 2, 3]
+    assert [row["increment"] for row in history] == [1, 2, 3]
     always, later = (
-        [row for row in rows_of(tmp_path / name / "run", "history-configurations") if row["night"] == 3]
+        [row for row in rows_of(tmp_path / name / "run", "history-configurations") if row["increment"] == 3]
         for name in ("always", "later")
     )
     assert later == always
@@ -159,7 +161,7 @@ def test_a_grid_that_changes_before_the_night_is_over(tmp_path: Path, monkeypatc
         raise SparseocoError("killed")
 
     with monkeypatch.context() as patch, pytest.raises(SparseocoError, match="killed"):
-        patch.setattr("sparseoco.pipeline.nightly.run.add_night", stop)
+        patch.setattr("sparseoco.pipeline.nightly.run.add_increment", stop)
         run_nightly(prepare(tmp_path, 1))
     run_nightly(prepare(tmp_path, 1, **{"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-3], eta0 = [0.01]"}))
     (row,) = rows_of(tmp_path / "run", "history")
@@ -171,7 +173,7 @@ def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """All is learned anew, and the model that serves is judged by its weights: as it was."""
     whole = three_nights(tmp_path / "whole")
     later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner.FORMAT", 99))
-    assert later[2]["champion_error"] == whole[2]["champion_error"]
+    assert later[2]["deployed_error"] == whole[2]["deployed_error"]
     assert later[2]["error"] == whole[2]["error"]
 
 
@@ -180,9 +182,9 @@ def test_a_state_that_says_an_earlier_place_than_its_files(tmp_path: Path) -> No
     run = prepare(tmp_path, 1)
     run_nightly(run)
     for path in (tmp_path / "run" / "nightly" / "checkpoints").glob("*.json"):
-        commit_checksummed(path, read_checksummed(path) | {"place": [1, 31]})
+        commit_checksummed(path, read_checksummed(path) | {"position": [1, 31]})
     arrive(tmp_path, 2)
-    assert [row["night"] for row in run_nightly(run).nights] == [2]
+    assert [row["increment"] for row in run_nightly(run).increments] == [2]
 
 
 def test_a_state_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +204,7 @@ def test_a_state_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pyte
     assert sorted(path.name for path in states.iterdir()) == before
     with monkeypatch.context() as patch:
         patch.setattr("sparseoco.search.increments.StateLostError", None)
-        assert [row["night"] for row in run_nightly(run).nights] == [2]
+        assert [row["increment"] for row in run_nightly(run).increments] == [2]
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparseoco.pipeline.nightly import run_nightly
-from tests.pipeline.nightly.made import prepare
-from tests.pipeline.nightly.test_nights import contents
+from tests.support.nightly_runs import contents, prepare
 from tests.support.prefect_server import artifacts, environment, flow_runs, prefect_server
 
 
@@ -25,11 +24,11 @@ def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
             ran = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=env)
             assert ran.returncode == 0, ran.stderr
         assert "Nothing new: all files are learned" in ran.stderr
-        by_hand = f"from flows.nightly import nightly; nightly({command[-1]!r}, serve=1)"
+        by_hand = f"from flows.nightly import nightly; nightly({command[-1]!r}, rollback=1)"
         ran = subprocess.run(
             [sys.executable, "-c", by_hand], capture_output=True, text=True, timeout=180, check=False, env=env
         )
-        assert "The model of night 1 serves already." in ran.stderr
+        assert "The model of increment 1 is already deployed." in ran.stderr
         assert [entry["state_type"] for entry in flow_runs(address)] == ["COMPLETED"] * 3
         found = artifacts(address)
     assert "The model of night 1 serves" in found["places-nightly"]["data"]

@@ -16,18 +16,18 @@ from sparseoco.core.errors import StorageError
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
-from tests.pipeline.nightly.made import arrive, prepare
-from tests.pipeline.nightly.test_nights import contents
+from tests.support.nightly_runs import arrive, contents, prepare
 
 NIGHTS = 3
 KILL = """
 import os, sys
 from sparseoco.storage import commit
-from sparseoco.search import block_run, milestones
+from sparseoco.search import worker
+from sparseoco.training import stream
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.pipeline.nightly import run_nightly
 
-milestones.LOOK_SECONDS, milestones._pays, block_run.CHUNK_ROWS = 0, lambda *_, **__: True, 31
+worker.POLL_SECONDS, worker._pays, stream.CHUNK_ROWS = 0, lambda *_, **__: True, 31
 at, calls, sync = int(sys.argv[2]), 0, commit._sync
 
 def kill(path):

@@ -10,18 +10,17 @@ import pytest
 
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.storage.commit import exclusive_lock
-from tests.pipeline.nightly.made import arrive, prepare
-from tests.pipeline.nightly.test_nights import contents, rows_of
 from tests.support.commands import call
+from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 
 
 def test_a_run_that_overlaps_ends(tmp_path: Path) -> None:
     run = prepare(tmp_path, 1)
     with exclusive_lock(run.out):
         outcome = run_nightly(run)
-    assert outcome.sentence.startswith("Nothing was done: ")
-    assert "is in use by process" in outcome.sentence
-    assert (outcome.nights, outcome.page) == ([], None)
+    assert outcome.message.startswith("Nothing was done: ")
+    assert "is in use by process" in outcome.message
+    assert (outcome.increments, outcome.page) == ([], None)
     assert not (tmp_path / "run" / "shards").exists()
 
 
@@ -35,14 +34,14 @@ def test_a_run_that_overlaps_waits(tmp_path: Path) -> None:
         time.sleep(1.0)
         assert not outcomes
     waiting.join()
-    assert [row["night"] for row in outcomes[0].nights] == [1]
+    assert [row["increment"] for row in outcomes[0].increments] == [1]
 
 
 def test_shards_in_the_folder_of_the_run(tmp_path: Path) -> None:
     """A run does not meet itself."""
     run = prepare(tmp_path, 1, **{'inputs = ["incoming"]': 'inputs = ["incoming"]\nstore = "run"'})
     outcome = run_nightly(run, if_running="end")
-    assert [row["night"] for row in outcome.nights] == [1], outcome.sentence
+    assert [row["increment"] for row in outcome.increments] == [1], outcome.message
 
 
 @pytest.mark.slow
@@ -68,10 +67,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert call(monkeypatch, "nightly", file) == 0
     said = capsys.readouterr().out
     assert "night 1: 90 documents, " in said
-    assert "promoted: no model served before" in said
+    assert "promoted: no model was deployed before" in said
     assert "nightly.html" in said
     assert call(monkeypatch, "nightly", file, "--if-running", "wait") == 0
-    assert capsys.readouterr().out.startswith("Nothing new: all files are learned, up to night 1.")
+    assert capsys.readouterr().out.startswith("Nothing new: all files are learned, up to increment 1.")
     with exclusive_lock(tmp_path / "run"):
         assert call(monkeypatch, "nightly", file, "--if-running", "end") == 0
     assert "Nothing was done" in capsys.readouterr().out

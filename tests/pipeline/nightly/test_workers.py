@@ -7,9 +7,8 @@ import pytest
 from sparseoco.core.errors import SparseocoError
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile
-from tests.pipeline.nightly.made import arrive, prepare
-from tests.pipeline.nightly.test_nights import contents
 from tests.support.kills import check_under_kills
+from tests.support.nightly_runs import arrive, contents, prepare
 
 
 def nights(run: RunFile, files: list[Path]) -> dict[str, bytes]:

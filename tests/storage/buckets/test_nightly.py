@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from sparseoco.core.errors import StorageError
-from sparseoco.pipeline.nightly import run_nightly, serve_night
+from sparseoco.pipeline.nightly import roll_back, run_nightly
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.store.manifest import commit_manifest, read_manifest, read_manifests
 from sparseoco.training.model import Model
-from tests.pipeline.nightly.made import arrive, prepare
 from tests.storage.buckets.contents import contents
 from tests.support.errors import raises_code
+from tests.support.nightly_runs import arrive, prepare
 from tests.support.stores import make_store
 
 # Where the text was, when a night ended, and the seconds that a state remembers.
-ELSEWHERE = ("manifest-", "history-timings", "history-choices", "nightly.html", "checkpoints")
+ELSEWHERE = ("manifest-", "history-timings", "history-rollbacks", "nightly.html", "checkpoints")
 
 
 def nights(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
@@ -29,7 +29,7 @@ def nights(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
         if incoming != path.parent:
             commit_bytes(incoming / path.name, path.read_bytes())
         outcome = run_nightly(run)
-        assert [row["night"] for row in outcome.nights] == [night]
+        assert [row["increment"] for row in outcome.increments] == [night]
 
 
 @pytest.mark.slow
@@ -39,10 +39,10 @@ def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     there = prepare(tmp_path / "there", **{'inputs = ["incoming"]': f'inputs = ["{bucket / "incoming"}/"]'})
     there = there.model_copy(update={"out": bucket / "run"})
     nights(there, tmp_path / "there", bucket / "incoming", 3)
-    assert run_nightly(there).sentence == "Nothing new: all files are learned, up to night 3."
+    assert run_nightly(there).message == "Nothing new: all files are learned, up to increment 3."
     for run in (here, there):
-        serve_night(run, 1)
-        assert run_nightly(run).sentence.startswith("Nothing new")
+        roll_back(run, 1)
+        assert run_nightly(run).message.startswith("Nothing new")
     expected, got = (
         {name: data for name, data in contents(run.out).items() if not any(part in name for part in ELSEWHERE)}
         for run in (here, there)

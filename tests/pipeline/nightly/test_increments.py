@@ -4,36 +4,19 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.core.errors import InputError
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import ALGORITHMS
 from sparseoco.pipeline.nightly import run_nightly
-from sparseoco.search.increments import night_seed, night_store
+from sparseoco.search.increments import increment_seed, increment_store
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
-from tests.pipeline.nightly.made import arrive, prepare
-
-# What is in seconds, or says when; and who held the folder.
-TIMED = {"history-timings.parquet", "nightly.html", ".lock"}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """What a run leaves that two equal runs have alike: not how configurations were grouped."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name not in TIMED and not {"cells", "checkpoints"} & set(path.parts)
-    }
-
-
-def rows_of(run: Path, table: str) -> list[dict]:
-    return pq.read_table(run / f"{table}.parquet").to_pylist()
+from tests.support.errors import raises_code
+from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +27,7 @@ def four_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for night in range(1, 5):
         arrive(folder, night)
         outcome = run_nightly(run)
-        assert [row["night"] for row in outcome.nights] == [night]
+        assert [row["increment"] for row in outcome.increments] == [night]
     return folder
 
 
@@ -53,8 +36,8 @@ def stream(store: Store, seed: int, shuffle: bool) -> tuple[sp.csr_matrix, np.nd
     matrix, _ = read_shards(store.folder)
     order, first = [], 0
     for version in range(1, store.manifest.version + 1):
-        rows = night_store(store.folder, version).n_rows
-        order.append(first + epoch_rows(night_seed(seed, version), 1, shuffle, rows, 0, rows, -1, 1))
+        rows = increment_store(store.folder, version).n_rows
+        order.append(first + epoch_rows(increment_seed(seed, version), 1, shuffle, rows, 0, rows, -1, 1))
         first += rows
     places = np.concatenate(order)
     return matrix[places], store.labels()[places]
@@ -114,15 +97,15 @@ def test_every_configuration_is_judged_before_it_learns(four_nights: Path) -> No
             assert row["progressive_error"] == (errors - before) / 90
             before = errors
     for row in rows_of(run, "history")[1:]:
-        first = 90 * (row["night"] - 1)
-        champion = Learner.load(run / "models" / f"{row['champion']:08d}" / "learner.npz", n_features=store.n_features)
+        first = 90 * (row["increment"] - 1)
+        champion = Learner.load(run / "models" / f"{row['deployed']:08d}" / "learner.npz", n_features=store.n_features)
         _, wrong = champion.evaluate(
             X[first : first + 90].indptr,
             X[first : first + 90].indices,
             X[first : first + 90].data,
             y[first : first + 90],
         )
-        assert row["champion_error"] == int(wrong[0]) / 90
+        assert row["deployed_error"] == int(wrong[0]) / 90
 
 
 def test_any_workers_and_any_grouping(four_nights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +129,7 @@ def test_nothing_new(four_nights: Path, monkeypatch: pytest.MonkeyPatch) -> None
     page = (four_nights / "run" / "nightly.html").stat().st_mtime_ns
     monkeypatch.setattr("sparseoco.pipeline.nightly.run.connect", None)
     outcome = run_nightly(prepare(four_nights))
-    assert outcome.sentence == "Nothing new: all files are learned, up to night 4."
+    assert outcome.message == "Nothing new: all files are learned, up to increment 4."
     assert contents(four_nights) == before
     assert (four_nights / "run" / "nightly.html").stat().st_mtime_ns == page
 
@@ -164,11 +147,9 @@ RDA = "algorithms.rda = { lam = [1e-3], gamma = [1, 3] }"
 
 @pytest.mark.parametrize("name", [name for name, algorithm in ALGORITHMS.items() if algorithm.driver != "stream"])
 def test_what_cannot_go_on_from_night_to_night(name: str, tmp_path: Path) -> None:
-    reason = (
-        "touches all features in every round" if ALGORITHMS[name].online else "goes through the same documents again"
-    )
+    code = "fixed-features" if ALGORITHMS[name].online else "not-online"
     run = prepare(tmp_path, 1, **{RDA: f"algorithms.{name} = {{}}"})
-    with pytest.raises(InputError, match=f"{name} {reason}"):
+    with raises_code(code, name):
         run_nightly(run)
     assert not (tmp_path / "run").exists()
 
@@ -176,7 +157,7 @@ def test_what_cannot_go_on_from_night_to_night(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("model", ["run", "run/models/00000001", "run/model", "elsewhere/../run"])
 def test_nights_do_not_begin_from_what_they_left(model: str, tmp_path: Path) -> None:
     run = prepare(tmp_path, 1, **{"seed = 3": f'seed = 3\nwarm_start = "{model}"'})
-    with pytest.raises(InputError, match=r"warm_start names .*, which is in the run's own folder"):
+    with raises_code("invalid-warm-start", "warm_start"):
         run_nightly(run)
     assert not (tmp_path / "run").exists()
 

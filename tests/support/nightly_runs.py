@@ -2,6 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from tests.support.texts import write_reviews
@@ -51,3 +54,21 @@ def prepare(folder: Path, nights: int = 0, **changes: str) -> RunFile:
     for night in range(1, nights + 1):
         arrive(folder, night)
     return load_run_file(folder / "places.toml")
+
+
+# What is in seconds, or says when; and who held the folder.
+TIMED = {"history-timings.parquet", "nightly.html", ".lock"}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What a run leaves that two equal runs have alike: not how configurations were grouped."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in TIMED and not {"cells", "checkpoints"} & set(path.parts)
+    }
+
+
+def rows_of(run: Path, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(run / f"{table}.parquet").to_pylist()
+    return rows

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sparseoco.search.block_run import BlockRun
+from sparseoco.search.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
 from sparseoco.search.runner import search_setting
-from sparseoco.search.states import is_held, load_checkpoint, save_checkpoint
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import NO_FOLD, Block, StreamPosition
@@ -25,21 +25,21 @@ def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
     options = SearchOptions(algorithms={"cl-fobos": GRID}, folds=1)
     grid = tuple(configuration.parameters for configuration in options.configurations())
     block = Block(setting=search_setting(options, store, NO_FOLD), algorithm="cl-fobos", configurations=grid)
-    course = BlockRun.begin(block, store)
-    for _ in course.advance(open_corpus(store, tmp_path), StreamPosition(1, 100)):
+    run = BlockRun.new(block, store)
+    for _ in run.advance(open_corpus(store, tmp_path), StreamPosition(1, 100)):
         pass
-    save_checkpoint(tmp_path / "states", course)
-    return tmp_path / "states", block, course
+    save_checkpoint(tmp_path / "states", run)
+    return tmp_path / "states", block, run
 
 
 def test_a_state_is_taken_up_as_it_was_left(kept: tuple[Path, Block, BlockRun]) -> None:
-    folder, block, course = kept
+    folder, block, run = kept
     found = load_checkpoint(folder, block, StreamPosition(1, 200))
     assert found is not None
-    assert found.place == (1, 100)
-    assert found.before.rows == course.before.rows
-    assert found.curves == course.curves
-    assert np.array_equal(found.learner.weights(), course.learner.weights())
+    assert found.position == (1, 100)
+    assert found.epoch_start.rows == run.epoch_start.rows
+    assert found.curves == run.curves
+    assert np.array_equal(found.learner.weights(), run.learner.weights())
     assert load_checkpoint(folder, block, StreamPosition(1, 99)) is None
 
 
@@ -48,7 +48,7 @@ def test_a_state_is_taken_up_as_it_was_left(kept: tuple[Path, Block, BlockRun]) 
     [
         (r'"rows": 0', '"rows": 1'),
         (r'"error_count": \[\n *0', '"error_count": [5'),
-        (r'"place": \[\n *1,\n *100', '"place": [1, 90'),
+        (r'"position": \[\n *1,\n *100', '"position": [1, 90'),
         (r'"lam": 0.0001', '"lam": 0.0002'),
         (r'"rows": 0', '"row": 0'),
     ],
@@ -63,4 +63,4 @@ def test_a_description_that_was_not_written_so_is_not_believed(
     assert changed != text
     path.write_text(changed)
     assert load_checkpoint(folder, block, StreamPosition(1, 200)) is None
-    assert not is_held(folder, block, StreamPosition(1, 100))
+    assert not has_checkpoint(folder, block, StreamPosition(1, 100))

@@ -1,0 +1,135 @@
+"""Tasks of a nightly run beside learning: evaluating the deployed model on new documents, writing a promoted model.
+
+They leave files named by what they depend on.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client, get_worker
+
+from sparseoco.core.errors import DamagedError, InputError, SparseocoError
+from sparseoco.execution.pool import TaskPool
+from sparseoco.search.increments import increment_store, learner_after
+from sparseoco.search.model_task import describe_block, is_complete
+from sparseoco.storage.commit import commit_checksummed, digest_value, read_checksummed
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.cache import end_with_worker
+from sparseoco.store.corpus import open_corpus
+from sparseoco.store.manifest import read_manifest
+from sparseoco.store.shards import Store
+from sparseoco.training.block import Block
+from sparseoco.training.learner import Learner, ProgressiveTotals
+from sparseoco.training.metrics import mean_rows
+from sparseoco.training.model import STATE, Model, write_model
+from sparseoco.training.stream import START, Order, StreamPosition, stream
+from sparseoco.training.warm_start import Origin, take_weights
+
+
+class Evaluation(NamedTuple):
+    """An increment before it is learned: its words, and loss and error of the deployed model on its documents.
+
+    `words` is a number of occurrences, or the sum of the values where features have values; loss and error are None if
+    no model is deployed.
+    """
+
+    words: float
+    deployed_loss: float | None = None
+    deployed_error: float | None = None
+
+
+def evaluate_increment(
+    client: Client, store: Location, version: int, deployed: Location | None, folder: Location
+) -> Evaluation:
+    """Evaluate the deployed model, given by its folder, on an increment; the result is kept in `folder`.
+
+    Raises `SparseocoError` if it cannot be done.
+    """
+    learner = None if deployed is None else _open_deployed(deployed).description["learner_sha256"]
+    name = digest_value([increment_store(store, version).manifest.digest, learner])[:32]
+    target = folder / f"{name}.json"
+    with suppress(DamagedError):  # missing, or to be done again
+        return Evaluation(**read_checksummed(target))
+    model = None if deployed is None else str(deployed.resolve())
+    arguments = version, model, str(store.resolve()), str(target.resolve())
+    TaskPool(client, "The new documents could not be evaluated").call(_evaluate_task, *arguments)
+    return Evaluation(**read_checksummed(target))
+
+
+def _open_deployed(folder: Location) -> Model:
+    """The deployed model. Raises `SparseocoError`, saying how another can be deployed."""
+    try:
+        return Model(folder)
+    except (InputError, DamagedError) as error:
+        raise SparseocoError(
+            f"{error} Roll back to another model: sparseoco nightly RUN_FILE --rollback INCREMENT.", code=error.code
+        ) from error
+
+
+def write_candidate(
+    client: Client,
+    block: Block,
+    store: Location,
+    checkpoints: Location,
+    model: Location,
+    seed: int,
+    curve: Sequence[dict[str, Any]],
+) -> None:
+    """Write the model of a block of one configuration at the end of its increment to the folder `model`.
+
+    Raises `SparseocoError` if it cannot be done.
+    """
+    if is_complete(model, block.digest, block.setting.epochs):
+        return
+    paths = [str(path.resolve()) for path in (store, checkpoints, model)]
+    arguments = block.model_dump(mode="json"), seed, list(curve), *paths
+    TaskPool(client, "The model could not be written").call(_write_task, *arguments)
+
+
+def _evaluate_task(version: int, deployed: str | None, store: str, target: str) -> None:
+    increment = increment_store(location(store), version)
+    corpus = open_corpus(increment, Path(get_worker().local_directory))
+    learner = None if deployed is None else _deployed_learner(location(deployed), increment)
+    words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
+    for _, rows in stream(corpus, Order(), START, StreamPosition(1, corpus.n_rows)):
+        end_with_worker()
+        words += float(rows[2].sum(dtype=np.float64))
+        if learner is not None:
+            learner.evaluate(*rows, losses, errors)
+    (means,) = mean_rows(ProgressiveTotals(corpus.n_rows, losses, errors), "deployed")
+    evaluation = Evaluation(words) if learner is None else Evaluation(words, **means)
+    commit_checksummed(location(target), evaluation._asdict())
+
+
+def _deployed_learner(model: Location, increment: Store) -> Learner:
+    """The learner of a model; from its weights, where its state is corrupt or of another version."""
+    try:
+        return Learner.load(model / STATE, n_features=increment.n_features)
+    except DamagedError:
+        described = Model(model).description
+        learner = Learner(
+            described["algorithm"],
+            loss=described["loss"],
+            penalty=described["penalty"],
+            grid=[described["parameters"]],
+            n_features=increment.n_features,
+            n_classes=max(2, len(increment.classes)),
+            dtype=described["dtype"],
+        )
+        take_weights(Origin.of(model), learner, increment)
+        return learner
+
+
+def _write_task(
+    description: dict[str, Any], seed: int, curve: list[dict[str, Any]], store: str, checkpoints: str, model: str
+) -> None:
+    block = Block.model_validate(description)
+    increment = block.setting.increment
+    assert increment is not None
+    whole = Store(location(store), read_manifest(location(store), increment.version))
+    learner = learner_after(location(checkpoints), block.setting.digest, increment.version, block.identities, whole)
+    described = describe_block(block) | {"seed": seed, "increment": increment.version}
+    write_model(location(model), learner.weights_of(0), whole, described, curve, learner)

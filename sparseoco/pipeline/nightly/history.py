@@ -1,0 +1,191 @@
+"""The history of nightly runs: tables in a run's folder with a row, or rows, for each increment.
+
+history.parquet                 for each increment: documents, words, candidate, deployed model, decision
+history-configurations.parquet  for each increment, the metrics of every configuration
+history-classes.parquet         documents of each class, by increment
+history-timings.parquet         seconds, and when it ended: the only table in which two equal runs may differ
+history-rollbacks.parquet       rollbacks to the model of an earlier increment, a row for each
+promoted.json                   the deployed model, one of models/
+
+history.parquet is written last: an increment that is in it is decided, and nothing of it is decided again.
+"""
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from sparseoco.core.errors import DamagedError, StorageError
+from sparseoco.storage.commit import commit_json, read_json, storage_error
+from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import read_result_table, write_result_table
+from sparseoco.training.model import PROMOTED
+
+Row = dict[str, Any]
+
+HISTORY = pa.schema(
+    [
+        ("increment", pa.int32()),  # the version of the store's manifest that its files made
+        ("documents", pa.int64()),
+        ("features", pa.int64()),  # in the vocabulary by then
+        ("new_terms", pa.int64()),  # features added; null where they are hashed
+        ("dropped_terms", pa.int64()),  # occurrences of terms outside the vocabulary; null as above and for the first
+        ("unknown_share", pa.float64()),  # the same as a fraction of all occurrences
+        ("configuration", pa.int32()),  # of the candidate; null, as what follows, if there is none
+        ("algorithm", pa.string()),
+        ("parameters", pa.string()),  # canonical JSON
+        ("nonzeros", pa.int64()),
+        ("window", pa.int32()),  # increments it was chosen by
+        ("window_error", pa.float64()),
+        ("error", pa.float64()),  # progressive, of the increment's documents
+        ("loss", pa.float64()),
+        ("deployed", pa.int32()),  # the increment of the model deployed until then; null for the first
+        ("deployed_error", pa.float64()),  # of the same documents, none of which it has learned
+        ("deployed_loss", pa.float64()),
+        ("difference", pa.float64()),  # error − deployed_error
+        ("margin", pa.float64()),
+        ("promoted", pa.bool_()),
+        ("reason", pa.string()),
+        ("store", pa.string()),  # digest of the manifest
+    ]
+)
+CONFIGURATIONS = pa.schema(
+    [
+        ("increment", pa.int32()),
+        ("configuration", pa.int32()),
+        ("algorithm", pa.string()),
+        ("parameters", pa.string()),
+        ("documents", pa.int64()),
+        ("progressive_loss", pa.float64()),  # of the increment's documents
+        ("progressive_error", pa.float64()),
+        ("nonzeros", pa.int64()),  # nonzero weights after the increment, over all classes
+        ("status", pa.string()),  # ok, diverged, failed
+        ("reason", pa.string()),
+    ]
+)
+CLASSES = pa.schema([("increment", pa.int32()), ("class", pa.string()), ("documents", pa.int64())])
+TIMINGS = pa.schema([("increment", pa.int32()), ("seconds", pa.float64()), ("ended", pa.timestamp("s", tz="UTC"))])
+ROLLBACKS = pa.schema(
+    [
+        ("after", pa.int32()),  # the last increment that was decided by then
+        ("increment", pa.int32()),  # whose model is deployed, until a later increment promotes its own
+        ("store", pa.string()),  # that of `after` in the history: a rollback belongs to one history only
+        ("time", pa.timestamp("s", tz="UTC")),
+    ]
+)
+TABLES = {
+    "history-configurations": CONFIGURATIONS,
+    "history-classes": CLASSES,
+    "history-timings": TIMINGS,
+    "history": HISTORY,
+}
+
+
+def read_rows(run: Location, name: str) -> list[Row]:
+    """The rows of one of `TABLES`, or of history-rollbacks, in order of increments; none where there is no such file.
+
+    Raises `StorageError` for a file that cannot be read.
+    """
+    path = run / f"{name}.parquet"
+    try:
+        rows: list[Row] = read_result_table(path).to_pylist()
+    except FileNotFoundError:  # only then are there none: a file that cannot be read would be overwritten
+        return []
+    except OSError as error:
+        raise storage_error(error, path) from error
+    except pa.ArrowException as error:
+        raise StorageError(f"{path} is corrupt: it is not Parquet.", code="corrupt-file") from error
+    return rows
+
+
+def add_increment(run: Location, increment: int, rows: Mapping[str, Iterable[Row]]) -> None:
+    """Commit the rows of an increment, each without its number, to the tables; rows of later ones are removed.
+
+    Raises `StorageError` where a table lacks an earlier increment.
+    """
+    earlier = {name: [row for row in read_rows(run, name) if row["increment"] < increment] for name in TABLES}
+    for name, found in earlier.items():
+        missing = set(range(1, increment)) - {row["increment"] for row in found}
+        if missing:
+            raise StorageError(
+                f"{run / name}.parquet lacks {len(missing):,} of {increment - 1:,} increments, the first of them "
+                f"{min(missing)}: restore it from a copy, or remove history.parquet to decide all increments again.",
+                code="incomplete-history",
+            )
+    for name, schema in TABLES.items():
+        added = ({"increment": increment} | row for row in rows[name])
+        write_result_table(run / f"{name}.parquet", [*earlier[name], *added], schema)
+
+
+def timing(seconds: float) -> Row:
+    """The timing of an increment that ends now."""
+    return {"seconds": seconds, "ended": _now()}
+
+
+class Deployed(NamedTuple):
+    """The deployed model: the row of its increment, the last row that promoted a model, the rollback in effect."""
+
+    row: Row
+    promoted: Row
+    rollback: Row | None
+
+    @property
+    def increment(self) -> int:
+        """The increment of the deployed model."""
+        increment: int = self.row["increment"]
+        return increment
+
+
+def find_deployed(history: Sequence[Row], rollbacks: Sequence[Row]) -> Deployed | None:
+    """The deployed model: the last that was promoted, or the one rolled back to since; None before the first.
+
+    A rollback holds until the next promotion. Increments that are decided again, since history.parquet was lost, find
+    it where it was made.
+    """
+    promoted = next((row for row in reversed(history) if row["promoted"]), None)
+    if promoted is None:
+        return None
+    for rollback in reversed(rollbacks):
+        after = rollback["after"]
+        if promoted["increment"] <= after <= len(history) and history[after - 1]["store"] == rollback["store"]:
+            row = history[rollback["increment"] - 1]
+            if row["promoted"]:
+                return Deployed(row, promoted, rollback)
+    return Deployed(promoted, promoted, None)
+
+
+def read_deployed(run: Location, history: Sequence[Row]) -> Deployed | None:
+    """As `find_deployed`, with the rollbacks of a run."""
+    return find_deployed(history, read_rows(run, "history-rollbacks"))
+
+
+def add_rollback(run: Location, increment: int, history: Sequence[Row]) -> None:
+    """Commit a rollback to the model of an increment, after the increments of `history`."""
+    last = history[-1]
+    row = {"after": last["increment"], "increment": increment, "store": last["store"], "time": _now()}
+    rows = [*read_rows(run, "history-rollbacks"), row]
+    write_result_table(run / "history-rollbacks.parquet", rows, ROLLBACKS)
+
+
+def model_folder(run: Location, increment: int) -> Location:
+    """The folder of the model of an increment."""
+    return run / "models" / f"{increment:08d}"
+
+
+def write_promoted(run: Location, deployed: Deployed | None) -> None:
+    """Write promoted.json, unless it names the deployed model already."""
+    if deployed is None:
+        return
+    columns = ("increment", "configuration", "algorithm", "parameters", "error")
+    described = {"model": f"models/{deployed.increment:08d}"} | {name: deployed.row[name] for name in columns}
+    path = run / PROMOTED
+    with suppress(DamagedError):  # missing or corrupt: it is written again
+        if read_json(path) == described:
+            return
+    commit_json(path, described)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC).replace(microsecond=0)

@@ -1,0 +1,70 @@
+"""The candidate of an increment, and whether it is promoted: pure functions of metrics."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sparseoco.search.selection import choose
+from sparseoco.training.stream import NO_FOLD
+
+Row = dict[str, Any]
+
+
+class WindowCandidate(NamedTuple):
+    """The candidate of an increment: its error over the window, and its row of the last increment."""
+
+    window: int
+    window_error: float
+    row: Row
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Its parameters."""
+        parameters: dict[str, Any] = json.loads(self.row["parameters"])
+        return parameters
+
+
+def choose_candidate(increments: Sequence[Sequence[Row]], rule: str) -> WindowCandidate:
+    """The configuration that the rule of the search chooses by its progressive error over a window of increments.
+
+    `increments` has the rows of `IncrementChain.rows` for each, the last one's last. The error over the window is the
+    mean over all its documents. A configuration that diverged or failed in any increment of it is not chosen. Raises
+    `SparseocoError` with the first reason if none is left.
+    """
+    window = [rows for rows in increments if rows[0]["documents"]]
+    by_number: dict[int, list[Row]] = defaultdict(list)
+    for rows in window:
+        for row in rows:
+            by_number[row["configuration"]].append(row)
+    best = choose([_pooled(rows) for rows in by_number.values()], rule)
+    own = next(row for row in increments[-1] if row["configuration"] == best.configuration)
+    return WindowCandidate(len(window), best.error, own)
+
+
+class Decision(NamedTuple):
+    """Whether the candidate is promoted, and the reason."""
+
+    promoted: bool
+    reason: str
+
+
+def decide(error: float, deployed_error: float | None, margin: float) -> Decision:
+    """Promote the candidate unless its error is above that of the deployed model by more than the margin."""
+    if deployed_error is None:
+        return Decision(True, "no model was deployed before")
+    promoted = error <= deployed_error + margin
+    bound = f"{deployed_error:.4%} of the deployed model" + (f" + {margin:.4%}" if margin else "")
+    return Decision(promoted, f"error {error:.4%} {'≤' if promoted else '>'} {bound}")
+
+
+def _pooled(rows: Sequence[Row]) -> Row:
+    """The rows of one configuration as one over all their documents; or the first whose status is not ok."""
+    key = {"fold": NO_FOLD, "epoch": 1, "held_out_rows": 0}
+    for row in rows:
+        if row["status"] != "ok":
+            return row | key
+    documents = sum(row["documents"] for row in rows)
+    error = math.fsum(row["progressive_error"] * row["documents"] for row in rows) / documents
+    return rows[-1] | key | {"rows": documents, "progressive_error": error}

@@ -1,0 +1,102 @@
+"""The head of the report: what was learned from what, its error and sparsity, compared with the majority class."""
+
+from typing import Final, NamedTuple
+
+from sparseoco.report.features import used_features
+from sparseoco.report.leaderboard import LeaderboardRow, chosen_row, trains_on_all_documents
+from sparseoco.report.results import Results
+from sparseoco.report.wording import duration, integer, percent, percent_with_error, plural
+
+
+class Tile(NamedTuple):
+    """A figure and its label."""
+
+    value: str
+    label: str
+
+
+class Overview(NamedTuple):
+    """Two paragraphs and the key figures."""
+
+    headline: str
+    detail: str
+    tiles: list[Tile]
+
+
+_STATUS_WORDS: Final = {
+    "dropped": "dropped early",
+    "unfinished": "unfinished at the time limit",
+    "diverged": "diverged",
+    "failed": "failed",
+}
+_RULES: Final = {
+    "error": "the configuration with the lowest error",
+    "one-standard-error": "the sparsest configuration within one standard error of the lowest error",
+}
+
+
+def status_counts(table: list[LeaderboardRow]) -> str:
+    """A sentence on the configurations without a rank, empty if there are none."""
+    counts = {status: sum(row.rank is None and row.status == status for row in table) for status in _STATUS_WORDS}
+    parts = [f"{integer(count)} {_STATUS_WORDS[status]}" for status, count in counts.items() if count]
+    if not parts:
+        return ""
+    resume = " Run the same command again to finish." if counts["unfinished"] else ""
+    return f"Not finished, of {plural(len(table), 'configuration')}: {', '.join(parts)}.{resume}"
+
+
+def majority_error(results: Results) -> float | None:
+    """Error of always predicting the largest class, 1 − max_k n_k / Σ_k n_k; None without documents."""
+    rows = [record.rows for record in results.run.corpus.classes]
+    return 1 - max(rows) / sum(rows) if sum(rows) else None
+
+
+def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
+    """Text and tiles for a run, also for one in which no configuration could be chosen."""
+    corpus, chosen = results.run.corpus, chosen_row(table)
+    tried = f"{plural(len(table), 'configuration')} of {plural(len({row.algorithm for row in table}), 'algorithm')}"
+    effort = [
+        Tile(integer(len(table)), "configurations tried"),
+        Tile(duration(sum(row.seconds or 0.0 for row in table)), "total training time"),
+    ]
+    if chosen is None or chosen.error is None:
+        finished = sum(row.rank is not None for row in table)
+        headline = f"No model was trained: {finished or 'none'} of {tried} finished, and none was chosen."
+        detail = f"The corpus has {_size(results)}. The reasons are listed below. {status_counts(table)}".strip()
+        return Overview(headline, detail, effort)
+
+    majority, error = majority_error(results), percent_with_error(chosen.error, chosen.standard_error)
+    kind = _error_kind(results, chosen)
+    tiles = [Tile(error, kind)]
+    sentences = []
+    if majority is not None:
+        sentences.append(f"Always predicting the largest class has an error of {percent(majority)}.")
+        tiles.append(Tile(percent(majority), "error of the largest class"))
+    if results.weights is not None:
+        used = used_features(results.weights)
+        share = percent(used / corpus.features if corpus.features else None)
+        sentences.append(
+            f"The model uses {integer(used)} of {plural(corpus.features, 'feature')} ({share}), trained by "
+            f"{chosen.algorithm} ({chosen.label})."
+        )
+        if corpus.features_from is not None:
+            sentences.append(
+                f"Training was restricted to {integer(corpus.features_from.features)} features selected by a model."
+            )
+        tiles.append(Tile(share, f"of the features used ({integer(used)})"))
+    rule = _RULES[results.best.rule if results.best else "error"]
+    sentences += [f"It is {rule} among {tried}.", status_counts(table)]
+    headline = f"A linear classifier of {_size(results)}: {kind} {error}"
+    return Overview(headline, " ".join(sentences).strip(), tiles + effort)
+
+
+def _size(results: Results) -> str:
+    corpus = results.run.corpus
+    return f"{plural(corpus.rows, 'document')} in {plural(len(corpus.classes), 'class', 'classes')}"
+
+
+def _error_kind(results: Results, chosen: LeaderboardRow) -> str:
+    """What the error of the chosen configuration was measured on."""
+    if results.held_out:
+        return "held-out error"
+    return "training error" if trains_on_all_documents(chosen.algorithm) else "progressive validation error"

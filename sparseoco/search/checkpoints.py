@@ -1,0 +1,145 @@
+"""Checkpoints of blocks: where a block that stops can be resumed, by itself or by any part of it.
+
+A checkpoint is two files: the learner as it saves itself, large and uncompressed, and a JSON file that names it and
+says which block it is of, and at which position. A block has one checkpoint, its latest. Checkpoints are found by what
+is in them, so configurations can be resumed in other groups. One that is missing or damaged costs time only: the stream
+is learned again from an earlier position, with the same results.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparseoco.core.errors import DamagedError, StorageError
+from sparseoco.search.block_run import BlockRun
+from sparseoco.storage.commit import commit_checksummed, read_checksummed, remove_file
+from sparseoco.storage.locations import Location
+from sparseoco.training.block import Block, StreamPosition
+from sparseoco.training.learner import Learner, ProgressiveTotals
+
+
+class Checkpoint(NamedTuple):
+    """A block's state at a position: its files and, in `state`, what the JSON file says besides."""
+
+    block: Block
+    position: StreamPosition
+    path: Location
+    learner: Location
+    state: dict[str, Any]
+
+    def remove(self) -> None:
+        """Remove it, description first."""
+        remove_file(self.path)
+        remove_file(self.learner)
+
+
+def save_checkpoint(folder: Location, run: BlockRun) -> None:
+    """Commit the state of a block and remove its earlier one; nothing is done where a later one exists."""
+    path = _path(folder, run.block)
+    with suppress(StorageError):
+        if StreamPosition(*read_checksummed(path)["position"]) >= run.position:
+            return
+    learner = _learner_path(path, run.position)
+    run.learner.save(learner)
+    commit_checksummed(
+        path,
+        {
+            "block": run.block.model_dump(mode="json"),
+            "position": list(run.position),
+            "learner": learner.name,
+            "rows": run.epoch_start.rows,
+            "loss_sum": run.epoch_start.loss_sum.tolist(),
+            "error_count": run.epoch_start.error_count.tolist(),
+            "curves": run.curves,
+            "seconds": run.seconds,
+        },
+    )
+    for old in folder.glob(f"{path.stem}-*.learner"):
+        if old.name != learner.name:
+            remove_file(old)
+
+
+def load_checkpoint(folder: Location, block: Block, last: StreamPosition) -> BlockRun | None:
+    """A block at the furthest checkpoint that holds all of it, but not beyond `last`; None if there is none."""
+    wanted = set(block.identities)
+    fitting = [
+        found
+        for found in find_checkpoints(folder, [block.setting.digest])
+        if found.position <= last and wanted <= set(found.block.identities)
+    ]
+    for found in sorted(fitting, key=lambda found: found.position, reverse=True):
+        state = found.state
+        with suppress(StorageError):
+            learner = Learner.load(found.learner)
+            epoch_start = ProgressiveTotals(
+                state["rows"], np.array(state["loss_sum"], np.float64), np.array(state["error_count"], np.int64)
+            )
+            run = BlockRun(found.block, learner, found.position, epoch_start, state["curves"], state["seconds"])
+            return run.select(block)
+    return None
+
+
+def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> bool:
+    """Whether this very block has a checkpoint at a position. Raises `StorageError` where that cannot be read now."""
+    path = _path(folder, block)
+    with suppress(DamagedError):
+        return StreamPosition(*read_checksummed(path)["position"]) == position and (
+            _learner_path(path, position).exists()
+        )
+    return False
+
+
+def find_checkpoints(
+    folder: Location, settings: Iterable[str], ignore: type[StorageError] = StorageError
+) -> Iterator[Checkpoint]:
+    """The checkpoints of blocks under settings, given by digest; those that raise `ignore` are skipped.
+
+    By default one that cannot be read is as good as none; with `DamagedError`, one that cannot be read now raises.
+    """
+    wanted = set(settings)
+    for path in sorted(folder.glob("*.json")):
+        if path.name.partition("-")[0] in wanted:
+            try:
+                state = read_checksummed(path)
+                block, position = Block.model_validate(state["block"]), StreamPosition(*state["position"])
+                found = Checkpoint(block, position, path, folder / str(state["learner"]), state)
+            except (ignore, KeyError, TypeError, ValueError):
+                continue
+            if found.learner.exists():
+                yield found
+
+
+def furthest_checkpoints(
+    folder: Location, settings: Iterable[str], ignore: type[StorageError] = StorageError
+) -> dict[tuple[str, str], Checkpoint]:
+    """By (digest of the setting, configuration), the furthest checkpoint that holds it; see `find_checkpoints`."""
+    furthest: dict[tuple[str, str], Checkpoint] = {}
+    for found in find_checkpoints(folder, settings, ignore):
+        for name in found.block.identities:
+            key = found.block.setting.digest, name
+            if key not in furthest or _order(found) > _order(furthest[key]):
+                furthest[key] = found
+    return furthest
+
+
+def remove_unneeded(folder: Location, settings: Sequence[str], alive: set[str]) -> None:
+    """Remove the checkpoints that are the furthest of none of the configurations in `alive`."""
+    furthest = furthest_checkpoints(folder, settings).items()
+    needed = {found.block.digest for (_, name), found in furthest if name in alive}
+    for found in list(find_checkpoints(folder, settings)):
+        if found.block.digest not in needed:
+            found.remove()
+
+
+def _order(found: Checkpoint) -> tuple[StreamPosition, str]:
+    return found.position, found.block.digest
+
+
+def _path(folder: Location, block: Block) -> Location:
+    return folder / f"{block.setting.digest}-{block.digest}.json"
+
+
+def _learner_path(path: Location, position: StreamPosition) -> Location:
+    return path.with_name(f"{path.stem}-{position.epoch}-{position.position}.learner")

@@ -1,0 +1,139 @@
+"""Training one configuration on all the data: a stream learner in one task, an epoch method spread over the cluster."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, get_worker
+
+from sparseoco.core.errors import DamagedError, SparseocoError
+from sparseoco.core.progress import ProgressCallback, RowsCallback
+from sparseoco.execution.pool import TaskPool
+from sparseoco.learners import find_algorithm
+from sparseoco.offline.cluster.epochs import begin, run_epoch_block
+from sparseoco.search.block_run import BlockRun, new_learner
+from sparseoco.search.packing import cluster_capacity, configurations_at_once
+from sparseoco.search.runner import search_setting
+from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
+from sparseoco.storage.commit import digest_file, read_json, remove_folder
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.corpus import open_corpus
+from sparseoco.store.shards import Store
+from sparseoco.training.block import Block, Cells, Setting
+from sparseoco.training.model import STATE, write_model
+from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
+from sparseoco.training.warm_start import resume_learner
+
+
+def train_model(
+    client: Client,
+    configuration: Configuration,
+    options: SearchOptions,
+    epochs: int,
+    store: Store,
+    model: Location,
+    progress: ProgressCallback,
+) -> None:
+    """Train one configuration on all the data; its model is written to the folder `model`.
+
+    Raises `InputError` if it does not fit in memory, `SparseocoError` if it cannot be trained, with the reason.
+    """
+    options = options.model_copy(update={"halving": None, "patience": None})
+    configurations_at_once(configuration, options, store, cluster_capacity(client, options, store))
+    setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
+    block = Block(setting=setting, algorithm=configuration.algorithm, configurations=(configuration.parameters,))
+    meter = ProgressTracker("train", block.keys, epochs * store.n_rows, progress)
+    if not find_algorithm(configuration.algorithm).online:
+        work = model.resolve() / ".work"
+        train_epoch_block(client, block, store, model.resolve(), work, lambda rows: meter.reach(block.keys, rows))
+        return
+    with reported_rows(client, meter, {block.digest: block}):
+        paths = str(store.folder.resolve()), str(model.resolve())
+        TaskPool(client, "Training failed").call(_train_on_worker, block.model_dump(mode="json"), *paths)
+        meter.reach(block.keys)
+
+
+def train_block(block: Block, store: Store, model: Location, scratch: Path, report: RowsCallback) -> None:
+    """Run a block of one configuration and commit its model to the folder `model`, unless it is complete already.
+
+    Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if the configuration diverges.
+    """
+    setting = block.setting
+    if is_complete(model, block.digest, setting.epochs):
+        return
+    corpus = open_corpus(store, scratch)
+    learner = new_learner(block, store)
+    start: dict[str, Any] = {}
+    if setting.origin is not None:
+        learner, start["warm_start"] = resume_learner(setting.origin, learner, store)
+    run = BlockRun(block, learner)
+    curve: list[dict[str, Any]] = []
+    for epoch in range(1, setting.epochs + 1):
+        for _ in run.advance(corpus, StreamPosition(epoch, corpus.n_rows)):
+            report(run.position.rows_before(corpus.n_rows))
+        curve += [{**point, "epoch": epoch, "nonzeros": None} for point in run.curves[0]]
+        curve[-1]["nonzeros"] = int(learner.nonzeros()[0])
+    diverged = int(learner.diverged[0])
+    if diverged:
+        raise _diverged(block, f"diverged at row {diverged:,}", "step")
+    write_model(model, learner.weights_of(0), store, describe_block(block) | start, curve, learner)
+
+
+def train_epoch_block(
+    client: Client, block: Block, store: Store, model: Location, work: Location, report: RowsCallback
+) -> None:
+    """As `train_block`, for an epoch method, which is spread over the cluster.
+
+    The folder `work` belongs to this block alone and is removed in the end. Raises as `run_epoch_block`, and
+    `SparseocoError` if the configuration diverges.
+    """
+    setting = block.setting
+    if is_complete(model, block.digest, setting.epochs):
+        return
+    folder = work / block.digest
+    run_epoch_block(client, block, store, folder / "cells", work, report, resumable=True)
+    cells = Cells(folder / "cells", [setting])
+    ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, setting.epochs + 1)]
+    rows = [tables["metrics"][0] for end in ends if (tables := cells.at(setting, block.identities[0], end))]
+    if rows[-1]["status"] != "ok":
+        remove_folder(work)  # it would diverge again
+        raise _diverged(block, rows[-1]["reason"], "R")
+    columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
+    curve = [{name: row[name] for name in columns} for row in rows]
+    write_model(model, begin(client, block, store, folder).weights(), store, describe_block(block), curve)
+    remove_folder(work)
+
+
+def _diverged(block: Block, reason: str, smaller: str) -> SparseocoError:
+    message = f"{block.algorithm} {reason} with {block.configurations[0]}: choose a smaller {smaller}."
+    return SparseocoError(message, code="diverged")
+
+
+def is_complete(model: Location, block: str, epochs: int) -> bool:
+    """Whether the folder `model` has all that a block, given by its digest, writes there after so many epochs."""
+    with suppress(DamagedError):  # missing, or to be written again
+        described = read_json(model / "model.json")
+        if (described.get("block"), described.get("epochs")) != (block, epochs):
+            return False
+        # Another block may have been killed while it replaced these files.
+        parts = ("weights.parquet", "weights_sha256"), (STATE, "learner_sha256")
+        return all(digest_file(model / name) == described[key] for name, key in parts if key in described)
+    return False
+
+
+def describe_block(block: Block) -> dict[str, Any]:
+    """What a model's description says of the block of one configuration that it was trained by."""
+    (parameters,) = block.configurations
+    description = {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest}
+    return description | describe_setting(block.setting)
+
+
+def describe_setting(setting: Setting) -> dict[str, Any]:
+    """What a model's description says of the setting it was trained under."""
+    return setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
+
+
+def _train_on_worker(description: dict[str, Any], store: str, model: str) -> None:
+    block = Block.model_validate(description)
+    train_block(block, Store.open(store), location(model), Path(get_worker().local_directory), reporter(block))
