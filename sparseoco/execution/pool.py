@@ -178,10 +178,12 @@ class TaskPool:
         monitor = WorkerMonitor(self.client)
         stopped = False
 
-        def begin(task: T, attempt: int = 1) -> None:
-            future = start(task)
-            running[future.key] = task, future, time.monotonic(), attempt
+        def watch(task: T, future: Future, started: float, attempt: int) -> None:
+            running[future.key] = task, future, started, attempt
             future.add_done_callback(lambda future: ended.put(future.key))
+
+        def begin(task: T, attempt: int = 1) -> None:
+            watch(task, start(task), time.monotonic(), attempt)
 
         def split_or_retry(task: T, attempt: int, error: BaseException) -> bool:
             parts = split(task)
@@ -217,9 +219,13 @@ class TaskPool:
                     continue
                 task, future, started, attempt = running.pop(ended_key)
                 monitor.check_if_due()
-                if future.status not in ("finished", "error"):
+                status = future.status
+                if status == "cancelled":
                     raise SparseocoError(LOST, code="cluster-lost")
-                error = future.exception() if future.status == "error" else None
+                if status not in ("finished", "error"):  # its result was lost with its worker: Dask computes it again
+                    watch(task, future, started, attempt)
+                    continue
+                error = future.exception() if status == "error" else None
                 failure = None
                 if error is not None and not stopped:
                     reason = failure_reason(error)
