@@ -73,6 +73,8 @@ def _kind(argument: Any) -> Any:
     """What decides an argument's type, and perhaps more: numba takes ten times as long to say the type of an array."""
     if type(argument) is np.ndarray:
         return argument.dtype, argument.ndim, argument.flags.num
+    if isinstance(argument, tuple):
+        return type(argument), *map(_kind, argument)
     return numba.typeof(argument)
 
 

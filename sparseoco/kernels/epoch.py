@@ -17,6 +17,7 @@ nor which columns are trained together changes a bit.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,8 @@ from sparseoco.core.compile_cache import compiled
 from sparseoco.kernels import responses
 from sparseoco.kernels.order import key
 from sparseoco.kernels.stream import build_evaluate
-from sparseoco.learners.caos_erm import after_control_variate, round_scalars, update, weight
+from sparseoco.learners.cao_ftrl import Scalars
+from sparseoco.learners.caos_erm import after_control_variate, update, weight
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix, response
 from sparseoco.learners.penalties import Penalty
@@ -167,7 +169,7 @@ def build_play(slope, bound):
                     for c in range(columns):
                         g_tilde[i, c] *= one_over_p
                 for c in range(columns):
-                    scalars = round_scalars(R[c], R_inverse[c], l1[c], ridge[c], done + 1.0, one_over_p)
+                    scalars = Scalars(R[c], R_inverse[c], l1[c], ridge[c], done + 1.0, one_over_p)
                     x[i, c] = weight(Z[c], Delta[c], g_tilde[i, c], scalars)
             for j in range(edges[d], edges[d + 1]):
                 for c in range(columns):
@@ -193,7 +195,7 @@ def build_play(slope, bound):
                 for c in range(columns):
                     if diverged[c] == 0:
                         error = one_over_p * deviation[i, c]
-                        scalars = round_scalars(R[c], R_inverse[c], l1[c], ridge[c], done + 1.0, one_over_p)
+                        scalars = Scalars(R[c], R_inverse[c], l1[c], ridge[c], done + 1.0, one_over_p)
                         Z[c], Delta[c] = update(Z[c], Delta[c], x[i, c], g_tilde[i, c], error, scalars)
 
     return play
@@ -214,7 +216,7 @@ def column_weights(t, params, slots, out):
     _, R, R_inverse, l1, ridge = params
     for j in range(out.shape[0]):
         for c in range(out.shape[1]):
-            scalars = round_scalars(R[c], R_inverse[c], l1[c], ridge[c], t + 1.0, 0.0)
+            scalars = Scalars(R[c], R_inverse[c], l1[c], ridge[c], t + 1.0, 0.0)
             out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], 0.0, scalars)
 
 
@@ -266,12 +268,12 @@ class Sampled:
     ) -> None:
         self._play = play_kernel(loss)
         R, alpha, ratio = (
-            np.repeat([float(c.get(name, 1.0)) for c in configurations], len(positive))
+            np.repeat([float(c.get(name, 0.0)) for c in configurations], len(positive))
             for name in ("R", "alpha", "l1_ratio")
         )
-        ratio = ratio * (penalty.name != "l2")
+        l1, ridge = penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
         classes = np.tile(np.array(positive, np.int64), len(configurations))
-        self._params = EpochParams(classes, R, 1.0 / R, alpha * ratio, alpha * (1.0 - ratio) * R)
+        self._params = EpochParams(classes, R, 1.0 / R, l1, ridge * R)
         self._position = np.full(n_features, -1, np.int64)
         self.state = np.zeros((n_features, 2, classes.size))
         self.rounds = 0

@@ -39,23 +39,24 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import minimizer, played, stiffness, terms
+from sparseoco.learners.cao_ftrl import minimizer, played, scalars_of_round
 from sparseoco.learners.caos_erm import ALPHA, rounds
-from sparseoco.learners.contract import Algorithm, Parameter, no_time, one_of, positive, whole
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import Parameter, choice, positive, positive_int
 from sparseoco.learners.penalties import Penalty, soft
 
 
 @register_jitable
 def weight(Z, Delta, g_tilde, t, R, alpha):
     """x_t of a coordinate predicted by g̃."""
-    return minimizer(Z + g_tilde, Delta, t, terms(R, alpha, 1.0, t, 1.0), soft, (stiffness, no_time))
+    return minimizer(Z + g_tilde, Delta, t, scalars_of_round(R, alpha, 0.0, t, 1.0), soft)
 
 
 @register_jitable
 def update(Z, Delta, x, g_hat, g_tilde, t, R, alpha):
     """Z and Δ after round t, which drew the coordinate at x."""
-    return played(Z, Delta, x, g_hat, g_hat - g_tilde, terms(R, alpha, 1.0, t, 1.0))
+    return played(Z, Delta, x, g_hat, g_hat - g_tilde, scalars_of_round(R, alpha, 0.0, t, 1.0))
 
 
 @register_jitable
@@ -115,12 +116,12 @@ CAO_RCD = Algorithm(
             rounds,
             static=True,
         ),
-        Parameter("batch", 1, "features in a block, with consecutive ids", whole, static=True),
+        Parameter("batch", 1, "features in a block, with consecutive ids", positive_int, static=True),
         Parameter(
             "predict",
             PREDICTIONS[0],
             "what the drawn coordinate's gradient is taken to be: 0, half its bound (the paper's), or its last one",
-            one_of(*PREDICTIONS),
+            choice(*PREDICTIONS),
             choices=PREDICTIONS,
             static=True,
         ),
@@ -128,14 +129,13 @@ CAO_RCD = Algorithm(
             "sample",
             SAMPLES[1],
             "a block's chance to be drawn: the same for all, or by the bound of its gradient and its box",
-            one_of(*SAMPLES),
+            choice(*SAMPLES),
             choices=SAMPLES,
             static=True,
         ),
     ),
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why="between two draws its weights move along straight lines, which only l1 gives",
     driver="coordinate",
 )

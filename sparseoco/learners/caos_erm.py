@@ -38,23 +38,17 @@ from typing import Any
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played, stiffness_decaying
-from sparseoco.learners.contract import Algorithm, Parameter, no_time, nonnegative, one_of, positive, whole
+from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import Parameter, choice, nonnegative, positive, positive_int
 from sparseoco.learners.penalties import Penalty, soft
-
-
-@register_jitable
-def round_scalars(R, R_inverse, l1, ridge, rounds, importance):
-    """As `cao_ftrl.terms`."""
-    return R, R_inverse, l1, ridge, rounds, importance
 
 
 @register_jitable
 def weight(Z, Delta, g_tilde, scalars):
     """x_t, or x̄ where g̃ = 0."""
-    _, _, _, _, rounds, _ = scalars
-    return minimizer(Z + g_tilde, Delta, rounds, scalars, soft, (stiffness_decaying, no_time))
+    return minimizer(Z + g_tilde, Delta, scalars.t, scalars, soft)
 
 
 @register_jitable
@@ -86,7 +80,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
 
 def rounds(value: Any) -> int | str:
     """A whole number of rounds, or as many as there are mini-batches."""
-    return "pass" if value == "pass" else whole(value)
+    return "pass" if value == "pass" else positive_int(value)
 
 
 ESTIMATES = ("sampled", "corrected")
@@ -107,26 +101,29 @@ CAOS_ERM = Algorithm(
             "estimate",
             ESTIMATES[0],
             "of the gradient: the drawn example's, or the pass's corrected by it",
-            one_of(*ESTIMATES),
+            choice(*ESTIMATES),
             choices=ESTIMATES,
             static=True,
         ),
-        Parameter("batch", 1, "examples in a mini-batch", whole, static=True),
+        Parameter("batch", 1, "examples in a mini-batch", positive_int, static=True),
         Parameter(
             "placement",
             PLACEMENTS[0],
             "who plays the rounds: one worker, or parts of them, each on a run of the examples or on every so-manyth",
-            one_of(*PLACEMENTS),
+            choice(*PLACEMENTS),
             choices=PLACEMENTS,
             static=True,
         ),
         Parameter(
-            "parts", 8, "shares of the rounds that are played apart, where placement is not serial", whole, static=True
+            "parts",
+            8,
+            "shares of the rounds that are played apart, where placement is not serial",
+            positive_int,
+            static=True,
         ),
     ),
     penalties=SEPARABLE,
     rule=rule,
-    module=__name__,
     why="it minimises, coordinate by coordinate, over a box of its own, |x_i| ≤ R",
     driver="epoch",
 )

@@ -21,7 +21,7 @@ def evaluate_model(
     """
     if not model.classes:
         raise InputError(f"{model.folder} predicts numbers: evaluation compares classes.")
-    options = model.text.model_copy(update={"where": where}).over(model.classes)  # labels as then: names of classes
+    options = model.text.model_copy(update={"where": where}).with_classes(model.classes)  # labels are class names
     number = {name: i for i, name in enumerate(model.classes)}
     truth: list[int] = []
     guesses: list[int] = []

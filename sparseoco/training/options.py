@@ -194,6 +194,8 @@ class SearchOptions(OptionModel):
 
         try:
             find_loss(self.loss)
+            for name in self.algorithms:
+                find_algorithm(name).loss(self.loss)
             self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error

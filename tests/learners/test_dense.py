@@ -16,6 +16,7 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.sizes import DENSE_BYTES, bytes_per_column, check_size
 from tests.oracles.dense import DIRECTION, ORACLES
 from tests.oracles.stream import SLOPES, VALUES
+from tests.support.errors import raises_code
 
 PORTFOLIO = {
     "return": (lambda z, y: -z, lambda z, y: -1.0),
@@ -159,7 +160,7 @@ def test_what_a_learner_is_asked(name: str) -> None:
 def test_a_joint_loss(name: str) -> None:
     X, y = corpus()
     if name in BANDITS:
-        with pytest.raises(InputError, match="use loss='logistic'"):
+        with raises_code("unsupported-combination", "loss='logistic'"):
             Learner(name, loss="softmax", n_features=6, n_classes=3)
         return
     y = X[:, :3].toarray().argmax(axis=1)
@@ -277,23 +278,23 @@ def test_too_many_features_are_refused_with_the_figure() -> None:
 @pytest.mark.parametrize(
     ("name", "grid", "n", "word"),
     [
-        ("onseg", {"delta": 3.0, "gamma": 0.1}, 3, "would leave the set"),
-        ("ogdeg", {"gamma": 1.0}, 3, "gamma is not less than 1"),
-        ("ogdeg", {"domain": "simplex"}, 1, "one point"),
-        ("ogdeg", {"D": 2.0, "r": 1.1}, 3, "the largest there has 1"),
-        ("onseg", {"domain": "simplex", "r": 0.5}, 3, "the largest there has 0.408"),
+        ("onseg", {"delta": 3.0, "gamma": 0.1}, 3, "delta=3"),
+        ("ogdeg", {"gamma": 1.0}, 3, "gamma"),
+        ("ogdeg", {"domain": "simplex"}, 1, "simplex"),
+        ("ogdeg", {"D": 2.0, "r": 1.1}, 3, "r=1.1"),
+        ("onseg", {"domain": "simplex", "r": 0.5}, 3, "0.408"),
         ("onseg", {"gamma": 0.0}, 3, "gamma=0"),
         ("ogdeg", {"gamma": 0.0}, 3, "gamma=0"),
-        ("onseg", {"F": 1e200}, 3, r"F=1e\+200.* too large or too small"),
-        ("onseg", {"sigma": 1e-320}, 3, "too large or too small"),
-        ("ons", {"beta": 1e300}, 3, "too large or too small"),
-        ("onseg", {"repetition": -1}, 3, "whole number of at least 0"),
-        ("ons", {"beta": "small"}, 3, "is not a number"),
-        ("ogd", {"domain": "cube"}, 3, "ball or simplex"),
+        ("onseg", {"F": 1e200}, 3, "F=1e+200"),
+        ("onseg", {"sigma": 1e-320}, 3, "sigma="),
+        ("ons", {"beta": 1e300}, 3, "beta=1e+300"),
+        ("onseg", {"repetition": -1}, 3, "repetition=-1"),
+        ("ons", {"beta": "small"}, 3, "beta='small'"),
+        ("ogd", {"domain": "cube"}, 3, "domain='cube'"),
     ],
 )
 def test_what_has_no_meaning_is_refused(name: str, grid: dict[str, Any], n: int, word: str) -> None:
-    with pytest.raises(InputError, match=word):
+    with raises_code("invalid-parameter", word):
         Learner(name, grid=grid, n_features=n)
 
 
@@ -302,5 +303,5 @@ def test_losses_of_portfolios_are_for_dense_learners() -> None:
         Learner("fobos", loss="return", n_features=3, n_classes=None)
     with pytest.raises(InputError, match="log_return"):
         Learner("ons", loss="nothing", n_features=3)
-    with pytest.raises(InputError, match="takes l1"):
+    with raises_code("unsupported-combination", "ons", "l1"):
         Learner("ons", penalty="l2", n_features=3)

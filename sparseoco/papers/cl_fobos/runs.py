@@ -63,7 +63,7 @@ class Draw(NamedTuple):
             part = None if told is None else told[start : start + CHUNK_ROWS]
             for k, learner in enumerate(learners):
                 before = time.thread_time()
-                learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, told=part)
+                learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, margins_out=part)
                 seconds[k] += time.thread_time() - before
         return seconds
 

@@ -1,4 +1,4 @@
-"""Raw text for ingests, and what a store holds of it."""
+"""Raw text for ingests, and the content of a store."""
 
 import gzip
 import json
@@ -15,34 +15,38 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 
 WORDS = ["alpha", "beta", "gamma", "delta", "Épée", "naïve", "σίγμα", "東京", "under_score", "x9", "the", "The"]
-PACKINGS: dict[str, Callable[[bytes], bytes]] = {
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,
     ".gz": gzip.compress,
     ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
 }
 
 
-def texts(n: int, seed: int = 0) -> list[str]:
+def random_texts(n: int, seed: int = 0) -> list[str]:
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, rng.integers(0, 30))) for _ in range(n)]
 
 
-def jsonl(documents: list[str], **more: Callable[[int], Any]) -> bytes:
+def jsonl(documents: list[str], **fields: Callable[[int], Any]) -> bytes:
+    """JSON lines with ids d0, d1, … and labels p, n, …; `fields` make other values from the row number."""
     rows = [
-        {"id": f"d{k}", "label": "pn"[k % 2], "text": text} | {name: make(k) for name, make in more.items()}
+        {"id": f"d{k}", "label": "pn"[k % 2], "text": text} | {name: make(k) for name, make in fields.items()}
         for k, text in enumerate(documents)
     ]
     return b"".join(json.dumps(row, ensure_ascii=k % 2 == 0).encode() + b"\n" for k, row in enumerate(rows))
 
 
-def run(folder: Path, name: str, data: bytes, *, out: str = "out", shard_bytes: int = 4096, **options: Any) -> Manifest:
+def ingest_bytes(
+    folder: Path, name: str, data: bytes, *, out: str = "out", shard_bytes: int = 4096, **options: Any
+) -> Manifest:
+    """Ingest one file with this content into folder / out."""
     folder.mkdir(exist_ok=True)
     if not (folder / name).exists() or (folder / name).read_bytes() != data:
         (folder / name).write_bytes(data)
     return ingest([str(folder / name)], folder / out, TextOptions.of(options), shard_bytes=shard_bytes)
 
 
-def content(folder: Path) -> tuple[list[str], list[str], list[Any], list[dict[str, int]]]:
+def store_content(folder: Path) -> tuple[list[str], list[str], list[Any], list[dict[str, int]]]:
     """(terms, ids, labels, counts by term) of a store."""
     store = Store.open(folder)
     matrix, terms = read_shards(folder)
@@ -56,8 +60,16 @@ def content(folder: Path) -> tuple[list[str], list[str], list[Any], list[dict[st
     return terms, ids, labels, rows
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def file_bytes(folder: Path) -> dict[str, bytes]:
+    """The content of all files in a folder, by name."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
-# Readers
+def write_documents(path: Path, ids: list[str]) -> None:
+    """JSON lines of random words with these ids and three classes."""
+    random = np.random.default_rng(0)
+    words = [f"{'é' * (k % 3)}w{k}" for k in range(400)]
+    with path.open("w") as file:
+        for number, name in enumerate(ids):
+            text = " ".join(random.choice(words, 8))
+            file.write(json.dumps({"id": name, "text": text, "label": number % 3}) + "\n")

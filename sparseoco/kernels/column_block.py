@@ -1,24 +1,17 @@
-"""What any block of columns does: rows are judged, weights gone through in runs of features, in bounded memory."""
+"""What any block of columns does: rows are evaluated, weights materialised by runs of features, in bounded memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sparseoco.kernels.binding import MEASURE, TALLY
+from sparseoco.kernels.structs import Rows
 from sparseoco.learners.penalties import Penalty, penalty_values
 
-SWEEP_BYTES = 1 << 20
-"""Weights a sweep holds at once: they stay in a cache until they have been looked at."""
-
-
-class Rows(NamedTuple):
-    """Rows as kernels take them: CSR, counts in the columns' dtype, all read-only; `indptr` may start anywhere."""
-
-    indptr: np.ndarray
-    indices: np.ndarray
-    counts: np.ndarray
+RUN_BYTES = 1 << 20
+"""Weights materialised at once: they stay in a cache until they have been used."""
 
 
 class ColumnBlock(ABC):
@@ -46,15 +39,15 @@ class ColumnBlock(ABC):
         self.kernels.evaluate(z, labels, self.outputs, failed, loss_sum, error_count, u)
         loss_sum[failed > 0] = np.nan
 
-    def sweep(self) -> Iterator[tuple[int, int, np.ndarray]]:
+    def weight_runs(self) -> Iterator[tuple[int, int, np.ndarray]]:
         """Runs of features in order, with their weights (stop − first, columns), in bounded memory."""
-        for first, stop in self.runs():
+        for first, stop in self.feature_runs():
             yield first, stop, self.weights(first, stop)
 
     def nonzeros(self, bins: np.ndarray, n_bins: int) -> np.ndarray:
         """(n_bins, columns) int64: weights that are not zero, by the bin of their feature."""
         out = np.zeros((n_bins, self.columns), np.int64)
-        for first, stop, weights in self.sweep():
+        for first, stop, weights in self.weight_runs():
             TALLY(weights, bins[first:stop], out)
         return out
 
@@ -66,12 +59,12 @@ class ColumnBlock(ABC):
     def _sizes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Σ_j |w_j| and Σ_j w_j² of every column, Σ_j ‖w_j‖₂ of every configuration."""
         sizes = np.zeros(self.columns), np.zeros(self.columns), np.zeros(self.columns // self.outputs)
-        for _, _, weights in self.sweep():
+        for _, _, weights in self.weight_runs():
             MEASURE(weights, *sizes)
         return sizes
 
-    def runs(self) -> Iterator[tuple[int, int]]:
+    def feature_runs(self) -> Iterator[tuple[int, int]]:
         """Runs of features, in order, whose weights are of a bounded size."""
-        length = max(1, SWEEP_BYTES // (self.width * self.dtype.itemsize))
+        length = max(1, RUN_BYTES // (self.width * self.dtype.itemsize))
         for first in range(0, self.n_features, length):
             yield first, min(first + length, self.n_features)

@@ -12,7 +12,7 @@ import sparseoco.text.parsers.jsonl as module
 from sparseoco.text.documents import Documents
 from sparseoco.text.kernels.json_lines import BLANK, LEFT, scan_json_lines
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.chunk import make_chunk
+from sparseoco.text.parsers.chunk import SLACK, Chunk
 from sparseoco.text.parsers.jsonl import read_jsonl
 
 values = st.one_of(
@@ -40,12 +40,17 @@ BYTES = [bytes([b]) for b in b'"\\{}[],: 0-9ue.tfn\x00\x1f\r'] + [
 ]  # fmt: skip
 
 
-def said(documents: Documents) -> Any:
+def chunk(data: bytes) -> Chunk:
+    padded = np.frombuffer(data + b"\n" + bytes(SLACK - 1), np.uint8).copy()
+    return Chunk(padded, len(data), name="f", short="f", line=1, offset=0)
+
+
+def values_of(documents: Documents) -> Any:
     labels = documents.labels.to_pylist() if documents.labels is not None else None
     return documents.texts(), documents.ids.to_pylist(), labels, documents.lines.tolist(), documents.bad
 
 
-def left(data: Any, found: Any, *names: Any) -> Any:
+def leave_all(data: Any, found: Any, *names: Any) -> Any:
     status, kinds, starts, stops = scan_json_lines(data, found, *names)
     return np.where(status == BLANK, BLANK, LEFT).astype(np.uint8), kinds * 0, starts * 0, stops * 0
 
@@ -57,10 +62,9 @@ def left(data: Any, found: Any, *names: Any) -> Any:
 @example([b'\xef\xbb\xbf{"text":"x","label":"a"}', b"", b" \r", b'{"text":"\xe2\x82"', b'{"a":tru'], True, {})
 def test_scanner_and_parser_agree(found: list[bytes], labelled: bool, where: dict[str, str]) -> None:
     options = TextOptions(where=where)
-    place: dict[str, Any] = {"name": "f", "short": "f", "line": 1, "offset": 0}
     data = b"\n".join(found)
-    fast = read_jsonl(make_chunk(data, **place), options, labelled=labelled)
+    fast = read_jsonl(chunk(data), options, labelled=labelled)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "scan_json_lines", left)
-        slow = read_jsonl(make_chunk(data, **place), options, labelled=labelled)
-    assert said(fast) == said(slow)
+        patch.setattr(module, "scan_json_lines", leave_all)
+        slow = read_jsonl(chunk(data), options, labelled=labelled)
+    assert values_of(fast) == values_of(slow)

@@ -43,7 +43,7 @@ def check_refused(place: Location, code: str, *values: str) -> None:
 
 @contextmanager
 def answering(code: int, body: bytes) -> Iterator[str]:
-    """A server that gives one answer to whatever it is asked."""
+    """A server with the same answer to every request."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # a client asks before it sends
@@ -67,7 +67,7 @@ def answering(code: int, body: bytes) -> Iterator[str]:
 
 @contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The address at which a handler answers."""
+    """The URL of a server."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -12,7 +12,7 @@ from sparseoco.storage.locations import Location
 from tests.support.texts import write_run_file
 
 
-def test_a_run_in_a_bucket_is_told_as_one_in_a_folder(tmp_path: Path, bucket: Location) -> None:
+def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     run = load_run_file(write_run_file(tmp_path)).model_copy(update={"out": bucket / "run"})
     steps.run_ingest(run)
     steps.run_search(run)

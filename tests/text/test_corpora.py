@@ -1,4 +1,4 @@
-"""Real corpora: the counts are CountVectorizer's."""
+"""Real corpora: the counts equal those of CountVectorizer."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ from sparseoco.text.options import TextOptions
 DATA = Path(__file__).parents[3] / "shared" / "data"
 pytestmark = [
     pytest.mark.corpora,
-    pytest.mark.skipif(not DATA.exists(), reason="the corpora are not beside the project"),
+    pytest.mark.skipif(not DATA.exists(), reason="the corpora are not next to the project"),
 ]
 
 
