@@ -38,6 +38,8 @@ from sparseoco.store.cache import corpus_of
 from sparseoco.store.frequencies import frequency_bins, kept_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import NO_FOLD, Block, StreamPosition, Tables, cell_path, write_cell
+from sparseoco.training.learner import ProgressiveTotals
+from sparseoco.training.metrics import metric_rows
 
 TASKS_PER_SLOT = 4  # of an evaluation: so that other workers can help a slower one
 
@@ -130,28 +132,17 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
     kept = np.zeros((features.size, weights.shape[1]), np.int64)
     TALLY(weights, bins, kept)
     kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
-    penalties = problem.penalties(weights)
-    learned, held_out = (max(int(rows), 1) for rows in found.rows)
+    objectives = found.loss_sum[0] + problem.penalties(weights)
+    training, held_out = (ProgressiveTotals(int(n), *sums) for n, *sums in zip(*found, strict=True))
+    diverged = (method.diverged > 0) | ~np.isfinite(found.loss_sum[0])
+    reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
+    rows = method.epoch * method.examples
+    metrics = metric_rows(method.epoch, rows, training, held_out, kept.sum(axis=0), reasons)
     tables: list[Tables] = []
-    for i, configuration_diverged in enumerate(method.diverged):
-        broken = bool(configuration_diverged) or not np.isfinite(found.loss_sum[0, i])
-        curve = {
-            "rows": method.epoch * int(method.examples[i]),
-            "progressive_loss": float(found.loss_sum[0, i] / learned),
-            "progressive_error": float(found.error_count[0, i] / learned),
-        }
-        metrics = {
-            "epoch": method.epoch,
-            **curve,
-            "objective": float(found.loss_sum[0, i] + penalties[i]),
-            "held_out_rows": int(found.rows[1]),
-            "held_out_loss": float(found.loss_sum[1, i] / held_out) if found.rows[1] else None,
-            "held_out_error": float(found.error_count[1, i] / held_out) if found.rows[1] else None,
-            "nonzeros": int(kept[:, i].sum()),
-            "status": "diverged" if broken else "ok",
-            "reason": f"diverged in round {configuration_diverged:,}" if broken else "",
-        }
-        tables.append({"metrics": [metrics], "curves": [curve], "kept": kept_rows(kept[:, i], features)})
+    for i, row in enumerate(metrics):
+        curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}
+        row["objective"] = float(objectives[i])
+        tables.append({"metrics": [row], "curves": [curve], "kept": kept_rows(kept[:, i], features)})
     return tables
 
 
