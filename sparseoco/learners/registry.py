@@ -7,6 +7,7 @@ itself is imported when its learner is asked for.
 
 import ast
 from collections.abc import Iterator, MutableMapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -138,8 +139,10 @@ def check_algorithm_name(name: Any, *, online: bool = False) -> str:
     """
     if isinstance(name, str) and name in ALGORITHMS:
         return name
-    known = ", ".join(algorithm_names(*(ONLINE_DRIVERS if online else ())))
-    raise InputError(f"algorithm={name!r} is not known; choose one of {known}.", code="unknown-algorithm")
+    known = algorithm_names(*(ONLINE_DRIVERS if online else ()))
+    close = get_close_matches(str(name), known, n=1)
+    hint = f"did you mean {close[0]}? There is" if close else "choose one of"
+    raise InputError(f"algorithm={name!r} is not known; {hint} {', '.join(known)}.", code="unknown-algorithm")
 
 
 def find_algorithm(name: str, *, online: bool = False) -> "Algorithm":

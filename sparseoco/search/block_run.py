@@ -94,7 +94,7 @@ class BlockRun:
         self.seconds += time.monotonic() - started
         timing = {"epoch": self.position.epoch, "seconds": self.seconds / len(metrics)}
         return [
-            {"metrics": [row], "curves": list(curve), "kept": kept_rows(own, features), "timings": [timing]}
+            {"metrics": [row], "curves": list(curve), "feature_survival": kept_rows(own, features), "timings": [timing]}
             for row, curve, own in zip(metrics, self.curves, counts.T, strict=True)
         ]
 

@@ -4,10 +4,9 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from sparseoco.core.errors import InputError
-from sparseoco.core.option_models import OptionModel, describe_problem
+from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.storage.commit import digest_value
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
@@ -132,16 +131,8 @@ class TextOptions(OptionModel):
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "TextOptions":
-        """Options from plain values; `InputError` names the key that is wrong."""
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            key = ".".join(str(part) for part in first["loc"])
-            message = describe_problem(first)
-            raise InputError(
-                f"Option {key}: {message}." if key else f"Option {message}.", code="invalid-option"
-            ) from error
+        """Options from plain values; an error is an `InputError` that names the key."""
+        return validate(cls, values)
 
     def has_class(self, name: str) -> bool:
         """Whether a label is one of the allowed classes; without `classes` every label is."""

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import InputError
-from sparseoco.papers import reproduce_cl_fobos
+from sparseoco.papers.cl_fobos import reproduce_cl_fobos
 from sparseoco.papers.cl_fobos.claims import weigh
 from sparseoco.papers.cl_fobos.published import (
     CL_FOBOS,

@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import Learner
 from sparseoco.core.errors import InputError
-from sparseoco.papers import reproduce_onseg
+from sparseoco.papers.onseg import reproduce_onseg
 from sparseoco.papers.playing import Game, Method, play
 from sparseoco.papers.portfolios import PANELS, STOCKS, draw_stocks, read_panel
 from sparseoco.papers.problems import SOURCES, D, best_fixed, even_marks, find_file, read_problem

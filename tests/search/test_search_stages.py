@@ -10,8 +10,8 @@ import pytest
 from distributed import Client
 
 from sparseoco.cli import main
-from sparseoco.cli.options import checked
 from sparseoco.core.errors import InputError
+from sparseoco.core.option_models import validate
 from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
@@ -85,7 +85,7 @@ def test_halving_is_ranking_by_hand_at_each_rung(
             assert all(row["nonzeros"] is not None and row["held_out_error"] is None for row in rows)
         alive = sorted(by_hand[: len(alive) // 2])
     assert len(alive) == 3
-    for table in ("metrics", "curves", "kept"):
+    for table in ("metrics", "curves", "feature_survival"):
         for survivor in alive:
             assert rows_of(got[table], survivor) == rows_of(whole[table], survivor)
     assert choose(got["metrics"], "error").configuration in alive
@@ -232,10 +232,10 @@ def test_blocks_are_as_wide_as_the_memory_given(
 def test_options_are_refused_in_sentences() -> None:
     def refused(**values: Any) -> str:
         with pytest.raises(InputError) as caught:
-            checked(SearchOptions, {"algorithms": OPTIONS.algorithms, **values})
+            validate(SearchOptions, {"algorithms": OPTIONS.algorithms, **values})
         return str(caught.value)
 
-    assert "shares of the first pass" in refused(halving={"rungs": [0.5, 2]})
+    assert "fractions of the first pass" in refused(halving={"rungs": [0.5, 2]})
     assert "must be above 1" in refused(halving=1)
     assert "set patience too" in refused(min_improvement=0.1)
     assert "time_limit: " in refused(time_limit="soon")

@@ -142,7 +142,7 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
     for i, row in enumerate(metrics):
         curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}
         row["objective"] = float(objectives[i])
-        tables.append({"metrics": [row], "curves": [curve], "kept": kept_rows(kept[:, i], features)})
+        tables.append({"metrics": [row], "curves": [curve], "feature_survival": kept_rows(kept[:, i], features)})
     return tables
 
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.option_models import describe_invalid
+from sparseoco.core.option_models import validate
 from sparseoco.storage.toml_files import read_toml
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions
@@ -90,10 +90,8 @@ class Protocol(_AddedFile):
 
     def _method(self, name: str, n_classes: int) -> Method:
         judged = self.search | (self.more_classes if n_classes > 2 else {})
-        try:
-            return Method(name, SearchOptions.model_validate(judged | self.methods[name].model_dump()))
-        except ValidationError as error:
-            raise InputError(describe_invalid(error, ("methods", name))) from None
+        options = validate(SearchOptions, judged | self.methods[name].model_dump(), under=("methods", name))
+        return Method(name, options)
 
     def _check(self, name: str, n_classes: int) -> None:
         method = self._method(name, n_classes)
@@ -133,7 +131,4 @@ def published_protocol(name: str) -> Protocol:
 
 
 def _read(path: Path, kind: type[_File]) -> _File:
-    try:
-        return kind.model_validate(read_toml(path))
-    except ValidationError as error:
-        raise InputError(f"{path}: {describe_invalid(error)}") from None
+    return validate(kind, read_toml(path), str(path))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-import flows.command
-from flows.steps import read_run
+import sparseoco.flows.command as flows_command
+from sparseoco.flows.steps import read_run
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.commit import commit_bytes
@@ -136,17 +136,17 @@ def test_errors_of_the_store(
 def test_flows_take_the_uri_as_it_is(file: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_run(str(file)) == load_run_file(file)
     served: list[dict[str, str]] = []
-    monkeypatch.setattr(flows.command, "serve_flow", lambda flow, name, parameters, *rest: served.append(parameters))
-    monkeypatch.setattr(flows.command, "_check_server", lambda: None)
+    monkeypatch.setattr(flows_command, "serve_flow", lambda flow, name, parameters, *rest: served.append(parameters))
+    monkeypatch.setattr(flows_command, "_check_server", lambda: None)
     monkeypatch.setattr(sys, "argv", ["pipeline", "serve", str(file)])
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}), pytest.raises(SystemExit):
-        flows.command.main("pipeline")
+        flows_command.main("pipeline")
     assert served == [{"run_file": str(file)}]
 
 
 @pytest.mark.slow
 def test_a_flow_runs_a_run_file_in_a_bucket(file: Location, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flows.pipeline", str(file)]
+    command = [sys.executable, "-m", "sparseoco.flows.pipeline", str(file)]
     ran = subprocess.run(
         command, capture_output=True, text=True, timeout=180, check=False, env=environment(tmp_path / "home")
     )
