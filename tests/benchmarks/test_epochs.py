@@ -99,7 +99,7 @@ def test_cost_of_a_round(estimate: str, columns: int, imdb: tuple[sp.csr_matrix,
         "caos-erm", "logistic", "l1", [{"alpha": ALPHA, "estimate": estimate}] * columns, 2, X.shape[1]
     )
     passes = LocalPasses.of(X, y.astype(np.float64))
-    totals = passes.totals(np.zeros((X.shape[1], columns)), problem.question)
+    totals = passes.totals(np.zeros((X.shape[1], columns)), problem.pass_request)
     slopes = passes.slopes(totals)
     blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, len(y)), 1)
     (share,) = blocks.shares(problem.configurations[0])

@@ -12,7 +12,7 @@ from sparseoco.training.learner import Learner
 from tests.oracles.stream import SLOPES, VALUES
 
 Adversary = Callable[[int, float], float]
-"""``(t, margin) -> y``: the label ±1 of row t, told after the margin of the first configuration."""
+"""``(t, margin) -> y``: the label ±1 of row t, revealed after the margin of the first configuration."""
 
 
 def against(t: int, margin: float) -> float:
@@ -20,7 +20,7 @@ def against(t: int, margin: float) -> float:
     return -np.sign(margin) if margin else 1.0 - 2.0 * (t % 2)
 
 
-def told(y: Sequence[float]) -> Adversary:
+def fixed_labels(y: Sequence[float]) -> Adversary:
     """Labels that are settled."""
     return lambda t, margin: float(y[t])
 

@@ -66,7 +66,7 @@ class SampledOnCluster(EpochMethod):
         self.examples[:] = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
 
     def _play(self, before: Location | None, target: Location) -> None:
-        files = self._passes.run(self._weights, self.problem.question)
+        files = self._passes.run(self._weights, self.problem.pass_request)
         if self._shares:
             for outcome in self._pool.run([target], partial(self._start_rounds, before, files)):
                 self._pool.check(outcome)

@@ -132,23 +132,18 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
     kept = np.zeros((features.size, weights.shape[1]), np.int64)
     TALLY(weights, bins, kept)
     kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
-    progressive, held_out = (ProgressiveTotals(int(rows), *sums) for rows, *sums in zip(*found, strict=True))
-    rows = [method.epoch * int(examples) for examples in method.examples]
-    reasons = [
-        f"diverged in round {diverged:,}" if diverged or not np.isfinite(loss) else ""
-        for diverged, loss in zip(method.diverged, progressive.loss_sum, strict=True)
-    ]
-    metrics = metric_rows(method.epoch, rows, progressive, held_out, kept.sum(axis=0), reasons)
-    return [
-        {
-            "metrics": [row | {"objective": float(loss + penalty)}],
-            "curves": [{name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}],
-            "feature_survival": kept_rows(own, features),
-        }
-        for row, loss, penalty, own in zip(
-            metrics, progressive.loss_sum, problem.penalties(weights), kept.T, strict=True
-        )
-    ]
+    objectives = found.loss_sum[0] + problem.penalties(weights)
+    training, held_out = (ProgressiveTotals(int(n), *sums) for n, *sums in zip(*found, strict=True))
+    diverged = (method.diverged > 0) | ~np.isfinite(found.loss_sum[0])
+    reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
+    rows = method.epoch * method.examples
+    metrics = metric_rows(method.epoch, rows, training, held_out, kept.sum(axis=0), reasons)
+    tables: list[Tables] = []
+    for i, row in enumerate(metrics):
+        curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}
+        row["objective"] = float(objectives[i])
+        tables.append({"metrics": [row], "curves": [curve], "feature_survival": kept_rows(kept[:, i], features)})
+    return tables
 
 
 def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store, folder: Location) -> Evaluation:
