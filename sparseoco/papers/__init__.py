@@ -1,40 +1,32 @@
-"""Experiments of the papers, run again: their data and parameters → tables, figures, what holds and what does not."""
+"""The papers' experiments: their data and parameters → tables, figures, and which of their claims hold."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sparseoco.papers.caos import reproduce_caos
-from sparseoco.papers.cl_fobos import reproduce_cl_fobos
-from sparseoco.papers.onseg import reproduce_onseg
-from sparseoco.papers.truncation import reproduce_sgft, reproduce_stda
-
-__all__ = [
-    "PAPERS",
-    "Paper",
-    "reproduce_caos",
-    "reproduce_cl_fobos",
-    "reproduce_onseg",
-    "reproduce_sgft",
-    "reproduce_stda",
-]
+__all__ = ["PAPERS", "Paper"]
 
 
 class Paper(NamedTuple):
-    """A paper: what its command is told to say of it, and the function that runs its experiments.
-
-    ``run(data, out, progress=…)`` takes the options of the command that it has parameters for, and returns the page.
-    """
+    """A paper whose experiments can be run again; they are imported when they are used."""
 
     meaning: str
-    run: Callable[..., Path]
+    module: str
+    function: str
+
+    @property
+    def run(self) -> Callable[..., Path]:
+        """``run(data, out, progress=…)``: takes the options of the command that it has parameters for, gives a page."""
+        run: Callable[..., Path] = getattr(import_module(f"{__name__}.{self.module}"), self.function)
+        return run
 
 
 PAPERS: Final = {
-    "onseg": Paper("Liu et al. 2019, §4", reproduce_onseg),
-    "stda": Paper("Oiwa et al. 2012, §V", reproduce_stda),
-    "sgft": Paper("Oiwa et al. 2011, §5", reproduce_sgft),
-    "cl-fobos": Paper("Togari and Yamashita 2016, §5", reproduce_cl_fobos),
-    "caos": Paper("Mohri and Yang 2015, who print none: what they prove and say", reproduce_caos),
+    "onseg": Paper("Liu et al. 2019, §4", "onseg", "reproduce_onseg"),
+    "stda": Paper("Oiwa et al. 2012, §V", "truncation", "reproduce_stda"),
+    "sgft": Paper("Oiwa et al. 2011, §5", "truncation", "reproduce_sgft"),
+    "cl-fobos": Paper("Togari and Yamashita 2016, §5", "cl_fobos", "reproduce_cl_fobos"),
+    "caos": Paper("Mohri and Yang 2015, theory only: its claims tested", "caos", "reproduce_caos"),
 }
 """By the name of the paper's method."""
