@@ -146,7 +146,7 @@ def test_tables_have_every_printed_result_of_the_available_sets(out: Path) -> No
 
 
 def test_precision_of_2011_is_converted_to_error() -> None:
-    assert SGFT_TABLES[0].figures["sb-8-1"]["SGFT p = 3"] == (6.22, 70.23, 2.44)
+    assert SGFT_TABLES[0].results["sb-8-1"]["SGFT p = 3"] == (6.22, 70.23, 2.44)
     assert sum(len(row) for table in (*STDA_TABLES, *SGFT_TABLES) for row in table.results.values()) == 6 * 10 + 7 * 7
 
 

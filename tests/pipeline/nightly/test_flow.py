@@ -31,7 +31,7 @@ def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
         assert "The model of increment 1 is already deployed." in ran.stderr
         assert [entry["state_type"] for entry in flow_runs(address)] == ["COMPLETED"] * 3
         found = artifacts(address)
-    assert "The model of night 1 serves" in found["places-nightly"]["data"]
+    assert "The model of increment 1 is deployed" in found["places-nightly"]["data"]
     assert "promoted" in found["places-nights"]["data"]
     assert "nightly.html" in found["places-nightly-page"]["data"]
     assert contents(tmp_path / "flow" / "run") == contents(tmp_path / "command" / "run")
