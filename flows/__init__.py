@@ -1,21 +1,23 @@
-"""Prefect flows: wiring, no arithmetic. A step of a run is a task; learner work is Dask tasks inside it."""
+"""Prefect flows: a task for each step of a run, in which Dask does the work.
+
+The folder is linked into the package: installed or not, the flows are modules of `sparseoco.flows`.
+"""
 
 import logging
 import os
 import sys
 
-from sparseoco.core.signals import watch
+from sparseoco.core.signals import install_handlers
 
-# Before Prefect is imported: a batch job phones nobody.
+# Before Prefect is imported: no telemetry.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
-# A run that is not heard of for two minutes is given up, where deploy/prefect-automations.yaml is: Prefect's own three
-# minutes between two heartbeats would give up those that live.
+# deploy/prefect-automations.yaml crashes runs that send no heartbeat for two minutes; Prefect's default is three.
 os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")
-# What happens in a run stands beside Prefect's own records.
+# Log events of a run go to Prefect's log too.
 os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "sparseoco")
 logging.getLogger("sparseoco").setLevel(logging.INFO)
 
-BY_HAND = sys.argv[0] == "-m"  # `python -m flows.…` is on its way to its module, not Prefect in a process of its own
+BY_HAND = sys.argv[0] == "-m"  # started by `python -m sparseoco.flows.…`, not by Prefect
 if BY_HAND:
-    watch()  # a stop is heeded while the libraries are loaded
+    install_handlers()  # handles stop signals while the libraries are being loaded

@@ -1,32 +1,34 @@
-"""A nightly run: ingest new files, evaluate the deployed model on them, learn them, promote a model that is no worse.
+"""A nightly run: new files are ingested, the deployed model is evaluated on them, and a model no worse is promoted.
 
-python -m flows.nightly RUN_FILE
+python -m sparseoco.flows.nightly RUN_FILE
 
-python -m flows.nightly serve --cron "0 2 * * *" RUN_FILE
+python -m sparseoco.flows.nightly serve --cron "0 2 * * *" RUN_FILE
 
-`sparseoco nightly RUN_FILE` does the same without Prefect. The flow's parameter `rollback` is an increment to roll back
-to, as `sparseoco nightly RUN_FILE --rollback INCREMENT`.
+`sparseoco nightly RUN_FILE` does the same without Prefect. The flow's parameter `rollback` is the increment whose
+model to deploy again, as in `sparseoco nightly RUN_FILE --rollback INCREMENT`.
 """
 
 from functools import partial
 from typing import Literal
 
-from prefect import flow, get_run_logger, task
+from prefect import flow, get_run_logger
+from prefect import task as prefect_task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from flows.command import start
-from flows.steps import key_of, read_run, run_name, step_of
 from sparseoco.pipeline.nightly import Outcome, night_line, nights_markdown, nights_table, roll_back, run_nightly
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.locations import Location
 
+from .command import start
+from .steps import artifact_key, make_task, read_run, run_name
 
-def _take(run: RunFile) -> Location | None:
+
+def _run(run: RunFile) -> Location | None:
     return _log_outcome(run, run_nightly(run))
 
 
-def _roll_back(run: RunFile, increment: int) -> Location | None:
+def _rollback(run: RunFile, increment: int) -> Location | None:
     return _log_outcome(run, roll_back(run, increment))
 
 
@@ -37,32 +39,33 @@ def _log_outcome(run: RunFile, outcome: Outcome) -> Location | None:
     return outcome.page
 
 
-nightly_step = step_of("nightly", _take)
+nightly_task = make_task("nightly", _run)
 
 
-@task(name="publish-nights", cache_policy=NO_CACHE)
-def publish_nights(run: RunFile) -> None:
-    """Publish the last increment, the table of increments and a link to the page as Prefect artifacts."""
-    key = key_of(run)
+@prefect_task(name="publish-increments", cache_policy=NO_CACHE)
+def publish_increments(run: RunFile) -> None:
+    """Publish the newest increment, the table of increments and a link to the page as Prefect artifacts."""
+    key = artifact_key(run)
     create_markdown_artifact(nights_markdown(run.out, run.name), key=f"{key}-nightly", description=run.name)
-    create_table_artifact(nights_table(run.out), key=f"{key}-nights", description=run.name)
+    create_table_artifact(nights_table(run.out), key=f"{key}-increments", description=run.name)
     page = run.out.resolve() / "nightly.html"
     create_link_artifact(page.as_uri(), "nightly.html", key=f"{key}-nightly-page", description=run.name)
 
 
 @flow(name="sparseoco-nightly", flow_run_name=run_name)
 def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None, rollback: int | None = None) -> str | None:
-    """New files to a promoted model or, with `rollback`, only a return to the model of an earlier increment.
+    """New files to a promoted model or, with `rollback`, deploy the model of an earlier increment again.
 
     Returns the path of the page, or None if another run was in progress.
     """
     run = read_run(run_file)
     if if_running is not None:
         run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"if_running": if_running})})
-    page = nightly_step(run) if rollback is None else step_of("rollback", partial(_roll_back, increment=rollback))(run)
+    task = nightly_task if rollback is None else make_task("rollback", partial(_rollback, increment=rollback))
+    page = task(run)
     if page is None:
         return None
-    publish_nights(run)
+    publish_increments(run)
     return str(page)
 
 

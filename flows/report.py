@@ -1,21 +1,21 @@
 """Tables to a page and Prefect artifacts: one step of a run file as a flow of its own.
 
-python -m flows.report RUN_FILE
+python -m sparseoco.flows.report RUN_FILE
 
-python -m flows.report serve --cron "0 2 * * *" RUN_FILE
+python -m sparseoco.flows.report serve --cron "0 2 * * *" RUN_FILE
 """
 
 from prefect import flow
 
-from flows.command import start
-from flows.steps import publish, read_run, report_step, run_name
+from .command import start
+from .steps import publish, read_run, report_task, run_name
 
 
 @flow(name="sparseoco-report", flow_run_name=run_name)
 def report(run_file: str) -> None:
     """Tables to a page and Prefect artifacts."""
     described = read_run(run_file)
-    report_step(described)
+    report_task(described)
     publish(described)
 
 

@@ -1,20 +1,20 @@
 """Every configuration over every fold of the shards: one step of a run file as a flow of its own.
 
-python -m flows.search RUN_FILE
+python -m sparseoco.flows.search RUN_FILE
 
-python -m flows.search serve --cron "0 2 * * *" RUN_FILE
+python -m sparseoco.flows.search serve --cron "0 2 * * *" RUN_FILE
 """
 
 from prefect import flow
 
-from flows.command import start
-from flows.steps import read_run, run_name, search_step
+from .command import start
+from .steps import read_run, run_name, search_task
 
 
 @flow(name="sparseoco-search", flow_run_name=run_name)
 def search(run_file: str) -> None:
     """Every configuration over every fold of the shards."""
-    search_step(read_run(run_file))
+    search_task(read_run(run_file))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A flow served on a schedule: runs in processes of their own, until Ctrl-C or SIGTERM."""
+"""Serve a flow on a schedule, each run in its own process, until Ctrl-C or SIGTERM."""
 
 import asyncio
 import signal
@@ -12,11 +12,11 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.runner import Runner
 from prefect.types.entrypoint import EntrypointType
 
-from sparseoco.core.signals import SIGNALS, Stopped, end_in_time
+from sparseoco.core.signals import SIGNALS, Stopped, kill_after
 
 TAG = "sparseoco"  # of all runs; deploy/prefect-automations.yaml looks for it
 
-# Prefect looks every three seconds whether a run that it told to stop has ended, and then writes down that it has.
+# Prefect checks every three seconds whether a run that it stopped has ended, and then records it.
 GRACE_SECONDS = 9.0
 
 
@@ -27,7 +27,7 @@ def serve(
     schedules: list[CronSchedule | IntervalSchedule],
     collision: ConcurrencyLimitStrategy,
 ) -> None:
-    """Serve the flow as a deployment of that name, one run at a time. Raises `Stopped` at a signal, all runs ended."""
+    """Serve the flow as a deployment of that name, one run at a time. Raises `Stopped` after a signal."""
     runner = Runner(name=name, pause_on_shutdown=False)
     deployment = runner.add_flow(
         flow,
@@ -50,23 +50,23 @@ async def _serve_until_stopped(runner: Runner, deployment: UUID) -> None:
             signal.signal(each, signal.SIG_IGN)
         loop.call_soon_threadsafe(stopped.set_result, number)
 
-    end_in_time(GRACE_SECONDS)
+    kill_after(GRACE_SECONDS)
     serving = loop.create_task(runner.start())
     await asyncio.sleep(0)
-    # Prefect has set a handler of its own by now, which lets the runs under way go on to their end.
+    # Replaces the handler that Prefect has set by now, which would wait for running flows to finish.
     for number in SIGNALS:
         signal.signal(number, stop)
     either: set[asyncio.Future[Any]] = {serving, stopped}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not stopped.done():
         return await serving
-    async with get_client() as client:  # first of all: no run is due until the flow is served again
+    async with get_client() as client:  # first, so that no run becomes due until the flow is served again
         await client.pause_deployment(deployment)
     if runner.started:
         await runner.astop()
     else:
         serving.cancel()
-    while not serving.done():  # a run that was just being started is not among those that were stopped
+    while not serving.done():  # a run that was just starting was not among those that were stopped
         await asyncio.wait({serving}, timeout=1)
         await runner.cancel_all()
     raise Stopped(stopped.result())

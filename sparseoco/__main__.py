@@ -1,14 +1,18 @@
-"""The `sparseoco` command, and `python -m sparseoco`: a stop is heeded before the libraries are loaded."""
+"""The `sparseoco` command, and `python -m sparseoco`. Signals are handled before any library is imported."""
 
-from sparseoco.core.signals import to_the_end, watch
+import sys
+
+from sparseoco.core.signals import install_handlers, run_and_exit
 
 
 def main() -> None:
     """Entry point of the `sparseoco` command."""
-    watch()
+    install_handlers()
+    if sys.argv[1:2] == ["predict"]:  # PyArrow imports pandas if it is installed, which takes longer than predicting
+        sys.modules["pandas"] = None  # type: ignore[assignment]
     from sparseoco.cli import main as run
 
-    to_the_end(run)
+    run_and_exit(run)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,25 @@
-"""The command line: thin, a command a step."""
+"""The command line: one function for each command. Commands import what they run when they run it."""
 
 import sys
 
 # Commands are listed in the order in which they are registered.
 # isort: off
-from sparseoco.cli import runs
-from sparseoco.cli import nightly
-from sparseoco.cli import regret
-from sparseoco.cli import optimum
-from sparseoco.cli import table
-from sparseoco.cli import files
-from sparseoco.cli import about
-from sparseoco.cli import doctor
-from sparseoco.cli import status
-from sparseoco.cli import reproduce
+from sparseoco.cli import steps
+from sparseoco.cli import analysis
+from sparseoco.cli import models
+from sparseoco.cli import corpora
+from sparseoco.cli import information
 from sparseoco.cli.app import app
-from sparseoco.cli.console import sentences
+from sparseoco.cli.console import error_exits
 # isort: on
 
-__all__ = ["about", "app", "doctor", "files", "main", "nightly", "optimum", "regret", "reproduce", "runs"]
-__all__ += ["status", "table"]
+__all__ = ["analysis", "app", "corpora", "information", "main", "models", "steps"]
 
 
 def main() -> None:
     """Entry point of the `sparseoco` command."""
-    with sentences():
+    with error_exits():
         try:
             app(prog_name="sparseoco")
         finally:
-            sys.stdout.flush()  # here, so that what it cannot take is told like any other error
+            sys.stdout.flush()  # here, so that a failure to write is reported like any other error

@@ -1,268 +1,153 @@
-"""What may be written on the command line: the options that several commands share, and how values are read."""
+"""Arguments and options that several commands share, and the parsing of their values."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
-from dask.utils import parse_bytes
-from pydantic import BaseModel, ValidationError
 
+from sparseoco.cli.model_options import ModelOptions, pairs
 from sparseoco.core.errors import InputError
-from sparseoco.core.option_models import describe_invalid
-from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.learners import find_algorithm
-from sparseoco.learners.losses import LOSSES
-from sparseoco.learners.penalties import PENALTIES, find_penalty
-from sparseoco.pipeline.run_file import load_cluster_file
+from sparseoco.core.option_models import validate
+from sparseoco.core.quantities import parse_bytes
+from sparseoco.execution.options import ClusterOptions
+from sparseoco.learners import check_algorithm_name, find_algorithm
+from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.training.mixture import default_grid
-
-T = TypeVar("T", bound=BaseModel)
+from sparseoco.text.options import TextOptions
 
 
-def place(text: str) -> Location:
-    """A folder or file, local or at an address. Raises `typer.BadParameter` for an address that is none."""
+def path_or_uri(text: str) -> Location:
+    """A local path or the URI of an object store. Raises `typer.BadParameter` if it is malformed."""
     try:
         return location(text)
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
 
 
-def local_place(text: str) -> Path:
-    """A folder or file of this machine. Raises `typer.BadParameter` for an address."""
-    found = place(text)
+def local_path(text: str) -> Path:
+    """A path of this machine. Raises `typer.BadParameter` for a URI."""
+    found = path_or_uri(text)
     if not isinstance(found, Path):
-        raise typer.BadParameter(f"{text} is an address; this command takes folders and files of this machine alone.")
+        raise typer.BadParameter(f"{text} is a remote URI: only local paths can be used here.")
     return found
 
 
-class LabelList(StrEnum):
-    ERROR, FIRST, SKIP, JOIN = "error", "first", "skip", "join"
-
-
-class Labels(StrEnum):
-    CLASSES, NUMBERS = "classes", "numbers"
-
-
-class Duplicates(StrEnum):
-    ERROR, FIRST, ALL = "error", "first", "all"
-
-
-class Encoding(StrEnum):
-    ERROR, REPLACE, SKIP = "error", "replace", "skip"
-
-
-class VocabularyPolicy(StrEnum):
-    FROZEN, EXTEND = "frozen", "extend"
-
-
-class Select(StrEnum):
-    ERROR, ONE_STANDARD_ERROR = "error", "one-standard-error"
-
-
-class Dtype(StrEnum):
-    FLOAT32, FLOAT64 = "float32", "float64"
-
-
-File = Annotated[
-    Location,
-    typer.Argument(parser=place, metavar="RUN_FILE", help="A run file (.toml or .yaml), or its address."),
+RunFileArgument = Annotated[
+    Location, typer.Argument(parser=path_or_uri, metavar="RUN_FILE", help="Path or URI of a run file (TOML).")
 ]
-Cluster = Annotated[
+StoreArgument = Annotated[
+    Location, typer.Argument(parser=path_or_uri, metavar="STORE", help="Folder of shards, written by ingest.")
+]
+RunArgument = Annotated[
+    Location, typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run or of a search.")
+]
+ModelArgument = Annotated[
+    Location, typer.Argument(parser=path_or_uri, metavar="MODEL", help="Folder of a saved model, or of a run.")
+]
+InputsArgument = Annotated[
+    list[str], typer.Argument(metavar="INPUT", help="Files, folders or URIs such as s3://…; may be .gz or .zst.")
+]
+ClusterFile = Annotated[
     Location | None,
     typer.Option(
         "--cluster",
-        parser=place,
+        parser=path_or_uri,
         metavar="FILE",
-        help="Where Dask is: a file that holds what stands in [cluster] of a run file.",
+        help="TOML file with the keys of a run file's [cluster] table.",
         rich_help_panel="Cluster",
     ),
 ]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="A Dask scheduler that runs: tcp://HOST:PORT or tls://HOST:PORT.",
-        rich_help_panel="Cluster",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        min=1,
-        metavar="N",
-        help="Start this many worker processes; by default none, threads of this process work.",
-        rich_help_panel="Cluster",
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
-        min=1,
-        metavar="N",
-        help="Threads of each worker, by default 1; without workers, of this process, by default one a processor.",
-        rich_help_panel="Cluster",
-    ),
-]
-Memory = Annotated[
-    str | None,
-    typer.Option(
-        "--memory",
-        metavar="SIZE",
-        help="Memory of each worker, such as 4GB; by default its share of this machine's.",
-        rich_help_panel="Cluster",
-    ),
-]
-Loss = Annotated[
-    str,
-    typer.Option(metavar="NAME", help=", ".join(name for name, loss in LOSSES.items() if not loss.regression) + "."),
-]
-Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Of the shuffle, of folds and of all that is drawn.")]
-Epochs = Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the data.")]
-Store = Annotated[Location, typer.Argument(parser=place, metavar="STORE", help="Folder of shards, as ingest makes it.")]
-Run = Annotated[Location, typer.Argument(parser=place, metavar="RUN", help="Folder of a run or a search.")]
-SavedModel = Annotated[Location, typer.Argument(parser=place, metavar="MODEL", help="Folder of a model.")]
-Penalty = Annotated[str, typer.Option(metavar="NAME", help=", ".join(PENALTIES) + ".")]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--where", metavar="FIELD=VALUE", help="Take only rows whose field has this value; repeatable, all must hold."
-    ),
-]
-WarmStart = Annotated[
-    str | None,
-    typer.Option(
-        "--warm-start",
-        metavar="MODEL",
-        help="Begin from a saved model: where its learner stood, or, another learner or vocabulary, from its weights.",
-    ),
-]
-FeaturesFrom = Annotated[
-    str | None,
-    typer.Option(
-        "--features-from",
-        metavar="MODEL",
-        help="Learn on the features alone that a saved model kept (has weights for); all others get weight 0.",
-    ),
-]
-Inputs = Annotated[
-    list[str], typer.Argument(metavar="INPUT", help="Files, folders or addresses such as s3://…; .gz and .zst too.")
-]
+ClusterFlags = Annotated[dict[str, Any], ModelOptions(ClusterOptions, without=("kind", "wait"), panel="Cluster")]
+WhereFlag = Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where",))]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def size_in_bytes(value: str, option: str) -> int:
-    """A size as people write it (5GB, 256MiB) in bytes; an error is an `InputError` that names the option."""
+def size_in_bytes(text: str, flag: str) -> int:
+    """The bytes of a size such as 5GB or 256MiB. Raises `InputError` naming the flag."""
     try:
-        return int(parse_bytes(value))
-    except ValueError:
-        raise InputError(f"{option} {value}: not a size such as 500MB or 5GB.") from None
+        return int(parse_bytes(text))
+    except ValueError as error:
+        raise InputError(f"{flag} {text}: {error}.", code="invalid-option") from None
 
 
-def cluster_options(
-    file: Location | None, scheduler: str | None, workers: int | None, threads: int | None, memory: str | None
-) -> ClusterOptions:
-    """The `[cluster]` table as options: a file of it, and what is said beside it.
+def cluster_options(file: Location | None, given: Mapping[str, Any]) -> ClusterOptions:
+    """The options of a cluster file, if any, overridden by those given on the command line.
 
     Raises `InputError` naming the key.
     """
-    said = {"scheduler": scheduler, "workers": workers, "threads": threads, "memory": memory}
-    given = {key: value for key, value in said.items() if value is not None}
-    if scheduler is not None:
-        given["kind"] = "address"
-    found = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
-    return checked(ClusterOptions, found | given)
+    values = {} if file is None else load_cluster_file(file).model_dump(exclude_unset=True)
+    kind = {"kind": "address"} if "scheduler" in given else {}
+    return validate(ClusterOptions, values | kind | dict(given))
 
 
-def checked(kind: type[T], values: dict[str, Any]) -> T:
-    """A model of these values; an error is an `InputError` that names the key."""
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        raise InputError(describe_invalid(error)) from None
+def run_of_file(file: Location, cluster_file: Location | None) -> RunFile:
+    """A run file, with the `[cluster]` table of another file if one is given."""
+    run = load_run_file(file)
+    return run if cluster_file is None else run.model_copy(update={"cluster": load_cluster_file(cluster_file)})
 
 
-def pairs(items: list[str] | None, option: str) -> dict[str, str]:
-    """NAME=VALUE items as a mapping."""
-    pairs = {}
-    for item in items or []:
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise InputError(f"{option} {item}: write it as NAME=VALUE.")
-        pairs[key] = value
-    return pairs
-
-
-def number_or_word(text: str) -> float | str:
-    """A number where it is one."""
+def number_or_text(text: str) -> float | str:
+    """A number if the text is one."""
     try:
         return float(text)
     except ValueError:
         return text
 
 
-def count_or_share(text: str, option: str) -> int | float:
-    """A whole number of documents, or a share of them as a float."""
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{option} {text}: write a whole number of documents or a share such as 0.01.") from None
+def parameter_values(items: list[str] | None) -> dict[str, float | str]:
+    """The parameters of a learner given by `--set NAME=VALUE`."""
+    return {name: number_or_text(value) for name, value in pairs(items, "--set").items()}
 
 
 def mixture_tables(grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
-    """The tables of a mixture: its default grid, replaced by what `--grid` says; of the learners that it names alone,
-    where it names any.
+    """The grid of a mixture by learner: the default one, overridden by `--grid`; only the learners named there, if any.
 
-    Raises `InputError` where there is none.
+    Raises `InputError` if no learner is left.
     """
     named = dict.fromkeys(owner for key in pairs(grid, "--grid") if (owner := key.rpartition(".")[0]))
+    for name in named:
+        check_algorithm_name(name, online=True)
+    from sparseoco.training.mixture import default_grid
+
     defaults = default_grid(penalty)
     if not named and not defaults:
         raise InputError(
-            f"Nothing that auto mixes takes penalty={penalty!r}: name learners that do with --grid NAME.PARAMETER=V,V."
+            f"No learner of the default mixture takes penalty={penalty!r}: name some with --grid NAME.PARAMETER=V,V.",
+            code="unsupported-combination",
         )
-    for name in named:
-        find_algorithm(name, online=True)
     return search_tables(list(named or defaults), grid, penalty, defaults)
 
 
 def search_tables(
     names: list[str], grid: list[str], penalty: str, defaults: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """The tables of a search: `defaults` or the learners' own with this penalty, replaced by what `--grid` says."""
+    """The grid of a search by learner: `defaults` or the learners' own for the penalty, overridden by `--grid`."""
+    for name in names:
+        check_algorithm_name(name)
+    from sparseoco.learners.penalties import find_penalty  # loads numba
+
     learners = {name: find_algorithm(name).under(find_penalty(penalty)) for name in names}
     tables = {name: dict((defaults or {}).get(name, learner.grid)) for name, learner in learners.items()}
     for key, values in pairs(grid, "--grid").items():
         owner, _, parameter = key.rpartition(".")
         if owner and owner not in tables:
-            raise InputError(f"--grid {key}: {owner} is not among the learners tried ({', '.join(tables)}).")
+            raise InputError(
+                f"--grid {key}: {owner} is not among the learners of this search ({', '.join(tables)}).",
+                code="unknown-algorithm",
+            )
         takers = [owner] if owner else [n for n in names if parameter in {p.name for p in learners[n].parameters}]
         if not takers:
-            raise InputError(f"--grid {key}: none of {', '.join(names)} has a parameter {parameter}.")
+            raise InputError(
+                f"--grid {key}: none of {', '.join(names)} has a parameter {parameter}.", code="unknown-parameter"
+            )
         for name in takers:
             tables[name][parameter] = _range_or_list(values)
     return tables
 
 
-def halving_table(factor: float | None, min_rows: int | None) -> dict[str, Any] | None:
-    """The table `halving` of a search, none without a factor."""
-    if factor is None:
-        if min_rows is not None:
-            raise InputError("--min-rows says where successive halving begins: set --halving too.")
-        return None
-    return {"factor": factor} | ({} if min_rows is None else {"min_rows": min_rows})
-
-
 def _range_or_list(text: str) -> Any:
     low, dots, high = text.partition("..")
     if dots:
-        return {"low": number_or_word(low), "high": number_or_word(high)}
-    return [number_or_word(value) for value in text.split(",")]
+        return {"low": number_or_text(low), "high": number_or_text(high)}
+    return [number_or_text(value) for value in text.split(",")]

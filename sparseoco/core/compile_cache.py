@@ -1,9 +1,9 @@
-"""Machine code made once and kept on disk, safe from edits, races and damage.
+"""Machine code compiled once and cached on disk, safe from edits, races and corruption.
 
-numba's own cache does not see an edit of a function in another file, and two processes that compile different
-signatures or closures of one function at once can mix up their files. So every kernel, for every signature, has a name
-of its own with the digest of all that goes into it, sources included: one file a kernel, written whole and renamed,
-equal whoever writes it. Where no folder can be written, kernels are compiled in each process.
+numba's own cache misses edits of functions in other files, and two processes that compile different signatures or
+closures of one function concurrently can mix up its files. Here every kernel gets, for every signature, its own name
+with a digest of everything it depends on, sources included: one file per kernel, written atomically, identical whoever
+writes it. If no folder is writable, each process compiles its kernels.
 """
 
 import hashlib
@@ -46,13 +46,19 @@ def sources_digest(sources: tuple[str, ...]) -> str:
 def compiled(
     function: Callable[..., Any], key: list[str], sources: tuple[str, ...], *, restrict: bool = False
 ) -> Callable[..., Any]:
-    """`function` compiled on its first call for those types, from the cache on disk where it can be.
+    """`function`, compiled on its first call for each set of argument types, or loaded from the cache.
 
-    `key` says what is bound into a closure; `sources` are the files and folders of the package whose functions it
-    calls; `restrict` promises that no two of its arrays overlap.
+    Parameters
+    ----------
+    key : list of str
+        Identifies what is bound into a closure.
+    sources : tuple of str
+        Files and folders of the package whose functions it calls.
+    restrict : bool
+        No two of its array arguments overlap.
     """
-    ready: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by the types of numba
-    found: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by what is quicker told
+    ready: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by numba types
+    found: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by what is quicker to determine
     key = [f"{function.__module__}.{function.__qualname__}", *key, str(restrict)]
 
     def call(*arguments: Any) -> Any:
@@ -70,30 +76,32 @@ def compiled(
 
 
 def _kind(argument: Any) -> Any:
-    """What decides an argument's type, and perhaps more: numba takes ten times as long to say the type of an array."""
+    """What determines an argument's type, and perhaps more; `numba.typeof` of an array takes ten times as long."""
     if type(argument) is np.ndarray:
         return argument.dtype, argument.ndim, argument.flags.num
+    if isinstance(argument, tuple):
+        return type(argument), *map(_kind, argument)
     return numba.typeof(argument)
 
 
 def _compile(
     function: Callable[..., Any], key: list[str], types: tuple[Any, ...], restrict: bool
 ) -> Callable[..., Any]:
-    """The machine code for those types: loaded, or made and kept; without a cache where none can be written or read."""
+    """The machine code for these types: loaded, or compiled and cached; not cached if that fails."""
     if numba.config.DISABLE_JIT:
         return function
     content = json.dumps([*key, sorted(OPTIONS.items())])
     name = f"{function.__name__.split('_')[0]}_{hashlib.sha256(content.encode()).hexdigest()[:24]}"
     options = OPTIONS | ({"pipeline_class": _Restrict} if restrict else {})
     own = _renamed(function, name)
-    for cached in (True, True, False):  # files of the cache that were cut short are emptied and made again
+    for cached in (True, True, False):  # truncated files are removed and compiled again
         try:
             kernel = numba.njit(cache=cached, **options)(own)
             kernel.compile(types)
             break
         except NumbaError:
             raise
-        except Exception:  # what a broken file, a full disk or a folder that cannot be written raises is not documented
+        except Exception:  # what numba raises for corrupt files, full disks and read-only folders is not documented
             if not cached:
                 raise
             with suppress(Exception):
@@ -103,7 +111,7 @@ def _compile(
 
 
 def _renamed(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A copy with a name of its own: a function may be compiled for several types."""
+    """A copy with its own name: a function may be compiled for several types."""
     code = function.__code__
     copy = FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
     copy.__qualname__, copy.__module__ = name, function.__module__

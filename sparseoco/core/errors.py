@@ -1,4 +1,4 @@
-"""Errors whose message is a sentence for the person who started the run.
+"""Errors whose message is for the person who started the run.
 
 Every error carries a stable `code` in kebab-case, for scripts and tests; the message may change, the code does not.
 The command line prints both and exits with `exit_code`. Document text never appears in a message.
@@ -32,7 +32,7 @@ class InputError(SparseocoError, ValueError):
 
 
 class StorageError(SparseocoError):
-    """A folder or file that cannot be written, read or trusted."""
+    """A folder or file that cannot be written or read, or is corrupt."""
 
     exit_code = 3
 
@@ -52,7 +52,7 @@ class FolderInUseError(StorageError):
 
 
 def error_text(error: BaseException) -> str:
-    """What an error that is not ours says of itself, for the end of a sentence; its type if it says nothing.
+    """The message of an error of another library, or its type if it has none.
 
     >>> error_text(TimeoutError()), error_text(FileNotFoundError(2, "No such file", "x"))
     ('TimeoutError', 'No such file')

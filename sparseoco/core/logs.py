@@ -1,8 +1,8 @@
-"""What happens in a run: records of the loggers `sparseoco.*`, and JSON lines of them where they are asked for.
+"""Log events of a run: records of the loggers `sparseoco.*`, written as JSON lines on request.
 
-A record has an event and fields: run and step of whoever tells it, block, shard, rows, seconds and the like. Text of
-documents, names of features and credentials are never among them. Whoever wants the records elsewhere adds a handler
-to the logger `sparseoco` (Prefect: PREFECT_LOGGING_EXTRA_LOGGERS=sparseoco).
+A record has an event and fields: run, step, block, shard, rows, seconds and the like; never text of documents, names of
+features or credentials. To send the records elsewhere, add a handler to the logger `sparseoco` (Prefect:
+PREFECT_LOGGING_EXTRA_LOGGERS=sparseoco).
 """
 
 import functools
@@ -20,8 +20,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from sparseoco.core.errors import InputError, SparseocoError, error_text
 
-logging.getLogger("sparseoco").addHandler(logging.NullHandler())  # else warnings would go to standard error
-ENVIRONMENT = "SPARSEOCO_LOG"  # of commands, where --log says nothing
+logging.getLogger("sparseoco").addHandler(logging.NullHandler())  # otherwise warnings would go to standard error
+ENVIRONMENT = "SPARSEOCO_LOG"  # the environment variable that is the default of --log
 _context: ContextVar[Mapping[str, Any] | None] = ContextVar("sparseoco_log", default=None)
 
 P = ParamSpec("P")
@@ -29,18 +29,18 @@ T = TypeVar("T")
 
 
 def log_event(name: str, event: str, *, level: int = logging.INFO, **fields: Any) -> None:
-    """Tell the logger `sparseoco.NAME` of an event, with fields of what JSON can hold."""
+    """Log an event to the logger `sparseoco.NAME`, with fields that JSON can represent."""
     logger = logging.getLogger(f"sparseoco.{name}")
     if logger.isEnabledFor(level):
         fields = {**(_context.get() or {}), **fields}
-        said = ", ".join(f"{key} {value}" for key, value in fields.items())
-        logger.log(level, "%s", f"{event} ({said})" if said else event, extra={"event": event, "fields": fields})
+        text = ", ".join(f"{key} {value}" for key, value in fields.items())
+        logger.log(level, "%s", f"{event} ({text})" if text else event, extra={"event": event, "fields": fields})
 
 
 def logged_step(name: str, folder: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Let a function tell when it begins and how it ends, as a step.
+    """Decorate a step of a run: its start and its end are logged.
 
-    `folder` is the argument that is the run's folder, or a run file, which may name a log of its own.
+    `folder` is the parameter that is the run's folder, or a run file, which may name a log file.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -50,7 +50,7 @@ def logged_step(name: str, folder: str) -> Callable[[Callable[P, T]], Callable[P
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             run: Any = signature.bind(*arguments, **options).arguments[folder]
             own = getattr(run, "log", None)
-            with log_to(own and own.file), _told_step(name, str(getattr(run, "out", run))):
+            with log_to(own and own.file), _step_events(name, str(getattr(run, "out", run))):
                 return function(*arguments, **options)
 
         return call
@@ -59,18 +59,18 @@ def logged_step(name: str, folder: str) -> Callable[[Callable[P, T]], Callable[P
 
 
 @contextmanager
-def log_to(place: str | None) -> Iterator[None]:
-    """Write the records as JSON lines to the end of a file, to standard error for "-", or nowhere for None.
+def log_to(target: str | None) -> Iterator[None]:
+    """Append the records as JSON lines to a file, to standard error for "-", or nowhere for None.
 
-    A place that they go to already gets them once. Raises `InputError` for a file that cannot be written.
+    A target that is logged to already gets each record once. Raises `InputError` for a file that cannot be written.
     """
     logger = logging.getLogger("sparseoco")
-    if place is None or _name(place) in {handler.get_name() for handler in logger.handlers}:
+    if target is None or _handler_name(target) in {handler.get_name() for handler in logger.handlers}:
         yield
         return
     before = logger.level, logger.propagate
-    handler = _handler(place)
-    handler.set_name(_name(place))
+    handler = _handler(target)
+    handler.set_name(_handler_name(target))
     handler.setFormatter(_JsonLine())
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -85,50 +85,50 @@ def log_to(place: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _told_step(name: str, run: str) -> Iterator[None]:
-    if (_context.get() or {}).get("step") == name:  # called by the same step of a run file
+def _step_events(name: str, run: str) -> Iterator[None]:
+    if (_context.get() or {}).get("step") == name:  # called by the step of a run file of the same name
         yield
         return
     token = _context.set({"run": run, "step": name})
     started = time.monotonic()
-    log_event("steps", "step begun")
+    log_event("steps", "step started")
     try:
         yield
     except BaseException as error:
-        # The message of an error that nobody foresaw might hold anything: of it the name is enough.
+        # The message of an unexpected error might contain anything: log its type only.
         fields: dict[str, Any] = {"seconds": round(time.monotonic() - started, 3), "error": type(error).__name__}
         if isinstance(error, SparseocoError):
-            fields["reason"] = str(error)
-        log_event("steps", "step broken off", level=logging.ERROR, **fields)
+            fields |= {"code": error.code, "reason": str(error)}
+        log_event("steps", "step failed", level=logging.ERROR, **fields)
         raise
     else:
-        log_event("steps", "step ended", seconds=round(time.monotonic() - started, 3))
+        log_event("steps", "step finished", seconds=round(time.monotonic() - started, 3))
     finally:
         _context.reset(token)
 
 
-def _name(place: str) -> str:
-    """What handlers that write there are told by, however it is written."""
-    return place if place == "-" else str(Path(place).resolve())
+def _handler_name(target: str) -> str:
+    """The same name however the path is written."""
+    return target if target == "-" else str(Path(target).resolve())
 
 
-def _handler(place: str) -> logging.Handler:
-    if place == "-":
+def _handler(target: str) -> logging.Handler:
+    if target == "-":
         return logging.StreamHandler(sys.stderr)
     try:
-        path = Path(place)
+        path = Path(target)
         path.parent.mkdir(parents=True, exist_ok=True)
         return logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"The log {place} cannot be written: {error_text(error)}.") from error
+        raise InputError(f"The log {target} cannot be written: {error_text(error)}.", code="not-writable") from error
 
 
 class _JsonLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told = {
+        values = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": getattr(record, "event", record.getMessage()),
         }
-        return json.dumps(told | getattr(record, "fields", {}), ensure_ascii=False, default=str)
+        return json.dumps(values | getattr(record, "fields", {}), ensure_ascii=False, default=str)

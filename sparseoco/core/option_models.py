@@ -1,18 +1,23 @@
-"""The base of all option tables, and what is wrong with a value in plain words instead of pydantic's."""
+"""The base class of option models, and their validation with error messages of our own instead of pydantic's."""
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
+from sparseoco.core.errors import InputError, SparseocoError
+
+T = TypeVar("T", bound=BaseModel)
+
 
 class OptionModel(BaseModel):
-    """A table of options: immutable, unknown keys are refused."""
+    """A table of options: immutable, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_CODES = {"extra_forbidden": "unknown-option", "missing": "missing-option"}
 _BOUNDS = {
     "greater_than": ("gt", "must be above {}"),
     "greater_than_equal": ("ge", "must be at least {}"),
@@ -37,7 +42,7 @@ _KINDS = {
 
 
 def matching(pattern: str, form: str) -> AfterValidator:
-    """What checks, in a field's type, that all of a text is of a pattern; `form` says in words what it must be."""
+    """A validator for text that matches a pattern; `form` describes the pattern in error messages."""
 
     def check(value: str) -> str:
         if re.fullmatch(pattern, value) is None:
@@ -47,10 +52,32 @@ def matching(pattern: str, form: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def describe_problem(problem: Mapping[str, Any]) -> str:
+def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str, ...] = ()) -> T:
+    """The model of these values.
+
+    Parameters
+    ----------
+    source : str
+        What the values come from, such as a file, for error messages.
+    under : tuple of str
+        Keys that lead to the values in that source.
+
+    Raises
+    ------
+    InputError
+        Names the source and the keys. Its code is that of an error that a validator raised first, or else
+        ``unknown-option``, ``missing-option`` or ``invalid-option``.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{source}: " * bool(source) + _describe(error, under) + ".", code=_code(error)) from None
+
+
+def _describe_problem(problem: Mapping[str, Any]) -> str:
     """What is wrong with a value, one of `ValidationError.errors`, without the value itself.
 
-    >>> describe_problem({"type": "greater_than_equal", "ctx": {"ge": 1}, "msg": "Input should be greater than or
+    >>> _describe_problem({"type": "greater_than_equal", "ctx": {"ge": 1}, "msg": "Input should be greater than or
     equal to 1"})
     'must be at least 1'
     """
@@ -70,13 +97,21 @@ def describe_problem(problem: Mapping[str, Any]) -> str:
     return str(problem["msg"]).removeprefix("Value error, ")
 
 
-def describe_invalid(error: ValidationError, under: tuple[str, ...] = ()) -> str:
-    """The first things wrong, each with its key, `under` before it; values are not repeated."""
+def _describe(error: ValidationError, under: tuple[str, ...]) -> str:
+    """The first problems, each with its key; values are not repeated."""
     sentences = []
     for problem in error.errors()[:5]:
         own = (str(part) for part in problem["loc"])
         key = ".".join((*under, *(part for part in own if not part.startswith(("list[", "function-", "Range")))))
-        sentence = f"{key}: {describe_problem(problem)}" if key else describe_problem(problem)
+        sentence = (f"{key}: {_describe_problem(problem)}" if key else _describe_problem(problem)).removesuffix(".")
         if sentence not in sentences:
             sentences.append(sentence)
     return "; ".join(sentences)
+
+
+def _code(error: ValidationError) -> str:
+    first = error.errors()[0]
+    if first["type"] in _CODES:
+        return _CODES[first["type"]]
+    cause = getattr(first.get("ctx", {}).get("error"), "__cause__", None)
+    return cause.code if isinstance(cause, SparseocoError) else "invalid-option"

@@ -1,4 +1,4 @@
-"""How long steps report their progress."""
+"""Callbacks by which steps report their progress."""
 
 from collections.abc import Callable
 

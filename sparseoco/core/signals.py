@@ -1,9 +1,8 @@
-"""What Ctrl-C and SIGTERM do to a command: it ends within ten seconds, whatever it is at, and says so in one sentence.
+"""Ctrl-C and SIGTERM end a command within ten seconds, whatever it is doing, with one line on standard error.
 
-A signal raises `Stopped` in the main thread, which ends what is under way as any error does. Python cannot raise it
-while the main thread is inside a kernel or a library, and threads that compute are waited for at the end: so a thread
-of its own counts the seconds from the signal on, and ends the process and its children where that takes too long. No
-file suffers: what is committed is whole, and what is not is not there.
+A signal raises `Stopped` in the main thread, which unwinds like any error. Python cannot raise it while the main thread
+runs a kernel or a library, and waits for working threads at the end: so a thread of its own waits for the signal, and
+kills the process and its children if they take too long. Files are safe: they are committed atomically.
 """
 
 import atexit
@@ -16,47 +15,47 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-SENTENCE = "Stopped. What is committed is kept: run the same command again to go on."
+MESSAGE = "Stopped. Committed work is kept: run the same command again to resume."
 GRACE_SECONDS = 5.0  # to end in good order
-LAST_SECONDS = 2.0  # for what is to be done last where it did not
-AGAIN_SECONDS = 0.05
+LAST_SECONDS = 2.0  # for the last callback after that
+RAISE_AGAIN_SECONDS = 0.05
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_telling = threading.Lock()  # held for good by who has said the sentence
+_printing = threading.Lock()  # never released by the thread that prints the message
 
 
 class Stopped(BaseException):
-    """Ctrl-C or SIGTERM, whose number is the argument; no library takes it for an error of its own."""
+    """SIGINT or SIGTERM; the signal's number is the argument. No `Exception`, so that libraries do not catch it."""
 
 
-def watch() -> None:
-    """See to it, from now on, that this process ends at a signal: at once until `raise_stopped` takes over.
+def install_handlers() -> None:
+    """Make this process end at a signal: at once until `raise_stopped` is the handler.
 
-    For the entry points of commands, before they load what they need.
+    For the entry points of commands, before they import what they need.
     """
     for number in SIGNALS:
-        signal.signal(number, lambda number, frame: _end_now(number))
+        signal.signal(number, lambda number, frame: _kill(number))
     sys.unraisablehook = _raise_again
-    atexit.register(_ignore)  # the first to be registered is the last to be called
-    end_in_time()
+    atexit.register(_ignore_signals)  # registered first, called last
+    kill_after()
 
 
-def end_in_time(seconds: float = GRACE_SECONDS, last: Callable[[], None] | None = None) -> None:
-    """End this process and its children so many seconds after a signal, if it still runs then; the last call counts.
+def kill_after(seconds: float = GRACE_SECONDS, last: Callable[[], None] | None = None) -> None:
+    """Kill this process and its children if they still run so long after a signal; the last call counts.
 
-    Before, `last` is called in a thread of its own, which has `LAST_SECONDS`. For the main thread.
+    Before that, `last` is called in a thread, which has `LAST_SECONDS`. To be called in the main thread.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    # The interpreter writes there at once, whatever the main thread is at.
+    # The interpreter writes there immediately, whatever the main thread is doing.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=_end_in_time, args=(reader, seconds, last), name="stopping", daemon=True).start()
+    threading.Thread(target=_kill_after, args=(reader, seconds, last), name="stopping", daemon=True).start()
 
 
-def to_the_end(command: Callable[[], None]) -> NoReturn:
-    """Do what a process is for, and end it in good order with its exit code, but without taking the interpreter down.
+def run_and_exit(command: Callable[[], None]) -> NoReturn:
+    """Run a command and exit with its code in good order, but without finalizing the interpreter.
 
-    A thread of a library that still runs then and asks for the interpreter is ended inside of it, which C++ answers by
-    ending the process with SIGABRT (CPython issue 87135).
+    Finalization ends library threads that still run and ask for the interpreter, for which C++ aborts the process with
+    SIGABRT (CPython issue 87135).
     """
     code = 0
     try:
@@ -72,54 +71,53 @@ def to_the_end(command: Callable[[], None]) -> NoReturn:
 
 
 def raise_stopped(number: int, frame: object) -> None:
-    """A handler of signals that raises `Stopped`, once."""
+    """A signal handler that raises `Stopped`, once."""
     signal.signal(number, signal.SIG_IGN)
     raise Stopped(number)
 
 
 def _raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """`Stopped` was raised in a place that no exception leaves, such as a callback of the garbage collector."""
+    """`Stopped` was raised where exceptions are swallowed, such as in a callback of the garbage collector."""
     if isinstance(unraisable.exc_value, Stopped):
         number = unraisable.exc_value.args[0]
         signal.signal(number, raise_stopped)
         main = threading.main_thread().ident
-        threading.Timer(AGAIN_SECONDS, signal.pthread_kill, [main, number]).start()
+        threading.Timer(RAISE_AGAIN_SECONDS, signal.pthread_kill, [main, number]).start()
     else:
         sys.__unraisablehook__(unraisable)
 
 
 def print_stopped() -> None:
-    """Say the sentence on standard error, unless it stands there."""
-    if _telling.acquire(blocking=False):
-        os.write(2, f"sparseoco: {SENTENCE}\n".encode())
+    """Print the message on standard error, once."""
+    if _printing.acquire(blocking=False):
+        os.write(2, f"sparseoco: {MESSAGE}\n".encode())
 
 
-def _end_in_time(reader: int, seconds: float, last: Callable[[], None] | None) -> None:
+def _kill_after(reader: int, seconds: float, last: Callable[[], None] | None) -> None:
     while (number := os.read(reader, 1)[0]) not in SIGNALS:
         pass
     time.sleep(seconds)
     if last is not None:
-        doing = threading.Thread(target=last, daemon=True)
-        with suppress(RuntimeError):  # no thread can be started any more
-            doing.start()
-            doing.join(LAST_SECONDS)
-    _end_now(number)
+        thread = threading.Thread(target=last, daemon=True)
+        with suppress(RuntimeError):  # no more threads can be started
+            thread.start()
+            thread.join(LAST_SECONDS)
+    _kill(number)
 
 
-def _end_now(number: int) -> NoReturn:
+def _kill(number: int) -> NoReturn:
     print_stopped()
-    _end_children()
+    _kill_children()
     os._exit(128 + number)
 
 
-def _ignore() -> None:
-    """All is done and said: a signal that comes while the interpreter is taken down stops nothing."""
+def _ignore_signals() -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _end_children() -> None:
-    with suppress(ImportError):  # stopped while it was being loaded: nobody has children yet
+def _kill_children() -> None:
+    with suppress(ImportError):  # stopped during its import: there are no children yet
         import psutil
 
         for child in psutil.Process().children(recursive=True):

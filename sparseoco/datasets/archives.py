@@ -51,7 +51,7 @@ def unpack(
     archive : Path
         The archive, or a single compressed file, which is written as `name` without its suffix.
     folder : Path
-        The target folder, made if needed.
+        The target folder, created if needed.
     packing : str
         The format of the archive.
     only : sequence of str
@@ -67,7 +67,7 @@ def unpack(
     Raises
     ------
     InputError
-        For a corrupt archive, one without the members asked for, a member that is not allowed, or too much content.
+        For a corrupt archive, one without the expected members, a member that is not allowed, or too much content.
     StorageError
         When the disk refuses.
     """

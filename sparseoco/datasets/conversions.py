@@ -35,7 +35,7 @@ def _reuters(source: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(source.glob("**/reut2-*.sgm")):
         for match in _REUTERS.finditer(path.read_bytes()):
             head = dict(_ATTRIBUTE.findall(match["head"].decode("latin-1")))
-            rest = match["rest"].decode("latin-1")  # the collection says ASCII, and holds a few bytes above it
+            rest = match["rest"].decode("latin-1")  # it should be ASCII, but has a few other bytes
             used = head["TOPICS"] == "YES" and head["LEWISSPLIT"] in ("TRAIN", "TEST")
             title, body = _element("TITLE", rest), _element("BODY", rest)
             text = f"{title}\n\n{body}" if body else re.sub(r"<[^>]*>", " ", _element("TEXT", rest, raw=True))

@@ -1,40 +1,70 @@
-"""The loop over randomly drawn coordinates: margins kept up to date exactly while every weight moves in every round.
+"""The loop over randomly drawn coordinates: margins are kept up to date while every weight moves in every round.
 
-Data lie by columns: the nonzeros of feature i are ``rows[indptr[i]:indptr[i + 1]]`` and `counts`, rows increasing.
-Between two draws a weight is piecewise linear in the round (`learners.cao_rcd.piece`), so the margin of example j in
-round k of an epoch is ``margins[j, 0] + k·margins[j, 1]`` as long as no piece of a feature of its row ends. A calendar
-says in which round which pieces end: lists, one a round and column, of coordinates linked both ways, so that a
-coordinate that is drawn leaves the list it is in. A draw ends two pieces at most before the next one, each at the cost
-of the feature's nonzeros: the work is that of the features drawn, whatever the number of features.
+Data are stored by columns: the nonzeros of feature i are ``rows[indptr[i]:indptr[i + 1]]`` and `counts`, rows
+increasing. Between two draws a weight is piecewise linear in the round (`learners.cao_rcd.segment`), so the margin of
+example j in round k of an epoch is ``margins[j, 0] + k·margins[j, 1]`` until a segment of a feature of its row ends. A
+calendar lists the segments that end in each round, as one doubly linked list per round and column, so that a drawn
+coordinate is unlinked in constant time. A draw is followed by at most two ends of segments before the next one, each at
+the cost of the feature's nonzeros: the work is that of the drawn features, whatever the number of features.
 
-Columns lie side by side and share the draws; each has a calendar of its own and no arithmetic in common. Arrays, for n
-features, m examples and K columns:
-
-- ``state`` (n, 2 or 3, K) float64: Z, Δ and, with predict = last, the last gradient;
-- ``lines`` (n, 2, K) float64: the piece that is in the margins, value in round 0 of the epoch, and slope;
-- ``links`` (n, 3, K) integers: the round of the calendar a coordinate is in, or −1, and its neighbours there;
-- ``head`` (rounds, K) integers: the first coordinate of each list, or −1; ``margins`` (m, 2, K) float64.
+Columns share the draws; each has its own calendar and its own arithmetic.
 """
 
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.core.compile_cache import compiled
-from sparseoco.learners.cao_rcd import observe, piece, weight
+from sparseoco.learners.cao_rcd import segment, update, weight
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import cube_root, response
 
 SOURCES = ("learners/numerics.py", "learners/losses.py", "learners/penalties.py", "learners", "kernels/coordinate.py")
 
+MARGIN_ERROR = 2.0**-34
+"""Rounding error that incrementally updated margins may have; measured: 2e-11 after a million rounds."""
+
+
+class ColumnParams(NamedTuple):
+    """(K,) arrays: the class with y = +1 (−1: y is the label), and the parameters R and α of every column."""
+
+    positive: Any
+    R: Any
+    alpha: Any
+
+
+class Sampling(NamedTuple):
+    """How rounds draw: `L` (n,) bounds |∇_iF|, a block of `batch` features is drawn with its of the `chances` p."""
+
+    L: Any
+    chances: Any
+    batch: int
+
+
+class CoordinateState(NamedTuple):
+    """Arrays for n features, m examples and K columns.
+
+    slots    (n, 2 or 3, K) float64: Z, Δ and, with predict = last, the last gradient
+    lines    (n, 2, K) float64: the segment included in the margins: value in round 0 of the epoch, and slope
+    links    (n, 3, K) integers: the calendar round a coordinate is listed in, or −1, and its neighbours in the list
+    head     (rounds, K) integers: the first coordinate of each list, or −1
+    margins  (m, 2, K) float64: value in round 0, and slope
+    """
+
+    slots: Any
+    lines: Any
+    links: Any
+    head: Any
+    margins: Any
+
 
 @register_jitable
-def leave(i, c, links, head):
-    """Take a coordinate out of the calendar."""
+def unlink(i, c, links, head):
+    """Remove a coordinate from the calendar."""
     k = links[i, 0, c]
     if k >= 0:
         before, after = links[i, 1, c], links[i, 2, c]
@@ -48,17 +78,18 @@ def leave(i, c, links, head):
 
 
 @register_jitable
-def settle(i, c, k, origin, R, alpha, state, lines, links, head):
-    """The piece that a coordinate is on from round k on: kept in `lines`, its end in the calendar.
+def start_segment(i, c, k, origin, columns, state):
+    """Set a coordinate's line from round k on, and list its end in the calendar.
 
-    Gives how much the line has changed, in round 0 and by round. The coordinate must not be in the calendar.
+    Returns the change of the line: in round 0, and of its slope. The coordinate must not be in the calendar.
     """
-    value, slope, lasts = piece(state[i, 0, c], state[i, 1, c], origin + k, R[c], alpha[c])
+    slots, lines, links, head = state.slots, state.lines, state.links, state.head
+    value, slope, length = segment(slots[i, 0, c], slots[i, 1, c], origin + k, columns.R[c], columns.alpha[c])
     at_0 = value - slope * k
     change, turn = at_0 - lines[i, 0, c], slope - lines[i, 1, c]
     lines[i, 0, c], lines[i, 1, c] = at_0, slope
-    if k + lasts < head.shape[0]:
-        due = k + int(max(lasts, 1.0))
+    if k + length < head.shape[0]:
+        due = k + int(max(length, 1.0))
         after = head[due, c]
         links[i, 0, c], links[i, 1, c], links[i, 2, c] = due, -1, after
         if after >= 0:
@@ -68,173 +99,169 @@ def settle(i, c, k, origin, R, alpha, state, lines, links, head):
 
 
 @register_jitable
-def end_pieces(k, origin, indptr, rows, counts, R, alpha, state, lines, links, head, margins):
-    """Put every coordinate whose piece ends in round k on its next piece."""
-    for c in range(R.shape[0]):
-        i = head[k, c]
-        head[k, c] = -1
+def end_segments(k, origin, data, columns, state):
+    """Move every coordinate whose segment ends in round k to its next segment."""
+    margins = state.margins
+    for c in range(columns.R.shape[0]):
+        i = state.head[k, c]
+        state.head[k, c] = -1
         while i >= 0:
-            following = links[i, 2, c]
-            links[i, 0, c] = -1
-            change, turn = settle(i, c, k, origin, R, alpha, state, lines, links, head)
-            for e in range(indptr[i], indptr[i + 1]):
-                a = float(counts[e])
-                margins[rows[e], 0, c] += a * change
-                margins[rows[e], 1, c] += a * turn
+            following = state.links[i, 2, c]
+            state.links[i, 0, c] = -1
+            change, turn = start_segment(i, c, k, origin, columns, state)
+            for e in range(data.indptr[i], data.indptr[i + 1]):
+                a = float(data.counts[e])
+                margins[data.rows[e], 0, c] += a * change
+                margins[data.rows[e], 1, c] += a * turn
             i = following
 
 
 @register_jitable
-def add_line(i, indptr, rows, counts, at_origin, turn, margins):
-    """Add column i times at_origin + k·turn, (columns,) each, to the margins."""
-    for e in range(indptr[i], indptr[i + 1]):
-        a = float(counts[e])
-        z = margins[rows[e]]
-        for c in range(at_origin.shape[0]):
-            z[0, c] += a * at_origin[c]
+def add_line(i, data, at_0, turn, margins):
+    """Add feature i times the lines at_0 + k·turn, (columns,) each, to the margins."""
+    for e in range(data.indptr[i], data.indptr[i + 1]):
+        a = float(data.counts[e])
+        z = margins[data.rows[e]]
+        for c in range(at_0.shape[0]):
+            z[0, c] += a * at_0[c]
             z[1, c] += a * turn[c]
 
 
-def begin(first, stop, origin, indptr, rows, counts, R, alpha, state, lines, links, head, margins):
+def init_margins(first, stop, origin, data, columns, state):
     """Lines, calendar and margins of features first..stop for an epoch whose first round is `origin`.
 
-    Before feature 0, lines and margins are 0 and the calendar is empty (−1); after the last ``margins[:, 0]`` are those
-    of the weights that play round `origin`.
+    Before feature 0, lines and margins must be 0 and the calendar empty (−1); after the last feature ``margins[:, 0]``
+    are those of the weights that play round `origin`.
     """
     for i in range(first, stop):
         moves = False
-        for c in range(R.shape[0]):
-            if state[i, 0, c] != 0.0:
-                settle(i, c, 0, origin, R, alpha, state, lines, links, head)
-                moves = moves or lines[i, 0, c] != 0.0
+        for c in range(columns.R.shape[0]):
+            if state.slots[i, 0, c] != 0.0:
+                start_segment(i, c, 0, origin, columns, state)
+                moves = moves or state.lines[i, 0, c] != 0.0
         if moves:
-            add_line(i, indptr, rows, counts, lines[i, 0], lines[i, 1], margins)
+            add_line(i, data, state.lines[i, 0], state.lines[i, 1], state.margins)
 
 
 @register_jitable
-def predict_none(i, c, L, state):
+def predict_none(i, c, L, slots):
     return 0.0
 
 
 @register_jitable
-def predict_half(i, c, L, state):
+def predict_half(i, c, L, slots):
     return 0.5 * L[i]
 
 
 @register_jitable
-def predict_last(i, c, L, state):
-    return state[i, 2, c]
+def predict_last(i, c, L, slots):
+    return slots[i, 2, c]
 
 
 @register_jitable
-def forget(i, c, state, g):
-    """For predictions that do not look back."""
+def store_nothing(i, c, slots, g):
+    """For predictions that do not depend on the past."""
 
 
 @register_jitable
-def remember(i, c, state, g):
-    state[i, 2, c] = g
+def store_gradient(i, c, slots, g):
+    slots[i, 2, c] = g
 
 
 PREDICTIONS = {
-    "none": (predict_none, forget),
-    "half": (predict_half, forget),
-    "last": (predict_last, remember),
+    "none": (predict_none, store_nothing),
+    "half": (predict_half, store_nothing),
+    "last": (predict_last, store_gradient),
 }
 
 
-def build_play(slope, predict, keep):
+def slope_with_kink(loss: Loss) -> Callable[..., Any]:
+    """The slope of a loss; for the hinges a margin within `MARGIN_ERROR` of the kink yz = 1 is taken to be at it.
+
+    With counts of words and weights at 0 or ±R many margins are exactly at the kink, where the subgradient is 0.
+    Rounding, of the margins and of the weights themselves, must not select another one: subgradients differ by |a|.
+    """
+    slope = loss.slope
+    if slope is None or loss.regression or not loss.slope_vanishes:
+        return slope  # type: ignore[return-value]
+
+    @register_jitable
+    def slope_at(z, y):
+        return slope(y if abs(1.0 - y * z) <= MARGIN_ERROR else z, y)
+
+    return slope_at
+
+
+def build_play(slope, predict, store):
     """The loop for one loss and one prediction."""
 
-    def play(
-        indptr,
-        rows,
-        counts,
-        labels,
-        kept,
-        positive,
-        R,
-        alpha,
-        L,
-        chances,
-        batch,
-        blocks,
-        origin,
-        first,
-        state,
-        lines,
-        links,
-        head,
-        margins,
-    ):
-        """Rounds of an epoch from `first` on, which draw `blocks`; `origin` is the number t of its round 0.
+    def play(data, included, columns, sampling, drawn, origin, first, state):
+        """Rounds of an epoch from round `first` on, which draw the blocks `drawn`; round 0 has the number `origin`.
 
-        `labels` and `kept` (bool: in F, not held out) are an example each; column c has y = +1 for class `positive[c]`,
-        y = the label where that is −1; `R`, `alpha` (K,); `L` (n,); `chances` are p, a block of `batch` features each.
+        data : `offline.coordinates.ColumnMajor`; included : (m,) bool, the examples that are in F.
         """
-        n, K = state.shape[0], R.shape[0]
-        x = np.zeros((batch, K))
-        shift = np.zeros((batch, K))
-        turn = np.zeros((batch, K))
-        level = np.zeros(K)
-        g = np.zeros((batch, K))
-        for d in range(blocks.shape[0]):
+        slots, lines, margins = state.slots, state.lines, state.margins
+        R, alpha, L, batch = columns.R, columns.alpha, sampling.L, sampling.batch
+        n, K = slots.shape[0], R.shape[0]
+        x, shift, turn, g = np.zeros((batch, K)), np.zeros((batch, K)), np.zeros((batch, K)), np.zeros((batch, K))
+        no_turn = np.zeros(K)
+        for d in range(drawn.shape[0]):
             k = first + d
             t = origin + float(k)
-            end_pieces(k, origin, indptr, rows, counts, R, alpha, state, lines, links, head, margins)
-            p = chances[blocks[d]]
-            start = blocks[d] * batch
+            end_segments(k, origin, data, columns, state)
+            p = sampling.chances[drawn[d]]
+            start = drawn[d] * batch
             size = min(batch, n - start)
             for b in range(size):
                 i = start + b
                 shifts = False
                 for c in range(K):
                     on_line = lines[i, 0, c] + k * lines[i, 1, c]
-                    g_tilde = predict(i, c, L, state) / p
+                    g_tilde = predict(i, c, L, slots) / p
                     x[b, c], shift[b, c], g[b, c] = on_line, 0.0, 0.0
                     if g_tilde != 0.0:
-                        x[b, c] = weight(state[i, 0, c], state[i, 1, c], g_tilde, t, R[c], alpha[c])
+                        x[b, c] = weight(slots[i, 0, c], slots[i, 1, c], g_tilde, t, R[c], alpha[c])
                         shift[b, c] = x[b, c] - on_line
                         shifts = shifts or shift[b, c] != 0.0
                 if shifts:
-                    add_line(i, indptr, rows, counts, shift[b], level, margins)
+                    add_line(i, data, shift[b], no_turn, margins)
             for b in range(size):
-                for e in range(indptr[start + b], indptr[start + b + 1]):
-                    row = rows[e]
-                    if kept[row]:
-                        a = float(counts[e])
+                for e in range(data.indptr[start + b], data.indptr[start + b + 1]):
+                    row = data.rows[e]
+                    if included[row]:
+                        a = float(data.counts[e])
                         z = margins[row]
                         for c in range(K):
-                            y = response(labels[row], positive[c])
+                            y = response(data.labels[row], columns.positive[c])
                             g[b, c] += a * slope(z[0, c] + k * z[1, c], y)
             for b in range(size):
                 i = start + b
                 moves = False
                 for c in range(K):
-                    g_tilde = predict(i, c, L, state) / p
-                    state[i, 0, c], state[i, 1, c] = observe(
-                        state[i, 0, c], state[i, 1, c], x[b, c], g[b, c] / p, g_tilde, t, R[c], alpha[c]
+                    g_tilde = predict(i, c, L, slots) / p
+                    slots[i, 0, c], slots[i, 1, c] = update(
+                        slots[i, 0, c], slots[i, 1, c], x[b, c], g[b, c] / p, g_tilde, t, R[c], alpha[c]
                     )
-                    keep(i, c, state, g[b, c])
-                    leave(i, c, links, head)
-                    change, turn[b, c] = settle(i, c, k + 1, origin, R, alpha, state, lines, links, head)
+                    store(i, c, slots, g[b, c])
+                    unlink(i, c, state.links, state.head)
+                    change, turn[b, c] = start_segment(i, c, k + 1, origin, columns, state)
                     shift[b, c] = change - shift[b, c]
                     moves = moves or shift[b, c] != 0.0 or turn[b, c] != 0.0
                 if moves:
-                    add_line(i, indptr, rows, counts, shift[b], turn[b], margins)
+                    add_line(i, data, shift[b], turn[b], margins)
 
     return play
 
 
-def column_weights(t, R, alpha, state, out):
+def column_weights(t, columns, slots, out):
     """x_t without a prediction, (features, columns)."""
     for i in range(out.shape[0]):
         for c in range(out.shape[1]):
-            out[i, c] = weight(state[i, 0, c], state[i, 1, c], 0.0, t, R[c], alpha[c])
+            out[i, c] = weight(slots[i, 0, c], slots[i, 1, c], 0.0, t, columns.R[c], columns.alpha[c])
 
 
-def place(features, sizes, piece_rows, piece_counts, ends, rows, counts):
-    """Put entries by feature after those that are there: feature i's at ``ends[i]``, which moves on."""
+def append_entries(features, sizes, piece_rows, piece_counts, ends, rows, counts):
+    """Append entries, ordered by feature, to those of each feature; feature i's end is ``ends[i]``, which advances."""
     at = 0
     for f in range(features.shape[0]):
         to = ends[features[f]]
@@ -245,18 +272,18 @@ def place(features, sizes, piece_rows, piece_counts, ends, rows, counts):
         ends[features[f]] = to + sizes[f]
 
 
-def row_norms(first, stop, indptr, rows, counts, norms):
+def row_norms(first, stop, data, norms):
     """Add the part of features first..stop of ‖a_j‖₁ to `norms` (examples,)."""
-    for e in range(indptr[first], indptr[stop]):
-        norms[rows[e]] += abs(float(counts[e]))
+    for e in range(data.indptr[first], data.indptr[stop]):
+        norms[data.rows[e]] += abs(float(data.counts[e]))
 
 
-def coordinate_bounds(first, stop, indptr, rows, counts, bounds, L):
-    """L_i = Σ_j |a_{j,i}|·ℓ_j of features first..stop into `L` (features,), of `bounds` ℓ (examples,)."""
+def coordinate_bounds(first, stop, data, bounds, L):
+    """L_i = Σ_j |a_{j,i}|·ℓ_j of features first..stop into `L` (features,), from `bounds` ℓ (examples,)."""
     for i in range(first, stop):
         total = 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            total += abs(float(counts[e])) * bounds[rows[e]]
+        for e in range(data.indptr[i], data.indptr[i + 1]):
+            total += abs(float(data.counts[e])) * bounds[data.rows[e]]
         L[i] = total
 
 
@@ -271,19 +298,19 @@ def block_weights(L, batch, out):
         out[block] = root * root
 
 
-def _bound(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
+def _compiled(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
     return compiled(function, list(names), SOURCES, restrict=True)
 
 
-BEGIN = _bound(begin)
-PLACE = _bound(place)
-WEIGHTS = _bound(column_weights)
-ROW_NORMS = _bound(row_norms)
-COORDINATE_BOUNDS = _bound(coordinate_bounds)
-BLOCK_WEIGHTS = _bound(block_weights)
+INIT_MARGINS = _compiled(init_margins)
+APPEND_ENTRIES = _compiled(append_entries)
+WEIGHTS = _compiled(column_weights)
+ROW_NORMS = _compiled(row_norms)
+COORDINATE_BOUNDS = _compiled(coordinate_bounds)
+BLOCK_WEIGHTS = _compiled(block_weights)
 
 
 @lru_cache(maxsize=32)
-def play_for(loss: Loss, predict: str) -> Callable[..., None]:
+def play_kernel(loss: Loss, predict: str) -> Callable[..., None]:
     """The compiled loop of a loss and a prediction."""
-    return _bound(build_play(loss.slope, *PREDICTIONS[predict]), loss.name, predict)
+    return _compiled(build_play(slope_with_kink(loss), *PREDICTIONS[predict]), loss.name, predict)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 
-def tally(weights, bins, out):
+def count_nonzeros(weights, bins, out):
     """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as not zero.
 
     Counts run up in 32 bits, a row a bin, which the compiler turns into one comparison and one subtraction a vector.

@@ -15,9 +15,10 @@ from sparseoco.core.compile_cache import compiled
 from sparseoco.core.errors import InputError
 from sparseoco.kernels import responses
 from sparseoco.kernels.binding import SOURCES
+from sparseoco.kernels.column_block import ColumnBlock
 from sparseoco.kernels.directions import direction
 from sparseoco.kernels.stream import build_evaluate
-from sparseoco.kernels.sweeping import ColumnBlock, Rows
+from sparseoco.kernels.structs import Rows
 from sparseoco.learners.dense import DenseRule
 from sparseoco.learners.domains import Numbers, numbers_of
 from sparseoco.learners.losses import Loss
@@ -162,8 +163,8 @@ class DenseColumns(ColumnBlock):
     Raises `InputError` for parameters that have no meaning together.
     """
 
-    every = 0.0
-    slots = ("y",)
+    refresh_interval = 0.0
+    slot_names = ("y",)
 
     def __init__(
         self,
@@ -187,23 +188,28 @@ class DenseColumns(ColumnBlock):
         for memory, own in zip(self.memories, numbers, strict=True):
             rule.begin(memory, own)
         self.clock = np.zeros(1)
-        self.stamp = self.level_sum = np.zeros(0)
+        self.last_update = self.l1_norm_sum = np.zeros(0)
         self.loss_sum = np.zeros(len(configurations))
         self.error_count = np.zeros(len(configurations), np.int64)
         self.diverged = np.zeros(len(configurations), np.int64)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds done."""
+        return int(self.clock[0])
 
     @property
     def state(self) -> np.ndarray:
         """(n_features, 1, columns): a view of the points, as `Columns` lays out what it stores."""
         return self.points.T[:, None, :]
 
-    def learn(self, rows: Rows, labels: np.ndarray, told: np.ndarray | None = None) -> None:
-        """Play the rows in turn; `labels` is read-only float64.
+    def learn(self, rows: Rows, labels: np.ndarray, margins_out: np.ndarray | None = None) -> None:
+        """Learn the rows in turn; `labels` is read-only float64.
 
-        `told` (rows, width), if given, receives the margins with which each row was predicted: for a bandit, those of
-        the points it played.
+        `margins_out` (rows, width), if given, receives the margins with which each row was predicted: for a bandit,
+        those of the points it played.
         """
-        margins = np.empty((0 if told is None else len(labels), self.columns))
+        margins = np.empty((0 if margins_out is None else len(labels), self.columns))
         self.kernels.learn(
             *_in_float64(rows),
             labels,
@@ -218,8 +224,8 @@ class DenseColumns(ColumnBlock):
             margins,
         )
         self.clock += len(labels)
-        if told is not None:
-            told[...] = margins
+        if margins_out is not None:
+            margins_out[...] = margins
 
     def margins(self, rows: Rows) -> np.ndarray:
         """(rows, columns)."""
@@ -276,6 +282,6 @@ def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbe
 
 
 def _in_float64(rows: Rows) -> Rows:
-    counts = rows.counts.astype(np.float64, copy=False)
-    counts.flags.writeable = False
-    return rows._replace(counts=counts)
+    values = rows.values.astype(np.float64, copy=False)
+    values.flags.writeable = False
+    return rows._replace(values=values)

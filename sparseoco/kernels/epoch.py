@@ -25,14 +25,12 @@ from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import compiled
 from sparseoco.kernels import responses as outputs
+from sparseoco.kernels.functions import bind, rule_key
 from sparseoco.kernels.order import key
 from sparseoco.kernels.stream import build_evaluate
-from sparseoco.kernels.tuples import LOAD, STORE
-from sparseoco.learners.caos_erm import drifted
-from sparseoco.learners.contract import Rule
+from sparseoco.learners.caos_erm import EpochRule, drifted
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix, response
-from sparseoco.learners.penalties import Penalty
 
 SOURCES = ("learners/numerics.py", "learners/losses.py", "learners/penalties.py", "learners", "kernels")
 ROUND_STREAM = np.uint64(4)  # a stream of hashes apart from those of `order` and of `learners.caos_ftrl`
@@ -82,7 +80,7 @@ def row_sizes(indptr, counts):
     return sizes
 
 
-def build_play(tick, weight, observe, prox, parts, ticks, slope, bound, tuples):
+def build_play(rule, loss):
     """``play``: rounds in turn, from `t` rounds done.
 
     Rows as CSR from 0 on, mini-batch d being rows ``edges[d]`` … ``edges[d + 1] − 1``; ``foretold`` (rows, columns) are
@@ -95,8 +93,8 @@ def build_play(tick, weight, observe, prox, parts, ticks, slope, bound, tuples):
     A column one of whose margins is not finite, or beyond `bound`, has diverged: the round is noted in ``diverged``
     (columns,), and from then on it learns nothing.
     """
-    load, store, load_hyper, load_now, store_now = tuples
-    part_1, part_2 = parts
+    functions, slope, bound = bind(rule), loss.slope, loss.bound
+    n_scalars = len(rule.scalars._fields)
 
     def play(
         indptr,
@@ -115,7 +113,7 @@ def build_play(tick, weight, observe, prox, parts, ticks, slope, bound, tuples):
         place,
         diverged,
     ):
-        parts = (part_1, part_2)
+        f_ = functions()
         columns = positive.shape[0]
         corrected = drift.shape[0] > 0
         largest = 0
@@ -123,12 +121,13 @@ def build_play(tick, weight, observe, prox, parts, ticks, slope, bound, tuples):
             largest = max(largest, indptr[edges[d + 1]] - indptr[edges[d]])
         features = np.empty(largest, np.int64)
         g_tilde, missed, x = np.empty((3, largest, columns))
-        z, now = np.empty(columns), np.empty((ticks, columns))
+        z, now = np.empty(columns), np.empty((n_scalars, columns))
         for d in range(importance.shape[0]):
             done = t + d
             one_over_p = importance[d]
             for c in range(columns):
-                store_now(now, c, tick(done + 1.0, one_over_p, load_hyper(hyper, c)))
+                params = f_.Params(*f_.load_params(hyper, c))
+                f_.store_scalars(now, c, f_.round_scalars(done + 1.0, one_over_p, params, f_.maps))
             met = 0
             for j in range(edges[d], edges[d + 1]):
                 for k in range(indptr[j], indptr[j + 1]):
@@ -151,13 +150,15 @@ def build_play(tick, weight, observe, prox, parts, ticks, slope, bound, tuples):
                 if corrected:
                     for c in range(columns):
                         g_tilde[i, c] = drift[f, c]
-                        store(slots, c, drifted(load(slots, c), float(done - settled[f]), drift[f, c]))
+                        state_c = f_.State(*f_.load_state(slots, c))
+                        f_.store_state(slots, c, drifted(state_c, float(done - settled[f]), drift[f, c]))
                     settled[f] = done + 1
                 else:
                     for c in range(columns):
                         g_tilde[i, c] *= one_over_p
                 for c in range(columns):
-                    x[i, c] = weight(load(slots, c), g_tilde[i, c], load_now(now, c), prox, parts)
+                    scalars = f_.Scalars(*f_.load_scalars(now, c))
+                    x[i, c] = f_.weight(f_.State(*f_.load_state(slots, c)), g_tilde[i, c], scalars, f_.maps)
             for j in range(edges[d], edges[d + 1]):
                 for c in range(columns):
                     z[c] = 0.0
@@ -182,37 +183,44 @@ def build_play(tick, weight, observe, prox, parts, ticks, slope, bound, tuples):
                 for c in range(columns):
                     if diverged[c] == 0:
                         more = one_over_p * missed[i, c]
-                        store(slots, c, observe(load(slots, c), x[i, c], g_tilde[i, c], more, load_now(now, c)))
+                        state_c, scalars = f_.State(*f_.load_state(slots, c)), f_.Scalars(*f_.load_scalars(now, c))
+                        f_.store_state(slots, c, f_.update(state_c, x[i, c], g_tilde[i, c], more, scalars))
 
     return play
 
 
-def build_settle(load, store):
+def build_settle(rule):
     """``settle``: what a corrected estimate adds to the coordinates that no example drew, up to round `t`."""
 
+    functions = bind(rule)
+
     def settle(t, drift, settled, state):
+        f_ = functions()
         for f in range(settled.shape[0]):
             slots = state[f]
             for c in range(drift.shape[1]):
-                store(slots, c, drifted(load(slots, c), float(t - settled[f]), drift[f, c]))
+                state_c = f_.State(*f_.load_state(slots, c))
+                f_.store_state(slots, c, drifted(state_c, float(t - settled[f]), drift[f, c]))
             settled[f] = t
 
     return settle
 
 
-def build_sweep(tick, weight, prox, parts, ticks, tuples):
+def build_sweep(rule):
     """``sweep``: the weights without a prediction after `t` rounds; the state is only read."""
-    load, _, load_hyper, load_now, store_now = tuples
-    part_1, part_2 = parts
+    functions = bind(rule)
+    n_scalars = len(rule.scalars._fields)
 
     def sweep(t, hyper, state, out):
-        parts = (part_1, part_2)
-        now = np.empty((ticks, out.shape[1]))
+        f_ = functions()
+        now = np.empty((n_scalars, out.shape[1]))
         for c in range(out.shape[1]):
-            store_now(now, c, tick(t + 1.0, 0.0, load_hyper(hyper, c)))
+            params = f_.Params(*f_.load_params(hyper, c))
+            f_.store_scalars(now, c, f_.round_scalars(t + 1.0, 0.0, params, f_.maps))
         for j in range(out.shape[0]):
             for c in range(out.shape[1]):
-                out[j, c] = weight(load(state[j], c), 0.0, load_now(now, c), prox, parts)
+                scalars = f_.Scalars(*f_.load_scalars(now, c))
+                out[j, c] = f_.weight(f_.State(*f_.load_state(state[j], c)), 0.0, scalars, f_.maps)
 
     return sweep
 
@@ -226,22 +234,13 @@ class Kernels(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def kernels_for(rule: Rule, penalty: Penalty, loss: Loss) -> Kernels:
+def kernels_for(rule: EpochRule, loss: Loss) -> Kernels:
     """The loops of these functions; equal arguments share them."""
-    slots = (LOAD[len(rule.slots)], STORE[len(rule.slots)])
-    tuples = (*slots, LOAD[len(rule.hyper)], LOAD[rule.ticks], STORE[rule.ticks])
-    reading = (rule.tick, rule.weight)
-    shape = (penalty.prox, rule.parts, rule.ticks)
-    names = [f"{f.__module__}.{f.__qualname__}" for f in (*reading, rule.observe, penalty.prox, *rule.parts)]
+    key = rule_key(rule)
     return Kernels(
-        compiled(
-            build_play(*reading, rule.observe, *shape, loss.slope, loss.bound, tuples),
-            [*names, loss.name],
-            SOURCES,
-            restrict=True,
-        ),
-        compiled(build_settle(*slots), names, SOURCES, restrict=True),
-        compiled(build_sweep(*reading, *shape, tuples), names, SOURCES, restrict=True),
+        compiled(build_play(rule, loss), [*key, loss.name], SOURCES, restrict=True),
+        compiled(build_settle(rule), key, SOURCES, restrict=True),
+        compiled(build_sweep(rule), key, SOURCES, restrict=True),
     )
 
 
@@ -265,14 +264,13 @@ class Sampled:
 
     def __init__(
         self,
-        rule: Rule,
-        penalty: Penalty,
+        rule: EpochRule,
         loss: Loss,
         hyper: Sequence[Sequence[float]],
         positive: Sequence[int],
         n_features: int,
     ) -> None:
-        self._kernels = kernels_for(rule, penalty, loss)
+        self._kernels = kernels_for(rule, loss)
         self._hyper = np.repeat(np.array(hyper, np.float64), len(positive), axis=0).T.copy()
         self._positive = np.tile(np.array(positive, np.int64), len(hyper))
         self._place = np.full(n_features, -1, np.int64)

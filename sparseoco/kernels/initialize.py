@@ -1,54 +1,56 @@
-"""Putting weights into a learner's slots: rounds in which nothing is seen, then the slots that hold the weights."""
+"""Putting weights into a learner's state: rounds in which nothing is seen, then the state that holds the weights."""
 
+from sparseoco.kernels.functions import bind
 from sparseoco.kernels.stream import begin_round
-from sparseoco.learners.contract import advance, clock_of, keep_clock
-from sparseoco.learners.penalties import amount_alone, group_growth
+from sparseoco.learners.contract import advance_clock
+from sparseoco.learners.penalties import Maps, amount_alone, group_growth
 
 
-def build_rest(run, running, tuples):
-    """``rest``: let rounds pass in which no row is seen; `clock` and the running numbers of `hyper` move on."""
-    _, _, load_hyper, store_hyper, _, _ = tuples
+def build_pass_rounds(rule):
+    """``pass_rounds(rounds, state) -> clock``: rounds in which no row is seen; the running numbers move on in place."""
+    functions, running = bind(rule), bool(rule.running)
 
-    def rest(rounds, hyper, clock):
-        moment = clock_of(clock)
+    def pass_rounds(rounds, state):
+        f = functions()
+        clock = state.clock
         for _ in range(rounds):
             if running:
-                for c in range(hyper.shape[1]):
-                    store_hyper(hyper, c, run(moment, load_hyper(hyper, c)))
-            moment = advance(moment)
-        keep_clock(clock, moment)
+                for c in range(state.params.shape[1]):
+                    f.store_params(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
+            clock = advance_clock(clock)
+        return clock
 
-    return rest
+    return pass_rounds
 
 
-def build_settle(tick, paid_at, weight, from_weight, preimage, parts, stamped, grouped, tuples):
-    """``settle``: slots of a run of features, none of which was seen, such that their weights at this moment are
-    `weights` (features, columns), which may be changed."""
-    load, store, load_hyper, _, load_now, store_now = tuples
-    part_1, part_2 = parts
+def build_init_state(rule, *, grouped):
+    """``init_state(first, outputs, weights, state, scalars)``: the state of a run of features, none of which was seen,
+    such that their weights now are `weights` (features, columns), which may be changed."""
+    functions, stamped = bind(rule), rule.clock_time is not None
 
-    def settle(first, outputs, weights, state, stamp, hyper, clock, now):
-        parts = (part_1, part_2)
-        width = now.shape[1]
-        moment = clock_of(clock)
-        begin_round(moment, tick, load_hyper, store_now, hyper, now)
-        stamp_now = paid_at(moment)
+    def init_state(first, outputs, weights, state, scalars):
+        f = functions()
+        maps = f.maps
+        amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
+        begin_round(f, state.clock, state.params, scalars)
+        settled = f.settled_time(state.clock)
+        zero = scalars.dtype.type(0)
         for i in range(weights.shape[0]):
-            j = first + i
-            slots = state[j]
+            slots = state.slots[first + i]
             if grouped:
-                for start in range(0, width - outputs + 1, outputs):
+                for start in range(0, weights.shape[1] - outputs + 1, outputs):
                     square = 0.0
                     for c in range(start, start + outputs):
                         square += float(weights[i, c]) * float(weights[i, c])
-                    slept = now.dtype.type(0)
-                    a = weight(load(slots, start), slept, load_now(now, start), amount_alone, parts)
+                    own = f.State(*f.load_state(slots, start))
+                    a = f.weight(own, zero, f.Scalars(*f.load_scalars(scalars, start)), amount)
                     growth = group_growth(square, float(a))
                     for c in range(start, start + outputs):
                         weights[i, c] = weights[i, c] * growth
-            for c in range(width):
-                store(slots, c, from_weight(weights[i, c], load_now(now, c), preimage, parts))
+            for c in range(weights.shape[1]):
+                own_scalars = f.Scalars(*f.load_scalars(scalars, c))
+                f.store_state(slots, c, f.state_from_weight(weights[i, c], own_scalars, maps))
             if stamped:
-                stamp[j] = stamp_now
+                state.last_update[first + i] = settled
 
-    return settle
+    return init_state

@@ -1,20 +1,21 @@
 """From the margins of a row to losses, errors and slopes, configuration by configuration.
 
-``respond(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count)`` reads the margins `z` of one
-row, ``z[q·outputs : (q + 1)·outputs]`` being those of configuration q, writes the slopes dℓ/dz into the same places of
-`u`, and adds each configuration's loss and error to its sums. Errors count the predicted class: the second of two
-classes where z > 0; else the class of the largest margin, the first of equals.
+``respond(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses)`` reads the margins `z`
+of one row, ``z[q·outputs : (q + 1)·outputs]`` being those of configuration q, writes the slopes dℓ/dz into the same
+places of `u`, and adds each configuration's loss and error to its sums. Errors count the predicted class: the second of
+two classes where z > 0; else the class of the largest margin, the first of equals. `losses`, if it is not None, becomes
+the loss of every column's own problem: of its own margin, or of all classes for a joint loss.
 
 A configuration with a margin that is not finite, or beyond `bound`, has diverged: the round `t` is noted, and from then
-on its slopes are 0 and its sums stand still. One margin a configuration is written without branches, so that the loop
-over configurations vectorises.
+on its slopes and losses are 0 and its sums stay as they are. One margin a configuration is written without branches, so
+that the loop over configurations vectorises.
 """
 
 from numba.extending import register_jitable
 
 
 @register_jitable(forceinline=True)
-def binary(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count):
+def binary(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
     """One margin, two classes: class index 1 is y = +1, any other y = −1."""
     y = 1.0 if label == 1.0 else -1.0
     for q in range(diverged.shape[0]):
@@ -25,10 +26,12 @@ def binary(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, err
         u[q] = slope(margin, y) if fine else 0.0
         loss_sum[q] += value(margin, y) if fine else 0.0
         error_count[q] += 1 if fine & wrong else 0
+        if losses is not None:
+            losses[q] = value(margin, y) if fine else 0.0
 
 
 @register_jitable(forceinline=True)
-def regression(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count):
+def regression(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
     """One margin predicts the number itself; there are no errors to count."""
     for q in range(diverged.shape[0]):
         margin = float(z[q])
@@ -36,10 +39,12 @@ def regression(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum,
         diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
         u[q] = slope(margin, label) if fine else 0.0
         loss_sum[q] += value(margin, label) if fine else 0.0
+        if losses is not None:
+            losses[q] = value(margin, label) if fine else 0.0
 
 
 @register_jitable(forceinline=True)
-def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count):
+def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
     """A margin a class; the loss is the sum of the binary losses."""
     for q in range(diverged.shape[0]):
         first = q * outputs
@@ -51,7 +56,10 @@ def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum
             margin = float(z[c])
             fine = fine & (abs(margin) <= bound)
             u[c] = slope(margin, y)
-            loss += value(margin, y)
+            own = value(margin, y)
+            loss += own
+            if losses is not None:
+                losses[c] = own
             best = c if z[c] > z[best] else best
         if fine:
             loss_sum[q] += loss
@@ -60,10 +68,12 @@ def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum
             diverged[q] = t if diverged[q] == 0 else diverged[q]
             for c in range(first, first + outputs):
                 u[c] = 0.0
+                if losses is not None:
+                    losses[c] = 0.0
 
 
 @register_jitable(forceinline=True)
-def joint(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count):
+def joint(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
     """A margin a class and one loss of them all, whose `value` writes the slopes."""
     for q in range(diverged.shape[0]):
         first = q * outputs
@@ -74,9 +84,15 @@ def joint(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, erro
             fine = fine & (abs(float(z[c])) <= bound)
             best = c if z[c] > z[best] else best
         if fine:
-            loss_sum[q] += value(z, u, first, first + outputs, truth)
+            loss = value(z, u, first, first + outputs, truth)
+            loss_sum[q] += loss
+            if losses is not None:
+                for c in range(first, first + outputs):
+                    losses[c] = loss
             error_count[q] += best != truth
         else:
             diverged[q] = t if diverged[q] == 0 else diverged[q]
             for c in range(first, first + outputs):
                 u[c] = 0.0
+                if losses is not None:
+                    losses[c] = 0.0

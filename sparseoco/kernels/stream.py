@@ -1,19 +1,20 @@
-"""The loop over a stream of sparse rows: predict, suffer a loss, learn.
+"""The loop over a stream of sparse rows: predict, incur a loss, learn.
 
 State lies ``[feature, slot, column]``, so one random access to a feature serves every column. Each builder returns a
-plain function closed over the scalar functions of a learner, a penalty and a loss; `kernels` compiles it. `alone` says
-that there is one column: a loop known to run once is no loop.
+plain function closed over the scalar functions of a learner and a loss; `binding` compiles it. `alone` says that there
+is one column: a loop known to run once is no loop.
 
-Bits do not depend on how a stream is cut or on which columns lie side by side: every column's arithmetic is its
+Bits do not depend on how a stream is cut or on which columns are trained together: every column's arithmetic is its
 own, sums over a row run in the order of its nonzeros, and nothing here reorders floating point.
 """
 
 import numpy as np
 from numba.extending import register_jitable
 
+from sparseoco.kernels.functions import bind
 from sparseoco.kernels.prefetch import prefetch
-from sparseoco.learners.contract import Clock, advance, clock_of, keep_clock
-from sparseoco.learners.penalties import amount_alone, group_factor, value_alone
+from sparseoco.learners.contract import RowInfo, advance_clock, see_row
+from sparseoco.learners.penalties import Maps, amount_alone, group_factor
 
 LARGEST = 1.7976931348623157e308
 AHEAD = 24  # nonzeros between asking for a feature's state and using it: memory is slower than arithmetic
@@ -21,247 +22,212 @@ LINE_BYTES = 64
 
 
 @register_jitable(forceinline=True)
-def begin_round(clock, tick, load_hyper, store_now, hyper, now):
+def begin_round(f, clock, params, scalars):
     """Every column's scalars of the coming round."""
-    for c in range(now.shape[1]):
-        store_now(now, c, tick(clock, load_hyper(hyper, c)))
-
-
-@register_jitable(forceinline=True)
-def meet(clock, counts, start, stop):
-    """The clock when the row to be played is known: its size max |x_j|, 0 for an empty row."""
-    size = 0.0
-    for k in range(start, stop):
-        size = max(size, float(abs(counts[k])))
-    return Clock(
-        clock.n,
-        clock.s,
-        clock.S,
-        size,
-        clock.L_sum + size,
-        clock.s_half,
-        clock.S_half,
-        clock.Q,
-        clock.K,
-        clock.constant,
-        clock.ahead,
-        clock.L_rows + 1.0,
-    )
+    for c in range(scalars.shape[1]):
+        f.store_scalars(scalars, c, f.round_scalars(clock, f.Params(*f.load_params(params, c)), f.maps))
 
 
 @register_jitable
-def factor_of_group(weight, parts, load, load_now, slots, slept, now, first, outputs):
-    """What the penalty leaves of a feature's weights ``first … first + outputs − 1``, all that its prox would see."""
+def weight_of_column(f, slots, elapsed, scalars, c, maps):
+    """The weight of a coordinate in column c."""
+    return f.weight(f.State(*f.load_state(slots, c)), elapsed, f.Scalars(*f.load_scalars(scalars, c)), maps)
+
+
+@register_jitable
+def group_share(f, slots, elapsed, scalars, first, outputs):
+    """The factor by which the prox of a group shrinks the weights of columns ``first … first + outputs − 1``."""
+    maps = f.maps
+    amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
     square = 0.0
     for c in range(first, first + outputs):
-        v = float(weight(load(slots, c), slept, load_now(now, c), value_alone, parts))
+        v = float(weight_of_column(f, slots, elapsed, scalars, c, maps))
         square += v * v
-    a = weight(load(slots, first), slept, load_now(now, first), amount_alone, parts)
-    return group_factor(square, float(a))
+    return group_factor(square, float(weight_of_column(f, slots, elapsed, scalars, first, amount)))
 
 
 @register_jitable(forceinline=True)
-def margins_of_row(
-    weight,
-    prox,
-    parts,
-    load,
-    load_now,
-    stamped,
-    alone,
-    grouped,
-    outputs,
-    indices,
-    counts,
-    start,
-    stop,
-    state,
-    stamp,
-    time_now,
-    now,
-    z,
-):
+def margins_of_row(f, stamped, alone, grouped, outputs, rows, start, stop, state, now, scalars, z):
     """z_c = Σ_j x_j·w_{j,c} over one row, in the order of its nonzeros."""
+    indices = rows.indices
     width = 1 if alone else z.shape[0]
     for c in range(width):
         z[c] = 0
-    span = state.shape[1] * width
+    span = state.slots.shape[1] * width
     line = LINE_BYTES // z.itemsize
     for k in range(start, stop):
         if not alone and k + AHEAD < indices.shape[0]:
             far = np.int64(indices[k + AHEAD]) * span
             end = far + span
             while far < end:
-                prefetch(state, far)
+                prefetch(state.slots, far)
                 far += line
         j = indices[k]
-        x = counts[k]
-        slots = state[j]
-        slept = z.dtype.type(time_now - stamp[j]) if stamped else z.dtype.type(0)
+        x = rows.values[k]
+        slots = state.slots[j]
+        elapsed = z.dtype.type(now - state.last_update[j]) if stamped else z.dtype.type(0)
         if grouped:
             for first in range(0, width - outputs + 1, outputs):
-                f = factor_of_group(weight, parts, load, load_now, slots, slept, now, first, outputs)
+                share = group_share(f, slots, elapsed, scalars, first, outputs)
                 for c in range(first, first + outputs):
-                    z[c] += x * z.dtype.type(f * weight(load(slots, c), slept, load_now(now, c), prox, parts))
+                    z[c] += x * z.dtype.type(share * weight_of_column(f, slots, elapsed, scalars, c, f.maps))
             continue
         for c in range(width):
-            z[c] += x * weight(load(slots, c), slept, load_now(now, c), prox, parts)
+            z[c] += x * weight_of_column(f, slots, elapsed, scalars, c, f.maps)
 
 
-def build_learn(
-    tick,
-    time,
-    weight,
-    observe,
-    run,
-    running,
-    prox,
-    parts,
-    stamped,
-    sized,
-    tracked,
-    grouped,
-    settled,
-    telling,
-    alone,
-    respond,
-    value,
-    slope,
-    bound,
-    tuples,
-):
-    """``learn``: play every row in turn, update state, clock and progress in place.
+@register_jitable(forceinline=True)
+def row_norms(values, start, stop):
+    """max |x_j| and ‖x‖², 0 for an empty row."""
+    max_abs, sq_norm = 0.0, 0.0
+    for k in range(start, stop):
+        x = float(values[k])
+        max_abs = max(max_abs, abs(x))
+        sq_norm += x * x
+    return max_abs, sq_norm
 
-    Where `telling`, ``told[i]`` becomes the margins with which row i was predicted, before it was learned.
 
-    Where `tracked`, ``level[c]`` is Σ_j |w_j| at all times, followed from the coordinates that move, and
-    ``level_sum[c]`` its sum over the rounds played, each as it was when the round was predicted.
+@register_jitable(forceinline=True)
+def sq_slopes(u, joint, outputs, out):
+    """Σ_k (dℓ/dz_k)² of the problem that each column is part of: a joint loss has one for all its columns."""
+    size = outputs if joint else 1
+    for first in range(0, u.shape[0] - size + 1, size):
+        total = u[first] * u[first]
+        for c in range(first + 1, first + size):
+            total += u[c] * u[c]
+        for c in range(first, first + size):
+            out[c] = total
+
+
+@register_jitable(forceinline=True)
+def sum_row_terms(f, rows, start, stop, state, out):
+    """Σ_j row_term(state_j, x_j) of every column over one row, in the order of its nonzeros."""
+    for c in range(out.shape[0]):
+        out[c] = 0
+    for k in range(start, stop):
+        slots = state.slots[rows.indices[k]]
+        for c in range(out.shape[0]):
+            out[c] += f.row_term(f.State(*f.load_state(slots, c)), rows.values[k])
+
+
+def build_learn(rule, loss, respond, *, tracked, grouped, alone):
+    """``learn(rows, labels, outputs, state, progress, scratch, margins_out) -> clock``: learn every row in turn.
+
+    State and progress are updated in place. ``margins_out[i]``, if it is not None, becomes the margins with which row i
+    was predicted, before it was learned.
+
+    Where `tracked`, the L1 norm of every column is followed from the coordinates that move.
     """
-    load, store, load_hyper, store_hyper, load_now, store_now = tuples
-    part_1, part_2 = parts
+    functions = bind(rule)
+    stamped, running, summed = rule.clock_time is not None, bool(rule.running), rule.row_term is not None
+    needs_row_norm, needs_loss = rule.needs_row_norm, rule.needs_loss
+    settle_group = grouped and rule.stores_weight
+    value, slope, bound, joint = loss.value, loss.slope, loss.bound, bool(loss.joint)
 
-    def learn(
-        indptr,
-        indices,
-        counts,
-        labels,
-        outputs,
-        state,
-        stamp,
-        hyper,
-        clock,
-        diverged,
-        loss_sum,
-        error_count,
-        level,
-        level_sum,
-        told,
-        now,
-        z,
-        u,
-    ):
-        parts = (part_1, part_2)
+    def learn(rows, labels, outputs, state, progress, scratch, margins_out):
+        f = functions()
+        scalars, z, u = scratch.scalars, scratch.margins, scratch.slopes
+        diverged, loss_sum, error_count = progress.diverged, progress.loss_sum, progress.error_count
         width = 1 if alone else z.shape[0]
-        base = indptr[0]
-        moment = clock_of(clock)
+        zero = z.dtype.type(0)
+        base = rows.indptr[0]
+        clock = state.clock
         for i in range(labels.shape[0]):
-            start, stop = indptr[i] - base, indptr[i + 1] - base
-            if sized:
-                moment = meet(moment, counts, start, stop)
-            begin_round(moment, tick, load_hyper, store_now, hyper, now)
-            time_now = time(moment)
-            margins_of_row(
-                weight,
-                prox,
-                parts,
-                load,
-                load_now,
-                stamped,
-                alone,
-                grouped,
-                outputs,
-                indices,
-                counts,
-                start,
-                stop,
-                state,
-                stamp,
-                time_now,
-                now,
-                z,
-            )
-            if telling:
+            start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
+            max_abs, sq_norm = zero, zero
+            if needs_row_norm:
+                largest, square = row_norms(rows.values, start, stop)
+                clock = see_row(clock, largest)
+                max_abs, sq_norm = z.dtype.type(largest), z.dtype.type(square)
+            begin_round(f, clock, state.params, scalars)
+            now = f.clock_time(clock)
+            margins_of_row(f, stamped, alone, grouped, outputs, rows, start, stop, state, now, scalars, z)
+            if margins_out is not None:
                 for c in range(width):
-                    told[i, c] = z[c]
-            t = int(moment.n) + 1
-            respond(value, slope, bound, z, u, outputs, labels[i], t, diverged, loss_sum, error_count)
+                    margins_out[i, c] = z[c]
+            t = int(clock.rounds) + 1
+            label, losses = labels[i], scratch.losses
+            respond(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses)
+            if needs_loss:
+                sq_slopes(u, joint, outputs, scratch.sq_slopes)
+            if summed:
+                sum_row_terms(f, rows, start, stop, state, scratch.state_sums)
             if tracked:
                 for c in range(width):
-                    level_sum[c] += level[c]
+                    progress.l1_norm_sum[c] += progress.l1_norm[c]
             for k in range(start, stop):
-                j = indices[k]
-                x = counts[k]
-                slots = state[j]
-                slept = z.dtype.type(0)
+                j = rows.indices[k]
+                x = rows.values[k]
+                slots = state.slots[j]
+                elapsed = zero
                 if stamped:
-                    slept = z.dtype.type(time_now - stamp[j])
-                    stamp[j] = time_now
-                if settled:  # the weights are brought up to date together, then take their steps
+                    elapsed = z.dtype.type(now - state.last_update[j])
+                    state.last_update[j] = now
+                if settle_group:  # the weights are brought up to date together, then take their steps
                     for first in range(0, width - outputs + 1, outputs):
-                        f = factor_of_group(weight, parts, load, load_now, slots, slept, now, first, outputs)
+                        share = group_share(f, slots, elapsed, scalars, first, outputs)
                         for c in range(first, first + outputs):
-                            w = f * weight(load(slots, c), slept, load_now(now, c), prox, parts)
-                            store(slots, c, (z.dtype.type(w), *load(slots, c)[1:]))
-                    slept = z.dtype.type(0)
+                            w = share * weight_of_column(f, slots, elapsed, scalars, c, f.maps)
+                            f.store_state(slots, c, (z.dtype.type(w), *f.load_state(slots, c)[1:]))
+                    elapsed = zero
                 for c in range(width):
-                    g = u[c] * x
-                    new = observe(load(slots, c), slept, load_now(now, c), g, x, prox, parts)
+                    incurred, sq_gradient, state_sum = zero, zero, zero
+                    if needs_loss:
+                        incurred, sq_gradient = scratch.losses[c], sq_norm * scratch.sq_slopes[c]
+                    if summed:
+                        state_sum = scratch.state_sums[c]
+                    row = RowInfo(x, z[c], max_abs, sq_norm, incurred, sq_gradient, state_sum)
+                    before = f.State(*f.load_state(slots, c))
+                    after = f.update(before, elapsed, f.Scalars(*f.load_scalars(scalars, c)), u[c] * x, row, f.maps)
                     if tracked:
-                        level[c] += abs(new[0]) - abs(weight(load(slots, c), slept, load_now(now, c), prox, parts))
-                    store(slots, c, new)
+                        w = weight_of_column(f, slots, elapsed, scalars, c, f.maps)
+                        progress.l1_norm[c] += abs(after[0]) - abs(w)
+                    f.store_state(slots, c, after)
             if running:
                 for c in range(width):
-                    store_hyper(hyper, c, run(moment, load_hyper(hyper, c)))
-            moment = advance(moment)
-        keep_clock(clock, moment)
+                    f.store_params(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
+            clock = advance_clock(clock)
+        return clock
 
     return learn
 
 
-def build_margins(tick, time, weight, prox, parts, stamped, alone, grouped, tuples):
-    """``margins``: the margins of every row at this moment; the state is only read."""
-    load, _, load_hyper, _, load_now, store_now = tuples
-    part_1, part_2 = parts
+def build_margins(rule, *, grouped, alone):
+    """``margins(rows, outputs, state, scalars, out)``: the margins of every row now; the state is only read."""
+    functions, stamped = bind(rule), rule.clock_time is not None
 
-    def margins(indptr, indices, counts, outputs, state, stamp, hyper, clock, now, out):
-        parts = (part_1, part_2)
-        base = indptr[0]
-        moment = clock_of(clock)
-        begin_round(moment, tick, load_hyper, store_now, hyper, now)
-        time_now = time(moment)
+    def margins(rows, outputs, state, scalars, out):
+        f = functions()
+        base = rows.indptr[0]
+        begin_round(f, state.clock, state.params, scalars)
+        now = f.clock_time(state.clock)
         for i in range(out.shape[0]):
-            margins_of_row(
-                weight,
-                prox,
-                parts,
-                load,
-                load_now,
-                stamped,
-                alone,
-                grouped,
-                outputs,
-                indices,
-                counts,
-                indptr[i] - base,
-                indptr[i + 1] - base,
-                state,
-                stamp,
-                time_now,
-                now,
-                out[i],
-            )
+            start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
+            margins_of_row(f, stamped, alone, grouped, outputs, rows, start, stop, state, now, scalars, out[i])
 
     return margins
+
+
+def build_materialize(rule, *, grouped):
+    """``materialize(first, outputs, state, scalars, out)``: weights now of a run of features; state is only read."""
+    functions, stamped = bind(rule), rule.clock_time is not None
+
+    def materialize(first, outputs, state, scalars, out):
+        f = functions()
+        begin_round(f, state.clock, state.params, scalars)
+        now = f.clock_time(state.clock)
+        for i in range(out.shape[0]):
+            slots = state.slots[first + i]
+            elapsed = out.dtype.type(now - state.last_update[first + i]) if stamped else out.dtype.type(0)
+            for c in range(out.shape[1]):
+                out[i, c] = weight_of_column(f, slots, elapsed, scalars, c, f.maps)
+            if grouped:
+                for c in range(0, out.shape[1] - outputs + 1, outputs):
+                    share = group_share(f, slots, elapsed, scalars, c, outputs)
+                    for k in range(c, c + outputs):
+                        out[i, k] = share * out[i, k]
+
+    return materialize
 
 
 def build_evaluate(respond, value, slope):
@@ -275,28 +241,3 @@ def build_evaluate(respond, value, slope):
             respond(value, slope, LARGEST, z[i], u, outputs, labels[i], 1, failed, loss_sum, error_count)
 
     return evaluate
-
-
-def build_sweep(tick, time, weight, prox, parts, stamped, alone, grouped, tuples):
-    """``sweep``: the weights of a run of features at this moment; the state is only read."""
-    load, _, load_hyper, _, load_now, store_now = tuples
-    part_1, part_2 = parts
-
-    def sweep(first, outputs, state, stamp, hyper, clock, now, out):
-        parts = (part_1, part_2)
-        moment = clock_of(clock)
-        begin_round(moment, tick, load_hyper, store_now, hyper, now)
-        time_now = time(moment)
-        for i in range(out.shape[0]):
-            j = first + i
-            slots = state[j]
-            slept = out.dtype.type(time_now - stamp[j]) if stamped else out.dtype.type(0)
-            for c in range(out.shape[1]):
-                out[i, c] = weight(load(slots, c), slept, load_now(now, c), prox, parts)
-            if grouped:
-                for c in range(0, out.shape[1] - outputs + 1, outputs):
-                    f = factor_of_group(weight, parts, load, load_now, slots, slept, now, c, outputs)
-                    for k in range(c, c + outputs):
-                        out[i, k] = f * out[i, k]
-
-    return sweep

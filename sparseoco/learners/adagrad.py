@@ -8,102 +8,84 @@ Corollary 1.2.
 
 With ψ = λ(ρ|w| + (1 − ρ)w²/2) it is −eta·soft(g_{1:t}, tλρ)/(H_t + eta·tλ(1 − ρ)); in a box, −eta·g_{1:t}/H_t clipped.
 
-Symbols: `G` = g_{1:t}; `root` = √(Σ g²); `stiff` = δ + eta·tλ(1 − ρ); `due` = tλρ, for a box its R.
+Symbols: `G` = g_{1:t}; `root` = √(Σ g²); `stiff` = δ + eta·tλ(1 − ρ); `amount` = tλρ, for a box its R.
 
-Why lazy is exact: a coordinate out of the support of g_t adds 0 to both sums, and the weight is a function of the sums
+Why lazy is exact: a coordinate outside the support of g_t adds 0 to both sums, and the weight is a function of the sums
 and of t alone, so nothing is ever due.
 
-Two slots a coordinate, no stamp.
+Two numbers a coordinate, no time stamp.
 """
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import LAM, Algorithm, Parameter, Rule, no_time, nonzero, positive
+from sparseoco.learners.contract import Algorithm, Rule, nonzero
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import LAM, Parameter, positive
 from sparseoco.learners.penalties import Penalty
 
 
-@register_jitable
-def tick(clock, hyper):
-    eta, delta, lam = hyper
-    return (eta, delta, clock.n * lam)
+class Params(NamedTuple):
+    eta: float
+    delta: float
+    lam: float
+    l1_ratio: float
+    R: float
+
+
+class Scalars(NamedTuple):
+    eta: float
+    stiff: float
+    amount: float
+
+
+class State(NamedTuple):
+    G: float
+    root: float
 
 
 @register_jitable
-def tick_decaying(clock, hyper):
-    eta, delta, lam, ratio = hyper
-    due = clock.n * lam
-    return (eta, delta + eta * due * (1.0 - ratio), due * ratio)
+def round_scalars(clock, params, maps):
+    due = clock.rounds * params.lam
+    amount, _ = maps.split(due, params)
+    _, ridge = maps.split(params.eta * due, params)
+    return Scalars(params.eta, params.delta + ridge, amount)
 
 
 @register_jitable
-def tick_bounded(clock, hyper):
-    return hyper
+def weight(state, elapsed, scalars, maps):
+    scale = scalars.eta / (scalars.stiff + state.root)
+    return maps.prox(-state.G * scale, maps.scaled(scalars.amount, scale))
 
 
 @register_jitable
-def step(eta, stiff, root):
-    return eta / (stiff + root)
+def update(state, elapsed, scalars, gradient, row, maps):
+    return State(state.G + gradient, math.sqrt(state.root * state.root + gradient * gradient))
 
 
 @register_jitable
-def weight(slots, slept, now, prox, parts):
-    G, root = slots
-    eta, stiff, due = now
-    scale = step(eta, stiff, root)
-    return prox(-G * scale, due * scale)
-
-
-@register_jitable
-def weight_bounded(slots, slept, now, prox, parts):
-    G, root = slots
-    eta, delta, R = now
-    return prox(-G * step(eta, delta, root), R)
-
-
-@register_jitable
-def observe(slots, slept, now, g, x, prox, parts):
-    G, root = slots
-    return (G + g, math.sqrt(root * root + g * g))
-
-
-@register_jitable
-def root_of(w, eta):
+def state_from_weight(w, scalars, maps):
     """√(Σ g²) as if gradients of size 1, all of one sign, had made w, which then is about eta·√t; at least one."""
-    made = abs(w) / eta
-    least = nonzero(w)
-    return made if made > least else least
-
-
-@register_jitable
-def from_weight(w, now, preimage, parts):
-    eta, stiff, due = now
-    root = root_of(w, eta)
-    scale = step(eta, stiff, root)
-    return (-preimage(w, due * scale) / scale, root)
-
-
-@register_jitable
-def from_weight_bounded(w, now, preimage, parts):
-    eta, delta, R = now
-    root = root_of(preimage(w, R), eta)
-    return (-preimage(w, R) / step(eta, delta, root), root)
-
-
-FORMS = {
-    "additive": (tick, weight, from_weight, ("eta", "delta", "lam")),
-    "decaying": (tick_decaying, weight, from_weight, ("eta", "delta", "lam", "l1_ratio")),
-    "bounded": (tick_bounded, weight_bounded, from_weight_bounded, ("eta", "delta", "R")),
-}
+    made, least = abs(w) / scalars.eta, nonzero(w)
+    root = made if made > least else least
+    scale = scalars.eta / (scalars.stiff + root)
+    return State(-maps.preimage(w, maps.scaled(scalars.amount, scale)) / scale, root)
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    form, read, start, hyper = FORMS[penalty.kind]
-    return Rule(no_time, form, read, observe, ("G", "root"), hyper, ticks=3, stamped=False, from_weight=start)
+    return Rule(
+        params=Params,
+        scalars=Scalars,
+        state=State,
+        round_scalars=round_scalars,
+        weight=weight,
+        update=update,
+        state_from_weight=state_from_weight,
+        maps=penalty.maps,
+    )
 
 
 ADAGRAD = Algorithm(
@@ -119,5 +101,4 @@ ADAGRAD = Algorithm(
     ),
     penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,
-    module=__name__,
 )

@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import Algorithm, Parameter, one_of, positive
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.dense import WHY, DenseRule, begin_with_nothing
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.exponentiated import ao_eg_scale, ao_eg_weights
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import Parameter, choice, positive
 from sparseoco.learners.penalties import Penalty
 
 INWARD = 1e-3  # how far towards the centre weights that others made are moved
@@ -119,7 +120,7 @@ DOMAIN = Parameter(
     "domain",
     "l1",
     "the set that is played in: Σ|x_i| ≤ R, or x ≥ 0 with Σ x_i = 1",
-    one_of(*DOMAINS),
+    choice(*DOMAINS),
     choices=DOMAINS,
     static=True,
 )
@@ -129,7 +130,7 @@ PREDICT = Parameter(
     "predict",
     "last",
     "what the coming gradient is taken to be: 0, or the last one",
-    one_of("none", "last"),
+    choice("none", "last"),
     ("none", "last"),
 )
 AO_EG = Algorithm(
@@ -139,7 +140,6 @@ AO_EG = Algorithm(
     parameters=(DOMAIN, RADIUS, C, PREDICT),
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why=WHY,
     driver="dense",
 )

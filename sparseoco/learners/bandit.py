@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from sparseoco.core.errors import InputError
 from sparseoco.learners import ogd, ons
-from sparseoco.learners.contract import Algorithm, Parameter, nonnegative, number, positive, whole
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.dense import (
     AUTO,
     DIAMETER,
@@ -49,6 +49,7 @@ from sparseoco.learners.dense import (
 )
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import Parameter, finite_number, nonnegative, positive, positive_int
 from sparseoco.learners.penalties import Penalty
 
 
@@ -157,14 +158,14 @@ def rule_of_onseg(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]
 
 
 def _repetition(value: Any) -> int:
-    result = number(value)
+    result = finite_number(value)
     if result < 0.0 or not result.is_integer() or result >= 2.0**53:
         raise ValueError("must be a whole number of at least 0 and below 2⁵³")
     return int(result)
 
 
 F = Parameter("F", 10.0, "bound of |f_t| in the set", positive, grid=(1.0, 3.0, 10.0, 30.0))
-T = Parameter("T", 100_000, "rounds there will be, from which delta, gamma and beta are computed", whole)
+T = Parameter("T", 100_000, "rounds there will be, from which delta, gamma and beta are computed", positive_int)
 INNER = Parameter("r", AUTO, "radius of a ball within the set; auto is the largest about its centre", auto_or(positive))
 LIPSCHITZ = Parameter("L", 0.0, "Lipschitz constant of the losses; 0 where none is known", nonnegative)
 DELTA = Parameter("delta", AUTO, "δ, length of the perturbations; auto is as the theorem has it", auto_or(positive))
@@ -186,7 +187,6 @@ OGDEG = Algorithm(
     parameters=(DOMAIN, DIAMETER, F, T, INNER, LIPSCHITZ, DELTA, SHRINKING, REPETITION),
     penalties=("l1",),
     rule=rule_of_ogdeg,
-    module=__name__,
     why=WHY,
     driver="dense",
 )
@@ -198,7 +198,6 @@ ONSEG = Algorithm(
     parameters=(DOMAIN, DIAMETER, F._replace(grid=()), T, SIGMA, INNER, LIPSCHITZ, DELTA, SHRINKING, BETA, REPETITION),
     penalties=("l1",),
     rule=rule_of_onseg,
-    module=__name__,
     why=WHY,
     driver="dense",
 )

@@ -18,211 +18,209 @@ The prediction g̃_{t+1} is 0 or, coordinate by coordinate,
 - last: g_t, which is 0 for a feature that was not in row t;
 - mean: the mean of the gradients of the rows that had the feature, if the coming row has it, and 0 if not. A row is
   known before it is predicted, and that a feature not in it has gradient 0; the theorems hold for any prediction made
-  before x_{t+1} is played. (Kept up while the feature sleeps, the mean would cost a Σ 1/√(Δ² + k·g̃²) that has no closed
-  form, to foretell what cannot happen.) Its weights, read at any time, are those of a row that has the feature.
+  before x_{t+1} is played. (Kept up in the rounds between, the mean would cost a Σ 1/√(Δ² + k·g̃²) that has no closed
+  form, to predict what cannot happen.) Its weights, read at any time, are those of a row that has the feature.
 
 Symbols: `Z`, `Delta` = Δ; `g_last` = the gradient of the coordinate's last round; `g_mean` over `seen` rounds;
-`rounds` = t+1 for the coming round t+1, `l1` = λρ, `ridge` = λ(1 − ρ)R, `importance` = 1 (see `caos_ftrl`);
-`slept` = rounds since the feature's last, 1 where that is round t.
+`t` is the coming round, `l1` = λρ, `ridge` = λ(1 − ρ)R, `importance` = 1 (see `caos_ftrl`); `elapsed` = rounds since
+the feature's last, 1 where that is the round before.
 
 Why lazy is exact: where g = g̃ = 0 neither Z nor Δ moves, and the weight is a function of them and of t. With last, one
-round is due when a feature falls asleep: g = 0 was played against g̃ = g_last. It is played on reading and on waking,
-at its own t+1, which `slept` tells.
+round is due when the feature is not in the next row: g = 0 was played against g̃ = g_last. It is played on reading and
+when the feature comes again, at its own t, which `elapsed` gives.
 
-Two slots a coordinate; three and a stamp a feature with last; four with mean.
+Two numbers a coordinate; three and a time stamp a feature with last; four with mean.
 """
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import LAM, Algorithm, Parameter, Rule, no_time, nonzero, one_of, positive
+from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import LAM, Parameter, choice, positive
 from sparseoco.learners.penalties import Penalty, clip
 
-ZERO, ONE = np.float32(0), np.float32(1)  # of a type that does not widen float32 columns
+ZERO: Any = np.float32(0)  # of a type that does not widen float32 columns
+ONE: Any = np.float32(1)
 LARGE = np.float32(2.0**64)
 
 
-@register_jitable
-def time(clock):
-    return clock.n
+class Params(NamedTuple):
+    R: float
+    lam: float
+    l1_ratio: float
+
+
+class Scalars(NamedTuple):
+    R: float
+    inverse_r: float
+    l1: float
+    ridge: float
+    t: float
+    importance: float
+
+
+class State(NamedTuple):
+    Z: float
+    Delta: float
+
+
+class LastState(NamedTuple):
+    Z: float
+    Delta: float
+    g_last: float
+
+
+class MeanState(NamedTuple):
+    Z: float
+    Delta: float
+    g_mean: float
+    seen: float
 
 
 @register_jitable
-def terms(R, lam, ratio, rounds, importance):
-    """A column's scalars of the coming round, as all functions below unpack them."""
-    return (R, 1.0 / R, lam * ratio, lam * (1.0 - ratio) * R, rounds, importance)
+def scalars_of_round(R, l1, ridge, t, importance):
+    """The scalars of round t for λρ = l1 and λ(1 − ρ) = ridge."""
+    return Scalars(R, 1.0 / R, l1, ridge * R, t, importance)
 
 
 @register_jitable
-def tick(clock, hyper):
-    R, lam = hyper
-    return terms(R, lam, 1.0, clock.n + 1.0, 1.0)
+def round_scalars(clock, params, maps):
+    l1, ridge = maps.split(params.lam, params)
+    return scalars_of_round(params.R, l1, ridge, clock.rounds + 1.0, 1.0)
 
 
 @register_jitable
-def tick_decaying(clock, hyper):
-    R, lam, ratio = hyper
-    return terms(R, lam, ratio, clock.n + 1.0, 1.0)
-
-
-@register_jitable
-def tick_without_penalty(clock, hyper):
-    (R,) = hyper
-    return terms(R, 0.0, 1.0, clock.n + 1.0, 1.0)
-
-
-@register_jitable
-def stiffness(Delta, ridge, rounds):
-    """Second derivative of the sum that is minimised, times R."""
-    return Delta
-
-
-@register_jitable
-def stiffness_decaying(Delta, ridge, rounds):
-    return Delta + ridge * rounds
-
-
-@register_jitable
-def step(Delta, rounds, now, parts):
+def free_step(Delta, t, scalars):
     """c, the step of the free minimum; as good as unbounded while nothing stiffens the sum."""
-    R, _, _, ridge, _, _ = now
-    stiff, _ = parts
-    denominator = stiff(Delta, ridge, rounds)
-    return R / denominator if denominator > 0 else LARGE
+    stiffness = Delta + scalars.ridge * t
+    return scalars.R / stiffness if stiffness > 0 else LARGE
 
 
 @register_jitable
-def minimizer(v, Delta, rounds, now, prox, parts):
-    """argmin_{|x| ≤ R} v·x + Δ/(2R)·x² + rounds·ψ(x); a NaN stays one."""
-    R, _, l1, _, _, _ = now
-    scale = step(Delta, rounds, now, parts)
-    return clip(prox(-v * scale, rounds * l1 * scale), R)
+def minimizer(v, Delta, t, scalars, prox):
+    """argmin_{|x| ≤ R} v·x + Δ/(2R)·x² + tψ(x); a NaN stays one."""
+    step = free_step(Delta, t, scalars)
+    return clip(prox(-v * step, t * scalars.l1 * step), scalars.R)
 
 
 @register_jitable
-def played(Z, Delta, x, g, missed, now):
+def played(Z, Delta, x, g, missed, scalars):
     """Z and Δ after a round that played x, saw g and missed it by g − g̃."""
-    _, inverse_R, _, _, _, _ = now
     grown = math.sqrt(Delta * Delta + missed * missed)
-    return Z + g - (grown - Delta) * inverse_R * x, grown
+    return Z + g - (grown - Delta) * scalars.inverse_r * x, grown
 
 
 @register_jitable
-def weight_none(slots, slept, now, prox, parts):
-    Z, Delta = slots
-    _, _, _, _, rounds, _ = now
-    return minimizer(Z, Delta, rounds, now, prox, parts)
+def weight(state, elapsed, scalars, maps):
+    return minimizer(state.Z, state.Delta, scalars.t, scalars, maps.prox)
 
 
 @register_jitable
-def observe_none(slots, slept, now, g, x, prox, parts):
-    Z, Delta = slots
-    _, _, _, _, _, importance = now
-    g_hat = importance * g
-    return played(Z, Delta, weight_none(slots, slept, now, prox, parts), g_hat, g_hat, now)
+def update(state, elapsed, scalars, gradient, row, maps):
+    g_hat = scalars.importance * gradient
+    x = weight(state, elapsed, scalars, maps)
+    Z, Delta = played(state.Z, state.Delta, x, g_hat, g_hat, scalars)
+    return State(Z, Delta)
 
 
 @register_jitable
-def settled(slots, slept, now, prox, parts):
+def settled(state, elapsed, scalars, maps):
     """Z, Δ and g̃ of the coming round; the round after the coordinate's last is played if it is over."""
-    Z, Delta, g_last = slots
-    _, _, _, _, rounds, _ = now
-    if slept > 1:
-        x = minimizer(Z + g_last, Delta, rounds + ONE - slept, now, prox, parts)
-        Z, Delta = played(Z, Delta, x, ZERO, g_last, now)
+    Z, Delta, g_last = state.Z, state.Delta, state.g_last
+    if elapsed > 1:
+        x = minimizer(Z + g_last, Delta, scalars.t + ONE - elapsed, scalars, maps.prox)
+        Z, Delta = played(Z, Delta, x, ZERO, g_last, scalars)
         g_last = g_last - g_last
     return Z, Delta, g_last
 
 
 @register_jitable
-def weight_last(slots, slept, now, prox, parts):
-    _, _, _, _, rounds, _ = now
-    Z, Delta, g_tilde = settled(slots, slept, now, prox, parts)
-    return minimizer(Z + g_tilde, Delta, rounds, now, prox, parts)
+def weight_last(state, elapsed, scalars, maps):
+    Z, Delta, g_tilde = settled(state, elapsed, scalars, maps)
+    return minimizer(Z + g_tilde, Delta, scalars.t, scalars, maps.prox)
 
 
 @register_jitable
-def observe_last(slots, slept, now, g, x, prox, parts):
-    _, _, _, _, rounds, importance = now
-    g_hat = importance * g
-    Z, Delta, g_tilde = settled(slots, slept, now, prox, parts)
-    x_t = minimizer(Z + g_tilde, Delta, rounds, now, prox, parts)
-    Z, Delta = played(Z, Delta, x_t, g_hat, g_hat - g_tilde, now)
-    return (Z, Delta, g_hat)
+def update_last(state, elapsed, scalars, gradient, row, maps):
+    g_hat = scalars.importance * gradient
+    Z, Delta, g_tilde = settled(state, elapsed, scalars, maps)
+    x = minimizer(Z + g_tilde, Delta, scalars.t, scalars, maps.prox)
+    Z, Delta = played(Z, Delta, x, g_hat, g_hat - g_tilde, scalars)
+    return LastState(Z, Delta, g_hat)
 
 
 @register_jitable
-def weight_mean(slots, slept, now, prox, parts):
-    Z, Delta, g_mean, _ = slots
-    _, _, _, _, rounds, _ = now
-    return minimizer(Z + g_mean, Delta, rounds, now, prox, parts)
+def weight_mean(state, elapsed, scalars, maps):
+    return minimizer(state.Z + state.g_mean, state.Delta, scalars.t, scalars, maps.prox)
 
 
 @register_jitable
-def observe_mean(slots, slept, now, g, x, prox, parts):
-    Z, Delta, g_mean, seen = slots
-    _, _, _, _, _, importance = now
-    g_hat = importance * g
-    missed = g_hat - g_mean
-    Z, Delta = played(Z, Delta, weight_mean(slots, slept, now, prox, parts), g_hat, missed, now)
-    return (Z, Delta, g_mean + missed / (seen + ONE), seen + ONE)
+def update_mean(state, elapsed, scalars, gradient, row, maps):
+    g_hat = scalars.importance * gradient
+    missed = g_hat - state.g_mean
+    x = weight_mean(state, elapsed, scalars, maps)
+    Z, Delta = played(state.Z, state.Delta, x, g_hat, missed, scalars)
+    seen = state.seen + ONE
+    return MeanState(Z, Delta, state.g_mean + missed / seen, seen)
 
 
 @register_jitable
-def from_weight_none(w, now, preimage, parts):
+def state_from_weight(w, scalars, maps):
     """After one gradient of size 1: Δ = 1."""
-    R, _, l1, _, rounds, _ = now
     Delta = nonzero(w)
-    scale = step(Delta, rounds, now, parts)
-    return (-preimage(clip(w, R), rounds * l1 * scale) / scale, Delta)
+    step = free_step(Delta, scalars.t, scalars)
+    return State(-maps.preimage(clip(w, scalars.R), scalars.t * scalars.l1 * step) / step, Delta)
 
 
 @register_jitable
-def from_weight_last(w, now, preimage, parts):
+def state_from_weight_last(w, scalars, maps):
     """The coming gradient is taken to be 0."""
-    Z, Delta = from_weight_none(w, now, preimage, parts)
-    return (Z, Delta, ZERO)
+    Z, Delta = state_from_weight(w, scalars, maps)
+    return LastState(Z, Delta, ZERO)
 
 
 @register_jitable
-def from_weight_mean(w, now, preimage, parts):
+def state_from_weight_mean(w, scalars, maps):
     """There is no gradient yet to take the mean of: it is taken to be 0."""
-    Z, Delta = from_weight_none(w, now, preimage, parts)
-    return (Z, Delta, ZERO, ZERO)
+    Z, Delta = state_from_weight(w, scalars, maps)
+    return MeanState(Z, Delta, ZERO, ZERO)
 
 
-PREDICTIONS = ("none", "last", "mean")
-TICKS = 6
+FORMS: dict[str, dict[str, Any]] = {
+    "none": {"state": State, "weight": weight, "update": update, "state_from_weight": state_from_weight},
+    "last": {
+        "state": LastState,
+        "weight": weight_last,
+        "update": update_last,
+        "state_from_weight": state_from_weight_last,
+        "clock_time": round_clock,
+    },
+    "mean": {
+        "state": MeanState,
+        "weight": weight_mean,
+        "update": update_mean,
+        "state_from_weight": state_from_weight_mean,
+    },
+}
 
 
-def rule_of(predict: str, penalty: Penalty, tick: Any, hyper: tuple[str, ...]) -> Rule:
-    """The family's functions for one prediction and penalty, and a tick of its own."""
-    parts = (stiffness_decaying if penalty.kind == "decaying" else stiffness, no_time)
-    shape = (hyper, TICKS, predict == "last", parts)
-    if predict == "last":
-        slots: tuple[str, ...] = ("Z", "Delta", "g_last")
-        return Rule(time, tick, weight_last, observe_last, slots, *shape, from_weight=from_weight_last)
-    if predict == "mean":
-        slots = ("Z", "Delta", "g_mean", "seen")
-        return Rule(no_time, tick, weight_mean, observe_mean, slots, *shape, from_weight=from_weight_mean)
-    return Rule(no_time, tick, weight_none, observe_none, ("Z", "Delta"), *shape, from_weight=from_weight_none)
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    """With no prediction where there is no such parameter."""
+    form = FORMS[parameters.get("predict", "none")]
+    return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=penalty.maps, **form)
 
 
-def composite(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    predict = parameters.get("predict", "none")
-    if penalty.kind == "decaying":
-        return rule_of(predict, penalty, tick_decaying, ("R", "lam", "l1_ratio"))
-    return rule_of(predict, penalty, tick, ("R", "lam"))
+def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    """With the last gradient for a prediction where there is no such parameter."""
+    return rule(loss, penalty, {"predict": "last"} | dict(parameters))
 
 
-def plain(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return rule_of(parameters.get("predict", "last"), penalty, tick_without_penalty, ("R",))
-
+PREDICTIONS = tuple(FORMS)
 
 R = Parameter("R", 0.1, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.03, 0.1, 0.3))
 L1 = LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3))
@@ -230,7 +228,7 @@ PREDICT = Parameter(
     "predict",
     "last",
     "what the coming gradient is taken to be: 0, the last one, or the mean of the rows that had the feature",
-    one_of(*PREDICTIONS),
+    choice(*PREDICTIONS),
     choices=PREDICTIONS,
     static=True,
     grid=PREDICTIONS,
@@ -247,8 +245,7 @@ FTRL_PROXIMAL = Algorithm(
     source="McMahan 2014; Mohri and Yang 2015, Corollary 1.1",
     parameters=(R, L1),
     penalties=SEPARABLE,
-    rule=composite,
-    module=__name__,
+    rule=rule,
     why=WHY,
 )
 AO_FTRL = Algorithm(
@@ -257,8 +254,7 @@ AO_FTRL = Algorithm(
     source="Mohri and Yang 2015, Algorithm 1 with the regularizer of Corollary 2",
     parameters=(R, PREDICT),
     penalties=("l1",),
-    rule=plain,
-    module=__name__,
+    rule=rule_last,
     why=WHY_PLAIN,
 )
 AO_GD = Algorithm(
@@ -267,8 +263,7 @@ AO_GD = Algorithm(
     source="Mohri and Yang 2015, Corollary 2",
     parameters=(R,),
     penalties=("l1",),
-    rule=plain,
-    module=__name__,
+    rule=rule_last,
     why=WHY_PLAIN,
 )
 CAO_FTRL = Algorithm(
@@ -278,7 +273,6 @@ CAO_FTRL = Algorithm(
     source="Mohri and Yang 2015, Algorithm 2, Theorem 3",
     parameters=(R, L1, PREDICT),
     penalties=SEPARABLE,
-    rule=composite,
-    module=__name__,
+    rule=rule,
     why=WHY,
 )

@@ -39,30 +39,31 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import TICKS, minimizer, played, stiffness, terms
-from sparseoco.learners.caos_erm import ALPHA, rounds
-from sparseoco.learners.contract import Algorithm, Parameter, Rule, no_time, one_of, positive, same, whole
+from sparseoco.learners.cao_ftrl import LastState, Scalars, State, minimizer, played, scalars_of_round
+from sparseoco.learners.caos_erm import ALPHA, EpochRule, Params, rounds
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import Parameter, choice, positive, positive_int
 from sparseoco.learners.penalties import Penalty, soft
 
 
 @register_jitable
 def weight(Z, Delta, g_tilde, t, R, alpha):
     """x_t of a coordinate predicted by g̃."""
-    return minimizer(Z + g_tilde, Delta, t, terms(R, alpha, 1.0, t, 1.0), soft, (stiffness, no_time))
+    return minimizer(Z + g_tilde, Delta, t, scalars_of_round(R, alpha, 0.0, t, 1.0), soft)
 
 
 @register_jitable
-def observe(Z, Delta, x, g_hat, g_tilde, t, R, alpha):
-    """Z and Δ after the round t that drew the coordinate at x."""
-    return played(Z, Delta, x, g_hat, g_hat - g_tilde, terms(R, alpha, 1.0, t, 1.0))
+def update(Z, Delta, x, g_hat, g_tilde, t, R, alpha):
+    """Z and Δ after round t, which drew the coordinate at x."""
+    return played(Z, Delta, x, g_hat, g_hat - g_tilde, scalars_of_round(R, alpha, 0.0, t, 1.0))
 
 
 @register_jitable
-def piece(Z, Delta, t, R, alpha):
-    """(value, slope, lasts): x_s = value + slope·(s − t) in the rounds s = t, …, t + lasts − 1 if they do not draw it.
+def segment(Z, Delta, t, R, alpha):
+    """(value, slope, length): x_s = value + slope·(s − t) in rounds s = t, …, t + length − 1 that do not draw it.
 
-    A line that is over before the next round has slope 0, so that |slope| ≤ R: sums of lines do not lose digits.
+    A segment that ends before the next round has slope 0, so that |slope| ≤ R: sums of segments keep their digits.
     """
     value = weight(Z, Delta, 0.0, t, R, alpha)
     excess = abs(Z) - t * alpha
@@ -70,8 +71,8 @@ def piece(Z, Delta, t, R, alpha):
         return value, 0.0, math.inf
     if excess >= Delta:
         return value, 0.0, np.floor((excess - Delta) / alpha) + 1.0
-    lasts = np.ceil(excess / alpha)
-    return value, math.copysign(R * alpha / Delta, Z) if lasts > 1.0 else 0.0, lasts
+    length = np.ceil(excess / alpha)
+    return value, math.copysign(R * alpha / Delta, Z) if length > 1.0 else 0.0, length
 
 
 BOUNDED_IN_BOX = ("squared_hinge", "squared")
@@ -89,11 +90,11 @@ def slope_bounds(loss: Loss, norms: Any, sizes: Any, R: float) -> Any:
     return 2.0 * (1.0 + R * norms) if loss.name == "squared_hinge" else sizes + R * norms
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> EpochRule:
     if not lipschitz(loss) and loss.name not in BOUNDED_IN_BOX:
         raise InputError(f"cao-rcd draws by bounds on the slopes of the loss, and loss={loss.name!r} has none here.")
-    slots = ("Z", "Delta", "g_last") if parameters["predict"] == "last" else ("Z", "Delta")
-    return Rule(no_time, same, weight, observe, slots, ("R", "alpha"), TICKS, False)
+    state = LastState if parameters["predict"] == "last" else State
+    return EpochRule(Params, Scalars, state, scalars_of_round, weight, update, penalty.maps)
 
 
 PREDICTIONS = ("none", "half", "last")
@@ -113,12 +114,12 @@ CAO_RCD = Algorithm(
             rounds,
             static=True,
         ),
-        Parameter("batch", 1, "features in a block, with consecutive ids", whole, static=True),
+        Parameter("batch", 1, "features in a block, with consecutive ids", positive_int, static=True),
         Parameter(
             "predict",
             PREDICTIONS[0],
             "what the drawn coordinate's gradient is taken to be: 0, half its bound (the paper's), or its last one",
-            one_of(*PREDICTIONS),
+            choice(*PREDICTIONS),
             choices=PREDICTIONS,
             static=True,
         ),
@@ -126,14 +127,13 @@ CAO_RCD = Algorithm(
             "sample",
             SAMPLES[1],
             "a block's chance to be drawn: the same for all, or by the bound of its gradient and its box",
-            one_of(*SAMPLES),
+            choice(*SAMPLES),
             choices=SAMPLES,
             static=True,
         ),
     ),
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why="between two draws its weights move along straight lines, which only l1 gives",
     driver="coordinate",
 )

@@ -32,53 +32,76 @@ Why lazy is exact: a coordinate in no example of Π_t has ĝ_t = g̃_t = 0, so Z
 function of them and of t. Corrected, ĝ_t = g̃_t = ∇_iF(x̄) there, and Z grows by that every round.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import SEPARABLE, TICKS, minimizer, played, stiffness, stiffness_decaying, terms
-from sparseoco.learners.contract import Algorithm, Parameter, Rule, no_time, nonnegative, one_of, positive, whole
+from sparseoco.learners.cao_ftrl import SEPARABLE, Scalars, State, minimizer, played, scalars_of_round
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.penalties import Penalty
+from sparseoco.learners.parameters import Parameter, choice, nonnegative, positive, positive_int
+from sparseoco.learners.penalties import Maps, Penalty
+
+
+class Params(NamedTuple):
+    R: float
+    alpha: float
+    l1_ratio: float
+
+
+class EpochRule(NamedTuple):
+    """The functions of a method that goes through the same examples again and again."""
+
+    params: type
+    scalars: type
+    state: type
+    round_scalars: Callable[..., Any]
+    """``round_scalars(rounds, importance, params, maps) -> Scalars``."""
+    weight: Callable[..., Any]
+    """``weight(state, g_tilde, scalars, maps)``: x_t, or x̄ where g̃ = 0."""
+    update: Callable[..., Any]
+    """``update(state, x, g_tilde, missed, scalars) -> State`` after a round that played x and missed by ĝ − g̃."""
+    maps: Maps
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of the numbers stored for a coordinate."""
+        return tuple(self.state._fields)  # type: ignore[attr-defined]
+
+    @property
+    def param_names(self) -> tuple[str, ...]:
+        """Names of the numbers of a column."""
+        return tuple(self.params._fields)  # type: ignore[attr-defined]
 
 
 @register_jitable
-def tick(rounds, importance, hyper):
-    R, alpha = hyper
-    return terms(R, alpha, 1.0, rounds, importance)
+def round_scalars(rounds, importance, params, maps):
+    l1, ridge = maps.split(params.alpha, params)
+    return scalars_of_round(params.R, l1, ridge, rounds, importance)
 
 
 @register_jitable
-def tick_decaying(rounds, importance, hyper):
-    R, alpha, ratio = hyper
-    return terms(R, alpha, ratio, rounds, importance)
-
-
-@register_jitable
-def weight(slots, g_tilde, now, prox, parts):
+def weight(state, g_tilde, scalars, maps):
     """x_t, or x̄ where g̃ = 0."""
-    Z, Delta = slots
-    _, _, _, _, rounds, _ = now
-    return minimizer(Z + g_tilde, Delta, rounds, now, prox, parts)
+    return minimizer(state.Z + g_tilde, state.Delta, scalars.t, scalars, maps.prox)
 
 
 @register_jitable
-def observe(slots, x, g_tilde, missed, now):
+def update(state, x, g_tilde, missed, scalars):
     """After a round that played x and missed its gradient by ĝ − g̃."""
-    Z, Delta = slots
-    return played(Z, Delta, x, g_tilde + missed, missed, now)
+    Z, Delta = played(state.Z, state.Delta, x, g_tilde + missed, missed, scalars)
+    return State(Z, Delta)
 
 
 @register_jitable
-def drifted(slots, rounds, gradient):
+def drifted(state, rounds, gradient):
     """After rounds in which ĝ = g̃ = gradient."""
-    Z, Delta = slots
-    return (Z + rounds * gradient, Delta)
+    return State(state.Z + rounds * gradient, state.Delta)
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> EpochRule:
     if parameters["placement"] == "parallel" and parameters["estimate"] != "corrected":
         raise InputError(
             "caos-erm: placement='parallel' needs estimate='corrected': gradients of a part's own examples are not "
@@ -86,16 +109,12 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         )
     if loss.slope is None:
         raise InputError(f"caos-erm needs a loss of one margin; loss={loss.name!r} is of all classes at once.")
-    slots = ("Z", "Delta")
-    if penalty.kind == "decaying":
-        hyper, parts = ("R", "alpha", "l1_ratio"), (stiffness_decaying, no_time)
-        return Rule(no_time, tick_decaying, weight, observe, slots, hyper, TICKS, False, parts)
-    return Rule(no_time, tick, weight, observe, slots, ("R", "alpha"), TICKS, False, (stiffness, no_time))
+    return EpochRule(Params, Scalars, State, round_scalars, weight, update, penalty.maps)
 
 
 def rounds(value: Any) -> int | str:
     """A whole number of rounds, or as many as there are mini-batches."""
-    return "pass" if value == "pass" else whole(value)
+    return "pass" if value == "pass" else positive_int(value)
 
 
 ESTIMATES = ("sampled", "corrected")
@@ -116,26 +135,29 @@ CAOS_ERM = Algorithm(
             "estimate",
             ESTIMATES[0],
             "of the gradient: the drawn example's, or the pass's corrected by it",
-            one_of(*ESTIMATES),
+            choice(*ESTIMATES),
             choices=ESTIMATES,
             static=True,
         ),
-        Parameter("batch", 1, "examples in a mini-batch", whole, static=True),
+        Parameter("batch", 1, "examples in a mini-batch", positive_int, static=True),
         Parameter(
             "placement",
             PLACEMENTS[0],
             "who plays the rounds: one worker, or parts of them, each on a run of the examples or on every so-manyth",
-            one_of(*PLACEMENTS),
+            choice(*PLACEMENTS),
             choices=PLACEMENTS,
             static=True,
         ),
         Parameter(
-            "parts", 8, "shares of the rounds that are played apart, where placement is not serial", whole, static=True
+            "parts",
+            8,
+            "shares of the rounds that are played apart, where placement is not serial",
+            positive_int,
+            static=True,
         ),
     ),
     penalties=SEPARABLE,
     rule=rule,
-    module=__name__,
     why="it minimises, coordinate by coordinate, over a box of its own, |x_i| ≤ R",
     driver="epoch",
 )

@@ -15,23 +15,35 @@ b_t is a hash of (seed, t): any worker repeats it, columns of one seed share the
 later epoch is drawn anew. A row that is not drawn is a round like any other, with ĝ_t = 0; it is still predicted, so
 progressive sums run over all rows.
 
-Symbols, laziness and slots: as `cao_ftrl`; `importance` = b_t/q_t.
+Symbols, laziness and state: as `cao_ftrl`; `importance` = b_t/q_t.
 """
 
 import operator
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.cao_ftrl import L1, PREDICT, SEPARABLE, WHY, R, rule_of, terms
-from sparseoco.learners.contract import Algorithm, Parameter, Rule, one_of, positive
+from sparseoco.learners import cao_ftrl
+from sparseoco.learners.cao_ftrl import L1, PREDICT, SEPARABLE, WHY, R, scalars_of_round
+from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
+from sparseoco.learners.parameters import Parameter, choice, positive
 from sparseoco.learners.penalties import Penalty
 
 DRAWS = np.uint64(3)  # a stream of hashes apart from the order of rows and the folds
+
+
+class Params(NamedTuple):
+    R: float
+    lam: float
+    l1_ratio: float
+    keep: float
+    sample: float
+    seed: float
 
 
 @register_jitable
@@ -42,25 +54,18 @@ def drawn(seed, t):
 
 
 @register_jitable
-def importance(clock, keep, by_lipschitz, seed):
+def importance(clock, params):
     """b_t/q_t of the row that is played."""
-    t = clock.n + 1.0
-    q = keep
-    if by_lipschitz and clock.L_sum > 0.0:
-        q = min(1.0, keep * clock.L * clock.L_rows / clock.L_sum)
-    return 1.0 / q if drawn(seed, t) < q else 0.0
+    q = params.keep
+    if params.sample and clock.max_abs_sum > 0.0:
+        q = min(1.0, params.keep * clock.max_abs * clock.rows_seen / clock.max_abs_sum)
+    return 1.0 / q if drawn(params.seed, clock.rounds + 1.0) < q else 0.0
 
 
 @register_jitable
-def tick(clock, hyper):
-    R, lam, keep, by_lipschitz, seed = hyper
-    return terms(R, lam, 1.0, clock.n + 1.0, importance(clock, keep, by_lipschitz, seed))
-
-
-@register_jitable
-def tick_decaying(clock, hyper):
-    R, lam, keep, by_lipschitz, seed, ratio = hyper
-    return terms(R, lam, ratio, clock.n + 1.0, importance(clock, keep, by_lipschitz, seed))
+def round_scalars(clock, params, maps):
+    l1, ridge = maps.split(params.lam, params)
+    return scalars_of_round(params.R, l1, ridge, clock.rounds + 1.0, importance(clock, params))
 
 
 def chance(value: Any) -> float:
@@ -83,10 +88,8 @@ def seed(value: Any) -> int:
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    hyper = ("R", "lam", "keep", "sample", "seed")
-    if penalty.kind == "decaying":
-        return rule_of(parameters["predict"], penalty, tick_decaying, (*hyper, "l1_ratio"))._replace(sized=True)
-    return rule_of(parameters["predict"], penalty, tick, hyper)._replace(sized=True)
+    own = cao_ftrl.rule(loss, penalty, parameters)
+    return replace(own, params=Params, round_scalars=round_scalars, needs_row_norm=True)
 
 
 SAMPLES = ("uniform", "lipschitz")
@@ -103,13 +106,12 @@ CAOS_FTRL = Algorithm(
             "sample",
             SAMPLES[1],
             "a row's chance to be drawn: the same for all, or in proportion to its largest |x|",
-            one_of(*SAMPLES),
+            choice(*SAMPLES),
             choices=SAMPLES,
         ),
         Parameter("seed", 0, "of the draws, which are a function of it and of the round", seed),
     ),
     penalties=SEPARABLE,
     rule=rule,
-    module=__name__,
     why=WHY,
 )

@@ -5,149 +5,139 @@
 
 Source: Togari and Yamashita (2016), Algorithm 4, (8)–(10).
 
-Symbols: `w` is the iterate itself; `eta` = η_t; `rate` = eta0·λ; `slept` = Σ 1/√τ over the rounds since the feature was
-last in a row, this one included; `owed` = the part of that sum that earlier rows left unpaid.
+Symbols: `w` is the iterate itself; `step` = η_t; `rate` = eta0·λ; `elapsed` = Σ 1/√τ over the rounds since the feature
+was last in a row, this one included; `owed` = the part of that sum that earlier rows left unpaid.
 
 Why lazy is exact: the algorithm is its own lazy form, so `weight` is what is stored and nothing is ever due on reading.
 Where the slope can be exactly zero (hinge), the support of g_t is then empty and the charge waits: it is kept in
-`owed`, a column's own, and the stamp stays one a feature. The logistic slope is never zero, also where it underflows.
+`owed`, a column's own, and the time stamp stays one a feature. The logistic slope is never zero, also where it
+underflows.
 
 With ½w² in the penalty the maps of Step 2 multiply, as in `fobos`: what a coordinate is charged is the growth of P
 since the round it was charged last, which waits by itself where the slope is zero.
 
-One slot a coordinate (two where the slope can vanish, or with ½w²), one stamp a feature.
+One number a coordinate (two where the slope can vanish, or with ½w²), one time stamp a feature (none with ½w²).
 """
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import ETA0, LAM, STEP, Algorithm, Rule, begin, no_time, weight_itself
-from sparseoco.learners.fobos import DECAYING, decayed, from_weight_bounded, run_decaying, tick, tick_bounded
+from sparseoco.learners.contract import Algorithm, Rule, start_clock, stored_weight
+from sparseoco.learners.fobos import (
+    CHARGE,
+    ChargeState,
+    Params,
+    Scalars,
+    State,
+    advance_charge,
+    round_scalars,
+    state_from_weight,
+)
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import ETA0, LAM, STEP
 from sparseoco.learners.penalties import Penalty
 
 
-@register_jitable
-def time(clock):
-    return clock.S + clock.s
+class ChargeScalars(NamedTuple):
+    step: float
+    rate: float
+    charge: float
+    """P, this round's share included."""
+    past_charge: float
+
+
+class OwedState(NamedTuple):
+    w: float
+    owed: float
 
 
 @register_jitable
-def paid_at(clock):
+def step_clock(clock):
+    return clock.step_sum + clock.step
+
+
+@register_jitable
+def settled_time(clock):
     """As after a round that the feature was in."""
-    return clock.S
+    return clock.step_sum
 
 
 @register_jitable
-def weight(slots, slept, now, prox, parts):
-    return slots[0]
+def update(state, elapsed, scalars, gradient, row, maps):
+    return State(maps.repeated(state.w - scalars.step * gradient, scalars.rate, elapsed, maps.prox))
 
 
 @register_jitable
-def observe(slots, slept, now, g, x, prox, parts):
-    (w,) = slots
-    eta, rate = now
-    return (prox(w - eta * g, rate * slept),)
+def update_owed(state, elapsed, scalars, gradient, row, maps):
+    due = state.owed + elapsed
+    stepped = update(state, due, scalars, gradient, row, maps)
+    waits = gradient == 0
+    return OwedState(state.w if waits else stepped.w, due if waits else state.owed - state.owed)
 
 
 @register_jitable
-def observe_vanishing(slots, slept, now, g, x, prox, parts):
-    w, owed = slots
-    eta, rate = now
-    due = owed + slept
-    stepped = prox(w - eta * g, rate * due)
-    asleep = g == 0
-    return (w if asleep else stepped, due if asleep else owed - owed)
+def state_from_weight_owed(w, scalars, maps):
+    return OwedState(w, w - w)
 
 
 @register_jitable
-def tick_decaying(clock, hyper):
-    eta0, _, ratio, P_past, _ = hyper
-    _, _, _, P, _ = run_decaying(clock, hyper)
-    return (eta0 * clock.s, P, ratio / (1.0 - ratio), P_past)
+def round_scalars_charge(clock, params, maps):
+    ratio, charge = params.l1_ratio, advance_charge(clock, params).charge
+    return ChargeScalars(params.eta0 * clock.step, ratio / (1.0 - ratio), charge, params.charge)
 
 
 @register_jitable
-def observe_decaying(slots, slept, now, g, x, prox, parts):
-    w, P_then = slots
-    eta, P, kappa, _ = now
-    return (decayed(w - eta * g, P_then, P, kappa, prox), P)
+def update_charge(state, elapsed, scalars, gradient, row, maps):
+    stepped = update(state, scalars.charge - state.charge, scalars, gradient, row, maps)
+    return ChargeState(stepped.w, scalars.charge)
 
 
 @register_jitable
-def observe_decaying_vanishing(slots, slept, now, g, x, prox, parts):
-    w, P_then = slots
-    stepped, P = observe_decaying(slots, slept, now, g, x, prox, parts)
-    asleep = g == 0
-    return (w if asleep else stepped, P_then if asleep else P)
+def update_charge_vanishing(state, elapsed, scalars, gradient, row, maps):
+    stepped = update_charge(state, elapsed, scalars, gradient, row, maps)
+    waits = gradient == 0
+    return ChargeState(state.w if waits else stepped.w, state.charge if waits else stepped.charge)
 
 
 @register_jitable
-def observe_bounded(slots, slept, now, g, x, prox, parts):
-    (w,) = slots
-    eta, R = now
-    return (prox(w - eta * g, R),)
-
-
-@register_jitable
-def from_weight_decaying(w, now, preimage, parts):
-    _, _, _, P_past = now
-    return (w, P_past)
-
-
-@register_jitable
-def from_weight_vanishing(w, now, preimage, parts):
-    return (w, w - w)
+def state_from_weight_charge(w, scalars, maps):
+    return ChargeState(w, scalars.past_charge)
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    start = begin(parameters)
-    if penalty.kind == "decaying":
-        step = observe_decaying_vanishing if loss.slope_vanishes else observe_decaying
+    start = start_clock(parameters)
+    if penalty.decaying:
         return Rule(
-            no_time,
-            tick_decaying,
-            weight,
-            step,
-            ("w", "P"),
-            **(DECAYING | {"from_weight": from_weight_decaying}),
-            ticks=4,
-            stamped=False,
+            params=Params,
+            scalars=ChargeScalars,
+            state=ChargeState,
+            round_scalars=round_scalars_charge,
+            weight=stored_weight,
+            update=update_charge_vanishing if loss.slope_vanishes else update_charge,
+            state_from_weight=state_from_weight_charge,
+            maps=penalty.maps,
+            running=CHARGE,
+            advance=advance_charge,
             start=start,
-            kept_for=math.inf,
+            iterate_valid_rounds=math.inf,
         )
-    if penalty.kind == "bounded":
-        return Rule(
-            no_time,
-            tick_bounded,
-            weight,
-            observe_bounded,
-            ("w",),
-            ("eta0", "R"),
-            2,
-            False,
-            start=start,
-            kept_for=math.inf,
-            from_weight=from_weight_bounded,
-        )
-    if loss.slope_vanishes:
-        charged = {"slots": ("w", "owed"), "observe": observe_vanishing, "from_weight": from_weight_vanishing}
-    else:
-        charged = {"slots": ("w",), "observe": observe, "from_weight": weight_itself}
+    owed = loss.slope_vanishes and not penalty.bounded
     return Rule(
-        time,
-        tick,
-        weight,
-        **charged,
-        hyper=("eta0", "lam"),
-        ticks=2,
-        stamped=True,
+        params=Params,
+        scalars=Scalars,
+        state=OwedState if owed else State,
+        round_scalars=round_scalars,
+        weight=stored_weight,
+        update=update_owed if owed else update,
+        state_from_weight=state_from_weight_owed if owed else state_from_weight,
+        maps=penalty.maps,
+        clock_time=step_clock,
+        settled_time=settled_time,
         start=start,
-        kept_for=math.inf,
-        paid_at=paid_at,
+        iterate_valid_rounds=math.inf,
     )
 
 
@@ -158,6 +148,5 @@ CL_FOBOS = Algorithm(
     parameters=(ETA0, LAM, STEP),
     penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,
-    module=__name__,
     why="it is charged coordinate by coordinate, each on the support of the gradient",
 )

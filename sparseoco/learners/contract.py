@@ -1,18 +1,20 @@
-"""What a learner is: a few scalar functions, its parameters, and where it comes from.
+"""What a learner is: a few pure scalar functions over named values, its parameters, and where it comes from.
 
-A learner is written as pure scalar functions registered for compiled code; `drivers` holds the only loops. With n the
-rounds done so far (round t = n + 1 is being played), a driver calls
+A kernel holds the only loop and calls, for every column (one configuration × class),
 
-- ``time(clock) -> float64`` — the clock a sleeping feature is charged by; the driver stamps it on every feature of a
-  row, one stamp a feature for all columns, and hands back ``slept`` = time now − time stamped;
-- ``tick(clock, hyper) -> now`` — a column's scalars of this round: step size, rate of charge;
-- ``weight(slots, slept, now, prox, parts) -> w`` — the weight now, brought up to date, nothing written;
-- ``observe(slots, slept, now, g, x, prox, parts) -> slots`` — a gradient g = slope·x was seen;
-- ``from_weight(w, now, preimage, parts) -> slots`` — slots of a coordinate whose weight now is w, of which no more is
-  known: for learners that begin from weights (see `Learner.start_from`).
+- ``round_scalars(clock, params, maps) -> Scalars`` — once a round: step size, weight of the penalty, …;
+- ``weight(state, elapsed, scalars, maps) -> w`` — the weight of a coordinate now, brought up to date lazily; never
+  writes;
+- ``update(state, elapsed, scalars, gradient, row, maps) -> State`` — a gradient = slope·x was observed in `row`.
 
-`clock` is a `Clock`; `hyper`, `now` and `slots` are tuples, unpacked by each function under the paper's symbols.
-Slots and `now` have the columns' dtype, clocks are float64.
+A learner declares `Params`, `Scalars` and `State` as NamedTuples with its paper's symbols as fields; numba flattens
+them. `Params` are its parameters (0 where the penalty has none of that name), and whatever a column keeps as running
+numbers. The fields of `State` are stored for every coordinate, from 0; the order is that of the arrays. `elapsed` is
+``clock_time(now) − clock_time(at the feature's last update)``, for learners that declare a `clock_time`; one time stamp
+a feature serves all columns. `maps` are the functions of the penalty (`penalties.Maps`). State and scalars have the
+columns' dtype, params and clocks are float64.
+
+Anything else is an option of `Rule` with a default, and costs nothing in the compiled loop unless it is asked for.
 """
 
 import math
@@ -23,105 +25,136 @@ from typing import Any, NamedTuple
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.losses import Loss
-from sparseoco.learners.penalties import Penalty
+from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
+from sparseoco.learners.parameters import L1_RATIO, RADIUS, Parameter
+from sparseoco.learners.penalties import Maps, Penalty
+from sparseoco.learners.registry import ONLINE_DRIVERS
 
 
 class Clock(NamedTuple):
-    """The time shared by all columns of a block, as float64 scalars."""
+    """The time shared by all columns of a block, as float64 scalars; round t = rounds + 1 is being played."""
 
-    n: float
+    rounds: float = 0.0
     """Rounds done."""
-    s: float
-    """Shape of the coming round's step, 1/√(n + 1)."""
-    S: float
+    step: float = 1.0
+    """Shape of this round's step: 1/√t, or 1 for constant steps."""
+    step_sum: float = 0.0
     """Sum of the shapes of the rounds done."""
-    L: float
-    """max |x_j| over the row being played, for rules that are `sized`; else 0."""
-    L_sum: float
-    """Sum of `L` over the rows that were seen, the one being played included."""
-    s_half: float
-    """Shape of the step of the coming round's second half, the truncation."""
-    S_half: float
-    """Sum of `s_half` over the rounds done."""
-    Q: float
-    """`S_half` as it was after the last round that K divides."""
-    K: float
+    truncation_step: float = 1.0
+    """Shape of the step of this round's second half, the truncation."""
+    truncation_sum: float = 0.0
+    """Sum of `truncation_step` over the rounds done."""
+    truncated_sum: float = 0.0
+    """`truncation_sum` as it was after the last round that `period` divides."""
+    period: float = 1.0
     """Rounds between two truncations."""
-    constant: float
-    """1 where steps have the shape 1 instead of 1/√t."""
-    ahead: float
+    constant: float = 0.0
+    """1 for constant steps."""
+    ahead: float = 0.0
     """1 where the truncation takes the step of the next round."""
-    L_rows: float
-    """Rows that `L_sum` is of."""
+    max_abs: float = 0.0
+    """max |x_j| over the row being played, for rules that need its norm; else 0."""
+    max_abs_sum: float = 0.0
+    """Sum of `max_abs` over the rows seen, the one being played included."""
+    rows_seen: float = 0.0
+    """Rows that `max_abs_sum` is of."""
+
+
+START = Clock()
 
 
 @register_jitable
-def advance(clock):
+def advance_clock(clock):
     """The clock one round later."""
-    n = clock.n + 1.0
-    s = 1.0 if clock.constant > 0.0 else 1.0 / math.sqrt(n + 1.0)
-    after = 1.0 if clock.constant > 0.0 else 1.0 / math.sqrt(n + 2.0)
-    S_half = clock.S_half + clock.s_half
+    rounds = clock.rounds + 1.0
+    step = 1.0 if clock.constant > 0.0 else 1.0 / math.sqrt(rounds + 1.0)
+    next_step = 1.0 if clock.constant > 0.0 else 1.0 / math.sqrt(rounds + 2.0)
+    truncation_sum = clock.truncation_sum + clock.truncation_step
     return Clock(
-        n,
-        s,
-        clock.S + clock.s,
-        clock.L,
-        clock.L_sum,
-        after if clock.ahead > 0.0 else s,
-        S_half,
-        S_half if n % clock.K == 0.0 else clock.Q,
-        clock.K,
+        rounds,
+        step,
+        clock.step_sum + clock.step,
+        next_step if clock.ahead > 0.0 else step,
+        truncation_sum,
+        truncation_sum if rounds % clock.period == 0.0 else clock.truncated_sum,
+        clock.period,
         clock.constant,
         clock.ahead,
-        clock.L_rows,
+        clock.max_abs,
+        clock.max_abs_sum,
+        clock.rows_seen,
     )
 
 
-START = Clock(0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+@register_jitable
+def see_row(clock, max_abs):
+    """The clock once the row to be played is known: its largest |x_j|, 0 for an empty row."""
+    return Clock(
+        clock.rounds,
+        clock.step,
+        clock.step_sum,
+        clock.truncation_step,
+        clock.truncation_sum,
+        clock.truncated_sum,
+        clock.period,
+        clock.constant,
+        clock.ahead,
+        max_abs,
+        clock.max_abs_sum + max_abs,
+        clock.rows_seen + 1.0,
+    )
 
 
-def begin(parameters: Mapping[str, Any]) -> Clock:
-    """The clock of the first round, as the static parameters `step`, `second` and `K` have it, where there are any."""
+def start_clock(parameters: Mapping[str, Any]) -> Clock:
+    """The clock of the first round, by the static parameters `step`, `second` and `K` where there are any."""
     constant = parameters.get("step") == "constant"
     ahead = parameters.get("second") == "next"
-    return START._replace(
-        s_half=math.sqrt(0.5) if ahead and not constant else 1.0,
-        K=float(parameters.get("K", 1)),
+    return Clock(
+        truncation_step=math.sqrt(0.5) if ahead and not constant else 1.0,
+        period=float(parameters.get("K", 1)),
         constant=float(constant),
         ahead=float(ahead),
     )
 
 
-@register_jitable
-def clock_of(a):
-    """The clock that was kept in an array of float64."""
-    return Clock(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11])
+class RowInfo(NamedTuple):
+    """What `update` may know of the row being learned; numbers of the columns' dtype.
+
+    Fields that a rule does not ask for, see `Rule`, are 0.
+    """
+
+    x: Any
+    """x_j, the value of this coordinate."""
+    margin: Any
+    """z = ⟨w, x⟩ of this column, before the row is learned."""
+    max_abs: Any = 0.0
+    """max_j |x_j|."""
+    sq_norm: Any = 0.0
+    """‖x‖²."""
+    loss: Any = 0.0
+    """ℓ of this column's problem: of its own margin one-vs-rest, of all classes for a joint loss; 0 once diverged."""
+    gradient_sq_norm: Any = 0.0
+    """‖∇ℓ‖² with respect to all the weights that ℓ depends on: Σ_k (dℓ/dz_k)²·‖x‖²."""
+    state_sum: Any = 0.0
+    """Σ_j `Rule.row_term`(state_j, x_j) over the row, before it is learned."""
 
 
 @register_jitable
-def keep_clock(a, clock):
-    """Keep a clock in an array of float64."""
-    a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11] = clock
+def round_clock(clock):
+    """`clock_time` that counts rounds."""
+    return clock.rounds
 
 
 @register_jitable
-def no_time(clock):
-    """For learners whose sleeping coordinates need no clock of their own."""
-    return 0.0
+def unchanged(clock, params):
+    """`advance` for learners without running numbers."""
+    return params
 
 
 @register_jitable
-def same(clock, hyper):
-    """For learners without running numbers."""
-    return hyper
-
-
-@register_jitable
-def weight_itself(w, now, preimage, parts):
-    """`from_weight` of learners whose one slot is the weight."""
-    return (w,)
+def stored_weight(state, elapsed, scalars, maps):
+    """`weight` of learners whose first stored number is the iterate."""
+    return state[0]
 
 
 @register_jitable
@@ -130,57 +163,67 @@ def nonzero(w):
     return 1.0 if w != 0.0 else 0.0
 
 
-class Rule(NamedTuple):
-    """The functions a driver compiles, and the shapes of what they work on."""
+@dataclass(frozen=True)
+class Rule:
+    """The functions a kernel is compiled from, and what they work on."""
 
-    time: Callable[..., Any]
-    tick: Callable[..., Any]
+    params: type
+    scalars: type
+    state: type
+    round_scalars: Callable[..., Any]
     weight: Callable[..., Any]
-    observe: Callable[..., Any]
-    slots: tuple[str, ...]
-    """Names of the numbers kept a coordinate."""
-    hyper: tuple[str, ...]
-    """Parameters that `tick` reads, in its order."""
-    ticks: int
-    """Length of `now`."""
-    stamped: bool
-    """Whether sleeping features are charged, so that a stamp a feature is kept."""
-    parts: tuple[Callable[..., Any], Callable[..., Any]] = (no_time, no_time)
-    """Two functions that `weight` and `observe` are put together from, chosen by static parameters."""
-    sized: bool = False
-    """Whether `tick` reads the size of the row, `Clock.L`."""
+    update: Callable[..., Any]
+    state_from_weight: Callable[..., Any]
+    """``state_from_weight(w, scalars, maps)``: the state of a coordinate whose weight now is w and of which no more is
+    known, for `Learner.start_from`: the initial state for w = 0 (but for what is a clock), w as near as the form allows
+    for others; for a w beyond a box, the state at its wall."""
+    maps: Maps
+    """The penalty's, and for learners that need one the growth of a coordinate's norm."""
+    clock_time: Callable[..., Any] | None = None
+    """``clock_time(clock)``: the time by which a feature that is not in the row is charged later."""
+    settled_time: Callable[..., Any] | None = None
+    """``settled_time(clock)``: the time stamp of a feature that owes nothing for the rounds done; None where
+    `clock_time` is that."""
+    running: tuple[str, ...] = ()
+    """Fields of `params` that a column keeps itself, from 0, and `advance` moves on."""
+    advance: Callable[..., Any] = unchanged
+    """``advance(clock, params) -> params`` after the round."""
+    needs_row_norm: bool = False
+    """Whether `Clock.max_abs`, `RowInfo.max_abs` and `RowInfo.sq_norm` are computed."""
+    needs_loss: bool = False
+    """Whether `RowInfo.loss` and `RowInfo.gradient_sq_norm` are computed; the latter also needs the row's norm."""
+    row_term: Callable[..., Any] | None = None
+    """``row_term(state, x)``, whose sum over the row is `RowInfo.state_sum`."""
+    initial_state: tuple[float, ...] = ()
+    """The state of a coordinate that was never seen; empty for zeros."""
     start: Clock = START
     """The clock of the first round."""
-    running: tuple[str, ...] = ()
-    """Numbers a column keeps as float64, from 0; `tick` sees them after `hyper`."""
-    kept_for: float = 0.0
-    """Rounds for which slot 0 is the iterate w_t itself: inf, or K where all coordinates move every K rounds; 0 where
-    what is stored is brought up to date on reading."""
-    run: Callable[..., Any] = same
-    """``run(clock, hyper) -> hyper``: all `tick` sees, the running numbers as they are after the round."""
+    iterate_valid_rounds: float = 0.0
+    """Rounds for which the first stored number is the iterate w_t itself: inf, or K where all coordinates move every K
+    rounds; 0 where what is stored is brought up to date on reading."""
     threshold: Callable[..., Any] | None = None
-    """h_t of a coordinate after round t, from what `weight` is given, where its own history weighs its penalty:
+    """h_t of a coordinate after round t, with the arguments of `weight`, where its own history weights its penalty:
     λ·h_t·|w| in round t; None where h is 1."""
-    from_weight: Callable[..., Any] = weight_itself
-    """Zeros for w = 0, as of a feature that was never seen (but for what is a clock), and w as near as the form has it;
-    of a w beyond a box, the slots of the box's wall."""
-    paid_at: Callable[..., Any] | None = None
-    """``paid_at(clock)``: the stamp of a feature that owes nothing for the rounds done; None where `time` is that."""
 
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of the numbers stored for a coordinate."""
+        return tuple(self.state._fields)  # type: ignore[attr-defined]
 
-class Parameter(NamedTuple):
-    """A parameter of a learner: `check` gives the value in its canonical (JSON) form or raises `ValueError`."""
+    @property
+    def stores_weight(self) -> bool:
+        """Whether the first stored number is a weight, called w: what a group's prox is applied to."""
+        return self.slots[0] == "w"
 
-    name: str
-    default: Any
-    meaning: str
-    check: Callable[[Any], Any]
-    choices: tuple[str, ...] = ()
-    """The values there are, if they are names; `tick` sees the place in this list."""
-    static: bool = False
-    """Chooses functions: configurations that differ in it are compiled apart, in blocks of their own."""
-    grid: tuple[Any, ...] = ()
-    """Values a search tries where it is told none; empty for the default alone."""
+    @property
+    def scalar_names(self) -> tuple[str, ...]:
+        """Names of the scalars of a round."""
+        return tuple(self.scalars._fields)  # type: ignore[attr-defined]
+
+    @property
+    def param_names(self) -> tuple[str, ...]:
+        """Names of the numbers of a column, running ones included."""
+        return tuple(self.params._fields)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -193,24 +236,54 @@ class Algorithm:
     parameters: tuple[Parameter, ...]
     penalties: tuple[str, ...]
     rule: Callable[[Loss, Penalty, Mapping[str, Any]], Any]
-    """A configuration's functions: a `Rule`, or a `DenseRule` where the driver is dense."""
-    module: str
+    """A configuration's functions: a `Rule`, a `DenseRule` where the driver is dense, an `EpochRule` for the others."""
     why: str = "its update is a closed form that only l1 has"
     """Why it takes no other penalties."""
     driver: str = "stream"
     """The loop that runs it: stream (rows in turn) or dense (rows in turn, all features in every round), both by
-    `Learner`; epoch (full passes and sampled rows) or coordinate (sampled features), both by
-    `sparseoco.offline.epochs` over
-    data that can be gone through again."""
+    `Learner`; epoch (full passes and sampled rows) or coordinate (sampled features), both by `sparseoco.fit_epochs`
+    over data that can be gone through again."""
+    losses: tuple[str, ...] = ()
+    """The losses it is defined for, its default first; empty for all of them."""
 
     @property
     def online(self) -> bool:
-        """Whether it takes rows in turn, once each: whatever `Learner` runs."""
-        return self.driver in ("stream", "dense")
+        """Whether it takes rows in turn, once each: whatever `Learner` runs. Such a learner can start from weights."""
+        return self.driver in ONLINE_DRIVERS
+
+    @property
+    def touches_all_features(self) -> bool:
+        """Whether every round moves all features: for few of them, known from the first row on."""
+        return self.driver == "dense"
+
+    @property
+    def samples_features(self) -> bool:
+        """Whether it draws features instead of rows, and so reads a store by features."""
+        return self.driver == "coordinate"
+
+    @property
+    def default_loss(self) -> str:
+        """The loss it takes where none is chosen."""
+        return self.losses[0] if self.losses else "logistic"
+
+    def loss(self, name: str | None = None) -> Loss:
+        """The loss of that name, by default its own; `InputError` for one that is unknown or not defined for it."""
+        loss = find_loss(name or self.default_loss, portfolio=self.touches_all_features)
+        if self.losses and loss.name not in self.losses:
+            raise InputError(
+                f"{self.name} is not defined for loss={loss.name!r}; it takes {', '.join(self.losses)}.",
+                code="unsupported-combination",
+            )
+        return loss
+
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """The losses it takes, its default first."""
+        return self.losses or tuple(LOSSES | PORTFOLIO_LOSSES if self.touches_all_features else LOSSES)
 
     @property
     def grid(self) -> dict[str, list[Any]]:
-        """The grid a search tries where it is told none."""
+        """The grid a search tries by default."""
         return {parameter.name: list(parameter.grid) for parameter in self.parameters if parameter.grid}
 
     def static_values(self, configuration: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -220,11 +293,14 @@ class Algorithm:
     def under(self, penalty: Penalty) -> "Algorithm":
         """The learner with this penalty's own parameters; `InputError` says why where the two have no meaning."""
         if penalty.name not in self.penalties:
-            taken = ", ".join(self.penalties)
-            raise InputError(f"{self.name} is not defined for penalty={penalty.name!r}: {self.why}; it takes {taken}.")
+            raise InputError(
+                f"{self.name} is not defined for penalty={penalty.name!r}: {self.why}; "
+                f"it takes {', '.join(self.penalties)}.",
+                code="unsupported-combination",
+            )
         own = {"elastic_net": (L1_RATIO,), "box": (RADIUS,)}.get(penalty.name, ())
-        kept = tuple(p for p in self.parameters if p.name != "lam" or penalty.kind != "bounded")
-        return replace(self, parameters=(*kept, *own))
+        others = tuple(p for p in self.parameters if p.name != "lam" or not penalty.bounded)
+        return replace(self, parameters=(*others, *own))
 
     def configuration(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters, checked, defaults filled in, in the order of the definition.
@@ -234,105 +310,19 @@ class Algorithm:
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in values:
             if name not in known:
-                raise InputError(f"{self.name} has no parameter {name!r}; it has {', '.join(known)}.")
+                message = f"{self.name} has no parameter {name!r}; it has {', '.join(known)}."
+                raise InputError(message, code="unknown-parameter")
         checked = {}
         for name, parameter in known.items():
             value = values.get(name, parameter.default)
             try:
                 checked[name] = parameter.check(value)
             except (ValueError, TypeError, OverflowError) as error:
-                raise InputError(f"{self.name}: {name}={value!r} {error}.") from None
+                raise InputError(f"{self.name}: {name}={value!r} {error}.", code="invalid-parameter") from None
         return checked
 
     def numbers(self, configuration: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
-        """Parameters as `tick` sees them; one that the penalty does without is 0."""
+        """Parameters as compiled code sees them; one that the configuration does not have is 0."""
         choices = {parameter.name: parameter.choices for parameter in self.parameters}
         values = ((configuration.get(name, 0.0), choices.get(name, ())) for name in names)
         return [float(named.index(value)) if named else float(value) for value, named in values]
-
-
-def one_of(*choices: str) -> Callable[[Any], str]:
-    """A check: one of these names."""
-
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or value not in choices:
-            raise ValueError(f"must be {' or '.join(choices)}")
-        return value
-
-    return check
-
-
-def number(value: Any) -> float:
-    """A finite float."""
-    if isinstance(value, (bool, str, bytes)):
-        raise ValueError("is not a number")
-    try:
-        result = float(value)
-    except (TypeError, ValueError):
-        raise ValueError("is not a number") from None
-    if not math.isfinite(result):
-        raise ValueError("is not finite")
-    return result
-
-
-def positive(value: Any) -> float:
-    """A finite float > 0."""
-    result = number(value)
-    if result <= 0.0:
-        raise ValueError("must be greater than 0")
-    return result
-
-
-def nonnegative(value: Any) -> float:
-    """A finite float ≥ 0."""
-    result = number(value)
-    if result < 0.0:
-        raise ValueError("must not be negative")
-    return result + 0.0  # −0 is 0
-
-
-def whole(value: Any) -> int:
-    """A whole number ≥ 1."""
-    result = number(value)
-    if result < 1.0 or not result.is_integer():
-        raise ValueError("must be a whole number of at least 1")
-    return int(result)
-
-
-def share(value: Any) -> float:
-    """A number from 0 up to, and not including, 1."""
-    result = nonnegative(value)
-    if result >= 1.0:
-        raise ValueError("must be less than 1 (at 1 it is penalty='l1')")
-    return result
-
-
-ETA0 = Parameter(
-    "eta0", 0.5, "step size of the first round; round t steps eta0/√t", positive, grid=(0.03, 0.1, 0.3, 1.0)
-)
-GAMMA = Parameter(
-    "gamma",
-    1.0,
-    "weight of the proximal term, β_t = gamma·√t; steps are 1/(gamma·√t)",
-    positive,
-    grid=(0.3, 1.0, 3.0, 10.0),
-)
-LAM = Parameter("lam", 1e-5, "weight λ of the penalty", nonnegative, grid=(1e-7, 1e-6, 1e-5, 1e-4))
-STEP = Parameter(
-    "step",
-    "sqrt",
-    "shape of the steps: eta0/√t, or eta0 in every round",
-    one_of("sqrt", "constant"),
-    ("sqrt", "constant"),
-    static=True,
-)
-SECOND = Parameter(
-    "second",
-    "same",
-    "step η_{t+1/2} of the truncation: the same as the round's, or the next round's",
-    one_of("same", "next"),
-    ("same", "next"),
-    static=True,
-)
-L1_RATIO = Parameter("l1_ratio", 0.5, "ρ, the share of l1 in the elastic net", share, grid=(0.1, 0.5, 0.9))
-RADIUS = Parameter("R", 1.0, "bound of every weight", positive, grid=(0.1, 1.0, 10.0))

@@ -13,37 +13,63 @@ Symbols: `w`, `q`, `r` = ‖(u_1, …, u_t)_j‖_p; `eta` = η_t; `total` = u_t 
 
 Why lazy is exact: only the features of the row are truncated, so `weight` is what is stored.
 
-Two slots a coordinate, three with h; no stamp.
+Two numbers a coordinate, three with h; no time stamp.
 """
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import ETA0, LAM, SECOND, STEP, Algorithm, Rule, begin, no_time, nonzero
+from sparseoco.learners.contract import Algorithm, Rule, nonzero, start_clock, stored_weight
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.norms import growth_of_order
+from sparseoco.learners.norms import growth
+from sparseoco.learners.parameters import ETA0, LAM, SECOND, STEP
 from sparseoco.learners.penalties import Penalty
-from sparseoco.learners.sgft import NO_BOUND, P, V, threshold
+from sparseoco.learners.sgft import NO_BOUND, P, V, bounded_norm, threshold
+from sparseoco.learners.sgft import Params as AwareParams
 
 ZERO = np.float32(0)  # of a type that does not widen float32 columns
 
 
-@register_jitable
-def tick(clock, hyper):
-    eta0, lam = hyper
-    rate = eta0 * lam
-    return (eta0 * clock.s, rate * (clock.S_half + clock.s_half), rate * clock.S_half)
+class Params(NamedTuple):
+    eta0: float
+    lam: float
+
+
+class Scalars(NamedTuple):
+    eta: float
+    total: float
+    past: float
+
+
+class State(NamedTuple):
+    w: float
+    q: float
+
+
+class AwareScalars(NamedTuple):
+    eta: float
+    total: float
+    past: float
+    V: float
+    p: float
+    inverse_p: float
+
+
+class AwareState(NamedTuple):
+    w: float
+    q: float
+    r: float
 
 
 @register_jitable
-def tick_aware(clock, hyper):
-    eta0, lam, V, p = hyper
-    eta, total, past = tick(clock, (eta0, lam))
-    return (eta, total, past, V if p <= 2.0 else NO_BOUND, p, 1.0 / p)
+def round_scalars(clock, params, maps):
+    rate = params.eta0 * params.lam
+    total = rate * (clock.truncation_sum + clock.truncation_step)
+    return Scalars(params.eta0 * clock.step, total, rate * clock.truncation_sum)
 
 
 @register_jitable
@@ -57,86 +83,68 @@ def truncated(v, total, q):
 
 
 @register_jitable
-def weight(slots, slept, now, prox, parts):
-    return slots[0]
+def update(state, elapsed, scalars, gradient, row, maps):
+    v = state.w - scalars.eta * gradient
+    w = truncated(v, scalars.total, state.q)
+    return State(w, state.q + (w - v))
 
 
 @register_jitable
-def threshold_now(slots, slept, now, prox, parts):
-    _, _, r = slots
-    _, _, _, V, _, _ = now
-    return threshold(r, V)
-
-
-@register_jitable
-def observe(slots, slept, now, g, x, prox, parts):
-    w, q = slots
-    eta, total, _ = now
-    v = w - eta * g
-    w_next = truncated(v, total, q)
-    return (w_next, q + (w_next - v))
-
-
-@register_jitable
-def observe_aware(slots, slept, now, g, x, prox, parts):
-    w, q, r = slots
-    eta, total, _, V, p, inverse_p = now
-    grow, _ = parts
-    r_next = grow(r, eta * g, p, inverse_p)
-    v = w - eta * g
-    w_next = truncated(v, total * threshold(r_next, V), q)
-    return (w_next, q + (w_next - v), r_next)
-
-
-@register_jitable
-def from_weight(w, now, preimage, parts):
+def state_from_weight(w, scalars, maps):
     """q = −sign(w)·u: a weight that is not 0 has paid for all rounds done."""
-    _, _, past = now
-    return (w, -math.copysign(nonzero(w), w) * past)
+    return State(w, -math.copysign(nonzero(w), w) * scalars.past)
 
 
 @register_jitable
-def from_weight_aware(w, now, preimage, parts):
+def round_scalars_aware(clock, params, maps):
+    eta, total, past = round_scalars(clock, params, maps)
+    return AwareScalars(eta, total, past, params.V if params.p <= 2.0 else NO_BOUND, params.p, 1.0 / params.p)
+
+
+@register_jitable
+def update_aware(state, elapsed, scalars, gradient, row, maps):
+    r = maps.grow(state.r, scalars.eta * gradient, scalars.p, scalars.inverse_p)
+    v = state.w - scalars.eta * gradient
+    w = truncated(v, scalars.total * bounded_norm(r, scalars.V), state.q)
+    return AwareState(w, state.q + (w - v), r)
+
+
+@register_jitable
+def state_from_weight_aware(w, scalars, maps):
     """A history of one step of size |w|; all was paid, h·u."""
-    _, _, past, V, _, _ = now
     r = abs(w)
-    w, q = from_weight(w, (past, past, past * threshold(r, V)), preimage, parts)
-    return (w, q, r)
+    paid = scalars.past * bounded_norm(r, scalars.V)
+    return AwareState(w, -math.copysign(nonzero(w), w) * paid, r)
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     return Rule(
-        no_time,
-        tick,
-        weight,
-        observe,
-        ("w", "q"),
-        ("eta0", "lam"),
-        3,
-        False,
-        start=begin(parameters),
-        kept_for=math.inf,
-        from_weight=from_weight,
+        params=Params,
+        scalars=Scalars,
+        state=State,
+        round_scalars=round_scalars,
+        weight=stored_weight,
+        update=update,
+        state_from_weight=state_from_weight,
+        maps=penalty.maps,
+        start=start_clock(parameters),
+        iterate_valid_rounds=math.inf,
     )
 
 
 def rule_aware(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    parts = (growth_of_order(parameters["p"]), no_time)
-    hyper = ("eta0", "lam", "V", "p")
     return Rule(
-        no_time,
-        tick_aware,
-        weight,
-        observe_aware,
-        ("w", "q", "r"),
-        hyper,
-        6,
-        False,
-        parts,
-        start=begin(parameters),
-        kept_for=math.inf,
-        from_weight=from_weight_aware,
-        threshold=threshold_now,
+        params=AwareParams,
+        scalars=AwareScalars,
+        state=AwareState,
+        round_scalars=round_scalars_aware,
+        weight=stored_weight,
+        update=update_aware,
+        state_from_weight=state_from_weight_aware,
+        maps=penalty.maps._replace(grow=growth(parameters["p"])),
+        start=start_clock(parameters),
+        iterate_valid_rounds=math.inf,
+        threshold=threshold,
     )
 
 
@@ -151,7 +159,6 @@ CUMULATIVE_L1 = Algorithm(
     parameters=(ETA0, LAM, STEP, SECOND),
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why=WHY_L1_ONLY,
 )
 SGFT_CUMULATIVE = Algorithm(
@@ -161,6 +168,5 @@ SGFT_CUMULATIVE = Algorithm(
     parameters=(ETA0, LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3)), P, V, STEP, SECOND),
     penalties=("l1",),
     rule=rule_aware,
-    module=__name__,
     why=WHY_L1_ONLY,
 )

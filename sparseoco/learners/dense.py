@@ -11,8 +11,8 @@ y, or for a bandit x = y + δv with a direction v of its own, and calls
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from sparseoco.learners.contract import Parameter, one_of, positive
 from sparseoco.learners.domains import Numbers, onto_ball, onto_ball_in_metric, onto_simplex, onto_simplex_in_metric
+from sparseoco.learners.parameters import Parameter, choice, positive
 
 
 class DenseRule(NamedTuple):
@@ -50,7 +50,7 @@ DOMAIN = Parameter(
     "domain",
     "ball",
     "the set that is played in: ‖x‖ ≤ D/2, or x ≥ 0 with Σ x_i = 1",
-    one_of(*DOMAINS),
+    choice(*DOMAINS),
     choices=DOMAINS,
     static=True,
 )

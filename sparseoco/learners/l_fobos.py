@@ -8,11 +8,12 @@ Source: Togari and Yamashita (2016), Algorithm 3 and the aggregated form of (7);
 Symbols and laziness are those of `fobos`, whose clock here moves every K rounds only: what is due is the sum of the
 steps up to the last round that K divides. K = 1 is FOBOS itself, bit for bit.
 
-One slot a coordinate, one stamp a feature.
+One number a coordinate, one time stamp a feature.
 """
 
-from sparseoco.learners.contract import ETA0, LAM, STEP, Algorithm, Parameter, whole
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.fobos import FOBOS, rule
+from sparseoco.learners.parameters import ETA0, LAM, STEP, Parameter, positive_int
 
 L_FOBOS = Algorithm(
     name="l-fobos",
@@ -21,10 +22,9 @@ L_FOBOS = Algorithm(
     parameters=(
         ETA0,
         LAM,
-        Parameter("K", 100, "rounds between two proximal steps", whole, static=True, grid=(10, 100, 1000)),
+        Parameter("K", 100, "rounds between two proximal steps", positive_int, static=True, grid=(10, 100, 1000)),
         STEP,
     ),
     penalties=FOBOS.penalties,
     rule=rule,
-    module=__name__,
 )

@@ -22,7 +22,7 @@ from numba.extending import register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.learners.numerics import exp_of_negative, log1p_of_fraction
 
-RUIN = 1e-12
+LEAST_VALUE = 1e-12
 
 
 @register_jitable
@@ -100,7 +100,7 @@ def squared_curvature(z, y):
 
 @register_jitable
 def return_value(z, y):
-    """−z: a portfolio's return is what is not lost. There is no label."""
+    """−z: the loss is the return with its sign changed. There is no label."""
     return -z
 
 
@@ -112,14 +112,14 @@ def return_slope(z, y):
 
 @register_jitable
 def log_return_value(z, y):
-    """−log z; of a z below 10⁻¹², where all is lost, −log 10⁻¹²."""
-    return -np.log(max(z, RUIN))
+    """−log z; for z below 10⁻¹², where all is lost, −log 10⁻¹²."""
+    return -np.log(max(z, LEAST_VALUE))
 
 
 @register_jitable
 def log_return_slope(z, y):
     """−1/z; of a z below 10⁻¹², −10¹²."""
-    return -1.0 / max(z, RUIN)
+    return -1.0 / max(z, LEAST_VALUE)
 
 
 @register_jitable
@@ -282,8 +282,8 @@ PORTFOLIO_LOSSES = {
         Loss("log_return", "−log z", log_return_value, log_return_slope, False, NUMBER_BOUND, regression=True),
     )
 }
-"""What a portfolio w on the simplex suffers, z = ⟨w, x⟩ being its return on returns x, or its value on price relatives
-x; labels are of no matter. Dense learners alone take them."""
+"""The losses of a portfolio w on the simplex, z = ⟨w, x⟩ being its return on returns x, or its value on price relatives
+x; labels are ignored. Only dense learners take them."""
 
 
 def find_loss(name: str, *, portfolio: bool = False) -> Loss:
@@ -292,4 +292,5 @@ def find_loss(name: str, *, portfolio: bool = False) -> Loss:
     try:
         return losses[name]
     except (KeyError, TypeError):
-        raise InputError(f"loss={name!r} is not known; choose one of {', '.join(losses)}.") from None
+        message = f"loss={name!r} is not known; choose one of {', '.join(losses)}."
+        raise InputError(message, code="unknown-loss") from None

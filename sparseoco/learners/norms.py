@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import number
+from sparseoco.learners.parameters import finite_number
 
 ONE = np.float32(1)  # of a type that does not widen float32 columns
 
@@ -60,11 +60,10 @@ def grow_inf(r, a, p, inverse_p):
     return b if b > r else r
 
 
-Grow = Callable[..., Any]
-GROWTH: dict[int | float | str, Grow] = {1: grow_1, 2: grow_2, 3: grow_3, "inf": grow_inf}
+GROWTH: dict[int | float | str, Callable[..., Any]] = {1: grow_1, 2: grow_2, 3: grow_3, "inf": grow_inf}
 
 
-def growth_of_order(p: int | float | str) -> Grow:
+def growth(p: int | float | str) -> Callable[..., Any]:
     """`grow` for a canonical p."""
     return GROWTH.get(p, grow_p)
 
@@ -73,7 +72,7 @@ def order(value: Any) -> int | float | str:
     """A norm's p in canonical form: a number ≥ 1, or "inf"."""
     if value in ("inf", math.inf):
         return "inf"
-    p = number(value)
+    p = finite_number(value)
     if p < 1.0:
         raise ValueError("must be at least 1, or inf")
     return int(p) if p.is_integer() else p

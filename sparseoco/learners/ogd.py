@@ -57,7 +57,6 @@ OGD = Algorithm(
     parameters=(DOMAIN, DIAMETER, G),
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why=WHY,
     driver="dense",
 )

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import Algorithm, Parameter, positive
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.dense import AUTO, DIAMETER, DOMAIN, IN_METRIC, WHY, DenseRule, G, auto_or, diameter
 from sparseoco.learners.domains import Numbers, product
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import Parameter, positive
 from sparseoco.learners.penalties import Penalty
 
 
@@ -86,7 +87,6 @@ ONS = Algorithm(
     parameters=(DOMAIN, DIAMETER, G._replace(grid=()), ALPHA, BETA),  # where β is given G changes nothing
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why=WHY,
     driver="dense",
 )

@@ -4,80 +4,77 @@
 
 Source: Xiao (2010), as Oiwa et al. (2012), (3), with h = ½‖w‖².
 
-Symbols: `G` = g_1 + … + g_t = t·ḡ_t; `scale` = −1/β_t; `amount` = tλ/β_t.
+Symbols: `G` = g_1 + … + g_t = t·ḡ_t; `scale` = −1/β_t; `amount` = tλ/β_t. With ½w² in ψ the minimum has λ(1 − ρ) added
+to β_t/t: both numbers shrink by 1/(1 + (1 − ρ)·tλ/β_t). With a box, `amount` is its R.
 
-Why lazy is exact: a coordinate out of the support of g_t adds 0 to its sum, and the weight is a function of the sum and
-of t alone, so nothing is ever due.
+Why lazy is exact: a coordinate outside the support of g_t adds 0 to its sum, and the weight is a function of the sum
+and of t alone, so nothing is ever due.
 
-One slot a coordinate, no stamp.
+One number a coordinate, no time stamp.
 """
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import GAMMA, LAM, Algorithm, Rule, no_time
+from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import GAMMA, LAM
 from sparseoco.learners.penalties import Penalty
 
 
-@register_jitable
-def tick(clock, hyper):
-    gamma, lam = hyper
-    inverse = 1.0 / (gamma * math.sqrt(clock.n)) if clock.n > 0.0 else 0.0
-    return (-inverse, clock.n * lam * inverse)
+class Params(NamedTuple):
+    gamma: float
+    lam: float
+    l1_ratio: float
+    R: float
+
+
+class Scalars(NamedTuple):
+    scale: float
+    amount: float
+
+
+class State(NamedTuple):
+    G: float
 
 
 @register_jitable
-def weight(slots, slept, now, prox, parts):
-    (G,) = slots
-    scale, amount = now
-    return prox(scale * G, amount)
+def round_scalars(clock, params, maps):
+    inverse = 1.0 / (params.gamma * math.sqrt(clock.rounds)) if clock.rounds > 0.0 else 0.0
+    amount, ridge = maps.split(clock.rounds * params.lam * inverse, params)
+    shrink = 1.0 / (1.0 + ridge)
+    return Scalars(-inverse * shrink, maps.scaled(amount, shrink))
 
 
 @register_jitable
-def observe(slots, slept, now, g, x, prox, parts):
-    (G,) = slots
-    return (G + g,)
+def weight(state, elapsed, scalars, maps):
+    return maps.prox(scalars.scale * state.G, scalars.amount)
 
 
 @register_jitable
-def from_weight(w, now, preimage, parts):
+def update(state, elapsed, scalars, gradient, row, maps):
+    return State(state.G + gradient)
+
+
+@register_jitable
+def state_from_weight(w, scalars, maps):
     """The sum of gradients whose minimum is w."""
-    scale, amount = now
-    return (preimage(w, amount) / scale,)
-
-
-@register_jitable
-def tick_decaying(clock, hyper):
-    """The minimum has λ(1 − ρ) beside β_t/t: both numbers shrink by 1/(1 + (1 − ρ)·tλ/β_t)."""
-    gamma, lam, ratio = hyper
-    scale, amount = tick(clock, (gamma, lam))
-    shrink = 1.0 / (1.0 + amount * (1.0 - ratio))
-    return (scale * shrink, amount * ratio * shrink)
-
-
-@register_jitable
-def tick_bounded(clock, hyper):
-    gamma, R = hyper
-    scale, _ = tick(clock, (gamma, 0.0))
-    return (scale, R)
-
-
-FORMS = {
-    "additive": (tick, ("gamma", "lam")),
-    "grouped": (tick, ("gamma", "lam")),
-    "decaying": (tick_decaying, ("gamma", "lam", "l1_ratio")),
-    "bounded": (tick_bounded, ("gamma", "R")),
-}
+    return State(maps.preimage(w, scalars.amount) / scalars.scale)
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    form, hyper = FORMS[penalty.kind]
     return Rule(
-        no_time, form, weight, observe, slots=("G",), hyper=hyper, ticks=2, stamped=False, from_weight=from_weight
+        params=Params,
+        scalars=Scalars,
+        state=State,
+        round_scalars=round_scalars,
+        weight=weight,
+        update=update,
+        state_from_weight=state_from_weight,
+        maps=penalty.maps,
     )
 
 
@@ -88,5 +85,4 @@ RDA = Algorithm(
     parameters=(GAMMA, LAM),
     penalties=("l1", "l2", "elastic_net", "group", "box"),
     rule=rule,
-    module=__name__,
 )

@@ -5,83 +5,99 @@
 Source: Oiwa, Matsushima and Nakagawa (2011), (5), (6), lazy (11), (12); V bounds h where p ≤ 2 only, (9).
 
 Symbols: `w` is what the last gradient step left, its own round's truncation still due; `r` = ‖(u_1, …, u_t)‖_p, that
-round's u included; `eta` = η_t; `rate` = eta0·λ; `slept` = Σ s_τ over the rounds whose truncation
-is due, η_{τ+1/2} = eta0·s_τ.
+round's u included; `eta` = η_t; `rate` = eta0·λ; `elapsed` = Σ s_τ over the rounds whose truncation is due,
+η_{τ+1/2} = eta0·s_τ.
 
-Why lazy is exact: a sleeping coordinate has u = 0, so h stands still, and soft-thresholds with one h add up. h = 1 is
-SG-L1 (`fobos`).
+Why lazy is exact: a coordinate not in the row has u = 0, so h does not change, and soft-thresholds with one h add
+up. h = 1 is SG-L1 (`fobos`).
 
-Two slots a coordinate, one stamp a feature.
+Two numbers a coordinate, one time stamp a feature.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import ETA0, LAM, SECOND, STEP, Algorithm, Parameter, Rule, begin, no_time, positive
-from sparseoco.learners.fobos import time
+from sparseoco.learners.contract import Algorithm, Rule, start_clock
+from sparseoco.learners.fobos import truncation_clock
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.norms import growth_of_order, order
+from sparseoco.learners.norms import growth, order
+from sparseoco.learners.parameters import ETA0, LAM, SECOND, STEP, Parameter, positive
 from sparseoco.learners.penalties import Penalty
 
 NO_BOUND = 3e38  # the largest round number of float32
 
 
-@register_jitable
-def tick(clock, hyper):
-    eta0, lam, V, p = hyper
-    return (eta0 * clock.s, eta0 * lam, V if p <= 2.0 else NO_BOUND, p, 1.0 / p)
+class Params(NamedTuple):
+    eta0: float
+    lam: float
+    V: float
+    p: float
+
+
+class Scalars(NamedTuple):
+    eta: float
+    rate: float
+    V: float
+    p: float
+    inverse_p: float
+
+
+class State(NamedTuple):
+    w: float
+    r: float
 
 
 @register_jitable
-def threshold(r, V):
+def round_scalars(clock, params, maps):
+    V = params.V if params.p <= 2.0 else NO_BOUND
+    return Scalars(params.eta0 * clock.step, params.eta0 * params.lam, V, params.p, 1.0 / params.p)
+
+
+@register_jitable
+def bounded_norm(r, V):
     """h = min(V, ‖·‖_p)."""
     return r if r < V else V
 
 
 @register_jitable
-def threshold_now(slots, slept, now, prox, parts):
-    _, r = slots
-    _, _, V, _, _ = now
-    return threshold(r, V)
+def threshold(state, elapsed, scalars, maps):
+    """h of a coordinate now."""
+    return bounded_norm(state.r, scalars.V)
 
 
 @register_jitable
-def weight(slots, slept, now, prox, parts):
-    w, r = slots
-    _, rate, V, _, _ = now
-    return prox(w, rate * slept * threshold(r, V))
+def weight(state, elapsed, scalars, maps):
+    return maps.prox(state.w, scalars.rate * elapsed * threshold(state, elapsed, scalars, maps))
 
 
 @register_jitable
-def observe(slots, slept, now, g, x, prox, parts):
-    _, r = slots
-    eta, _, _, p, inverse_p = now
-    grow, _ = parts
-    return (weight(slots, slept, now, prox, parts) - eta * g, grow(r, eta * g, p, inverse_p))
+def update(state, elapsed, scalars, gradient, row, maps):
+    u = scalars.eta * gradient
+    r = maps.grow(state.r, u, scalars.p, scalars.inverse_p)
+    return State(weight(state, elapsed, scalars, maps) - u, r)
 
 
 @register_jitable
-def from_weight(w, now, preimage, parts):
+def state_from_weight(w, scalars, maps):
     """A history of one step of size |w|."""
-    return (w, abs(w))
+    return State(w, abs(w))
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     return Rule(
-        time,
-        tick,
-        weight,
-        observe,
-        slots=("w", "r"),
-        hyper=("eta0", "lam", "V", "p"),
-        ticks=5,
-        stamped=True,
-        parts=(growth_of_order(parameters["p"]), no_time),
-        start=begin(parameters),
-        threshold=threshold_now,
-        from_weight=from_weight,
+        params=Params,
+        scalars=Scalars,
+        state=State,
+        round_scalars=round_scalars,
+        weight=weight,
+        update=update,
+        state_from_weight=state_from_weight,
+        maps=penalty.maps._replace(grow=growth(parameters["p"])),
+        clock_time=truncation_clock,
+        start=start_clock(parameters),
+        threshold=threshold,
     )
 
 
@@ -96,6 +112,5 @@ SGFT = Algorithm(
     parameters=(ETA0, LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3)), P, V, STEP, SECOND),
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why=WHY_L1_ONLY,
 )

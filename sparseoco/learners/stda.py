@@ -5,95 +5,102 @@
 Source: Oiwa, Matsushima and Nakagawa (2012), Algorithm 1, (12)–(15), (18), (21); with by = "feature", (24): x for g.
 
 Symbols: `G` = t·ḡ_t; `r` = ‖(g_1, …, g_t)‖_p; `R` = r_1 + … + r_τ up to the round before the coordinate's last;
-`slept` = rounds since then, all of them with today's r; `scale` = −1/β_t, `lam_scale` = λ/β_t.
+`elapsed` = rounds since then, all of them with today's r; `scale` = −1/β_t, `lam_scale` = λ/β_t.
 
-Why lazy is exact: out of the support g and x are 0, so G and r stand still and R grows by r a round: the rounds slept
-are one product.
+Why lazy is exact: outside the support g and x are 0, so G and r do not change and R grows by r a round: all
+rounds since are one product.
 
-Three slots a coordinate, one stamp a feature.
+Three numbers a coordinate, one time stamp a feature.
 """
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import GAMMA, LAM, Algorithm, Parameter, Rule, no_time, nonzero, one_of, positive
+from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.norms import growth_of_order, order
+from sparseoco.learners.norms import growth, order
+from sparseoco.learners.parameters import GAMMA, LAM, Parameter, choice, positive
 from sparseoco.learners.penalties import Penalty
 
 
-@register_jitable
-def time(clock):
-    return clock.n
+class Params(NamedTuple):
+    gamma: float
+    lam: float
+    V: float
+    p: float
+    by: float
+
+
+class Scalars(NamedTuple):
+    scale: float
+    lam_scale: float
+    V: float
+    p: float
+    inverse_p: float
+    by_feature: float
+
+
+class State(NamedTuple):
+    G: float
+    r: float
+    R: float
 
 
 @register_jitable
-def tick(clock, hyper):
-    gamma, lam, V, p, by_feature = hyper
-    inverse = 1.0 / (gamma * math.sqrt(clock.n)) if clock.n > 0.0 else 0.0
-    return (-inverse, lam * inverse, V, p, 1.0 / p, by_feature)
+def round_scalars(clock, params, maps):
+    inverse = 1.0 / (params.gamma * math.sqrt(clock.rounds)) if clock.rounds > 0.0 else 0.0
+    return Scalars(-inverse, params.lam * inverse, params.V, params.p, 1.0 / params.p, params.by)
 
 
 @register_jitable
-def threshold_now(slots, slept, now, prox, parts):
+def threshold(state, elapsed, scalars, maps):
     """r = min(V, ‖·‖_p), (21)."""
-    _, r, _ = slots
-    _, _, V, _, _, _ = now
-    return r if r < V else V
+    return state.r if state.r < scalars.V else scalars.V
 
 
 @register_jitable
-def truncation_slept_through(slots, slept, now, prox, parts):
+def threshold_sum(state, elapsed, scalars, maps):
     """r_1 + … + r_t."""
-    _, _, R = slots
-    return R + threshold_now(slots, slept, now, prox, parts) * slept
+    return state.R + threshold(state, elapsed, scalars, maps) * elapsed
 
 
 @register_jitable
-def weight(slots, slept, now, prox, parts):
-    G, _, _ = slots
-    scale, lam_scale, _, _, _, _ = now
-    return prox(scale * G, lam_scale * truncation_slept_through(slots, slept, now, prox, parts))
+def weight(state, elapsed, scalars, maps):
+    amount = scalars.lam_scale * threshold_sum(state, elapsed, scalars, maps)
+    return maps.prox(scalars.scale * state.G, amount)
 
 
 @register_jitable
-def observe(slots, slept, now, g, x, prox, parts):
-    G, r, _ = slots
-    _, _, _, p, inverse_p, by_feature = now
-    grow, _ = parts
-    longer = grow(r, x if by_feature else g, p, inverse_p)
-    return (G + g, longer, truncation_slept_through(slots, slept, now, prox, parts))
+def update(state, elapsed, scalars, gradient, row, maps):
+    r = maps.grow(state.r, row.x if scalars.by_feature else gradient, scalars.p, scalars.inverse_p)
+    return State(state.G + gradient, r, threshold_sum(state, elapsed, scalars, maps))
 
 
 @register_jitable
-def from_weight(w, now, preimage, parts):
+def state_from_weight(w, scalars, maps):
     """A history of one gradient, or x, of size 1; truncated from here on, R = 0."""
-    scale, _, _, _, _, _ = now
-    return (w / scale, nonzero(w), w - w)
-
-
-HISTORIES = ("subgradient", "feature")
+    return State(w / scalars.scale, nonzero(w), w - w)
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    hyper = ("gamma", "lam", "V", "p", "by")
-    parts = (growth_of_order(parameters["p"]), no_time)
     return Rule(
-        time,
-        tick,
-        weight,
-        observe,
-        ("G", "r", "R"),
-        hyper,
-        6,
-        True,
-        parts,
-        threshold=threshold_now,
-        from_weight=from_weight,
+        params=Params,
+        scalars=Scalars,
+        state=State,
+        round_scalars=round_scalars,
+        weight=weight,
+        update=update,
+        state_from_weight=state_from_weight,
+        maps=penalty.maps._replace(grow=growth(parameters["p"])),
+        clock_time=round_clock,
+        threshold=threshold,
     )
+
+
+HISTORIES = ("subgradient", "feature")
 
 
 STDA = Algorithm(
@@ -105,12 +112,11 @@ STDA = Algorithm(
         LAM._replace(grid=(1e-5, 1e-4, 3e-4, 1e-3)),
         Parameter("p", 2, "order of the norm of a coordinate's history, ≥ 1 or inf", order, static=True),
         Parameter(
-            "by", HISTORIES[0], "whose norm r is, the subgradient's or x's", one_of(*HISTORIES), choices=HISTORIES
+            "by", HISTORIES[0], "whose norm r is, the subgradient's or x's", choice(*HISTORIES), choices=HISTORIES
         ),
         Parameter("V", 1e8, "bound of r", positive),
     ),
     penalties=("l1",),
     rule=rule,
-    module=__name__,
     why="a truncation that is a coordinate's own, (18), is a weighted l1",
 )

@@ -1,8 +1,8 @@
-"""cao-rcd over data by columns: configurations that share the draws of their coordinates, epoch by epoch.
+"""cao-rcd over data stored by columns: configurations that share the draws of their coordinates, epoch by epoch.
 
-An epoch begins with margins made afresh from the weights, plays its rounds, and leaves the state of every coordinate:
-that and the number of rounds are all that the next one needs, so a run goes on from there with the same bits. Which
-columns lie side by side changes none.
+An epoch computes margins from the weights, plays its rounds, and leaves the state of every coordinate: that and the
+number of rounds are all that the next epoch needs, so a run resumes from there with the same bits. Which columns are
+trained together changes none.
 """
 
 import math
@@ -12,7 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.kernels.coordinate import BEGIN, BLOCK_WEIGHTS, COORDINATE_BOUNDS, ROW_NORMS, WEIGHTS, play_for
+from sparseoco.kernels.coordinate import (
+    BLOCK_WEIGHTS,
+    COORDINATE_BOUNDS,
+    INIT_MARGINS,
+    ROW_NORMS,
+    WEIGHTS,
+    ColumnParams,
+    CoordinateState,
+    Sampling,
+    play_kernel,
+)
 from sparseoco.kernels.epoch import DRAW
 from sparseoco.kernels.full_pass import loss_kernels
 from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
@@ -20,13 +30,13 @@ from sparseoco.learners.losses import Loss
 
 Floats = NDArray[np.float64]
 
-DRAWN_AS_PART = 2**32  # of the draws of an epoch: the epoch method's parts are never as many
-CHUNK_NONZEROS = 1 << 22  # that are gone through before who plays is heard again
+DRAWS_PART = 2**32  # part number of the draws of an epoch; the epoch method never has as many parts
+CHUNK_NONZEROS = 1 << 22  # between two calls of `release`
 CHUNK_ROWS = 4096
 
 
 class ColumnMajor(NamedTuple):
-    """A matrix by columns, and the labels of its rows.
+    """A matrix stored by columns, and the labels of its rows.
 
     indptr  (features + 1,) int64
     rows    (nonzeros,) int32 or int64, increasing within a column
@@ -60,9 +70,21 @@ def column_major(X: Any, y: NDArray[Any]) -> ColumnMajor:
 class Coordinates:
     """Configurations of cao-rcd over one matrix, each with as many adjacent columns as `positive` has.
 
-    `positive` has the class that is y = +1 for each of them, or −1 where y is the label. `kept` (rows,) says which
-    examples are in F; all are by default. Weights are bounded, so no column can diverge. `rest` is called after every
-    few million nonzeros: memory-mapped data may be let go of then.
+    Weights are bounded, so no column can diverge.
+
+    Parameters
+    ----------
+    data : ColumnMajor
+    configurations : sequence of dict
+        All parameters of each configuration, as `Algorithm.configuration` returns them.
+    loss : Loss
+    positive : sequence of int
+        The class with y = +1 of each column of a configuration; −1: y is the label.
+    seed : int
+    included : (rows,) bool, optional
+        Which examples are in F; all by default.
+    release : callable, optional
+        Called after every few million nonzeros, when pages of memory-mapped data may be released.
     """
 
     def __init__(
@@ -73,39 +95,35 @@ class Coordinates:
         loss: Loss,
         positive: Sequence[int],
         seed: int,
-        kept: NDArray[np.bool_] | None = None,
-        rest: Callable[[], None] = lambda: None,
+        included: NDArray[np.bool_] | None = None,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         self.configurations = list(configurations)
         self.outputs = len(positive)
         self.epoch = 0
         labels = np.asarray(data.labels, np.float64)
         self.data = ColumnMajor._make(_read_only(array) for array in (*data[:3], labels))
-        self.kept = _read_only(np.ones(data.n_rows, np.bool_) if kept is None else np.asarray(kept, np.bool_))
-        # What is drawn, and what is compiled, is a block's own: bounds on the box are, for losses that need one.
+        rows = np.ones(data.n_rows, np.bool_) if included is None else np.asarray(included, np.bool_)
+        self.included = _read_only(rows)
+        # Configurations of a block share their draws; where slopes are bounded in the box alone, R decides these too.
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self.configurations):
             own = [configuration[name] for name in ("rounds", "batch", "predict", "sample")]
             radius = 0.0 if lipschitz(loss) else configuration["R"]
             groups.setdefault((*own, radius), []).append(i)
+        classes = np.array(positive, np.int64)
         self._blocks = [
             (
                 members,
                 _Block(
-                    self.data,
-                    self.kept,
-                    [self.configurations[i] for i in members],
-                    loss,
-                    np.array(positive, np.int64),
-                    seed,
-                    rest,
+                    self.data, self.included, [self.configurations[i] for i in members], loss, classes, seed, release
                 ),
             )
             for members in groups.values()
         ]
 
-    def play(self, report: Callable[[float], None] = lambda share: None) -> None:
-        """One epoch; `report` is told, now and then, what share of it is done."""
+    def play(self, report: Callable[[float], None] = lambda fraction: None) -> None:
+        """Play one epoch; `report` is called with the fraction that is done."""
         total = sum(block.rounds for _, block in self._blocks)
         before = 0
         for _, block in self._blocks:
@@ -115,52 +133,52 @@ class Coordinates:
         self.epoch += 1
 
     def weights(self) -> Floats:
-        """(features, columns): the weights that the coming round would play if it drew none of them."""
+        """(features, columns): the weights of the coming round, without predictions."""
         return self._columns(lambda block: block.weights())
 
     def margins(self) -> Floats:
-        """(rows, columns) of these weights, held-out rows too."""
+        """(rows, columns): margins of these weights, for held-out rows too."""
         return self._columns(lambda block: block.margins())
 
     def losses(self) -> Floats:
-        """(columns,): Σ_j f_j over the examples that are kept, in their order."""
+        """(columns,): Σ_j f_j over the included examples, in their order."""
         return self._columns(lambda block: block.losses())
 
     @property
     def rounds(self) -> list[int]:
-        """Rounds an epoch, by configuration."""
-        return [self._block_of(i).rounds for i in range(len(self.configurations))]
+        """Rounds of an epoch, by configuration."""
+        return [self._block(i).rounds for i in range(len(self.configurations))]
 
     def bounds(self, configuration: int) -> Floats:
-        """L (features,) that a configuration draws by."""
-        return self._block_of(configuration).L
+        """L (features,), the bounds a configuration draws by."""
+        return np.asarray(self._block(configuration).sampling.L)
 
     def chances(self, configuration: int) -> Floats:
-        """p (blocks,) that a configuration draws by."""
-        return self._block_of(configuration).chances
+        """p (blocks,), the chances a configuration draws by."""
+        return np.asarray(self._block(configuration).sampling.chances)
 
     @property
     def examples(self) -> list[int]:
-        """Examples an epoch goes through, by configuration: those in F for its margins, and in its rounds as many as
-        the nonzeros they are expected to read come to."""
-        n, blocks = int(self.kept.sum()), [self._block_of(i) for i in range(len(self.configurations))]
+        """Examples read in an epoch, by configuration: those in F for its margins, and in its rounds as many as the
+        nonzeros they are expected to read amount to."""
+        n, blocks = int(self.included.sum()), [self._block(i) for i in range(len(self.configurations))]
         return [round(n * (1.0 + b.rounds * b.nonzeros / max(1, int(self.data.indptr[-1])))) for b in blocks]
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The arrays, by name, that with the number of epochs are all that the coming one needs; not copies."""
-        return {f"{i}": block.state for i, (_, block) in enumerate(self._blocks)}
+        """The arrays to checkpoint, by name; with the number of epochs, all that the coming one needs. Not copies."""
+        return {f"{i}": block.slots for i, (_, block) in enumerate(self._blocks)}
 
     def resume(self, epoch: int) -> None:
-        """Go on after `epoch` epochs, whose state was put into the arrays of `state`."""
+        """Continue after `epoch` epochs, whose state has been copied into the arrays of `state`."""
         self.epoch = epoch
         for _, block in self._blocks:
             block.resume(epoch)
 
-    def _block_of(self, configuration: int) -> "_Block":
+    def _block(self, configuration: int) -> "_Block":
         return next(block for members, block in self._blocks if configuration in members)
 
     def _columns(self, values: Callable[["_Block"], Floats]) -> Floats:
-        """Values by column in the last axis, each block's put in their places."""
+        """The blocks' values, by column in the last axis."""
         parts = [values(block) for _, block in self._blocks]
         out = np.empty((*parts[0].shape[:-1], len(self.configurations) * self.outputs))
         for (members, _), part in zip(self._blocks, parts, strict=True):
@@ -174,54 +192,59 @@ class _Block:
     def __init__(
         self,
         data: ColumnMajor,
-        kept: NDArray[np.bool_],
+        included: NDArray[np.bool_],
         configurations: list[Mapping[str, Any]],
         loss: Loss,
         positive: NDArray[np.int64],
         seed: int,
-        rest: Callable[[], None],
+        release: Callable[[], None],
     ) -> None:
-        self.data, self.kept, self.seed, self.loss, self._rest = data, kept, seed, loss, rest
+        self.data, self.included, self.seed, self.loss, self._release = data, included, seed, loss, release
         first = configurations[0]
-        self.batch = min(int(first["batch"]), data.n_features)
-        self.positive = np.tile(positive, len(configurations))
-        self.R = np.repeat([float(c["R"]) for c in configurations], positive.size)
-        self.alpha = np.repeat([float(c["alpha"]) for c in configurations], positive.size)
-        self.L, self.chances, self.cumulative = self._bounds(first)
+        R, alpha = (np.repeat([float(c[name]) for c in configurations], positive.size) for name in ("R", "alpha"))
+        self._columns = ColumnParams(np.tile(positive, len(configurations)), R, alpha)
+        self.sampling, self._cumulative = self._sampling(first)
         self.rounds = self._rounds(first["rounds"])
-        self._play = play_for(self.loss, first["predict"])
-        columns = self.positive.size
+        self._play = play_kernel(loss, first["predict"])
+        columns = self._columns.positive.size
         n, integers = data.n_features, _integers(max(data.n_features, self.rounds))
         self.t = 0
-        self.state = np.zeros((n, 3 if first["predict"] == "last" else 2, columns))
-        self._lines = np.empty((n, 2, columns))
-        self._links = np.empty((n, 3, columns), integers)
-        self._head = np.empty((self.rounds, columns), integers)
-        self._margins = np.empty((data.n_rows, 2, columns))
-        self._fresh = False
+        self._state = CoordinateState(
+            np.zeros((n, 3 if first["predict"] == "last" else 2, columns)),
+            np.empty((n, 2, columns)),
+            np.empty((n, 3, columns), integers),
+            np.empty((self.rounds, columns), integers),
+            np.empty((data.n_rows, 2, columns)),
+        )
+        self._initialised = False
 
-    def _bounds(self, configuration: Mapping[str, Any]) -> tuple[Floats, Floats, Floats]:
-        """L, the chances of the blocks and the running sums they are drawn by."""
-        data = self.data
+    @property
+    def slots(self) -> Floats:
+        """(features, slots, columns)."""
+        return self._state.slots  # type: ignore[no-any-return]
+
+    def _sampling(self, configuration: Mapping[str, Any]) -> tuple[Sampling, Floats]:
+        """Bounds and chances of the blocks, and the cumulative sums they are drawn by."""
+        data, batch = self.data, min(int(configuration["batch"]), self.data.n_features)
         norms, L = np.zeros(data.n_rows), np.zeros(data.n_features)
         if not lipschitz(self.loss):
-            self._go_through(ROW_NORMS, *data[:3], norms)
-        sizes = np.where(np.any(self.positive < 0), np.abs(data.labels), 1.0)
-        bounds = np.where(self.kept, slope_bounds(self.loss, norms, sizes, configuration["R"]), 0.0)
-        self._go_through(COORDINATE_BOUNDS, *data[:3], bounds, L)
-        weights = np.zeros(-(-data.n_features // self.batch))
-        BLOCK_WEIGHTS(L, self.batch, weights)
+            self._for_features(ROW_NORMS, data, norms)
+        sizes = np.where(np.any(self._columns.positive < 0), np.abs(data.labels), 1.0)
+        bounds = np.where(self.included, slope_bounds(self.loss, norms, sizes, configuration["R"]), 0.0)
+        self._for_features(COORDINATE_BOUNDS, data, bounds, L)
+        weights = np.zeros(-(-data.n_features // batch))
+        BLOCK_WEIGHTS(L, batch, weights)
         if configuration["sample"] == "uniform":
             weights = (weights > 0.0).astype(np.float64)
         cumulative = np.cumsum(weights)
-        return L, weights / cumulative[-1] if cumulative[-1] > 0.0 else weights, cumulative
+        return Sampling(L, weights / cumulative[-1] if cumulative[-1] > 0.0 else weights, batch), cumulative
 
     def _rounds(self, wanted: Any) -> int:
-        """Rounds an epoch: those asked for, or as many as are expected to read as many nonzeros as there are.
+        """Rounds of an epoch: those asked for, or as many as are expected to read every nonzero once.
 
-        None where there is nothing to draw.
+        None if there is nothing to draw.
         """
-        if self.cumulative[-1] == 0.0:
+        if self._cumulative[-1] == 0.0:
             return 0
         if wanted != "pass":
             return int(wanted)
@@ -230,99 +253,86 @@ class _Block:
     @property
     def nonzeros(self) -> float:
         """Expected nonzeros of the block that a round draws."""
-        edges = np.append(np.arange(0, self.data.n_features, self.batch), self.data.n_features)
-        return math.fsum(self.chances * np.diff(self.data.indptr[edges]))
+        edges = np.append(np.arange(0, self.data.n_features, self.sampling.batch), self.data.n_features)
+        return math.fsum(self.sampling.chances * np.diff(self.data.indptr[edges]))
 
     def play(self, epoch: int) -> Iterator[int]:
-        """One epoch; yields how many of its rounds are done, now and then."""
-        self._begin()
+        """Play one epoch; yields the number of rounds done, every few million nonzeros."""
+        self._init_margins()
         chunk = int(CHUNK_NONZEROS / max(1.0, self.nonzeros)) + 1
         for first in range(0, self.rounds, chunk):
             count = min(chunk, self.rounds - first)
-            self._fresh = False
-            self._play(
-                *self.data,
-                self.kept,
-                self.positive,
-                self.R,
-                self.alpha,
-                self.L,
-                self.chances,
-                self.batch,
-                DRAW(self.cumulative, self.seed, epoch, DRAWN_AS_PART, first, count),
-                self.t + 1.0,
-                first,
-                self.state,
-                self._lines,
-                self._links,
-                self._head,
-                self._margins,
-            )
-            self._rest()
+            self._initialised = False
+            drawn = DRAW(self._cumulative, self.seed, epoch, DRAWS_PART, first, count)
+            self._play(self.data, self.included, self._columns, self.sampling, drawn, self.t + 1.0, first, self._state)
+            self._release()
             yield first + count
         self.t += self.rounds
 
     def weights(self) -> Floats:
-        out = np.empty((self.data.n_features, self.positive.size))
-        WEIGHTS(self.t + 1.0, self.R, self.alpha, self.state, out)
+        """See `Coordinates.weights`."""
+        out = np.empty((self.data.n_features, self._columns.positive.size))
+        WEIGHTS(self.t + 1.0, self._columns, self._state.slots, out)
         return out
 
     def margins(self) -> Floats:
-        self._begin()
-        return self._margins[:, 0].copy()
+        """See `Coordinates.margins`."""
+        self._init_margins()
+        return self._state.margins[:, 0].copy()  # type: ignore[no-any-return]
 
     def losses(self) -> Floats:
-        self._begin()
-        loss_sum = np.zeros(self.positive.size)
+        """See `Coordinates.losses`."""
+        self._init_margins()
+        loss_sum = np.zeros(self._columns.positive.size)
         for start in range(0, self.data.n_rows, CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
-            z = self._margins[part, 0][self.kept[part]]
-            labels = self.data.labels[part][self.kept[part]]
-            loss_kernels(self.loss).respond(z, labels, self.positive, np.empty_like(z), loss_sum)
+            z = self._state.margins[part, 0][self.included[part]]
+            labels = self.data.labels[part][self.included[part]]
+            loss_kernels(self.loss).respond(z, labels, self._columns.positive, np.empty_like(z), loss_sum)
         return loss_sum
 
     def resume(self, epochs: int) -> None:
-        self.t, self._fresh = epochs * self.rounds, False
+        """See `Coordinates.resume`."""
+        self.t, self._initialised = epochs * self.rounds, False
 
-    def _begin(self) -> None:
-        """Margins, lines and calendar as the head of the coming epoch has them."""
-        if self._fresh:
+    def _init_margins(self) -> None:
+        """Margins, lines and calendar as the coming epoch begins with them."""
+        if self._initialised:
             return
-        self._lines[...], self._margins[...] = 0.0, 0.0
-        self._links[...], self._head[...] = -1, -1
-        arrays = (self.R, self.alpha, self.state, self._lines, self._links, self._head, self._margins)
-        self._go_through(BEGIN, self.t + 1.0, *self.data[:3], *arrays)
-        self._fresh = True
+        self._state.lines[...], self._state.margins[...] = 0.0, 0.0
+        self._state.links[...], self._state.head[...] = -1, -1
+        self._for_features(INIT_MARGINS, self.t + 1.0, self.data, self._columns, self._state)
+        self._initialised = True
 
-    def _go_through(self, kernel: Callable[..., None], *arguments: Any) -> None:
-        """Run a kernel over all features in order, a few million nonzeros at a time."""
+    def _for_features(self, kernel: Callable[..., None], *arguments: Any) -> None:
+        """Call a kernel for all features in order, a few million nonzeros at a time."""
         first, n = 0, self.data.n_features
         while first < n:
             end = self.data.indptr[first] + CHUNK_NONZEROS
             stop = max(first + 1, int(np.searchsorted(self.data.indptr, end, side="right")) - 1)
             kernel(first, stop, *arguments)
-            self._rest()
+            self._release()
             first = stop
 
 
 def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass") -> int:
-    """Memory of `Coordinates`, the data apart, of configurations with so many `rounds` an epoch.
+    """Bytes of memory of `Coordinates`, without the data, for `rounds` rounds an epoch.
 
-    State, lines, weights and links by feature, the calendar's heads by round, margins by row. Rounds of a pass are
-    counted as many as features: what is drawn oftener has more nonzeros than others.
+    State, lines, weights and links by feature, the calendar's heads by round, margins by row. For a pass, rounds are
+    estimated as the number of features: features drawn more often have more nonzeros than others.
     """
-    played = n_features if rounds == "pass" else int(rounds)
-    integer = _integers(max(n_features, played))().itemsize
-    return columns * (n_features * (8 * (3 + 2 + 1) + 3 * integer) + played * integer + 16 * n_rows)
+    n_rounds = n_features if rounds == "pass" else int(rounds)
+    integer = _integers(max(n_features, n_rounds))().itemsize
+    return columns * (n_features * (8 * (3 + 2 + 1) + 3 * integer) + n_rounds * integer + 16 * n_rows)
 
 
 def _integers(largest: int) -> type[np.int32] | type[np.int64]:
-    """The narrower type that holds it."""
+    """The narrowest integer type that holds it."""
     return np.int32 if largest < 2**31 else np.int64
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written: memory-mapped columns are, and one type of array is one compiled kernel."""
+    """A read-only view, as memory-mapped columns are: one type of array is one compiled kernel."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

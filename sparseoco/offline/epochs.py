@@ -90,8 +90,8 @@ class Problem(NamedTuple):
     def sampled(self) -> Sampled:
         """The state before the first round; of configurations that share their rounds."""
         rule = self.algorithm.rule(self.loss, self.penalty, self.configurations[0])
-        hyper = [self.algorithm.numbers(configuration, rule.hyper) for configuration in self.configurations]
-        return Sampled(rule, self.penalty, self.loss, hyper, self.positive, self.n_features)
+        hyper = [self.algorithm.numbers(configuration, rule.param_names) for configuration in self.configurations]
+        return Sampled(rule, self.loss, hyper, self.positive, self.n_features)
 
     def penalties(self, weights: Floats) -> Floats:
         """(configurations,): αψ of weights (n_features, columns)."""

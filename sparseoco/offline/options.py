@@ -16,7 +16,7 @@ class OptimumOptions(OptionModel):
     """The problems to minimise, and when to stop; see `sparseoco.offline_optimum`."""
 
     alphas: tuple[float, ...] = Field(
-        min_length=1, description="Weights of the penalty, relative to the sum of losses over all documents."
+        (1.0,), min_length=1, description="Weights of the penalty, relative to the sum of losses over all documents."
     )
     loss: str = Field("logistic", description="Loss: logistic, squared_hinge or hinge; squared for numbers.")
     penalty: str = Field("l1", description="Penalty: l1, l2 or elastic_net.")

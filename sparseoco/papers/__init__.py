@@ -1,4 +1,7 @@
-"""The papers' experiments: their data and parameters → tables, figures, and which of their claims hold."""
+"""Experiments of the papers, repeated: their data and parameters → tables, figures, and which of their claims hold.
+
+Importing this package loads none of the experiments.
+"""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -9,17 +12,19 @@ __all__ = ["PAPERS", "Paper"]
 
 
 class Paper(NamedTuple):
-    """A paper whose experiments can be run again; they are imported when they are used."""
+    """A paper: its reference for the help, and the function that runs its experiments."""
 
     meaning: str
     module: str
     function: str
 
-    @property
-    def run(self) -> Callable[..., Path]:
-        """``run(data, out, progress=…)``: takes the options of the command that it has parameters for, gives a page."""
-        run: Callable[..., Path] = getattr(import_module(f"{__name__}.{self.module}"), self.function)
-        return run
+    def load(self) -> Callable[..., Path]:
+        """The function ``run(data, out, progress=…)``; its other parameters are options of the command.
+
+        It returns the page.
+        """
+        function: Callable[..., Path] = getattr(import_module(f"{__name__}.{self.module}"), self.function)
+        return function
 
 
 PAPERS: Final = {
@@ -27,6 +32,6 @@ PAPERS: Final = {
     "stda": Paper("Oiwa et al. 2012, §V", "truncation", "reproduce_stda"),
     "sgft": Paper("Oiwa et al. 2011, §5", "truncation", "reproduce_sgft"),
     "cl-fobos": Paper("Togari and Yamashita 2016, §5", "cl_fobos", "reproduce_cl_fobos"),
-    "caos": Paper("Mohri and Yang 2015, theory only: its claims tested", "caos", "reproduce_caos"),
+    "caos": Paper("Mohri and Yang 2015, theorems and remarks (they print no experiments)", "caos", "reproduce_caos"),
 }
 """By the name of the paper's method."""

@@ -1,14 +1,13 @@
-"""A corpus that every installation already has: the docstrings of its own scientific packages.
+"""The demonstration: a corpus of the docstrings of the installed scientific packages.
 
-The task is "which library does this docstring belong to?". Source files are parsed, never imported. What is done
-to keep the question honest:
+The task is "which library does this docstring belong to?". Source files are parsed, never imported. To make the task
+meaningful:
 
-- the names that give the answer away (`LIBRARIES`: import name, usual alias) are cut out of *every* document, not only
-  out of the library's own: otherwise the mere presence of a foreign name would tell what the library is not;
-- documents of fewer than `MIN_WORDS` words and exact repetitions are dropped, and test folders are not read;
-- a library gives at most `MAX_DOCUMENTS`, so that no class drowns the others;
-- documents come in the order of a digest of their ids: a stream that shows one library after the other would teach
-  an online learner nothing.
+- the names of libraries (`LIBRARIES`: import name, usual alias) are removed from *every* document, not only from the
+  library's own: the presence of another library's name would exclude the own one;
+- documents of fewer than `MIN_WORDS` words and duplicates are dropped, and test folders are not read;
+- each library has at most `MAX_DOCUMENTS`, for balance;
+- documents are ordered by a digest of their ids: an online learner would not learn from one library after another.
 """
 
 import ast
@@ -20,25 +19,24 @@ import tomllib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.datasets.corpora import data_folder
+from sparseoco.pipeline.run_file import RunFile, parse_run_file
+from sparseoco.pipeline.steps import run_all
 from sparseoco.storage.commit import commit_bytes
-
-if TYPE_CHECKING:
-    from sparseoco.pipeline.run_file import RunFile
-    from sparseoco.storage.locations import Location
+from sparseoco.storage.locations import Location
 
 MIN_WORDS: Final = 10
 MAX_DOCUMENTS: Final = 1500
 
 
 class Library(NamedTuple):
-    """A class of the corpus: the package as installed and the words that name it."""
+    """A class of the corpus: the installed distribution and its names."""
 
     distribution: str
     names: tuple[str, ...]
@@ -56,7 +54,7 @@ LIBRARIES: Final[dict[str, Library]] = {
 }
 
 _WORD: Final = re.compile(r"\b\w\w+\b")
-# An underscore is part of a word to \b, but `numpy_array` names the library as plainly as `numpy.array`.
+# To \b an underscore is part of a word, but `numpy_array` names the library too.
 _NAMES: Final = re.compile(
     r"(?<![^\W_])(?:"
     + "|".join(sorted((re.escape(n) for lib in LIBRARIES.values() for n in lib.names), key=len, reverse=True))
@@ -66,7 +64,7 @@ _NAMES: Final = re.compile(
 
 
 class DemoCorpus(NamedTuple):
-    """What `write_corpus` wrote."""
+    """The result of `write_corpus`."""
 
     path: Path
     documents: int
@@ -83,8 +81,8 @@ class _Document(NamedTuple):
 def write_corpus(path: Path) -> DemoCorpus:
     """Write JSON lines with the fields `id`, `label` and `text`; the same packages give the same bytes.
 
-    Ids are the dotted names of what is documented, such as ``scipy.optimize._minimize.minimize`` (with ``#2`` … when
-    a name is defined again). Libraries that are not installed are left out; fewer than two is an `InputError`.
+    Ids are dotted names, such as ``scipy.optimize._minimize.minimize`` (with ``#2`` … for further definitions). Raises
+    `InputError` if fewer than two of the libraries are installed.
     """
     documents: list[_Document] = []
     seen: set[str] = set()
@@ -95,21 +93,16 @@ def write_corpus(path: Path) -> DemoCorpus:
     classes = {label: sum(d.label == label for d in documents) for label in LIBRARIES}
     classes = {label: count for label, count in classes.items() if count}
     if len(classes) < 2:
-        raise InputError("The demo corpus needs the docstrings of at least two of: " + ", ".join(LIBRARIES) + ".")
+        raise InputError(f"The demo corpus needs at least two of {', '.join(LIBRARIES)}.", code="no-documents")
     lines = b"".join(orjson.dumps(d._asdict(), option=orjson.OPT_APPEND_NEWLINE) for d in documents)
-    if not path.is_file() or path.read_bytes() != lines:  # an untouched file is not ingested again
+    if not path.is_file() or path.read_bytes() != lines:  # an unchanged file is not ingested again
         commit_bytes(path, lines)
     versions = {label: importlib.metadata.version(LIBRARIES[label].distribution) for label in classes}
     return DemoCorpus(path, len(documents), classes, versions)
 
 
-def run_demo(out: Path, progress: "ProgressCallback | None" = None) -> "tuple[RunFile, Location]":
-    """Write the corpus into `out` and run `data/demo.toml` on it; gives the run and the page of its report."""
-    # What is below loads compiled kernels and the cluster, which writing the corpus can do without.
-    from sparseoco.pipeline.run_file import parse_run_file
-    from sparseoco.pipeline.steps import run_all
-
-    progress = progress or no_progress
+def run_demo(out: Path, progress: ProgressCallback = no_progress) -> tuple[RunFile, Location]:
+    """Write the corpus into `out` and run `data/demo.toml` on it; returns the run and the path of its report."""
     progress("corpus", 0, 1)
     corpus = write_corpus(out / "docstrings.jsonl")
     progress("corpus", 1, 1)
@@ -122,7 +115,7 @@ def run_demo(out: Path, progress: "ProgressCallback | None" = None) -> "tuple[Ru
 
 
 def without_names(text: str) -> str:
-    """The text with every library's name and alias cut out.
+    """The text without the names and aliases of the libraries.
 
     >>> without_names("import numpy as np; np.add(a, b) # see NumPy_docs, not numpydoc")
     'import  as ; .add(a, b) # see _docs, not numpydoc'
@@ -135,7 +128,7 @@ def _shuffled(document: _Document) -> bytes:
 
 
 def _documents(label: str, seen: set[str]) -> Iterator[_Document]:
-    """The library's docstrings worth keeping; texts are added to `seen` and ids made unique."""
+    """The selected docstrings of a library; texts are added to `seen` and ids made unique."""
     uses: dict[str, int] = {}
     for root in _roots(label):
         for source in sorted(root.rglob("*.py")):
@@ -153,7 +146,7 @@ def _documents(label: str, seen: set[str]) -> Iterator[_Document]:
 
 
 def _roots(label: str) -> list[Path]:
-    """Folders of a top-level package; finding it runs none of its code."""
+    """Folders of a top-level package, found without importing it."""
     spec = importlib.util.find_spec(label)
     return [Path(folder) for folder in (spec.submodule_search_locations if spec else None) or ()]
 
@@ -162,9 +155,9 @@ def _docstrings(module: str, source: Path) -> Iterator[tuple[str, str]]:
     """Dotted name and docstring of a module, its classes, their methods and its functions, in order of appearance."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # of the parsed source: not ours to mend
+            warnings.simplefilter("ignore", SyntaxWarning)  # of the parsed source
             tree = ast.parse(source.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # a template or a file of another Python: no docstrings in it for us
+    except (OSError, SyntaxError, ValueError):  # a template, or of another version of Python
         return
     yield from _walk(module, tree)
 

@@ -1,4 +1,4 @@
-"""Predictions for new text, a line at a time or over files, in bounded memory."""
+"""Predictions for new text, streamed in bounded memory."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -14,7 +14,7 @@ BATCH_LINES = 10_000
 
 
 def predict_lines(model: Model, lines: Iterable[bytes], out: TextIO, *, margins: bool) -> None:
-    """A prediction a line of UTF-8 text; with `margins`, each column's margin after a tab.
+    """Write a prediction for each line of UTF-8 text; with `margins`, also each column's margin after a tab.
 
     Raises `InputError` naming the line that is not UTF-8.
     """
@@ -26,24 +26,27 @@ def predict_lines(model: Model, lines: Iterable[bytes], out: TextIO, *, margins:
             try:
                 texts.append(line.decode())
             except UnicodeDecodeError as error:
-                raise InputError(f"Line {number} of standard input is not UTF-8.") from error
+                raise InputError(f"Line {number} of standard input is not UTF-8.", code="encoding") from error
         _write(model, texts, out, margins, [()] * len(texts))
 
 
 def predict_files(
     model: Model, inputs: Sequence[str], overrides: dict[str, Any], out: TextIO, *, margins: bool
 ) -> None:
-    """The id, a tab and the prediction of each document in files, read as the model's text was but for `overrides`."""
-    options = TextOptions.of(model.text.plain() | {"classes": None} | overrides)  # no label is asked for
+    """Write the id, a tab and the prediction of each document in files.
+
+    They are read with the options of the model's own text, updated by `overrides`; labels are not needed.
+    """
+    options = TextOptions.of(model.text.plain() | {"classes": None} | overrides)
     for batch in read_documents(inputs, options, labelled=False):
         _write(model, batch, out, margins, [(document,) for document in batch.ids.to_pylist()])
 
 
 def _write(
-    model: Model, texts: list[str] | Documents | Bags, out: TextIO, margins: bool, before: Sequence[tuple[str, ...]]
+    model: Model, texts: list[str] | Documents | Bags, out: TextIO, margins: bool, ids: Sequence[tuple[str, ...]]
 ) -> None:
     values = model.margins(texts)
-    for first, label, row in zip(before, model.decide(values), values, strict=True):
-        cells = [*first, str(label)] + ([f"{value:.6g}" for value in row] if margins else [])
+    for document, label, row in zip(ids, model.decide(values), values, strict=True):
+        cells = [*document, str(label)] + ([f"{value:.6g}" for value in row] if margins else [])
         out.write("\t".join(cells) + "\n")
     out.flush()

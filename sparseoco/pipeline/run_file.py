@@ -1,19 +1,14 @@
-"""The run file: one TOML file that describes a run, every error naming its key.
+"""The run file: a TOML file that describes a run. Every error names its key.
 
 Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate]`, `[nightly]`, `[cluster]`, `[log]`.
 """
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    ValidationError,
-)
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.option_models import OptionModel, describe_invalid
+from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, resolve_against
 from sparseoco.storage.toml_files import read_toml
@@ -24,47 +19,49 @@ Folder = Annotated[Location, PlainValidator(location), PlainSerializer(str, retu
 
 
 class EvaluateOptions(OptionModel):
-    """`[evaluate]`: text the model has not seen, read with the options of `[ingest]` but for what is set here."""
+    """`[evaluate]`: labelled text to evaluate the model on, read with the options of `[ingest]` otherwise."""
 
-    inputs: tuple[str, ...] | None = Field(None, description="By default those of [ingest].")
-    where: dict[str, str] = Field({}, description="Rows to take, by field.")
+    inputs: tuple[str, ...] | None = Field(None, description="Files, folders or URIs; by default those of [ingest].")
+    where: dict[str, str] = Field({}, description="Read only the documents whose fields have these values.")
 
 
 class NightlyOptions(OptionModel):
-    """`[nightly]`: how the nights of a store that grows are judged, and what a run does that meets another."""
+    """`[nightly]`: how models are compared from increment to increment, and how concurrent runs are handled."""
 
     window: int = Field(
-        7, ge=1, description="The candidate is chosen by the progressive error of so many nights, the last among them."
+        7,
+        ge=1,
+        description="Choose the candidate by its progressive error over this many increments, the newest included.",
     )
     margin: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="The candidate is promoted where its error on the new documents is above that of the model that "
-        "serves by no more than this.",
+        description="Promote the candidate unless its error on the new documents exceeds that of the deployed model by "
+        "more than this.",
     )
     if_running: Literal["wait", "end"] = Field(
-        "end", description="What a run does while another one works in the same folder."
+        "end", description="If another run is using the same folder: wait for it, or end."
     )
 
 
 class LogOptions(OptionModel):
-    """`[log]`: where what happens is told as JSON lines."""
+    """`[log]`: where log events are written as JSON lines."""
 
-    file: str | None = Field(None, description="A file of this machine, or - for standard error; by default nowhere.")
+    file: str | None = Field(None, description="A local file, or - for standard error; by default nowhere.")
 
 
 class RunFile(OptionModel):
     """A run: raw text to shards to search to model to report."""
 
-    name: str = Field("run", min_length=1)
-    out: Folder = Field(description="The run's folder.")
+    name: str = Field("run", min_length=1, description="Name of the run in reports.")
+    out: Folder = Field(description="Folder of the run.")
     ingest: IngestOptions
     search: SearchOptions
     evaluate: EvaluateOptions | None = None
     nightly: NightlyOptions = NightlyOptions()
     log: LogOptions = LogOptions()
-    cluster: ClusterOptions = Field(ClusterOptions(), description="A table, or the path of a file that holds it.")
+    cluster: ClusterOptions = Field(ClusterOptions(), description="A table, or the path of a file with its keys.")
 
     @property
     def store(self) -> Location:
@@ -73,58 +70,56 @@ class RunFile(OptionModel):
 
 
 def load_run_file(path: str | Location) -> RunFile:
-    """Read and check a run file (.toml, .yaml, .yml), on this machine or at an address.
+    """Read and validate a run file.
 
-    Raises `InputError` naming the file and the key, or the line where it is not TOML or YAML at all, and as
-    `read_toml` where it cannot be read.
+    Parameters
+    ----------
+    path : str or path
+        A local path or a URI.
+
+    Raises
+    ------
+    InputError
+        Names the file and the key, or the line if it is not TOML.
     """
     file = location(path)
     return parse_run_file(read_toml(file), source=str(file), folder=file.parent)
 
 
 def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
-    """Check the values of a run file; paths are relative to `folder`. Raises `InputError` naming the key."""
+    """Validate the values of a run file; paths are relative to `folder`. Raises `InputError` naming the key."""
     if isinstance(values, dict) and isinstance(values.get("cluster"), str):
         values = values | {"cluster": load_cluster_file(resolve_against(folder, values["cluster"]))}
-    try:
-        run = RunFile.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{source}: {describe_invalid(error)}") from None
-    ingest = run.ingest.model_copy(
-        update={
-            "inputs": tuple(join_path(folder, item) for item in run.ingest.inputs),
-            "store": None if run.ingest.store is None else join_path(folder, run.ingest.store),
-        }
-    )
-    models = {name: getattr(run.search, name) for name in MODELS}
-    search = run.search.model_copy(update={name: model and join_path(folder, model) for name, model in models.items()})
+    run = validate(RunFile, values, source)
+
+    def resolved(path: str | None) -> str | None:
+        return path and join_path(folder, path)
+
+    def all_resolved(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return paths and tuple(join_path(folder, path) for path in paths)
+
+    ingest = {"inputs": all_resolved(run.ingest.inputs), "store": resolved(run.ingest.store)}
     evaluate = run.evaluate
-    if evaluate is not None and evaluate.inputs is not None:
-        inputs = tuple(join_path(folder, item) for item in evaluate.inputs)
-        evaluate = evaluate.model_copy(update={"inputs": inputs})
     return run.model_copy(
         update={
             "out": resolve_against(folder, str(run.out)),
-            "ingest": ingest,
-            "search": search,
-            "evaluate": evaluate,
-            "log": LogOptions(file=run.log.file and _log_beside(folder, run.log.file)),
+            "ingest": run.ingest.model_copy(update=ingest),
+            "search": run.search.model_copy(update={name: resolved(getattr(run.search, name)) for name in MODELS}),
+            "evaluate": evaluate and evaluate.model_copy(update={"inputs": all_resolved(evaluate.inputs)}),
+            "log": LogOptions(file=run.log.file and _log_file(folder, run.log.file)),
         }
     )
 
 
-def _log_beside(folder: Location, file: str) -> str:
+def _log_file(folder: Location, file: str) -> str:
     if file == "-":
         return file
-    place = resolve_against(folder, file)
-    if not is_local(place):
-        raise InputError(f"log.file: {place} is an address; lines are added to a file of this machine alone.")
-    return str(place)
+    path = resolve_against(folder, file)
+    if not is_local(path):
+        raise InputError(f"log.file: {path} is a remote URI; a log is a local file.", code="not-local")
+    return str(path)
 
 
 def load_cluster_file(path: str | Location) -> ClusterOptions:
-    """Read and check a file that holds what stands in `[cluster]`, for all runs of a site, as `load_run_file`."""
-    try:
-        return ClusterOptions.model_validate(read_toml(location(path)))
-    except ValidationError as error:
-        raise InputError(f"{path}: {describe_invalid(error)}") from None
+    """Read and validate a file with the keys of a `[cluster]` table. Raises `InputError` as `load_run_file`."""
+    return validate(ClusterOptions, read_toml(location(path)), str(path))

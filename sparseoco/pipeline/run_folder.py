@@ -1,4 +1,4 @@
-"""What a run's folder says of the run: run.json, search/best.json, and where its shards are."""
+"""The files that describe a run in its folder: run.json, search/best.json; and the run's store."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from sparseoco.training.warm_start import Origin
 
 
 def describe_run(name: str, store: Store, out: Location, options: SearchOptions) -> dict[str, Any]:
-    """What run.json says: the store, its classes and its text, and the options; paths are relative to `out`."""
+    """The contents of run.json: the store, its classes and text options, the options; paths relative to `out`."""
     labels, kept = store.manifest.labels, options.features_from
     described = options.model_dump(mode="json")
     for model in MODELS:
@@ -40,9 +40,9 @@ def describe_run(name: str, store: Store, out: Location, options: SearchOptions)
 
 
 def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions) -> dict[str, Any]:
-    """What best.json says: the configuration that the search chose, and how many it left unfinished.
+    """The contents of best.json: the chosen configuration, and the number of unfinished ones.
 
-    Raises `SparseocoError` if no configuration came through.
+    Raises `SparseocoError` if no configuration was completed.
     """
     best = choose(metrics, options.select)
     unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
@@ -58,20 +58,21 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions) -
     }
 
 
-def store_of(run: Location, corpus: dict[str, Any], folder: Location | None) -> Store:
-    """The store a run was made from, where `corpus` of its run.json has it or at `folder`.
+def open_store(run: Location, corpus: dict[str, Any], folder: Location | None) -> Store:
+    """The store of a run, at `folder` or where `corpus` in run.json says.
 
-    Raises `InputError` where it is not found or has changed.
+    Raises `InputError` if it is missing or has changed.
     """
     if folder is None:
         if "folder" not in corpus:
-            raise InputError(f"{run} does not say where its shards are: name them with --store.")
+            raise InputError(f"{run} has no path of its shards: set --store.", code="missing-store")
         folder = resolve_against(run, corpus["folder"])
         if not folder.exists():
-            raise InputError(f"The shards of {run} are not at {folder} any more: name them with --store.")
+            raise InputError(f"The shards of {run} are not at {folder} any more: set --store.", code="missing-store")
     store = Store.open(folder)
     if store.manifest.digest != corpus["store"]:
         raise InputError(
-            f"{folder} does not hold the shards that {run} was made from: they have changed since, or others."
+            f"{folder} does not have the shards that {run} was trained on: they have changed, or are others.",
+            code="store-changed",
         )
     return store

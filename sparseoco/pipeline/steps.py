@@ -1,7 +1,7 @@
 """The steps of a run, each a function from paths to paths: ingest, search, train, evaluate, report.
 
-A step can be run alone, killed and run again; what is committed is found and not done twice. Flows and the command
-line call these and nothing below them.
+A step can be run alone, killed and run again; what is committed is not done twice. Flows and the command line call only
+these.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from sparseoco.offline.regret.run import TOL, run_regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.pipeline.run_folder import describe_choice, describe_run, store_of
+from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_store
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results, write_report
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.search.feature_subset import feature_subset, model_features
@@ -52,8 +52,7 @@ def ingest_texts(
     vocabulary: Policy = "frozen",
     progress: ProgressCallback = no_progress,
 ) -> Manifest:
-    """Raw text to a store of shards at `out`; what is there already is kept, new inputs add shards, and terms to the
-    vocabulary where that is to be extended."""
+    """Raw text to a store of shards at `out`; new inputs add shards and, if it is extended, terms to the vocabulary."""
     with exclusive_lock(out), connect(cluster, local_work_folder(out) / ".scratch") as client:
         return ingest(
             inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary, progress=progress
@@ -70,15 +69,15 @@ def search(
     name: str = "search",
     progress: ProgressCallback = no_progress,
 ) -> Location:
-    """Every configuration over every fold; tables and the choice go to `out`/search. Gives that folder.
+    """Run every configuration in every fold; returns the folder of the tables and the best configuration, `out`/search.
 
-    Where the time limit came first, what is there is chosen from, `best.json` says how many configurations were left,
-    and another call goes on with them. Raises `SparseocoError` if no configuration came through.
+    At the time limit, the best of the finished configurations is chosen, `best.json` has the number of unfinished ones,
+    and another call resumes. Raises `SparseocoError` if no configuration was completed.
     """
     folder = out / "search"
     store = Store.open(store_folder)
     check_labels(store)
-    options = _from_models(options, store, out / "model")
+    options = _resolve_models(options, store, out / "model")
     configurations = options.configurations()
     with exclusive_lock(out):
         with connect(cluster, local_work_folder(out) / ".scratch") as client:
@@ -102,17 +101,17 @@ def train(
     epochs: int,
     progress: ProgressCallback = no_progress,
 ) -> Location:
-    """Learn one configuration on all the data; gives the folder of the model.
+    """Train one configuration on all the data; returns the folder of the model.
 
-    Begun from a model (`warm_start`) of the same learner on the same features, it goes on from its state as one long
-    run would: the rows of this call come after those of the calls before, in the order of documents or, shuffled, in
-    the order that seed and epoch, from 1, give in this call. Any other learner begins from the model's weights.
+    With `warm_start`, the same learner on the same features resumes from the model's state as one long run: the rows of
+    this call follow those of earlier calls, in document order or, shuffled, in the order of this call's seed and epochs
+    (from 1). Any other learner starts from the model's weights.
 
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
     store = Store.open(store_folder)
     check_labels(store)
-    options = _from_models(options, store, model)
+    options = _resolve_models(options, store, model)
     with (
         exclusive_lock(model),
         connect(cluster, local_work_folder(model) / ".scratch") as client,
@@ -133,8 +132,7 @@ def train_auto(
     epochs: int,
     progress: ProgressCallback = no_progress,
 ) -> Location:
-    """Learn the whole grid of the options in one go and mix it (`sparseoco.Mixture`); gives the page that shows how it
-    went, in the folder of the model.
+    """Train the whole grid in one pass and mix it (`sparseoco.Mixture`); returns the report page.
 
     Raises `InputError` for learners that do not learn from a stream or a grid that does not fit in memory,
     `SparseocoError` if every column diverges.
@@ -143,8 +141,10 @@ def train_auto(
     check_labels(store)
     for name in options.algorithms:
         if not find_algorithm(name).online:
-            raise InputError(f"{name} goes through the same rows again and again: a mixture is made in one pass.")
-    options = _from_models(options, store, model)
+            raise InputError(
+                f"{name} makes many passes over the same rows: a mixture is trained in one.", code="not-online"
+            )
+    options = _resolve_models(options, store, model)
     with (
         exclusive_lock(model),
         connect(cluster, local_work_folder(model) / ".scratch") as client,
@@ -157,10 +157,10 @@ def train_auto(
 def train_best(
     store_folder: Location, out: Location, cluster: ClusterOptions, *, progress: ProgressCallback = no_progress
 ) -> Location:
-    """Learn the configuration that the search in `out` chose on all the data, into `out`/model."""
+    """Train the best configuration of the search in `out` on all the data; the model goes to `out`/model."""
     best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
     options = SearchOptions.model_validate(run["search"])
-    options = _beside(options, out)
+    options = _absolute_models(options, out)
     chosen = Configuration(number=best["configuration"], algorithm=best["algorithm"], parameters=best["parameters"])
     return train(store_folder, out / "model", chosen, options, cluster, epochs=best["epochs"], progress=progress)
 
@@ -174,7 +174,7 @@ def optimum(
     *,
     progress: ProgressCallback = no_progress,
 ) -> Location:
-    """The offline optimum on all the data, for every α: tables and a model each in `out`. Gives that folder.
+    """The offline optimum on all the data, for every α: tables and models in `out`. Returns that folder.
 
     Raises `InputError` where the loss does not fit the labels, `SparseocoError` if a pass cannot be run.
     """
@@ -198,24 +198,30 @@ def regret(
     store_folder: Location | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Location:
-    """The regret of a search's configurations along its own stream, to `run`/regret; gives that folder.
+    """The regret of a search's configurations along its own stream; returns the folder of the tables, `run`/regret.
 
-    `numbers` are those of configurations, by default the best of each algorithm; `marks` the rounds at which regret is
-    looked at; `tol` the gap of the optima, relative to the objective at w = 0. The store is where the run has it from,
-    or at `store_folder`. What is done is found and not done again.
+    What is done is not done again. Raises `InputError` if the run has no results or started from a model, its store is
+    missing or has changed, a number is not one of its configurations, or no configuration has a comparator.
 
-    Raises `InputError` where the run holds no results or began from a model, its store is not found or has changed,
-    a number is not one of its configurations', or none has anything to be compared with.
+    Parameters
+    ----------
+    numbers : configurations; by default the best of each algorithm.
+    marks : number of rounds at which regret is measured.
+    tol : gap of the optima, relative to the objective at w = 0.
+    store_folder : the store; by default where the run found it.
     """
     table = leaderboard_rows(read_results(run))
     described = read_json(run / "run.json")
-    options = _beside(SearchOptions.model_validate(described["search"]), run)
+    options = _absolute_models(SearchOptions.model_validate(described["search"]), run)
     if options.warm_start is not None:
-        raise InputError(f"{run} began from a model: regret and its bounds are of learners that begin from nothing.")
+        raise InputError(
+            f"{run} started from a model: regret and its bounds are of learners that start from zero.",
+            code="unsupported-combination",
+        )
     if not 0 < tol < 1:
-        raise InputError(f"tol={tol} must be between 0 and 1.")
-    store = store_of(run, described["corpus"], store_folder)
-    configurations = _asked_for(table, numbers)
+        raise InputError(f"tol={tol} must be between 0 and 1.", code="invalid-option")
+    store = open_store(run, described["corpus"], store_folder)
+    configurations = _configurations(table, numbers)
     kept = options.features_from
     if kept is not None and Origin.of(kept).sha256 != described["corpus"]["features_from"]["model_sha256"]:
         raise InputError(
@@ -235,7 +241,7 @@ def regret(
 
 @logged_step("ingest", "run")
 def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """The ingest step of a run file; gives the store. What will be evaluated must be there before the work begins."""
+    """The ingest step of a run file; returns the store. Documents to evaluate must exist before the work starts."""
     if run.evaluate is not None and run.evaluate.inputs is not None:
         find_sources(list(run.evaluate.inputs), run.ingest.text)
     ingest_texts(
@@ -252,19 +258,19 @@ def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Locati
 
 @logged_step("search", "run")
 def run_search(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """The search step of a run file; gives the folder of its tables."""
+    """The search step of a run file; returns the folder of its tables."""
     return search(run.store, run.out, run.search, run.cluster, name=run.name, progress=progress)
 
 
 @logged_step("train", "run")
 def run_train(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """The train step of a run file: the best configuration on all data; gives the model."""
+    """The train step of a run file: the best configuration on all data; returns the model."""
     return train_best(run.store, run.out, run.cluster, progress=progress)
 
 
 @logged_step("evaluate", "run")
 def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
-    """The evaluate step of a run file: the model on text it has not seen; gives the result, if it was asked for."""
+    """The evaluate step of a run file, if it has one: the model on unseen text; returns the result."""
     if run.evaluate is None:
         return None
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
@@ -277,7 +283,7 @@ def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Loca
 
 @logged_step("report", "run")
 def run_report(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """The report step of a run file; gives the page."""
+    """The report step of a run file; returns the page."""
     return write_report(run.out)
 
 
@@ -285,12 +291,12 @@ STEPS = {"ingest": run_ingest, "search": run_search, "train": run_train, "evalua
 
 
 def one_cluster(run: RunFile) -> AbstractContextManager[None]:
-    """Steps of a run that are taken in here share its jobs or pods, where it has such."""
+    """Steps run inside share the jobs or pods of the run's cluster, if it has any."""
     return shared_cluster(run.cluster, local_work_folder(run.out) / ".scratch")
 
 
 def run_all(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """Every step in order; gives the page of the report."""
+    """Every step in order; returns the report page."""
     with one_cluster(run):
         for step in STEPS.values():
             result = step(run, progress)
@@ -298,10 +304,10 @@ def run_all(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     return result
 
 
-def _from_models(options: SearchOptions, store: Store, model: Location) -> SearchOptions:
-    """The options with the whole paths of the models to begin from or to take features from, which were looked at.
+def _resolve_models(options: SearchOptions, store: Store, model: Location) -> SearchOptions:
+    """The options with absolute paths of their models, which are checked.
 
-    Raises `InputError` too where a learner is asked for that keeps too much of so many features.
+    Raises `InputError` too for a learner whose state is too large for this many features.
     """
     origins = {name: Origin.of(folder) for name in MODELS if (folder := getattr(options, name)) is not None}
     for origin in origins.values():
@@ -319,8 +325,8 @@ def _from_models(options: SearchOptions, store: Store, model: Location) -> Searc
     return options.model_copy(update={name: origin.model for name, origin in origins.items()})
 
 
-def _beside(options: SearchOptions, run: Location) -> SearchOptions:
-    """The options of a run as it keeps them, its models' paths made whole."""
+def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
+    """The options of a run as it keeps them, with absolute paths of their models."""
     models = {
         name: str(resolve_against(run, folder)) for name in MODELS if (folder := getattr(options, name)) is not None
     }
@@ -330,37 +336,42 @@ def _beside(options: SearchOptions, run: Location) -> SearchOptions:
 def _features(
     client: Client, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
 ) -> AbstractContextManager[Store]:
-    """The store, or the features of it that the options ask for, made in the folder."""
+    """The store, or the subset of its features that the options select, written to the folder."""
     origin = None if options.features_from is None else Origin.of(options.features_from)
     return feature_subset(client, store, origin, folder / ".features", progress)
 
 
 def check_labels(store: Store) -> None:
-    """Raises `InputError` for a store without classes to tell apart."""
+    """Raises `InputError` for a store without documents of at least two classes."""
     if store.n_rows == 0:
-        raise InputError(f"{store.folder} holds no documents: there is nothing to learn from.")
+        raise InputError(f"{store.folder} contains no documents: there is nothing to learn from.", code="no-documents")
     if store.manifest.labels.kind != "classes":
-        raise InputError(f"{store.folder} has numbers for labels: a search for classes needs classes.")
-    if not store.classes:
-        raise InputError(f"{store.folder} has no labels: there is nothing to learn.")
-    if len(store.classes) < 2:
-        raise InputError(f"{store.folder} has one class only ({store.classes[0]}): there is nothing to tell apart.")
-
-
-def _asked_for(table: Sequence[LeaderboardRow], numbers: Sequence[int] | None) -> list[Configuration]:
-    """The configurations of these numbers; or the best of each algorithm."""
-    known = {
-        standing.configuration: Configuration(
-            number=standing.configuration, algorithm=standing.algorithm, parameters=standing.parameters
+        raise InputError(
+            f"{store.folder} has numbers for labels: a classifier needs classes.", code="labels-not-classes"
         )
-        for standing in table
+    if not store.classes:
+        raise InputError(f"{store.folder} has no labels: there is nothing to learn.", code="no-labels")
+    if len(store.classes) < 2:
+        raise InputError(
+            f"{store.folder} has one class only ({store.classes[0]}): a classifier needs two.", code="one-class"
+        )
+
+
+def _configurations(table: Sequence[LeaderboardRow], numbers: Sequence[int] | None) -> list[Configuration]:
+    """The configurations with these numbers, or the best of each algorithm."""
+    known = {
+        row.configuration: Configuration(number=row.configuration, algorithm=row.algorithm, parameters=row.parameters)
+        for row in table
     }
     for number in numbers or ():
         if number not in known:
-            raise InputError(f"There is no configuration {number}: they are numbered 0 to {max(known)}.")
+            raise InputError(
+                f"There is no configuration {number}: they are numbered 0 to {max(known)}.",
+                code="unknown-configuration",
+            )
     if numbers:
         return [known[number] for number in dict.fromkeys(numbers)]
-    chosen = [known[standing.configuration] for standing in best_of_each(table)]
+    chosen = [known[row.configuration] for row in best_of_each(table)]
     if not chosen:
-        raise InputError("No configuration came through: there is no regret to show.")
+        raise InputError("The search completed no configuration: there is no regret to measure.", code="no-candidate")
     return chosen

@@ -1,4 +1,4 @@
-"""A learner on a table: file → metrics along the rows and weights by the names of columns, both Parquet."""
+"""One online learner on a table of numbers: metrics along the rows and named weights, both in Parquet."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,16 +21,16 @@ from sparseoco.training.learner import Learner
 INTERCEPT: Final = "(intercept)"
 METRICS: Final = pa.schema(
     [
-        ("rows", pa.int64()),  # learned so far, all epochs; even in the logarithm
-        # Both are null from the row on at which the learner diverged.
-        ("progressive_loss", pa.float64()),  # mean so far, each row predicted (bandits: played) before it was learned
-        ("progressive_error", pa.float64()),  # share of wrong answers so far; null where labels are numbers
+        ("rows", pa.int64()),  # so far, over all epochs; spaced logarithmically
+        # Both are null from the row at which the learner diverged.
+        ("progressive_loss", pa.float64()),  # mean so far, each row predicted (bandits: played) before the update
+        ("progressive_error", pa.float64()),  # error rate so far; null if labels are numbers
     ]
 )
 WEIGHTS: Final = pa.schema(
     [
         ("feature", pa.string()),
-        ("class", pa.string()),  # the second of two classes; null where labels are numbers
+        ("class", pa.string()),  # the second of two classes; null if labels are numbers
         ("weight", pa.float64()),  # of (x − mean)/deviation
         ("mean", pa.float64()),
         ("deviation", pa.float64()),
@@ -39,7 +39,7 @@ WEIGHTS: Final = pa.schema(
 
 
 class Fitted(NamedTuple):
-    """What was learned: parameters with all that was computed, and how it went."""
+    """The result of `fit_table`: all parameters, and the metrics at the end."""
 
     algorithm: str
     parameters: dict[str, Any]
@@ -48,11 +48,11 @@ class Fitted(NamedTuple):
     progressive_loss: float | None
     progressive_error: float | None
     computed: dict[str, float]
-    """Of a bandit, what came of the parameters that were auto."""
+    """The values of a bandit's parameters that were auto."""
     diverged: int
     """The row at which the learner diverged, or 0."""
     constant: tuple[str, ...]
-    """Columns that have one value and were standardised to 0."""
+    """Constant columns, which were standardised to 0."""
 
 
 def fit_table(
@@ -67,31 +67,49 @@ def fit_table(
     epochs: int = 1,
     source: Path | None = None,
 ) -> Fitted:
-    """Learn the rows in their order, `epochs` times; write OUT/metrics.parquet, weights.parquet and fit.json.
+    """Train a learner on the rows in their order; write ``metrics.parquet``, ``weights.parquet`` and ``fit.json``.
 
-    table : as `sparseoco.read_table` gives it. loss : by default squared for numbers, else logistic. `intercept` adds
-    a column of ones. What `parameters` leave open and the rows say is taken from them: T, and F and G for squared and
-    logistic loss (`sparseoco.learners.domain_constants`) on the ball or, the simplex being inside it, on the ball of
-    radius 1; not α,
-    which for logistic loss is so small that ons would hardly move. `source` is the file, for its digest.
+    Parameters not given that follow from the rows are computed: T, and F and G of squared and logistic loss on the ball
+    (`sparseoco.learners.domain_constants`; for the simplex, on the ball of radius 1 around it). α is not: for logistic
+    loss it is so small that ons would hardly move.
 
-    Raises `InputError` for what learner, parameters and labels do not allow.
+    Parameters
+    ----------
+    table : Table
+        As returned by `sparseoco.read_table`.
+    out : Path
+        Folder of the files.
+    loss : str, optional
+        By default squared for numbers and logistic for classes.
+    standardised : bool
+        Scale the columns to mean 0 and standard deviation 1.
+    intercept : bool
+        Add a column of ones.
+    epochs : int
+        Passes over the rows.
+    source : Path, optional
+        The table's file, whose SHA-256 is recorded.
+
+    Raises
+    ------
+    InputError
+        For an algorithm, parameters or a loss that do not fit the table, or a folder that holds something else.
     """
     if epochs < 1:
-        raise InputError(f"epochs={epochs} must be at least 1.")
+        raise InputError(f"epochs={epochs} must be at least 1.", code="invalid-option")
     if not (out / "fit.json").exists() and any((out / name).exists() for name in ("model.json", "weights.parquet")):
-        raise InputError(f"{out} holds something else, which would be written over: choose another folder.")
+        raise InputError(f"{out} contains other results: choose another folder.", code="folder-not-empty")
     loss = loss or ("logistic" if table.classes else "squared")
     if loss in PORTFOLIO_LOSSES:
-        raise InputError(f"loss={loss!r} is of portfolios, whose rows are returns: a table has a column to predict.")
-    rows, scaling = standardise(table) if standardised else (table, _as_it_is(table))
+        raise InputError(f"loss={loss!r} is for portfolios, not for tables.", code="unsupported-combination")
+    rows, scaling = standardise(table) if standardised else (table, _no_scaling(table))
     if intercept:
         rows, scaling = _with_intercept(rows, scaling)
     n_classes = len(table.classes) or None
     given = {} if parameters is None else dict(parameters)
-    chosen = _completed(algorithm, given, rows, loss, epochs)
+    chosen = _with_computed(algorithm, given, rows, loss, epochs)
     learner = Learner(algorithm, loss=loss, grid=[chosen], n_features=len(rows.names), n_classes=n_classes)
-    metrics = _learn(learner, rows, epochs)
+    metrics = _train(learner, rows, epochs)
     weights = learner.weights()
     described = [
         {"feature": name, "class": label, "weight": float(weights[j, k]), "mean": mean, "deviation": deviation}
@@ -127,21 +145,21 @@ def fit_table(
     return fitted
 
 
-def _as_it_is(table: Table) -> Scaling:
+def _no_scaling(table: Table) -> Scaling:
     d = len(table.names)
     return Scaling(np.zeros(d), np.ones(d), ())
 
 
 def _with_intercept(table: Table, scaling: Scaling) -> tuple[Table, Scaling]:
     if INTERCEPT in table.names:
-        raise InputError(f"The table has a column {INTERCEPT!r} of its own: leave it out.")
+        raise InputError(f"The table has a column named {INTERCEPT!r}: leave it out.", code="reserved-name")
     features = np.column_stack([table.features, np.ones(len(table.features))])
-    grown = Scaling(np.append(scaling.mean, 0.0), np.append(scaling.deviation, 1.0), scaling.constant)
-    return table._replace(features=features, names=(*table.names, INTERCEPT)), grown
+    extended = Scaling(np.append(scaling.mean, 0.0), np.append(scaling.deviation, 1.0), scaling.constant)
+    return table._replace(features=features, names=(*table.names, INTERCEPT)), extended
 
 
-def _completed(algorithm: str, given: dict[str, Any], table: Table, loss: str, epochs: int) -> dict[str, Any]:
-    """The parameters, with those that the rows say."""
+def _with_computed(algorithm: str, given: dict[str, Any], table: Table, loss: str, epochs: int) -> dict[str, Any]:
+    """The parameters, with those computed from the rows."""
     definition = find_algorithm(algorithm, online=True)
     names = {parameter.name for parameter in definition.parameters}
     found: dict[str, Any] = {"T": len(table.features) * epochs} if "T" in names else {}
@@ -163,26 +181,26 @@ def _computed(learner: Learner) -> dict[str, float]:
     return {name: getattr(terms, name) for name in ("delta", "gamma", "beta") if name in configuration}
 
 
-def _learn(learner: Learner, table: Table, epochs: int) -> list[dict[str, Any]]:
-    """Metrics at marks; the last is the end."""
+def _train(learner: Learner, table: Table, epochs: int) -> list[dict[str, Any]]:
+    """Metrics at numbers of rows that are spaced logarithmically; the last is the end."""
     matrix, n = table.rows, len(table.labels)
     marks = sorted({round((n * epochs) ** (k / 40)) for k in range(41)})
-    metrics, played = [], 0
+    metrics, rows = [], 0
     for mark in marks:
-        while played < mark:
-            first = played % n
-            part = slice(first, min(n, first + mark - played))
+        while rows < mark:
+            first = rows % n
+            part = slice(first, min(n, first + mark - rows))
             learner.partial_fit(matrix[part], table.labels[part])
-            played += part.stop - first
-        progress, fine = learner.progress, learner.diverged[0] == 0  # the sums of one that diverged stand still
-        error = float(progress.error_count[0]) / mark if fine and table.classes else None
-        mean = float(progress.loss_sum[0]) / mark if fine else None
+            rows += part.stop - first
+        progress, finite = learner.progress, learner.diverged[0] == 0  # a diverged learner's sums stop
+        error = float(progress.error_count[0]) / mark if finite and table.classes else None
+        mean = float(progress.loss_sum[0]) / mark if finite else None
         metrics.append({"rows": mark, "progressive_loss": mean, "progressive_error": error})
     return metrics
 
 
 def _outputs(table: Table) -> list[str | None]:
-    """The class that each column of weights speaks for."""
+    """The class of each column of weights."""
     if not table.classes:
         return [None]
     return list(table.classes if len(table.classes) > 2 else table.classes[-1:])

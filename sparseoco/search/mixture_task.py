@@ -33,7 +33,7 @@ from sparseoco.storage.metrics import write_result_table
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
-from sparseoco.training.mixture import Mark, Mixture
+from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.model import write_model
 from sparseoco.training.options import MixtureOptions, SearchOptions
 from sparseoco.training.stream import NO_FOLD, START, StreamPosition, curve_marks, train
@@ -133,7 +133,7 @@ def mix_blocks(
     if setting.origin is not None:
         for learner in mixture.learners:
             take_weights(setting.origin, learner, store)
-    marks: list[Mark] = []
+    marks: list[Snapshot] = []
     timings: list[dict[str, Any]] = []
     curve: list[dict[str, Any]] = []
     n_rows, started = corpus.n_rows, time.monotonic()
@@ -141,7 +141,7 @@ def mix_blocks(
     for position in train(mixture, corpus, setting.order, START, goal, points):
         report(position.rows_before(n_rows))
         if position.position in points:
-            marks.append(mixture.stand())
+            marks.append(mixture.snapshot())
             timings.append({"rows": marks[-1].rows, "seconds": time.monotonic() - started})
             curve.append({"epoch": position.epoch, "nonzeros": None} | _progress(marks[-1]))
     if (mixture.diverged > 0).all():
@@ -174,7 +174,7 @@ def _description(mixture: Mixture, mixing: MixtureOptions, name: str, block: Blo
     }
 
 
-def _progress(mark: Mark) -> dict[str, Any]:
+def _progress(mark: Snapshot) -> dict[str, Any]:
     return {
         "rows": mark.rows,
         "progressive_loss": mark.loss_sum / mark.rows,
@@ -182,7 +182,7 @@ def _progress(mark: Mark) -> dict[str, Any]:
     }
 
 
-def _regret_row(mark: Mark) -> dict[str, Any]:
+def _regret_row(mark: Snapshot) -> dict[str, Any]:
     return _progress(mark) | {
         "best_loss": float(mark.losses.min()) / mark.rows,
         "best_loss_column": int(mark.losses.argmin()),
@@ -195,7 +195,7 @@ def _regret_row(mark: Mark) -> dict[str, Any]:
     }
 
 
-def _column_rows(mixture: Mixture, marks: list[Mark]) -> list[dict[str, Any]]:
+def _column_rows(mixture: Mixture, marks: list[Snapshot]) -> list[dict[str, Any]]:
     names = [(algorithm, _json(parameters)) for algorithm, parameters in mixture.columns]
     diverged = mixture.diverged.tolist()
     return [

@@ -32,7 +32,7 @@ def committed(path: Location, *, replace: bool = True) -> Iterator[Path]:
     Parameters
     ----------
     path : Location
-        The target; missing folders are made.
+        The target; missing folders are created.
     replace : bool
         Whether an existing target is replaced; otherwise it is kept and `FileExistsError` is raised.
 

@@ -1,4 +1,4 @@
-"""What the operating system or an object store refused, as one sentence."""
+"""`StorageError`s for errors of the operating system."""
 
 import errno
 import os

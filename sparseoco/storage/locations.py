@@ -18,7 +18,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.remote import RemotePath, remote_path
 
 SIGNED = {"x-amz-signature", "x-goog-signature", "signature", "sig", "token", "access_token"}
-"""Query parameters of URIs that open a file to whoever has them, for a while."""
+"""Query parameters of presigned URIs."""
 SCRATCH = "SPARSEOCO_SCRATCH"  # in the environment: a local folder with room for the raw text
 
 
@@ -96,7 +96,7 @@ def location(path: "str | os.PathLike[str] | Location") -> Location:
     Raises
     ------
     InputError
-        For a URI that holds credentials, whose scheme is not supported, or that names no bucket.
+        For a URI with credentials, whose scheme is not supported, or that names no bucket.
     """
     if not isinstance(path, str | os.PathLike) or isinstance(path, Path):
         return path
@@ -112,7 +112,7 @@ def remote_location(uri: str) -> RemotePath:
     if "@" in netloc or SIGNED & {name.lower() for name, _ in parse_qsl(query)}:
         scheme = uri.partition("://")[0]
         raise InputError(
-            f"A URI of {scheme}:// holds credentials: they belong in the environment.", code="credentials-in-uri"
+            f"A URI of {scheme}:// has credentials: they belong in the environment.", code="credentials-in-uri"
         )
     return remote_path(uri)
 

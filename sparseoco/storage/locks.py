@@ -25,7 +25,7 @@ def exclusive_lock(folder: Location, *, wait: bool = False) -> Iterator[None]:
     Parameters
     ----------
     folder : Location
-        A local folder, made if needed, gets a file lock; a remote one a lease (`sparseoco.storage.leases`), which
+        A local folder, created if needed, gets a file lock; a remote one a lease (`sparseoco.storage.leases`), which
         expires some time after a process on another machine was killed.
     wait : bool
         Wait for the lock instead of raising.

@@ -100,7 +100,7 @@ class RemotePath:
 
     @property
     def _store(self) -> ObjectStore:
-        """The client of the bucket, made again where the environment has changed."""
+        """The client of the bucket, created again if the environment has changed."""
         if self.root.startswith("memory://"):
             return _memory.setdefault(self.root, MemoryStore())
         settings = frozenset(entry for entry in os.environ.items() if entry[0].startswith(ENVIRONMENT))
@@ -271,7 +271,7 @@ class RemotePath:
 
 
 def map_concurrently(request: Callable[[T], R], paths: Iterable[T]) -> list[R]:
-    """The answers to a request of each path, made some at the same time."""
+    """The results of a request for each path, some of them sent at the same time."""
     with ThreadPoolExecutor(CONCURRENT) as pool:
         return list(pool.map(request, paths))
 

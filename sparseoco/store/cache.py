@@ -13,7 +13,7 @@ CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.fail
 
 
 def corpus_of(store: Store) -> Corpus:
-    """The corpus of a store on this worker. Raises `StorageError` if it cannot be made."""
+    """The corpus of a store on this worker. Raises `StorageError` if its files cannot be written."""
     return open_corpus(store, Path(get_worker().local_directory))
 
 

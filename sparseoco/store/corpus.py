@@ -1,6 +1,6 @@
 """A local copy of a store for random access: one CSR matrix in four binary files, decoded shard by shard on demand.
 
-An epoch in shuffled order reads rows at random, which Parquet is not made for. The page cache of the operating system
+An epoch in shuffled order reads rows at random, for which Parquet is slow. The page cache of the operating system
 decides what stays in memory: a small corpus is memory-mapped, from a large one rows are copied, so the memory of a
 worker itself does not grow with the corpus.
 
@@ -234,7 +234,7 @@ def open_corpus(store: Store, scratch: Path) -> Corpus:
     Raises
     ------
     StorageError
-        If its files cannot be made.
+        If its files cannot be written.
     """
     digest = store.manifest.digest
     shared = os.environ.get(SHARED)

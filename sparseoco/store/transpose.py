@@ -23,7 +23,7 @@ from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.execution.pool import TaskPool
-from sparseoco.kernels.coordinate import PLACE
+from sparseoco.kernels.coordinate import APPEND_ENTRIES
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
@@ -142,7 +142,9 @@ def merge_range(store: Store, edges: Sequence[int], r: int, folder: Location, pi
     ends = indptr[:-1].copy()
     for path in paths:
         with read_checkpoint(path) as (_, read):
-            PLACE(*(read(f"{r}.{name}") for name in ("features", "sizes", "rows", "counts")), ends, rows, counts)
+            APPEND_ENTRIES(
+                *(read(f"{r}.{name}") for name in ("features", "sizes", "rows", "counts")), ends, rows, counts
+            )
     documents = Rows(None, np.zeros(size, np.int32), indptr, rows, counts)
     entry = write_shard(folder, documents, n_features=store.n_rows)
     commit_json(known, entry.model_dump(mode="json"))

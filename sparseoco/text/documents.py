@@ -1,24 +1,36 @@
-"""Documents as every reader gives them: spans of UTF-8 in one buffer, beside their ids, labels and lines."""
+"""What parsers produce: documents as spans of one UTF-8 buffer, or documents that were counted already."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+Labels: TypeAlias = pa.Array | NDArray[np.float64] | None
+LabelKind = Literal["classes", "numbers"]
 
 
 class BadRow(NamedTuple):
-    """A row that could not be read: its line, its byte offset in the (uncompressed) file and why; never its text.
+    """A row that could not be read. Never holds its text.
 
-    `counted` rows weigh against max_bad_rows; those skipped by a stated policy do not. `file` is set where the row is
-    a file of its own.
+    Parameters
+    ----------
+    line, offset : int
+        Line number, from 1, and byte offset in the uncompressed file.
+    reason : str
+        What is wrong, for messages and for the quarantine table.
+    code : str
+        Error code, if the ingest fails because of this row.
+    counted : bool
+        Whether the row counts against ``max_bad_rows``; rows skipped by an option do not.
+    file : str
+        Name of the row's own file, in a folder with one document per file.
     """
 
     line: int
     offset: int
     reason: str
+    code: str
     counted: bool = True
     file: str = ""
 
@@ -26,19 +38,40 @@ class BadRow(NamedTuple):
 class Documents(NamedTuple):
     """Raw documents in the order of their lines.
 
-    data           uint8; document d is the UTF-8 bytes data[starts[d] : stops[d]]
-    ids            strings
-    labels         strings (classes) or float64 (numbers); None where labels were not asked for
-    lines          int64 line numbers, from 1
+    Parameters
+    ----------
+    data : ndarray of uint8
+        UTF-8; document d is ``data[starts[d] : stops[d]]``.
+    starts, stops : ndarray of int64, shape (n_documents,)
+    ids : pyarrow.Array of strings
+    labels : pyarrow.Array of strings (classes), ndarray of float64 (numbers), or None if not requested
+    lines : ndarray of int64
+        Line numbers, from 1.
+    bad : list of BadRow
     """
 
     data: NDArray[np.uint8]
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
     ids: pa.Array
-    labels: pa.Array | NDArray[np.float64] | None
+    labels: Labels
     lines: NDArray[np.int64]
     bad: list[BadRow]
+
+    @classmethod
+    def from_rows(cls, rows: list["Row"], bad: list[BadRow], labels: LabelKind | None) -> "Documents":
+        """Collect rows into one buffer."""
+        sizes = np.fromiter((len(row.text) for row in rows), np.int64, len(rows))
+        stops = np.cumsum(sizes)
+        return cls(
+            data=np.frombuffer(b"".join(row.text for row in rows), np.uint8),
+            starts=stops - sizes,
+            stops=stops,
+            ids=pa.array([row.id for row in rows], pa.string()),
+            labels=label_array([row.label for row in rows], labels),
+            lines=np.fromiter((row.line for row in rows), np.int64, len(rows)),
+            bad=bad,
+        )
 
     def __len__(self) -> int:
         return int(self.starts.size)
@@ -50,9 +83,19 @@ class Documents(NamedTuple):
 
 
 class Bags(NamedTuple):
-    """Documents that come counted: CSR over names.
+    """Documents that come as counts of named features: a CSR matrix.
 
-    counts   float64 as read; names of features are `names`, each once
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n_documents + 1,)
+    features : ndarray of int64, shape (n_nonzeros,)
+        Position of the feature in `names`.
+    counts : ndarray of float64, shape (n_nonzeros,)
+        As in the file.
+    names : pyarrow.Array of strings
+        Distinct names of features.
+    ids, labels, lines, bad
+        As in `Documents`.
     """
 
     indptr: NDArray[np.int64]
@@ -60,7 +103,7 @@ class Bags(NamedTuple):
     counts: NDArray[np.float64]
     names: pa.Array
     ids: pa.Array
-    labels: pa.Array | NDArray[np.float64] | None
+    labels: Labels
     lines: NDArray[np.int64]
     bad: list[BadRow]
 
@@ -69,7 +112,7 @@ class Bags(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One document on its way from a parser that works a row at a time."""
+    """One document, from a parser that works row by row."""
 
     text: bytes
     id: str
@@ -77,20 +120,8 @@ class Row(NamedTuple):
     line: int
 
 
-def documents_of(rows: list[Row], bad: list[BadRow], *, numbers: bool, labelled: bool) -> Documents:
-    """Collect rows into one buffer."""
-    sizes = np.fromiter((len(row.text) for row in rows), np.int64, len(rows))
-    stops = np.cumsum(sizes)
-    labels: Any = None
-    if labelled:
-        values = [row.label for row in rows]
-        labels = np.array(values, np.float64) if numbers else pa.array(values, pa.string())
-    return Documents(
-        data=np.frombuffer(b"".join(row.text for row in rows), np.uint8),
-        starts=stops - sizes,
-        stops=stops,
-        ids=pa.array([row.id for row in rows], pa.string()),
-        labels=labels,
-        lines=np.fromiter((row.line for row in rows), np.int64, len(rows)),
-        bad=bad,
-    )
+def label_array(values: list[Any], kind: LabelKind | None) -> Labels:
+    """Labels of the rows of a parser as an array of their kind."""
+    if kind is None:
+        return None
+    return np.array(values, np.float64) if kind == "numbers" else pa.array(values, pa.string())

@@ -1,12 +1,12 @@
-"""Raw text to a store of bags of words.
+"""Ingest: raw text to a store of term counts.
 
-Count every split apart (`text.pieces`), unite their vocabularies (`text.merge`), choose the features
-(`text.selection`), write every piece as a shard. Steps hand each other files, staged beside the store under names
-made of what they depend on; a run that was killed finds those that are there. Nothing is visible before the manifest.
+Count every split (`text.counting`), merge the vocabularies and choose the features (`text.vocabulary`), write every
+split as a shard (`text.encoding`). The steps leave staging files for each other, named after everything they depend on,
+so that a run that was killed finds them again. Nothing is visible before the manifest is committed.
 """
 
-import os
 from pathlib import Path
+from typing import Any
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
@@ -24,28 +24,18 @@ from sparseoco.store.manifest import (
     latest_manifest,
 )
 from sparseoco.store.shards import Store, write_quarantine
-from sparseoco.text.counting.partial_counts import PieceInfo
-from sparseoco.text.encoding.labels import check_labelled, settle_labels
-from sparseoco.text.options import OF_EACH_INGEST, SHARD_BYTES, Policy, TextOptions
-from sparseoco.text.sources import Source, find_sources, name_apart
-from sparseoco.text.splits import Cutter, forget_handed
+from sparseoco.text.counting.count import SourceState, count_sources
+from sparseoco.text.counting.partial_counts import PartialCounts
+from sparseoco.text.encoding.duplicates import drop_duplicates
+from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
+from sparseoco.text.encoding.shards import EncodedShard, encode_shards
+from sparseoco.text.job import IngestJob
+from sparseoco.text.options import PER_INGEST, SHARD_BYTES, Policy, TextOptions
+from sparseoco.text.sources import Source, find_sources, real_path, with_unique_names
+from sparseoco.text.splits import SplitReader, forget_in_memory
 from sparseoco.text.staging import clear_staging, staging_folder
 from sparseoco.text.tasks import open_tasks
-from sparseoco.text.vocabulary.build import (
-    EncodedShard,
-    Features,
-    Plan,
-    build_features,
-    count_sources,
-    drop_duplicates,
-    encode_pieces,
-    extend_features,
-    freeze_features,
-)
-
-
-def _silent(step: str, done: int, total: int) -> None:
-    """ProgressCallback that nobody watches."""
+from sparseoco.text.vocabulary.build import build_features
 
 
 def ingest(
@@ -58,18 +48,44 @@ def ingest(
     vocabulary: Policy = "frozen",
     progress: ProgressCallback | None = None,
 ) -> Manifest:
-    """Count the text of `inputs` into the store `out`, a shard about every `shard_bytes` of text; gives its manifest.
+    """Count raw text into a store.
 
-    inputs     files, folders and fsspec addresses. Those ingested before and unchanged are passed over; new ones add
-               shards, counted over the classes of the first ingest, or those that `options` name
-    client     a `distributed.Client` whose workers see the same files; None works in threads of this process
-    vocabulary what new files do to it: "frozen", nothing; "extend", those of their terms that it lacks and that pass
-               min_df and max_df among the new files alone get the ids after its last one. No id ever moves
-    progress   called with (step, done, total)
-    Raises `InputError` for input or options that cannot be taken, naming file and line, and `StorageError`.
+    Running it again adds new inputs and skips those that were ingested before; a run that was killed resumes.
+    The content of the store depends neither on the number of workers nor, apart from its division, on `shard_bytes`.
+
+    Parameters
+    ----------
+    inputs : list of str
+        Files, folders and remote URIs.
+    out : Location
+        Folder of the store.
+    options : TextOptions
+        The same for every ingest into a store, except for ``max_bad_rows`` and ``duplicates``. Later files are counted
+        over the classes of the first ingest, or those of the options.
+    client : distributed.Client, optional
+        A cluster whose workers see the same files; by default the steps run in threads of this process.
+    shard_bytes : int
+        Raw text per shard, in bytes.
+    vocabulary : {"frozen", "extend"}
+        What new terms in later files become: dropped, or, if they pass min_df and max_df among the new files alone,
+        features after the last id. Existing ids never change.
+    progress : callable, optional
+        Called with (step, done, total).
+
+    Returns
+    -------
+    Manifest
+        The committed manifest, or the previous one if there is nothing new.
+
+    Raises
+    ------
+    InputError
+        For input or options that cannot be used, with file and line.
+    StorageError
+        For a folder that cannot be written or read.
     """
     if not 1 << 10 <= shard_bytes <= 1 << 30:
-        raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.")
+        raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.", code="invalid-option")
     previous = latest_manifest(out)
     if previous is not None:
         _check_options(out, options, previous)
@@ -77,134 +93,138 @@ def ingest(
     sources = new_sources(found, options, previous)
     log_event("ingest", "sources found", new=len(sources), known=len(found) - len(sources))
     if previous is not None and not sources:
-        # A run killed right after its commit leaves it.
-        clear_staging(out)
+        clear_staging(out)  # left by a kill right after the commit
         return previous
     store = Store(out, previous) if previous is not None else None
     with open_tasks(client) as tasks:
-        whole = out.absolute()  # workers may work in other folders
-        staging = staging_folder(whole, here=tasks.on_machine)
-        counting = options
+        absolute = out.absolute()  # workers may have other working directories
+        staging = staging_folder(absolute, local=tasks.on_machine)
         if previous is not None and previous.labels.kind == "classes":
-            counting = options.over(entry.name for entry in previous.labels.classes)
-        plan = Plan(whole, staging, counting, shard_bytes, progress or _silent, tasks)
+            counting = options.with_classes(entry.name for entry in previous.labels.classes)
+        else:
+            counting = options
+        job = IngestJob(absolute, staging, counting, shard_bytes, progress or (lambda *_: None), tasks)
         try:
-            counted, states = count_sources(plan, sources)
+            counted, states = count_sources(job, sources)
         finally:
-            forget_handed(staging)
-        pieces = drop_duplicates(plan, counted, store)
-        if store is None and not any(piece.rows for piece in pieces):
-            reasons = [row.reason for piece in counted for row in piece.bad]
-            why = f"every row was set aside, the first for: {reasons[0]}" if reasons else "is where right?"
-            raise InputError(f"There is nothing to ingest: no document was read ({why}).")
-        labels = settle_labels(pieces, options, previous)
-        features = None
+            forget_in_memory(staging)
+        counts = drop_duplicates(job, counted, store)
+        if store is None:
+            _check_not_empty(counted, counts)
+        labels = encode_labels(counts, options, previous)
+        feature_map, new_terms = None, None
         if options.hash_bits is None:
-            features = _features(plan, pieces, store, vocabulary)
-        shards = encode_pieces(plan, pieces, labels, features, 0 if previous is None else len(previous.sources))
-        table = _feature_table(options, previous, features, shards)
+            feature_map, new_terms = build_features(job, counts, store, vocabulary)
+        shards = encode_shards(job, counts, labels, feature_map, len(previous.sources) if previous else 0)
+        if feature_map is None:
+            features = _hashed_features(options, shards, previous)
+        else:
+            files: tuple[FileEntry, ...] = () if new_terms is None else (new_terms.result(),)
+            before = previous.features.files if previous else ()
+            features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=before + files)
     bad = [
-        (f"{place}/{row.file}" if row.file else place, row.line, row.offset, row.reason)
-        for piece in counted
-        for place in [sources[piece.split.source].place]
-        for row in piece.bad
+        (f"{path}/{row.file}" if row.file else path, row.line, row.offset, row.reason)
+        for split in counted
+        for path in [sources[split.split.source].absolute]
+        for row in split.bad
     ]
-    quarantine: tuple[FileEntry, ...] = (write_quarantine(out, bad),) if bad else ()
-    rows = dict.fromkeys(range(len(sources)), 0)
-    for piece in pieces:
-        rows[piece.split.source] += piece.rows
-    entries = tuple(
-        SourceEntry(
-            path=source.place, bytes=state.bytes, modified_ns=source.modified_ns, sha256=state.sha256, rows=rows[index]
-        )
-        for index, (source, state) in enumerate(zip(sources, states, strict=True))
-    )
+    new: dict[str, Any] = {
+        "rows": sum(split.rows for split in counts),
+        "nonzeros": sum(shard.entry.nonzeros for shard in shards),
+        "empty_rows": sum(split.empty for split in counts),
+        "dropped_terms": sum(shard.dropped for shard in shards),
+        "quarantined_rows": len(bad),
+        "quarantine": (write_quarantine(out, bad),) if bad else (),
+        "sources": _source_entries(sources, states, counts),
+        "shards": tuple(shard.entry for shard in shards),
+    }
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         version=1 if previous is None else previous.version + 1,
         sparseoco=__version__,
         options=options.plain(),
         options_digest=options.digest,
-        features=table,
+        features=features,
         labels=labels.table,
-        rows=sum(rows.values()) + (previous.rows if previous else 0),
-        nonzeros=sum(shard.entry.nonzeros for shard in shards) + (previous.nonzeros if previous else 0),
-        empty_rows=sum(piece.empty for piece in pieces) + (previous.empty_rows if previous else 0),
-        dropped_terms=sum(shard.dropped for shard in shards) + (previous.dropped_terms if previous else 0),
-        quarantined_rows=len(bad) + (previous.quarantined_rows if previous else 0),
-        quarantine=(previous.quarantine if previous else ()) + quarantine,
-        sources=(previous.sources if previous else ()) + entries,
-        shards=(previous.shards if previous else ()) + tuple(shard.entry for shard in shards),
+        **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )
     commit_manifest(out, manifest)
     clear_staging(out)
     return manifest
 
 
-def _check_options(out: Location, options: TextOptions, previous: Manifest) -> None:
-    """Raises `InputError` for options that are not the store's. Those of `OF_EACH_INGEST` may differ."""
-    if digest_value(previous.options) != previous.options_digest:
-        raise InputError(f"{out} holds shards made from those of another folder: ingest into a new one.")
-    before = TextOptions().plain() | previous.options
-    changed = {key for key, value in options.plain().items() if before[key] != value} - OF_EACH_INGEST
-    if not changed:
-        return
-    raise InputError(
-        f"{out} was ingested with other options ({', '.join(sorted(changed))}): ingest into a new folder, or repeat "
-        "them."
-    )
-
-
 def new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:
-    """The sources that a store, whose newest manifest is `previous`, has not got yet, whatever their spelling.
+    """The sources that a store with the newest manifest `previous` does not have yet, with unique short names.
 
-    Named apart from those it has. Raises `InputError` if one of those has changed since, or one is given twice, and as
-    `check_labelled`.
+    Raises `InputError` if a source of the store has changed, or if a source is given twice, and as
+    `check_label_kinds`.
     """
-    known = {_real(entry.path): entry for entry in previous.sources} if previous is not None else {}
-    given: set[str] = set()
+    known = {real_path(entry.path): entry for entry in previous.sources} if previous is not None else {}
+    seen: set[str] = set()
     new: list[Source] = []
     for source in sources:
-        real = _real(source.path)
-        if real in given:
-            raise InputError(f"{source.path} is given twice.")
-        given.add(real)
-        entry = known.get(real)
+        if source.real in seen:
+            raise InputError(f"{source.path} is given twice.", code="duplicate-input")
+        seen.add(source.real)
+        entry = known.get(source.real)
         if entry is None:
             new.append(source)
         elif entry.modified_ns is None or (entry.bytes, entry.modified_ns) != (source.bytes, source.modified_ns):
-            cutter = Cutter(0, source, options, SHARD_BYTES, Path(), lambda key: True)
-            for _ in cutter:
+            reader = SplitReader(0, source, options, SHARD_BYTES, Path(), is_counted=lambda key: True)
+            for _ in reader:
                 pass
-            if cutter.sha256 != entry.sha256:
-                raise InputError(f"{source.path} has changed since it was ingested: ingest into a new folder.")
-    check_labelled(new, options, previous)
-    return name_apart(new, [entry.path for entry in previous.sources] if previous is not None else [])
+            if reader.sha256 != entry.sha256:
+                raise InputError(
+                    f"{source.path} has changed since it was ingested: ingest into a new folder.", code="input-changed"
+                )
+    check_label_kinds(new, options, previous)
+    return with_unique_names(new, [entry.path for entry in previous.sources] if previous is not None else [])
 
 
-def _features(plan: Plan, pieces: list[PieceInfo], store: Store | None, vocabulary: Policy) -> Features:
-    if store is None:
-        return build_features(plan, pieces)
-    return extend_features(plan, pieces, store) if vocabulary == "extend" else freeze_features(plan, store)
-
-
-def _real(path: str) -> str:
-    return path if "://" in path else os.path.realpath(path)
-
-
-def _feature_table(
-    options: TextOptions, previous: Manifest | None, features: Features | None, shards: list[EncodedShard]
-) -> FeatureTable:
-    if options.hash_bits is not None:
-        before = previous.features.files if previous is not None else ()
-        return FeatureTable(
-            kind="hashed",
-            count=1 << options.hash_bits,
-            files=before + tuple(shard.names for shard in shards if shard.names is not None),
-            hash_bits=options.hash_bits,
-            hash_seed=options.hash_seed,
+def _check_options(out: Location, options: TextOptions, previous: Manifest) -> None:
+    """Raises `InputError` for options that differ from those of the store, except for `PER_INGEST`."""
+    if digest_value(previous.options) != previous.options_digest:
+        raise InputError(
+            f"{out} holds shards made from those of another folder: ingest into a new one.",
+            code="unsupported-combination",
         )
-    assert features is not None
+    before = TextOptions().plain() | previous.options
+    changed = {key for key, value in options.plain().items() if before[key] != value} - PER_INGEST
+    if changed:
+        raise InputError(
+            f"{out} was ingested with other options ({', '.join(sorted(changed))}): ingest into a new folder, or use "
+            "the same options.",
+            code="options-changed",
+        )
+
+
+def _check_not_empty(counted: list[PartialCounts], counts: list[PartialCounts]) -> None:
+    if any(split.rows for split in counts):
+        return
+    reasons = [row.reason for split in counted for row in split.bad]
+    why = f"every row was quarantined, the first because: {reasons[0]}" if reasons else "check the option where"
+    raise InputError(f"There is nothing to ingest: no document was read ({why}).", code="no-documents")
+
+
+def _hashed_features(options: TextOptions, shards: list[EncodedShard], previous: Manifest | None) -> FeatureTable:
+    assert options.hash_bits is not None
     before = previous.features.files if previous is not None else ()
-    files = before if features.written is None else (*before, features.written.result())
-    return FeatureTable(kind="vocabulary", count=features.size, files=files)
+    return FeatureTable(
+        kind="hashed",
+        count=1 << options.hash_bits,
+        files=before + tuple(shard.names for shard in shards if shard.names is not None),
+        hash_bits=options.hash_bits,
+        hash_seed=options.hash_seed,
+    )
+
+
+def _source_entries(
+    sources: list[Source], states: list[SourceState], counts: list[PartialCounts]
+) -> tuple[SourceEntry, ...]:
+    rows = [0] * len(sources)
+    for split in counts:
+        rows[split.split.source] += split.rows
+    return tuple(
+        SourceEntry(path=source.absolute, modified_ns=source.modified_ns, rows=n, **state._asdict())
+        for source, state, n in zip(sources, states, rows, strict=True)
+    )

@@ -1,29 +1,38 @@
-"""What a user may say about raw text: where the fields are, what a token is, which terms stay."""
+"""Options of ingest: how raw text is read, tokenized and counted, and which terms become features."""
 
-import json
 from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from sparseoco.core.errors import InputError
-from sparseoco.core.option_models import describe_problem
+from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.storage.commit import digest_value
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
 Policy = Literal["frozen", "extend"]
-SHARD_BYTES = 8 << 20  # of text a shard: its tables then fit a processor's caches
-# Options that choose among counted terms: they do not change what a split of the text counts to.
-SELECTING = frozenset({"min_df", "max_df", "max_features", "max_bad_rows", "duplicates", "hash_bits", "hash_seed"})
-# Options that say what an ingest does with rows it cannot take: the next one into the store may have others.
-OF_EACH_INGEST = frozenset({"max_bad_rows", "duplicates"})
+SHARD_BYTES = 8 << 20  # the hash tables of a split of this size fit the processor's caches
+# Options that may differ from one ingest into a store to the next.
+PER_INGEST = frozenset({"max_bad_rows", "duplicates"})
+# Options that do not change the counts of a split.
+AFTER_COUNTING = PER_INGEST | {"min_df", "max_df", "max_features", "hash_bits", "hash_seed"}
 
 
-class TextOptions(BaseModel):
-    """Options of ingest, named after scikit-learn's CountVectorizer where it has them. Unknown keys are refused."""
+class TextOptions(OptionModel):
+    """Options that decide the content of a store, named after scikit-learn's CountVectorizer where it has them.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Immutable. Unknown keys are an error. Every field has its description in `model_fields`.
+
+    Raises
+    ------
+    InputError
+        From `TextOptions.of`, with the code "invalid-option" and the name of the key.
+
+    Examples
+    --------
+    >>> TextOptions(ngram_range=(1, 2), min_df=2).lowercase
+    True
+    """
 
     format: Format = Field(
         "auto", description="Format of the inputs; auto detects it from the file name and the first line."
@@ -102,67 +111,57 @@ class TextOptions(BaseModel):
         for key in ("min_df", "max_df"):
             value = getattr(self, key)
             if isinstance(value, float) and not 0.0 <= value <= 1.0:
-                raise ValueError(
-                    f"{key} as a fraction must lie between 0.0 and 1.0; as a number of documents write it whole"
-                )
+                raise ValueError(f"{key} must be a fraction from 0.0 to 1.0, or a whole number of documents")
             if isinstance(value, int) and value < 1:
-                raise ValueError(f"{key} as a number of documents must not be below 1")
+                raise ValueError(f"{key} must be at least 1 document")
         if self.hash_bits is not None and (self.min_df not in (1, 0.0) or self.max_df != 1.0 or self.max_features):
-            raise ValueError("hash_bits keeps every term: min_df, max_df and max_features do not go with it")
+            raise ValueError("hash_bits keeps every term: it cannot be combined with min_df, max_df or max_features")
         if self.classes is not None and self.labels != "classes":
-            raise ValueError('classes are named where labels = "classes"')
+            raise ValueError('classes requires labels = "classes"')
         return self
 
     @field_validator("classes")
     @classmethod
-    def _in_order(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """Named in any order, they are the same classes."""
+    def _sorted(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is None:
             return None
         if len(set(value)) < max(2, len(value)) or "" in value:
-            raise ValueError("classes are two or more names, each of them once")
+            raise ValueError("classes must be two or more distinct names")
         return tuple(sorted(value))
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "TextOptions":
         """Options from plain values; an error is an `InputError` that names the key."""
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            key = ".".join(str(part) for part in first["loc"])
-            message = describe_problem(first)
-            raise InputError(f"Option {key}: {message}." if key else f"Option {message}.") from error
+        return validate(cls, values)
 
     def has_class(self, name: str) -> bool:
-        """Whether a label is one of the classes there may be: any, where none are named."""
+        """Whether a label is one of the allowed classes; without `classes` every label is."""
         if self.classes is None:
             return True
-        place = bisect_left(self.classes, name)
-        return place < len(self.classes) and self.classes[place] == name
+        position = bisect_left(self.classes, name)
+        return position < len(self.classes) and self.classes[position] == name
 
-    def over(self, classes: Iterable[str]) -> "TextOptions":
-        """These options where there may be no other classes."""
+    def with_classes(self, classes: Iterable[str]) -> "TextOptions":
+        """These options with no other classes allowed."""
         return self.model_copy(update={"classes": tuple(sorted(classes))})
 
     @property
     def digest(self) -> str:
-        """A name for all options: a store is made with one set."""
+        """Identifies all options: every ingest into a store has the same."""
         return digest_value(self.plain())
 
     @property
     def counting_digest(self) -> str:
-        """A name for the options that change what a split counts to."""
-        return digest_value({key: value for key, value in self.plain().items() if key not in SELECTING})
+        """Identifies the options that change the counts of a split."""
+        return digest_value({key: value for key, value in self.plain().items() if key not in AFTER_COUNTING})
 
     def plain(self) -> dict[str, Any]:
         """The options as JSON values."""
-        values: dict[str, Any] = json.loads(self.model_dump_json())
-        return values
+        return self.model_dump(mode="json")
 
 
 class IngestOptions(TextOptions):
-    """`[ingest]`: the raw files and how they are read."""
+    """Table `[ingest]` of a run file: the raw files, the store, and how text becomes counts."""
 
     inputs: tuple[str, ...] = Field(min_length=1, description="Input files, folders or remote URIs (s3://, gs://, …).")
     store: str | None = Field(None, description="Folder of the shards; by default `shards` in the run folder.")
@@ -175,5 +174,5 @@ class IngestOptions(TextOptions):
 
     @property
     def text(self) -> TextOptions:
-        """The options that decide the content of shards."""
+        """The options of the text alone."""
         return TextOptions(**{name: getattr(self, name) for name in TextOptions.model_fields})

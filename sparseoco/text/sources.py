@@ -1,4 +1,4 @@
-"""Which files an input stands for, and how each is written down."""
+"""The files an input stands for, their formats and compressions."""
 
 import os
 import re
@@ -7,12 +7,13 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import digest_value, storage_error
+from sparseoco.storage.commit import digest_value
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import is_address, remote_location
 from sparseoco.storage.remote import FileStatus
 from sparseoco.text.options import TextOptions
+from sparseoco.text.streams import first_bytes
 
-FIELDS = frozenset({"jsonl", "csv", "tsv"})  # formats whose documents have fields, by which `where` chooses
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -27,15 +28,22 @@ SUFFIXES = {
     ".svm": "svmlight",
     ".review": "processed",
 }
+WITH_FIELDS = frozenset({"jsonl", "csv", "tsv"})  # formats whose documents `where` can filter
+UNLABELLED = frozenset({"lines"})
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
 
 
 class Source(NamedTuple):
-    """An input file, or a folder of a file a document.
+    """An input file, or a folder with one document per file.
 
-    path   a local path, as it was spelled, or a remote URI
-    short  the file's name, made different from all others of the store or call: made ids begin with it
-    key    a name for this state of the file (path, size, time of change or what the store tells of it)
+    Parameters
+    ----------
+    path : str
+        Local path, as given, or remote URI.
+    short : str
+        File name, unique among the sources of the store; generated ids begin with it.
+    key : str
+        Identifies this state of the file: path, size, and modification time or what the remote store has instead.
     """
 
     path: str
@@ -48,20 +56,36 @@ class Source(NamedTuple):
 
     @property
     def remote(self) -> bool:
-        """Whether it is in an object store."""
-        return "://" in self.path
+        """Whether the path is a remote URI."""
+        return is_address(self.path)
 
     @property
-    def place(self) -> str:
-        """The address, or the path from the root: the same wherever a program is called from."""
+    def absolute(self) -> str:
+        """Absolute path or URI, independent of the working directory."""
         return self.path if self.remote else os.path.abspath(self.path)
+
+    @property
+    def real(self) -> str:
+        """Absolute path without symbolic links, or URI: equal for all spellings of a path."""
+        return real_path(self.path)
 
 
 def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool = False) -> list[Source]:
-    """The sources the inputs stand for, in the order given; a folder without classes stands for its files.
+    """The sources of the inputs, in their order.
 
-    Raises `InputError` for what is not there, cannot be read, or is in a format that cannot be told, and for folders
-    without files unless they may be empty.
+    Parameters
+    ----------
+    inputs : list of str
+        Files, folders and remote URIs. A folder of folders is one source, each folder a class; any other folder stands
+        for its files.
+    options : TextOptions
+    may_be_empty : bool
+        Allow folders without files.
+
+    Raises
+    ------
+    InputError
+        For a file that is missing or unreadable, and for an unknown format.
     """
     sources: list[Source] = []
     for item in inputs:
@@ -69,54 +93,62 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
         try:
             found = _expand(item, options)
             if not found and not may_be_empty:
-                raise InputError(f"{item} is an empty folder.")
+                raise InputError(f"{item} is an empty folder.", code="no-documents")
             sources += [_source(path, status, options) for path, status in found]
         except OSError as error:
             raise storage_error(error, Path(item)) from error
     if not sources and not may_be_empty:
-        raise InputError("There is nothing to ingest: no input names a file.")
-    return name_apart(sources, [])
+        raise InputError("There is nothing to ingest: no input names a file.", code="no-documents")
+    return with_unique_names(sources, [])
 
 
-def name_apart(sources: list[Source], before: Iterable[str]) -> list[Source]:
-    """The sources with short names of their own: the second x.txt after those whose places are `before` is x.txt~2."""
+def with_unique_names(sources: list[Source], earlier: Iterable[str]) -> list[Source]:
+    """The sources with unique short names: the second x.txt, counting the `earlier` paths, is x.txt~2."""
     used: set[str] = set()
 
-    def next_name(place: str) -> str:
-        name = PurePosixPath(place).name
+    def next_name(path: str) -> str:
+        name = PurePosixPath(path).name
         number = 1
         while (short := name if number == 1 else f"{name}~{number}") in used:
             number += 1
         used.add(short)
         return short
 
-    for place in before:
-        next_name(place)
-    return [source._replace(short=next_name(source.place)) for source in sources]
+    for path in earlier:
+        next_name(path)
+    return [source._replace(short=next_name(source.absolute)) for source in sources]
+
+
+def real_path(path: str) -> str:
+    """A local path without symbolic links; a remote URI as it is."""
+    return path if is_address(path) else os.path.realpath(path)
 
 
 def check_name(path: str) -> None:
-    """Raises `InputError` for a name that is not UTF-8: neither a manifest nor a message could hold it."""
+    """Raises `InputError` for a file name that is not UTF-8, which neither manifest nor messages could hold."""
     try:
         path.encode()
     except UnicodeEncodeError:
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        raise InputError(f"{shown}: the name of the file is not UTF-8; rename it.") from None
+        raise InputError(f"{shown}: the file name is not UTF-8; rename the file.", code="file-name") from None
 
 
 def _expand(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
-    """The files an input stands for, or folders of a file a document, with the status of remote files."""
+    """The files, or folders of class folders, that an input stands for, with the status of remote files."""
     if is_address(item):
-        return _expand_address(item, options)
+        return _expand_remote(item, options)
     path = Path(item.removeprefix("file://"))
     if not path.exists():
-        raise InputError(f"{item} does not exist.")
+        raise _missing(item)
     if path.is_file():
         return [(str(path), None)]
     if not path.is_dir():
-        raise InputError(f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.")
+        raise InputError(
+            f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.",
+            code="not-a-file",
+        )
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    if options.format == "folder" or (options.format == "auto" and any(entry.is_dir() for entry in entries)):
+    if _has_class_folders(options, any(entry.is_dir() for entry in entries)):
         return [(str(path), None)]
     files = [str(entry) for entry in entries if entry.is_file()]
     for file in files:
@@ -124,64 +156,67 @@ def _expand(item: str, options: TextOptions) -> list[tuple[str, FileStatus | Non
     return [(file, None) for file in files]
 
 
-def _expand_address(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
-    """The file, or what is right inside a folder; the folder itself where it holds folders of classes."""
+def _expand_remote(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
     path = remote_location(item)
     try:
         return [(item, path.stat())]
     except FileNotFoundError:
         listed = path.list()
     if not listed:
-        if item.endswith("/"):  # a folder of an object store exists only while it has files: they may come yet
+        if item.endswith("/"):  # a bucket has no empty folders
             return []
-        raise InputError(f"{item} does not exist.")
+        raise _missing(item)
     entries = [(entry, status) for entry, status in listed if not entry.name.startswith(".")]
-    if options.format == "folder" or (options.format == "auto" and any(status is None for _, status in entries)):
+    if _has_class_folders(options, any(status is None for _, status in entries)):
         return [(item, None)]
-    # The listing has the status of every file: a request for each would take longer with every file that is added.
+    # The listing has all that is needed; a request per file would be slow.
     return [(str(entry), status) for entry, status in entries if status is not None]
 
 
+def _has_class_folders(options: TextOptions, has_folders: bool) -> bool:
+    return options.format == "folder" or (options.format == "auto" and has_folders)
+
+
 def files_below(folder: str) -> Iterator[tuple[str, str]]:
-    """(name in the folder, path) of the files of a folder, hidden ones left out, in order. Raises `InputError`."""
+    """(name in the folder, path) of all visible files below a folder, in order. Raises `InputError`."""
     if is_address(folder):
         root_path = remote_location(folder)
         below = [path for path, _ in root_path.list(recursive=True)]
         found = [(path.key.removeprefix(root_path.key).lstrip("/"), str(path)) for path in below]
-        order = sorted(found, key=lambda entry: entry[0].split("/"))
+        ordered = sorted(found, key=lambda entry: entry[0].split("/"))
     else:
         root = Path(folder)
-        order = [
-            (path.relative_to(root).as_posix(), str(path)) for path in sorted(root.rglob("*")) if not path.is_dir()
-        ]
-    for name, path in order:
+        paths = sorted(root.rglob("*"))
+        ordered = [(path.relative_to(root).as_posix(), str(path)) for path in paths if not path.is_dir()]
+    for name, path in ordered:
         if any(part.startswith(".") for part in name.split("/")):
             continue
         check_name(path)
         if not is_address(path) and not Path(path).is_file():
-            raise InputError(f"{path} is not a regular file.")
+            raise InputError(f"{path} is not a regular file.", code="not-a-file")
         yield name, path
 
 
 def _source(path: str, status: FileStatus | None, options: TextOptions) -> Source:
-    if "://" in path:
+    if is_address(path):
         size, modified, key = _remote_state(path, status)
-        folder = status is None
+        is_folder = status is None
     else:
         local = Path(path).stat()
-        folder = Path(path).is_dir()
-        size, modified = (_folder_state(Path(path))) if folder else (local.st_size, local.st_mtime_ns)
+        is_folder = Path(path).is_dir()
+        size, modified = _folder_state(Path(path)) if is_folder else (local.st_size, local.st_mtime_ns)
         check_name(os.path.abspath(path))
         key = digest_value([str(Path(path).resolve()), size, modified])
-    compression = None if folder else COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
-    form: str = "folder" if folder else options.format
+    compression = None if is_folder else COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
+    form: str = "folder" if is_folder else options.format
     if form == "auto":
         stem = PurePosixPath(path).with_suffix("") if compression else PurePosixPath(path)
-        # An empty one marks that a folder is complete, as Spark leaves it: there is nothing to tell, or to read.
-        form = SUFFIXES.get(stem.suffix.lower()) or (_sniff(path, compression) if size else "lines")
-    if options.where and size and form not in FIELDS:
+        # Empty files, such as Spark's _SUCCESS, have nothing to detect a format from, and nothing to read.
+        form = SUFFIXES.get(stem.suffix.lower()) or (_detect_format(path, compression) if size else "lines")
+    if options.where and size and form not in WITH_FIELDS:
         raise InputError(
-            f"{path} ({form}) has no fields that where could choose by: put what is wanted into files of its own."
+            f"{path} ({form}) has no fields for where to filter by: put the documents into files of their own.",
+            code="unsupported-combination",
         )
     return Source(path, PurePosixPath(path).name, form, compression, size, modified, key)
 
@@ -192,23 +227,25 @@ def _folder_state(path: Path) -> tuple[int, int]:
 
 
 def _remote_state(path: str, status: FileStatus | None) -> tuple[int, int | None, str]:
-    """(bytes, time of change in ns, a name for this state) of a remote file, or of a folder, which has no status."""
+    """(bytes, modification time in ns, key of this state) of a remote file, or of a folder, which has no status."""
     if status is not None:
-        return status.st_size, _nanoseconds(status), digest_value([path, *status])
+        return status.st_size, _modified_ns(status), digest_value([path, *status])
     below = remote_location(path).list(recursive=True)
     found = {str(path): status for path, status in below if status is not None}
     states = [[name, status.e_tag, status.st_size] for name, status in found.items()]
-    latest = max(map(_nanoseconds, found.values()), default=None)
+    latest = max(map(_modified_ns, found.values()), default=None)
     return sum(status.st_size for status in found.values()), latest, digest_value([path, states])
 
 
-def _nanoseconds(status: FileStatus) -> int:
+def _missing(path: str) -> InputError:
+    return InputError(f"{path} does not exist.", code="missing-file")
+
+
+def _modified_ns(status: FileStatus) -> int:
     return int(status.st_mtime) * 10**9
 
 
-def _sniff(path: str, compression: str | None) -> str:
-    from sparseoco.text.streams import first_bytes
-
+def _detect_format(path: str, compression: str | None) -> str:
     head = first_bytes(path, compression, 1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
     line = head.partition(b"\n")[0]
     if line.startswith(b"{"):
@@ -217,4 +254,6 @@ def _sniff(path: str, compression: str | None) -> str:
         return "processed"
     if _SVMLIGHT.fullmatch(line.strip()):
         return "svmlight"
-    raise InputError(f"{path}: the format cannot be told from the name or the first line; name it with --format.")
+    raise InputError(
+        f"{path}: neither the name nor the first line shows the format; set it with --format.", code="unknown-format"
+    )

@@ -1,36 +1,50 @@
-"""Cutting sources into splits: runs of whole lines (or records, or files) that are counted one at a time."""
+"""Split sources into runs of whole lines, records or files, each counted by one task."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.locations import Location, is_address, location, remote_location
-from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, string_array, string_buffers
-from sparseoco.text.documents import BadRow, Bags, Documents, Row, documents_of
+from sparseoco.storage.locations import Location, location
+from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings, write_all
+from sparseoco.text.documents import BadRow, Bags, Documents, Row
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import PARSERS, Chunk
-from sparseoco.text.parsers.chunk import SLACK, UnreadableError, checked_class, too_long, utf8
-from sparseoco.text.parsers.csv_records import RecordScan, line_starts
-from sparseoco.text.parsers.delimited import header_of
+from sparseoco.text.parsers import DELIMITERS, PARSERS, Chunk
+from sparseoco.text.parsers.chunk import SLACK, line_too_long
+from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
+from sparseoco.text.parsers.delimited import parse_header
+from sparseoco.text.parsers.fields import MalformedRowError, encode_text, validate_class
 from sparseoco.text.sources import COMPRESSIONS, Source, files_below
 from sparseoco.text.staging import staged
-from sparseoco.text.streams import Stream, with_contents
+from sparseoco.text.streams import Stream, read_range, with_contents
 
-QUOTED = {"csv": ",", "tsv": "\t"}
-# Staged bytes that steps of this same process take from here rather than from a file.
-_handed: dict[str, NDArray[np.uint8]] = {}
+# Bytes of splits for tasks of this process, by the path they would be staged at.
+_in_memory: dict[str, NDArray[np.uint8]] = {}
 
 
 class Split(NamedTuple):
-    """A run of a source's documents: the unit of counting, of what a kill can cost, and of a shard.
+    """A run of documents of a source: the unit of counting, and the content of one shard.
 
-    path    where its bytes are, from the root: the source itself, or a staged copy, deleted once they are counted
-    line    number of its first line in the source; offset of its first byte there, uncompressed
+    Parameters
+    ----------
+    source, number : int
+        Position of the source in the ingest, and of the split in the source.
+    name, short : str
+        The source as messages name it, and as generated ids name it.
+    path, start, stop
+        Absolute path or URI and byte range of the split: of the source itself, or of a staged copy.
+    staged : bool
+        Whether `path` is a staged copy, deleted after counting.
+    line, offset : int
+        Line number and byte offset of its first line in the uncompressed source.
+    header : tuple of str
+        Column names of CSV and TSV.
+    key : str
+        Identifies the split and the options it is counted with.
     """
 
     source: int
@@ -48,12 +62,12 @@ class Split(NamedTuple):
     key: str
 
 
-class Cutter:
-    """Iterates over the splits of one source, reading it once; then `sha256` and `bytes` are known.
+class SplitReader:
+    """Iterates over the splits of one source and reads it once; afterwards `sha256` and `bytes` are known.
 
-    A split ends with the first line that reaches `shard_bytes`, so where it ends depends on nothing else. Splits of
-    plain files are ranges of the file, wherever it is; others are copied to `staging`, unless `counted(key)` says there
-    is no need. `hand_over` keeps copies in memory, of plain files at an address too, for steps of this same process.
+    A split ends with the first line that reaches `shard_bytes`, so its end depends on nothing else. Splits of
+    uncompressed files are ranges of the file. Others are copied to `staging`, unless `is_counted(key)`, or, for tasks
+    of this process, kept `in_memory`, remote files included.
     """
 
     def __init__(
@@ -63,77 +77,73 @@ class Cutter:
         options: TextOptions,
         shard_bytes: int,
         staging: Location,
-        counted: Callable[[str], bool],
         *,
-        hand_over: bool = False,
+        is_counted: Callable[[str], bool] = lambda key: False,
+        in_memory: bool = False,
     ) -> None:
         self.index = index
         self.source = source
         self.options = options
         self.shard_bytes = shard_bytes
         self.staging = staging
-        self.counted = counted
-        self.hand_over = hand_over
-        delimiter = QUOTED.get(source.format)
-        self._records = RecordScan(source.path, delimiter, options) if delimiter else None
+        self.is_counted = is_counted
+        self.in_memory = in_memory
+        self._delimiter = DELIMITERS.get(source.format)
+        self._records = RecordScanner(source.path, self._delimiter, options) if self._delimiter else None
         self.sha256 = ""
         self.bytes = 0
 
     def __iter__(self) -> Iterator[Split]:
-        if self.source.format == "folder":
-            yield from self._folder()
-        else:
-            yield from self._file()
+        yield from self._split_folder() if self.source.format == "folder" else self._split_file()
 
-    def _file(self) -> Iterator[Split]:
+    def _split_file(self) -> Iterator[Split]:
         source = self.source
         stream = Stream(source.path, source.compression, self.options.max_inflation)
-        plain = source.compression is None and not (source.remote and self.hand_over)
+        by_range = source.compression is None and not (source.remote and self.in_memory)
         pending = bytearray()
         number, line, offset = 0, 1, 0
-        header: tuple[str, ...] | None = None if source.format in QUOTED and self.options.header else ()
-        ended = False
+        header: tuple[str, ...] | None = None if self._delimiter and self.options.header else ()
+        at_end = False
         parts = iter(stream)
-        while not ended:
+        while not at_end:
             part = next(parts, None)
-            ended = part is None
+            at_end = part is None
             pending += part or b""
             if header is None:
-                # Blank lines may come before the names.
-                blank = len(pending) - len(pending.lstrip(b"\xef\xbb\xbf\r\n"))
-                size = self._run_end(pending, blank, line, ended)
+                blank = len(pending) - len(pending.lstrip(b"\xef\xbb\xbf\r\n"))  # blank lines may precede the header
+                size = self._find_end(pending, blank, line, at_end)
                 if size < 0:
                     continue
-                record = bytes(pending[:size]).decode("utf-8", "replace")
-                header = header_of(record, QUOTED[source.format], source.path, self.options)
+                assert self._delimiter is not None
+                header = parse_header(bytes(pending[:size]), self._delimiter, source.path, self.options)
                 line, offset = line + self._count_lines(pending, size), size
                 del pending[:size]
-            while len(pending) >= self.shard_bytes or (ended and pending):
-                size = self._run_end(pending, self.shard_bytes - 1, line, ended)
+            while len(pending) >= self.shard_bytes or (at_end and pending):
+                size = self._find_end(pending, self.shard_bytes - 1, line, at_end)
                 if size < 0:
                     break
                 split = self._split(number, line, offset, size, header)
-                if not plain:
-                    split = split._replace(path=str(self.staging / f"{split.key}.raw"), start=0, stop=size, staged=True)
-                    if not self.counted(split.key):
-                        self._stage(split.path, memoryview(pending)[:size])
+                if not by_range:
+                    split = self._as_staged(split)._replace(start=0, stop=size)
+                    if not self.is_counted(split.key):
+                        self._stage_bytes(split.path, memoryview(pending)[:size])
                 yield split
                 line, offset = line + self._count_lines(pending, size), offset + size
                 number += 1
                 del pending[:size]
         self.sha256, self.bytes = stream.sha256, stream.bytes
 
-    def _run_end(self, pending: bytearray, at_least: int, line: int, ended: bool) -> int:
+    def _find_end(self, pending: bytearray, at_least: int, line: int, at_end: bool) -> int:
         """Size of the shortest run of whole lines or records longer than `at_least`, or -1 if more bytes are needed."""
         if self._records is not None:
-            return self._records.end(pending, at_least, line, ended=ended)
+            return self._records.find_end(pending, at_least, line, at_end=at_end)
         newline = pending.find(b"\n", min(at_least, len(pending)))
         if newline >= 0:
             return newline + 1
-        if ended:
+        if at_end:
             return len(pending)
         if len(pending) - (pending.rfind(b"\n") + 1) > self.options.max_line_bytes:
-            raise too_long(self.source.path, line + pending.count(b"\n"), self.options)
+            raise line_too_long(self.source.path, line + pending.count(b"\n"), self.options)
         return -1
 
     def _count_lines(self, pending: bytearray, size: int) -> int:
@@ -146,39 +156,47 @@ class Cutter:
         state = [source.key, source.short, source.format, self.shard_bytes, number, self.options.counting_digest]
         key = digest_value(state)[:32]
         return Split(
-            self.index, number, source.path, source.short, source.format, source.place, offset, offset + size, False,
-            line, offset, header, key,
+            self.index, number, source.path, source.short, source.format, source.absolute, offset, offset + size,
+            False, line, offset, header, key,
         )  # fmt: skip
 
-    def _stage(self, path: str, data: memoryview) -> None:
-        if self.hand_over:
+    def _as_staged(self, split: Split) -> Split:
+        return split._replace(path=str(self.staging / f"{split.key}.raw"), staged=True)
+
+    def _stage_bytes(self, path: str, data: memoryview) -> None:
+        if self.in_memory:
             padded = np.empty(len(data) + SLACK, np.uint8)
             padded[: len(data)] = np.frombuffer(data, np.uint8)
-            _handed[path] = padded
+            _in_memory[path] = padded
         else:
-            _stage(location(path), data)
+            with staged(location(path)) as temporary, temporary.open("wb", buffering=0) as file:
+                write_all(file, data)
         data.release()
 
-    def _folder(self) -> Iterator[Split]:
+    def _split_folder(self) -> Iterator[Split]:
+        """Splits of a folder with one document per file, in a folder per class."""
         digests: list[tuple[str, str]] = []
         rows: list[Row] = []
         bad: list[BadRow] = []
         size = number = 0
         for name, path, content in with_contents(files_below(self.source.path)):
             if "/" not in name:
-                raise InputError(f"{path} lies beside the folders of the classes; every file must be in one of them.")
-            suffix = PurePosixPath(name).suffix.lower()
-            stream = Stream(path, COMPRESSIONS.get(suffix), self.options.max_inflation, content)
+                raise InputError(
+                    f"{path} is not in a class folder: every file must be in a folder named after its class.",
+                    code="invalid-input",
+                )
+            compression = COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
+            stream = Stream(path, compression, self.options.max_inflation, content)
             data = b"".join(stream)
             if len(data) > self.options.max_line_bytes:
-                raise InputError(f"{path}: longer than {self.options.max_line_bytes} bytes; raise max_line_bytes.")
+                raise line_too_long(path, None, self.options)
             digests.append((name, stream.sha256))
             self.bytes += stream.bytes
             try:
-                text = utf8(data.decode("utf-8-sig", "surrogateescape"), self.options)
-                label = checked_class(name.partition("/")[0], self.options)
+                text = encode_text(data.decode("utf-8-sig", "surrogateescape"), self.options)
+                label = validate_class(name.partition("/")[0], self.options)
                 rows.append(Row(text, f"{self.source.short}/{name}", label, 1))
-            except UnreadableError as error:
+            except MalformedRowError as error:
                 bad.append(error.at(1, 0)._replace(file=name))
             size += len(data)
             if size >= self.shard_bytes:
@@ -189,93 +207,66 @@ class Cutter:
         self.sha256 = digest_value(digests)
 
     def _stage_documents(self, number: int, rows: list[Row], bad: list[BadRow]) -> Split:
-        split = self._split(number, 1, 0, 0, ())
-        split = split._replace(path=str(self.staging / f"{split.key}.raw"), staged=True)
-        if not self.counted(split.key):
-            save_documents(location(split.path), documents_of(rows, bad, numbers=False, labelled=True))
+        split = self._as_staged(self._split(number, 1, 0, 0, ()))
+        if not self.is_counted(split.key):
+            _save_documents(location(split.path), Documents.from_rows(rows, bad, "classes"))
         return split
 
 
 def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documents | Bags:
-    """The documents of a split."""
+    """The documents of a split; `labelled` says whether labels are requested."""
     if split.format == "folder":
-        return load_documents(location(split.path))
+        return _load_documents(location(split.path))
     size = split.stop - split.start
-    data = _handed.pop(split.path, None)
+    data = _in_memory.pop(split.path, None)
     if data is None:
         data = np.empty(size + SLACK, np.uint8)
-        _read_range(split, data[:size].data)
+        read_range(split.path, split.name, split.start, data[:size].data)
     data[size:] = 0
     data[size] = 10
     chunk = Chunk(data, size, split.name, split.short, split.line, split.offset, split.header)
     return PARSERS[split.format](chunk, options, labelled=labelled)
 
 
-def forget_handed(staging: Location) -> None:
-    """Let go of bytes handed over under `staging` that no step will take any more."""
-    for path in [path for path in _handed if path.startswith(f"{staging}/")]:
-        _handed.pop(path, None)
+def forget_in_memory(staging: Location) -> None:
+    """Free the in-memory splits under `staging` that no task will read any more."""
+    for path in [path for path in _in_memory if path.startswith(f"{staging}/")]:
+        _in_memory.pop(path, None)
 
 
-def _read_range(split: Split, view: memoryview) -> None:
-    if is_address(split.path):
-        _fetch_range(split, view)
-        return
-    with Path(split.path).open("rb", buffering=0) as file:
-        file.seek(split.start)
-        done = 0
-        while done < len(view):
-            got = file.readinto(view[done:])
-            if not got:
-                raise InputError(f"{split.name} has become shorter while it was read; run again.")
-            done += got
+def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before: int) -> int:
+    """Number of bad rows up to and with this split, `before` of them in earlier splits.
+
+    Raises `InputError` for the first row beyond `max_bad_rows`, with file and line.
+    """
+    counted = [row for row in bad if row.counted]
+    if before + len(counted) <= options.max_bad_rows:
+        return before + len(counted)
+    row = counted[options.max_bad_rows - before]
+    position = f"{split.name}/{row.file}" if row.file else f"{split.name}, line {row.line}"
+    if options.max_bad_rows == 0:
+        raise InputError(f"{position}: {row.reason} (max_bad_rows allows bad rows).", code=row.code)
+    raise InputError(
+        f"{position}: {row.reason} (more bad rows than max_bad_rows = {options.max_bad_rows}).",
+        code="too-many-bad-rows",
+    )
 
 
-def _fetch_range(split: Split, view: memoryview) -> None:
-    try:
-        data = remote_location(split.path).read_range(split.start, split.stop)
-    except StorageError:
-        raise
-    except OSError as error:
-        raise InputError(f"{split.name} cannot be read: {error}.") from error
-    if len(data) < len(view):
-        raise InputError(f"{split.name} has become shorter while it was read; run again.")
-    view[:] = data
-
-
-def save_documents(path: Location, documents: Documents) -> None:
-    """Stage documents with class labels."""
-    id_bytes, id_offsets = string_buffers(documents.ids)
-    label_bytes, label_offsets = string_buffers(documents.labels)
-    arrays: Arrays = {
-        "data": documents.data,
-        "starts": documents.starts,
-        "stops": documents.stops,
-        "lines": documents.lines,
-        "id_bytes": id_bytes,
-        "id_offsets": id_offsets,
-        "label_bytes": label_bytes,
-        "label_offsets": label_offsets,
-    }
+def _save_documents(path: Location, documents: Documents) -> None:
+    arrays: Arrays = {name: getattr(documents, name) for name in ("data", "starts", "stops", "lines")}
+    store_strings(arrays, "id", documents.ids)
+    store_strings(arrays, "label", documents.labels)
     save_arrays(path, arrays, {"bad": documents.bad})
 
 
-def load_documents(path: Location) -> Documents:
-    """What `save_documents` staged."""
+def _load_documents(path: Location) -> Documents:
     arrays, facts = load_arrays(path)
     return Documents(
         arrays["data"],
         arrays["starts"],
         arrays["stops"],
-        string_array(arrays["id_bytes"], arrays["id_offsets"]),
-        string_array(arrays["label_bytes"], arrays["label_offsets"]),
+        stored_strings(arrays, "id"),
+        stored_strings(arrays, "label"),
         arrays["lines"],
         [BadRow(*row) for row in facts["bad"]],
     )
-
-
-def _stage(path: Location, data: memoryview) -> None:
-    with staged(path) as temporary, temporary.open("wb", buffering=0) as file:
-        done = 0
-        while done < len(data):
-            done += file.write(data[done:])

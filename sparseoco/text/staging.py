@@ -1,7 +1,7 @@
-"""Where the steps of an ingest leave files for the next, and how these are written and read.
+"""Where the steps of an ingest leave files for each other.
 
-They are on this machine wherever all steps run there, so that they can be mapped. Where a store at an address is made
-by workers of other machines, they are beside it, and each process keeps copies: what is staged never changes.
+The staging folder is on this machine if all steps run here, so that its files can be mapped. If workers of other
+machines fill a remote store, it is next to the store, and each process keeps local copies; staged files never change.
 """
 
 import os
@@ -14,22 +14,23 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from sparseoco.storage.commit import committed, make_folder, remove_folder, storage_error
+from sparseoco.storage.commit import committed, make_folder, remove_folder
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.remote import RemotePath
 
-KEPT_BYTES = 4 << 30  # of copies in a process; whatever is mapped of one that was removed stays
-_kept: OrderedDict[str, tuple[Path, int]] = OrderedDict()
+CACHE_BYTES = 4 << 30  # of local copies in a process
+_copies: OrderedDict[str, tuple[Path, int]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def staging_folder(out: Location, *, here: bool) -> Location:
-    """Where the steps of an ingest into `out` leave files: one folder for each boot of the machine.
+def staging_folder(out: Location, *, local: bool) -> Location:
+    """Folder for the staged files of an ingest into `out`.
 
-    What was written without a sync survives the death of any process but not of the machine: another boot starts anew.
-    `here` says that all steps run on this machine.
+    Local staging files are not synced: they survive the death of a process, not of the machine. So every boot of the
+    machine has a folder of its own. `local` says that all steps run on this machine.
     """
-    if not here and not isinstance(out, Path):
+    if not local and not isinstance(out, Path):
         return out / ".staging" / "shared"
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -39,17 +40,14 @@ def staging_folder(out: Location, *, here: bool) -> Location:
 
 
 def clear_staging(out: Location) -> None:
-    """Remove all that ingests into `out` left behind, as far as it can be seen from here."""
+    """Remove all staging folders of ingests into `out` that this machine can see."""
     for folder in {out, local_work_folder(out)}:
         remove_folder(folder / ".staging")
 
 
 @contextmanager
 def staged(path: Location) -> Iterator[Path]:
-    """Give a temporary path on this machine whose file becomes `path` on a clean exit, not synced.
-
-    Raises `StorageError`.
-    """
+    """A temporary local path whose file becomes `path` on a clean exit, without a sync. Raises `StorageError`."""
     if not isinstance(path, Path):
         with committed(path) as temporary:
             yield temporary
@@ -69,26 +67,26 @@ def staged(path: Location) -> Iterator[Path]:
 
 
 def local_copy(path: Location) -> Path:
-    """The file itself, where it is on this machine, or a copy. Raises `StorageError`."""
+    """The file itself if it is on this machine, else a cached copy. Raises `StorageError`."""
     if not isinstance(path, RemotePath):
         return Path(str(path))
     with _lock:
         name = str(path)
-        if name in _kept:
-            _kept.move_to_end(name)
-            return _kept[name][0]
-        copy = Path(_folder().name) / uuid.uuid4().hex
+        if name in _copies:
+            _copies.move_to_end(name)
+            return _copies[name][0]
+        copy = Path(_copy_folder().name) / uuid.uuid4().hex
         try:
             path.download(copy)
         except OSError as error:
             raise storage_error(error, path) from error
-        _kept[name] = copy, copy.stat().st_size
-        while len(_kept) > 1 and sum(size for _, size in _kept.values()) > KEPT_BYTES:
-            _kept.popitem(last=False)[1][0].unlink(missing_ok=True)
+        _copies[name] = copy, copy.stat().st_size
+        while len(_copies) > 1 and sum(size for _, size in _copies.values()) > CACHE_BYTES:
+            _copies.popitem(last=False)[1][0].unlink(missing_ok=True)  # what is mapped of it stays
         return copy
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
+def _copy_folder() -> tempfile.TemporaryDirectory[str]:
     """Removed when the process ends."""
     return tempfile.TemporaryDirectory(prefix="sparseoco-")

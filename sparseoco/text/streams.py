@@ -1,4 +1,4 @@
-"""Raw bytes of a source: read once, digested on the way, decompressed in bounded memory."""
+"""The bytes of a source: read once, hashed while they are read, decompressed in bounded memory."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -11,59 +11,71 @@ import zstandard
 from isal import isal_zlib
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import storage_error
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import is_address, location, remote_location
 from sparseoco.storage.remote import map_concurrently
 
 BLOCK = 1 << 20
-SMALL, AT_ONCE = 1 << 18, 64  # bytes of a file that is asked for with others, and how many of them
-INFLATED = 4 << 20
-_DAMAGED: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), zstandard.ZstdError)
-# A block of zstd may inflate 40,000-fold at once, so it is fed in spoonfuls.
-ZSTD_BLOCK = 1 << 14
-GZIP_BEGIN = 0x1F
-# Small files may inflate as they like.
-FREE_BYTES = 64 << 20
+SMALL_FILE, BATCH = 1 << 18, 64  # small remote files are requested in batches
+GZIP_OUTPUT = 4 << 20
+ZSTD_INPUT = 1 << 14  # a block of zstd may expand 40,000-fold
+GZIP_MAGIC = 0x1F
+FREE_BYTES = 64 << 20  # decompressed bytes without a limit on the ratio
+_CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), zstandard.ZstdError)
 
 
 class Stream:
-    """Iterates over the uncompressed bytes of a file, in pieces; `sha256` and `bytes` are of the file as it is stored.
+    """Iterates over the decompressed bytes of a file.
 
-    `content` is that of the file, where it was read before. Raises `InputError` for a file that is truncated, damaged,
-    or inflates more than `max_inflation`-fold.
+    Attributes `sha256` and `bytes` describe the file as it is stored, as far as it was read.
+
+    Parameters
+    ----------
+    path : str
+        Local path or remote URI.
+    compression : {"gzip", "zstd"} or None
+    max_inflation : int
+        Largest ratio of decompressed to compressed bytes.
+    content : bytes, optional
+        Stored bytes of the file, if they were read before.
+
+    Raises
+    ------
+    InputError
+        While iterating, for a file that is truncated, corrupt, cannot be read, or expands too much.
     """
 
     def __init__(
         self, path: str, compression: str | None, max_inflation: int = 1000, content: bytes | None = None
     ) -> None:
         self.path = path
-        self._content = content
         self.compression = compression
         self.max_inflation = max_inflation
         self.bytes = 0
-        self._inflated = 0
+        self._content = content
         self._hash = hashlib.sha256()
 
     @property
     def sha256(self) -> str:
-        """Of the bytes read so far."""
+        """Digest of the bytes read so far."""
         return self._hash.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:
         if self.compression is None:
             yield from self._stored()
             return
-        decoded = self._gzip() if self.compression == "gzip" else self._zstd()
+        decompressed = 0
         try:
-            for part in decoded:
-                self._inflated += len(part)
-                if self._inflated > FREE_BYTES + self.max_inflation * self.bytes:
+            for part in self._gzip() if self.compression == "gzip" else self._zstd():
+                decompressed += len(part)
+                if decompressed > FREE_BYTES + self.max_inflation * self.bytes:
                     raise InputError(
-                        f"{self.path} inflates more than {self.max_inflation}-fold; raise max_inflation if it should."
+                        f"{self.path} expands more than {self.max_inflation}-fold; increase max_inflation to allow it.",
+                        code="decompression-limit",
                     )
                 yield part
-        except _DAMAGED:
-            raise InputError(f"{self.path} is damaged: it is not valid {self.compression}.") from None
+        except _CORRUPT:
+            raise self._corrupt(f"is corrupt: it is not valid {self.compression}") from None
 
     def _stored(self) -> Iterator[bytes]:
         try:
@@ -75,50 +87,55 @@ class Stream:
             raise storage_error(error, location(self.path)) from error
 
     def _gzip(self) -> Iterator[bytes]:
-        inflater: Any = None
+        member: Any = None
         members = 0
         for block in self._stored():
             data = block
             while data:
-                if inflater is None:
-                    # Zero padding between or after members is allowed, as gzip does.
+                if member is None:
+                    # Like gzip, allow zero padding between and after members.
                     data = data.lstrip(b"\0") if members else data
                     if not data:
                         break
-                    if data[0] != GZIP_BEGIN:
-                        reason = "other bytes follow the end of its gzip stream" if members else "it is not valid gzip"
-                        raise InputError(f"{self.path} is damaged: {reason}.")
+                    if data[0] != GZIP_MAGIC:
+                        reason = "other bytes follow its gzip stream" if members else "it is not valid gzip"
+                        raise self._corrupt(f"is corrupt: {reason}")
                     members += 1
-                    inflater = isal_zlib.decompressobj(31)
-                yield inflater.decompress(data, INFLATED)
-                data = inflater.unconsumed_tail
-                if inflater.eof:
-                    data = inflater.unused_data
-                    inflater = None
-        if inflater is not None or self.bytes == 0:
-            raise InputError(f"{self.path} is truncated: its gzip stream has no end.")
+                    member = isal_zlib.decompressobj(31)
+                yield member.decompress(data, GZIP_OUTPUT)
+                data = member.unconsumed_tail
+                if member.eof:
+                    data = member.unused_data
+                    member = None
+        self._check_complete(member)
 
     def _zstd(self) -> Iterator[bytes]:
-        inflater: Any = None
+        frame: Any = None
         for block in self._stored():
-            for begin in range(0, len(block), ZSTD_BLOCK):
-                data = block[begin : begin + ZSTD_BLOCK]
+            for begin in range(0, len(block), ZSTD_INPUT):
+                data = block[begin : begin + ZSTD_INPUT]
                 while data:
-                    if inflater is None:
-                        inflater = zstandard.ZstdDecompressor().decompressobj()
-                    yield inflater.decompress(data)
+                    if frame is None:
+                        frame = zstandard.ZstdDecompressor().decompressobj()
+                    yield frame.decompress(data)
                     data = b""
-                    if inflater.eof:
-                        data = inflater.unused_data
-                        inflater = None
-        if inflater is not None or self.bytes == 0:
-            raise InputError(f"{self.path} is truncated: its zstd stream has no end.")
+                    if frame.eof:
+                        data = frame.unused_data
+                        frame = None
+        self._check_complete(frame)
+
+    def _check_complete(self, unfinished: Any) -> None:
+        if unfinished is not None or self.bytes == 0:
+            raise self._corrupt(f"is truncated: its {self.compression} stream has no end")
+
+    def _corrupt(self, reason: str) -> InputError:
+        return InputError(f"{self.path} {reason}.", code="corrupt-file")
 
 
 def with_contents(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, bytes | None]]:
-    """Files (name, path) with the contents of small ones at an address, which are asked for many at once."""
-    left = iter(files)
-    while batch := list(islice(left, AT_ONCE)):
+    """Files (name, path) with the contents of small remote ones, which are requested in batches."""
+    remaining = iter(files)
+    while batch := list(islice(remaining, BATCH)):
         contents = _small_contents([path for _, path in batch])
         yield from ((*file, content) for file, content in zip(batch, contents, strict=True))
 
@@ -130,9 +147,9 @@ def _small_contents(paths: list[str]) -> list[bytes | None]:
 
 
 def _small_content(path: str) -> bytes | None:
-    with suppress(OSError):  # read again by itself, which raises the error
-        content = remote_location(path).read_range(0, SMALL + 1)
-        return content if len(content) <= SMALL else None
+    with suppress(OSError):  # read again on its own, with a proper error
+        content = remote_location(path).read_range(0, SMALL_FILE + 1)
+        return content if len(content) <= SMALL_FILE else None
     return None
 
 
@@ -146,8 +163,32 @@ def read_blocks(path: str) -> Iterator[bytes]:
             yield block
 
 
+def read_range(path: str, name: str, start: int, buffer: memoryview) -> None:
+    """Fill `buffer` with the bytes of a file from `start` on; messages call the file `name`."""
+    try:
+        if is_address(path):
+            data = remote_location(path).read_range(start, start + len(buffer))
+            if len(data) < len(buffer):
+                raise _shorter(name)
+            buffer[:] = data
+            return
+        with Path(path).open("rb", buffering=0) as file:
+            file.seek(start)
+            while buffer:
+                size = file.readinto(buffer)
+                if not size:
+                    raise _shorter(name)
+                buffer = buffer[size:]
+    except OSError as error:
+        raise storage_error(error, location(path)) from error
+
+
+def _shorter(name: str) -> InputError:
+    return InputError(f"{name} became shorter while it was read; run again.", code="input-changed")
+
+
 def first_bytes(path: str, compression: str | None, size: int) -> bytes:
-    """At most about `size` bytes of the beginning."""
+    """At most about `size` bytes from the beginning of a file, decompressed."""
     head = b""
     for part in Stream(path, compression):
         head += part

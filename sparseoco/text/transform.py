@@ -1,4 +1,4 @@
-"""Counting new text against features that are already known."""
+"""Counts of new text over features that are known already."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.text.counting.partial_counts import count_documents
-from sparseoco.text.documents import Bags, Documents, Row, documents_of
-from sparseoco.text.encoding.encode import encode_rows, hash_features
+from sparseoco.text.documents import Bags, Documents, Row
+from sparseoco.text.encoding.encode import encode_rows
+from sparseoco.text.encoding.hashing import hash_ngrams
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.chunk import UnreadableError, utf8
+from sparseoco.text.parsers.fields import MalformedRowError, encode_text
 from sparseoco.text.vocabulary.trie import Vocabulary
 
 
 class Features(NamedTuple):
-    """The columns counts are wanted of: terms, or hashed feature ids."""
+    """The columns of a count matrix: terms, or hashed features."""
 
     vocabulary: Vocabulary | None
     ids: NDArray[np.int64]
@@ -26,7 +27,7 @@ class Features(NamedTuple):
 
     @classmethod
     def named(cls, terms: pa.Array | list[str]) -> "Features":
-        """Column i counts term i; terms are different."""
+        """Column i counts terms[i]; terms are distinct."""
         return cls(Vocabulary.from_terms(terms), np.arange(len(terms), dtype=np.int64), None, 0)
 
     @classmethod
@@ -38,28 +39,45 @@ class Features(NamedTuple):
 def count_texts(
     texts: Sequence[str] | Documents | Bags, features: Features, options: TextOptions
 ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
-    """(indptr, indices, counts): CSR of the documents over the columns of `features`; other terms do not count.
+    """Count the features in documents; other terms are ignored.
 
-    Raises `InputError` for a text with lone surrogates, unless options.encoding_errors is "replace".
+    Parameters
+    ----------
+    texts : sequence of str, Documents or Bags
+    features : Features
+        The columns.
+    options : TextOptions
+        The options the features were counted with.
+
+    Returns
+    -------
+    indptr, indices, counts
+        CSR matrix of shape (n_documents, n_features).
+
+    Raises
+    ------
+    InputError
+        For a text with lone surrogates, unless ``encoding_errors`` is "replace".
     """
-    if isinstance(texts, Documents | Bags):
-        documents = texts
-    else:
-        rows = []
-        for k, text in enumerate(texts):
-            try:
-                rows.append(Row(utf8(text, options), "", None, k + 1))
-            except UnreadableError as error:
-                raise InputError(f"Text {k + 1}: {error.reason}.") from None
-        documents = documents_of(rows, [], numbers=False, labelled=False)
-    piece = count_documents(documents, options)
+    documents = texts if isinstance(texts, Documents | Bags) else _documents(texts, options)
+    counts = count_documents(documents, options)
     if features.vocabulary is not None:
-        columns = features.vocabulary.features(piece)
+        columns = features.vocabulary.features(counts)
     else:
-        hashed, _, _ = hash_features(
-            piece, options.model_copy(update={"hash_bits": features.hash_bits, "hash_seed": features.hash_seed})
-        )
-        places = np.minimum(np.searchsorted(features.ids, hashed), max(features.ids.size - 1, 0))
-        known = (hashed >= 0) & (features.ids[places] == hashed) if features.ids.size else np.zeros(hashed.size, bool)
-        columns = np.where(known, places, -1)
-    return encode_rows(piece, columns, features.ids.size, options)
+        hashing = options.model_copy(update={"hash_bits": features.hash_bits, "hash_seed": features.hash_seed})
+        hashed = hash_ngrams(counts, hashing).features
+        columns = np.full(hashed.size, -1)
+        if features.ids.size:
+            positions = np.minimum(np.searchsorted(features.ids, hashed), features.ids.size - 1)
+            columns = np.where(features.ids[positions] == hashed, positions, -1)
+    return encode_rows(counts, columns, features.ids.size, options)
+
+
+def _documents(texts: Sequence[str], options: TextOptions) -> Documents:
+    rows = []
+    for number, text in enumerate(texts, 1):
+        try:
+            rows.append(Row(encode_text(text, options), "", None, number))
+        except MalformedRowError as error:
+            raise InputError(f"Text {number}: {error.reason}.", code=error.code) from None
+    return Documents.from_rows(rows, [], None)

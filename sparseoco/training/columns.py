@@ -1,12 +1,14 @@
 """A block of columns: configurations of one learner that run through one compiled loop, and their arrays."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from sparseoco.kernels.binding import MEASURE_ABSOLUTE, Kernels, kernels_for
-from sparseoco.kernels.sweeping import ColumnBlock, Rows
-from sparseoco.learners.contract import START, Rule
+from sparseoco.kernels.column_block import ColumnBlock
+from sparseoco.kernels.structs import Progress, Rows, Scratch, State
+from sparseoco.learners.contract import Clock, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty
 
@@ -21,11 +23,11 @@ def padded(columns: int, dtype: np.dtype) -> int:
 
 
 class Columns(ColumnBlock):
-    """State of configurations with `outputs` adjacent columns each; `hyper` has a list of numbers a configuration.
+    """State of configurations with `outputs` adjacent columns each; `params` has a list of numbers a configuration.
 
-    Arrays: ``state`` (n_features, slots, width); ``stamp`` (n_features,) float64, empty for learners that keep none;
-    ``clock`` and ``running`` (numbers, width) float64; a configuration: ``loss_sum`` float64, ``error_count``
-    and ``diverged`` int64.
+    Arrays: ``state`` (n_features, slots, width); ``last_update`` (n_features,) float64, empty for rules without time
+    stamps; ``clock`` float64, the fields of `Clock`; ``params`` and ``running``, its last rows, (numbers, width)
+    float64; a configuration: ``loss_sum`` float64, ``error_count`` and ``diverged`` int64.
     """
 
     def __init__(
@@ -34,127 +36,127 @@ class Columns(ColumnBlock):
         penalty: Penalty,
         loss: Loss,
         response: str,
-        hyper: list[list[float]],
+        params: list[list[float]],
         outputs: int,
         n_features: int,
         dtype: np.dtype,
-        tracked: bool = False,
+        track_l1_norm: bool = False,
     ) -> None:
-        self.outputs = outputs
-        self.every = rule.kept_for if tracked else 0.0
-        tracked = self.every > 0.0
-        self.dtype = dtype
-        self.n_features = n_features
-        self.columns = len(hyper) * outputs
+        self.rule, self.penalty = rule, penalty
+        self.outputs, self.n_features, self.dtype = outputs, n_features, dtype
+        self.columns = len(params) * outputs
         self.width = padded(self.columns, dtype)
-        bound = (penalty, loss, response, dtype.name, self.width == 1, tracked)
-        rule_only = rule._replace(start=START, kept_for=0.0, threshold=None)
-        self.kernels: Kernels = kernels_for(rule_only, *bound)
-        self.sweep_thresholds = None
+        self.refresh_interval = rule.iterate_valid_rounds if track_l1_norm else 0.0
+        tracked = self.refresh_interval > 0.0
+        flags = {"grouped": penalty.grouped, "alone": self.width == 1, "tracked": tracked}
+        self.kernels: Kernels = kernels_for(_compiled_part(rule), loss, response, dtype.name, **flags)
+        self.materialize_thresholds = None
         if rule.threshold is not None:
-            self.sweep_thresholds = kernels_for(rule_only._replace(weight=rule.threshold), *bound).sweep
-        values = [entry for entry in hyper for _ in range(outputs)]
+            thresholds = replace(_compiled_part(rule), weight=rule.threshold)
+            self.materialize_thresholds = kernels_for(thresholds, loss, response, dtype.name, **flags).materialize
+        self.slot_names = rule.slots
+        values = [entry for entry in params for _ in range(outputs)]
         values += [values[-1]] * (self.width - self.columns)
-        numbers = np.array(values, dtype=np.float64).T
-        self.hyper = np.concatenate([numbers, np.zeros((len(rule.running), self.width))])
-        self.running = self.hyper[len(numbers) :]
-        self.ticks = rule.ticks
-        self.slots = rule.slots
+        self.params = np.array(values, np.float64).T.copy()
+        self.running = self.params[len(self.params) - len(rule.running) :]
         self.state = np.zeros((n_features, len(rule.slots), self.width), dtype)
-        self.stamp = np.zeros(n_features if rule.stamped else 0, np.float64)
+        if rule.initial_state:
+            self.state[...] = np.array(rule.initial_state)[:, None]
+        self.last_update = np.zeros(n_features if rule.clock_time else 0, np.float64)
         self.clock = np.array(rule.start, np.float64)
-        self.level = np.zeros(self.width if tracked else 0, np.float64)
-        self.level_sum = np.zeros(self.width if tracked else 0, np.float64)
-        self.loss_sum = np.zeros(len(hyper), np.float64)
-        self.error_count = np.zeros(len(hyper), np.int64)
-        self.diverged = np.zeros(len(hyper), np.int64)
+        self.l1_norm = np.zeros(self.width if tracked else 0, np.float64)
+        self.l1_norm_sum = np.zeros(self.width if tracked else 0, np.float64)
+        self.loss_sum = np.zeros(len(params), np.float64)
+        self.error_count = np.zeros(len(params), np.int64)
+        self.diverged = np.zeros(len(params), np.int64)
 
-    def learn(self, rows: Rows, labels: np.ndarray, told: np.ndarray | None = None) -> None:
-        """Play the rows in turn; `labels` is read-only float64.
+    @property
+    def rounds(self) -> int:
+        """Rounds on the clock."""
+        return int(self.clock[0])
 
-        `told` (rows, width), if given, receives the margins with which each row was predicted, padding included.
+    def learn(self, rows: Rows, labels: np.ndarray, margins_out: np.ndarray | None = None) -> None:
+        """Learn the rows in turn; `labels` is read-only float64.
+
+        `margins_out` (rows, width), if given, receives the margins with which each row was predicted, padding included.
         """
-        if not 0.0 < self.every < np.inf:
-            self._learn(rows, labels, told)
+        if not 0.0 < self.refresh_interval < np.inf:
+            self._learn(rows, labels, margins_out)
             return
-        start, every = 0, int(self.every)
+        start, interval = 0, int(self.refresh_interval)
         while start < len(labels):  # up to the next round that moves all coordinates
-            stop = min(start + every - int(self.clock[0]) % every, len(labels))
-            entries = rows.indptr[[start, stop]] - rows.indptr[0]
-            part = Rows(rows.indptr[start : stop + 1], rows.indices[slice(*entries)], rows.counts[slice(*entries)])
-            self._learn(part, labels[start:stop], None if told is None else told[start:stop])
-            if self.clock[0] % every == 0:
-                self._measure_level()
+            stop = min(start + interval - self.rounds % interval, len(labels))
+            entries = slice(*(rows.indptr[[start, stop]] - rows.indptr[0]))
+            part = Rows(rows.indptr[start : stop + 1], rows.indices[entries], rows.values[entries])
+            self._learn(part, labels[start:stop], None if margins_out is None else margins_out[start:stop])
+            if self.rounds % interval == 0:
+                self._measure_l1_norm()
             start = stop
 
-    def _measure_level(self) -> None:
-        level = np.zeros(self.columns)
-        for _, _, weights in self.sweep():
-            MEASURE_ABSOLUTE(weights, level)
-        self.level[: self.columns] = level
-
-    def _learn(self, rows: Rows, labels: np.ndarray, told: np.ndarray | None) -> None:
-        learn = self.kernels.learn if told is None else self.kernels.learn_telling
-        learn(
-            *rows,
-            labels,
-            self.outputs,
-            self.state,
-            self.stamp,
-            self.hyper,
-            self.clock,
-            self.diverged,
-            self.loss_sum,
-            self.error_count,
-            self.level,
-            self.level_sum,
-            np.empty((0, self.width), self.dtype) if told is None else told,
-            self._now(),
-            np.zeros(self.width, self.dtype),
-            np.zeros(self.width, self.dtype),
+    def _learn(self, rows: Rows, labels: np.ndarray, margins_out: np.ndarray | None) -> None:
+        progress = Progress(self.diverged, self.loss_sum, self.error_count, self.l1_norm, self.l1_norm_sum)
+        loss_width = self.width if self.rule.needs_loss else 0
+        scratch = Scratch(
+            scalars=self._scalars(),
+            margins=np.zeros(self.width, self.dtype),
+            slopes=np.zeros(self.width, self.dtype),
+            losses=np.zeros(loss_width, self.dtype) if loss_width else None,
+            sq_slopes=np.zeros(loss_width, self.dtype),
+            state_sums=np.zeros(self.width if self.rule.row_term else 0, self.dtype),
         )
+        self.clock[:] = self.kernels.learn(rows, labels, self.outputs, self._state(), progress, scratch, margins_out)
+
+    def _measure_l1_norm(self) -> None:
+        norm = np.zeros(self.columns)
+        for _, _, weights in self.weight_runs():
+            MEASURE_ABSOLUTE(weights, norm)
+        self.l1_norm[: self.columns] = norm
 
     def margins(self, rows: Rows) -> np.ndarray:
         """(rows, width), padding included."""
         out = np.empty((len(rows.indptr) - 1, self.width), self.dtype)
-        self.kernels.margins(*rows, self.outputs, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
+        self.kernels.margins(rows, self.outputs, self._state(), self._scalars(), out)
         return out
 
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the weights of a run of features."""
-        return self._swept(self.kernels.sweep, first, stop)
+        return self._materialized(self.kernels.materialize, first, stop)
 
     def thresholds(self) -> np.ndarray | None:
         """(n_features, columns): h of every coordinate (`Rule.threshold`); None where it is 1."""
-        return None if self.sweep_thresholds is None else self._swept(self.sweep_thresholds, 0, len(self.state))
+        kernel = self.materialize_thresholds
+        return None if kernel is None else self._materialized(kernel, 0, self.n_features)
 
-    def _swept(self, kernel: Callable[..., None], first: int, stop: int) -> np.ndarray:
+    def _materialized(self, kernel: Callable[..., None], first: int, stop: int) -> np.ndarray:
         out = np.empty((stop - first, self.width), self.dtype)
-        kernel(first, self.outputs, self.state, self.stamp, self.hyper, self.clock, self._now(), out)
+        kernel(first, self.outputs, self._state(), self._scalars(), out)
         return out[:, : self.columns]
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """All that there is to keep, with names: views, without padding."""
         yield "state", self.state[:, :, : self.columns]
-        yield "stamp", self.stamp
+        yield "last_update", self.last_update
         yield "clock", self.clock
         yield "running", self.running[:, : self.columns]
-        yield "level", self.level[: self.columns]
-        yield "level_sum", self.level_sum[: self.columns]
+        yield "l1_norm", self.l1_norm[: self.columns]
+        yield "l1_norm_sum", self.l1_norm_sum[: self.columns]
         yield "loss_sum", self.loss_sum
         yield "error_count", self.error_count
         yield "diverged", self.diverged
 
     def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int) -> None:
-        """Become, being new, a block that `rows` rounds ago saw its last row and has weights (n_features, any number)
-        of which these are its columns."""
-        self.kernels.rest(rows, self.hyper, self.clock)
-        for first, stop in self.runs():
+        """Become, being new, a block that has played `rows` rounds and has weights (n_features, any number), of which
+        these are its columns."""
+        self.clock[:] = self.kernels.pass_rounds(rows, self._state())
+        for first, stop in self.feature_runs():
             part = np.zeros((stop - first, self.width), self.dtype)
             part[:, : self.columns] = weights[first:stop, columns]
-            self.kernels.settle(first, self.outputs, part, self.state, self.stamp, self.hyper, self.clock, self._now())
-        if self.every:
-            self._measure_level()
+            if self.penalty.bounded:
+                radius = self.params[self.rule.param_names.index("R")].astype(self.dtype)
+                np.clip(part, -radius, radius, out=part)
+            self.kernels.init_state(first, self.outputs, part, self._state(), self._scalars())
+        if self.refresh_interval:
+            self._measure_l1_norm()
 
     def pad(self) -> None:
         """Put the running numbers of the last column, whose parameters the padding has, into the padding."""
@@ -163,18 +165,25 @@ class Columns(ColumnBlock):
     def take(self, other: "Columns", configurations: np.ndarray) -> None:
         """Become these configurations of a block of the same rule, this block being new and made for them."""
         columns = (configurations[:, None] * self.outputs + np.arange(self.outputs)).ravel()
-        by_configuration = ("loss_sum", "error_count", "diverged")
         for (name, own), (_, value) in zip(self.arrays(), other.arrays(), strict=True):
-            if name in ("stamp", "clock"):
+            if name in ("last_update", "clock"):
                 own[...] = value
-            elif name in by_configuration:
+            elif name in ("loss_sum", "error_count", "diverged"):
                 own[...] = value[configurations]
             elif name == "state":
-                for first, stop in self.runs():
+                for first, stop in self.feature_runs():
                     own[first:stop] = value[first:stop, :, columns]
             elif value.size:
                 own[...] = value[..., columns]
         self.pad()
 
-    def _now(self) -> np.ndarray:
-        return np.zeros((self.ticks, self.width), self.dtype)
+    def _state(self) -> State:
+        return State(self.state, self.last_update, self.params, Clock(*self.clock.tolist()))
+
+    def _scalars(self) -> np.ndarray:
+        return np.zeros((len(self.rule.scalar_names), self.width), self.dtype)
+
+
+def _compiled_part(rule: Rule) -> Rule:
+    """The rule without what machine code does not depend on: configurations that differ in it share their kernels."""
+    return replace(rule, start=Clock(), iterate_valid_rounds=0.0, threshold=None, initial_state=())

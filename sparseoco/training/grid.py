@@ -21,9 +21,9 @@ def expand(algorithm: Algorithm, grid: Grid | None) -> list[dict[str, Any]]:
         grid = {}
     if not isinstance(grid, Mapping):
         if isinstance(grid, (str, bytes)) or not all(isinstance(entry, Mapping) for entry in grid):
-            raise InputError("grid must map parameters to values, or be a list of such mappings.")
+            raise InputError("grid must map parameters to values, or be a list of such mappings.", code="invalid-grid")
         if not grid:
-            raise InputError("grid is an empty list: there is no configuration to train.")
+            raise InputError("grid is an empty list: there is no configuration to train.", code="invalid-grid")
         return [algorithm.configuration(entry) for entry in grid]
     algorithm.configuration({})  # the defaults hold
     names = [parameter.name for parameter in algorithm.parameters]
@@ -50,5 +50,5 @@ def _values(algorithm: Algorithm, name: str, values: Any) -> list[Any]:
         return [values]
     listed = list(values)
     if not listed:
-        raise InputError(f"{algorithm.name}: {name} has no values in the grid.")
+        raise InputError(f"{algorithm.name}: {name} has no values in the grid.", code="invalid-grid")
     return listed

@@ -1,4 +1,4 @@
-"""How a fit went: what was suffered and kept at marks along the stream, as arrays and as Parquet."""
+"""How a fit went: losses, errors, objective and nonzero weights at marks along the stream, as arrays and as Parquet."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,36 +1,40 @@
-"""The one stateful face of the learners: a grid of configurations trained together on one stream of sparse rows."""
+"""The stateful interface of the learners: a grid of configurations trained together on one stream of sparse rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparseoco.core.errors import DamagedError, InputError
+from sparseoco.core.errors import InputError
 from sparseoco.kernels.dense import DenseColumns
-from sparseoco.kernels.sweeping import Rows
+from sparseoco.kernels.structs import Rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
-from sparseoco.learners.losses import PORTFOLIO_LOSSES, find_loss
+from sparseoco.learners.losses import PORTFOLIO_LOSSES
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.learners.portfolio_losses import check_portfolio, check_relatives
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location, location
+from sparseoco.training import learner_file
 from sparseoco.training.columns import Columns
 from sparseoco.training.grid import Grid, expand, group_by_static
 from sparseoco.training.history import History
 from sparseoco.training.sizes import check_size, column_dtype
-from sparseoco.training.validation import checked_labels, checked_rows, checked_weights, output_shape
+from sparseoco.training.validation import (
+    check_integer,
+    checked_labels,
+    checked_rows,
+    checked_weights,
+    output_shape,
+)
 
-FORMAT = 5
-BY_FEATURE = ("state", "stamp")
-"""The arrays of a sparse block that have an entry a feature."""
 _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 
 Block = Columns | DenseColumns
 
 
 class ProgressiveTotals(NamedTuple):
-    """What was suffered so far, every row predicted before it was learned; arrays have an entry a configuration."""
+    """Loss and errors incurred so far, every row predicted before it was learned; arrays have an entry a
+    configuration."""
 
     rows: int
     loss_sum: np.ndarray
@@ -40,41 +44,53 @@ class ProgressiveTotals(NamedTuple):
 class Learner:
     """Many configurations of one learner, trained in one pass over the rows.
 
-    Parameters
-    ----------
-    algorithm : name of a learner, see `sparseoco.learners.streaming` and, for those that play in a convex set and
-        touch all features in every round, `sparseoco.learners.dense_learners`.
-    loss, penalty : names, see `sparseoco.learners.losses.LOSSES` and `sparseoco.learners.penalties.PENALTIES`; dense
-    learners, for which
-        penalty='l1' stands for none, also take `sparseoco.learners.losses.PORTFOLIO_LOSSES`, n_classes being None.
-    grid : a mapping of parameters to values (the product is trained, in a fixed order), or a list of configurations.
-    n_features : features have indices 0 … n_features − 1.
-    n_classes : 2 for binary problems (one column a configuration, labels 0 and 1 meaning y = −1 and +1); K > 2 for
-        as many classes (K adjacent columns a configuration, the loss being the sum of K binary losses, one-vs-rest, or
-        one joint loss); None for regression.
-    dtype : float64 or float32, of the weights; clocks and sums of losses are float64 always, and so is all that dense
-        learners keep.
-    objective : add up ψ(w_t) in every round, so that `history` has R̄(T) exactly: for l1 and learners whose stored
-        weight is the iterate (cl-fobos, cumulative ones, and l-fobos by a sweep every K rounds); else no effect.
-
-    `mark` adds how things stand to `history` (see `sparseoco.training.history.History`): arrays, and Parquet by its
-    `write`.
-
     A configuration whose margin stops being finite, or passes the loss's bound, has diverged: from that row on its
-    slopes are 0 and its sums stand still. Weights do not depend, in any bit, on how the stream is cut into calls, on
-    which configurations are trained together, or on saving and loading; reading never changes anything.
+    slopes are 0 and its sums stay as they are. Weights do not depend, in any bit, on how the stream is cut into calls,
+    on which configurations are trained together, or on saving and loading; reading never changes anything.
 
     A bandit plays points around its weights: `progress` is of what it played, `margins` and `weights` are not.
 
-    Raises `InputError` for a name, parameter or combination that is unknown or has no meaning, and for more features
-    than a dense learner has room for (`check_size`).
+    Parameters
+    ----------
+    algorithm : str
+        Name of a learner: see `sparseoco.learners.streaming` and, for those that play in a convex set and touch all
+        features in every round, `sparseoco.learners.dense_learners`.
+    loss : str, optional
+        Name of a loss, see `sparseoco.learners.losses.LOSSES`; by default the learner's own, mostly ``"logistic"``.
+        Dense learners also take `PORTFOLIO_LOSSES`, with ``n_classes=None``.
+    penalty : str
+        Name of a penalty, see `sparseoco.learners.penalties.PENALTIES`; learners without one take ``"l1"``.
+    grid : mapping or list of mappings, optional
+        Parameters to values (the product is trained, in a fixed order), or a list of configurations.
+    n_features : int
+        Features have indices 0 … n_features − 1.
+    n_classes : int or None
+        2 for binary problems: one column a configuration, labels 0 and 1 meaning y = −1 and +1. K > 2 for as many
+        classes: K adjacent columns a configuration, the loss being the sum of K binary losses, one-vs-rest, or one
+        joint loss. None for regression.
+    dtype : {"float64", "float32"}
+        Type of the weights; clocks and sums of losses are float64 always, as is all that dense learners keep.
+    objective : bool
+        Add up ψ(w_t) in every round, so that `history` has R̄(T) exactly: for l1 and learners whose stored weight is the
+        iterate (cl-fobos, cumulative ones, and l-fobos by going through all weights every K rounds); else no effect.
+
+    Attributes
+    ----------
+    history : History
+        What `mark` has recorded.
+
+    Raises
+    ------
+    InputError
+        For a name, parameter or combination that is unknown or has no meaning, and for more features than a dense
+        learner has room for.
     """
 
     def __init__(
         self,
         algorithm: str,
         *,
-        loss: str = "logistic",
+        loss: str | None = None,
         penalty: str = "l1",
         grid: Grid | None = None,
         n_features: int,
@@ -84,28 +100,28 @@ class Learner:
     ) -> None:
         penalty_ = find_penalty(penalty)
         definition = find_algorithm(algorithm, online=True).under(penalty_)
-        loss_ = find_loss(loss, portfolio=definition.driver == "dense")
         if not definition.online:
             raise InputError(
                 f"{algorithm} goes through the same rows again and again, so it cannot learn from a stream: use "
-                "sparseoco.offline.epochs.fit_epochs, `sparseoco train` or a search."
+                "sparseoco.fit_epochs, `sparseoco train` or a search.",
+                code="not-online",
             )
-        if penalty_.kind == "grouped" and (n_classes is None or n_classes <= 2):
+        loss_ = definition.loss(loss)
+        if penalty_.grouped and (n_classes is None or n_classes <= 2):
             raise InputError(
-                "penalty='group' needs more than two classes: over the one column of two it is penalty='l1'."
+                "penalty='group' needs more than two classes: over the one column of two it is penalty='l1'.",
+                code="unsupported-combination",
             )
-        if isinstance(n_features, bool) or int(n_features) != n_features or n_features < 1:
-            raise InputError(f"n_features={n_features!r} must be a whole number of at least 1.")
-        self.algorithm, self.loss, self.penalty = algorithm, loss, penalty
-        self.n_features, self.n_classes = int(n_features), n_classes
+        self.algorithm, self.loss, self.penalty = algorithm, loss_.name, penalty
+        self.n_features, self.n_classes = check_integer("n_features", n_features), n_classes
         self.n_outputs, response = output_shape(loss_, n_classes)
         self.dtype = column_dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
         self._configurations = expand(definition, grid)
-        if loss in PORTFOLIO_LOSSES:
-            check_portfolio(loss, self._configurations, n_classes)
+        if loss_.name in PORTFOLIO_LOSSES:
+            check_portfolio(loss_.name, self._configurations, n_classes)
         check_size(algorithm, self.n_features)
-        self._rested = 0
+        self._initial_rounds = 0
         self._blocks: list[tuple[np.ndarray, Block]] = []
         for members in group_by_static(definition, self._configurations):
             entries = [self._configurations[i] for i in members]
@@ -115,12 +131,11 @@ class Learner:
             if isinstance(rule, DenseRule):
                 block = DenseColumns(rule, loss_, response, entries, *shape)
             else:
-                hyper = [definition.numbers(entry, rule.hyper) for entry in entries]
-                block = Columns(rule, penalty_, loss_, response, hyper, *shape, self.objective)
+                params = [definition.numbers(entry, rule.param_names) for entry in entries]
+                block = Columns(rule, penalty_, loss_, response, params, *shape, self.objective)
             self._blocks.append((np.array(members), block))
-        self.history = History.empty(
-            self._gather([np.full(len(m), b.every > 0) for m, b in self._blocks]), self.n_columns
-        )
+        exact = [np.full(len(members), block.refresh_interval > 0) for members, block in self._blocks]
+        self.history = History.empty(self._gather(exact), self.n_columns)
 
     @property
     def configurations(self) -> list[dict[str, Any]]:
@@ -133,12 +148,20 @@ class Learner:
         return len(self._configurations) * self.n_outputs
 
     def partial_fit(self, X: Any, y: Any) -> "Learner":
-        """Learn the rows of a SciPy sparse matrix, in order.
+        """Learn rows in order.
 
-        X : (rows, n_features), integer or float, 32- or 64-bit indices; duplicate entries are summed, indices sorted
-        and explicit zeros dropped, in a copy. y : class indices 0 … n_classes − 1, or −1 and +1 for two classes;
-        numbers for regression. Raises `InputError` naming the first row that has NaN, an infinity or an unknown label;
-        nothing is learned then.
+        Parameters
+        ----------
+        X : scipy.sparse matrix, (rows, n_features)
+            Integer or float, 32- or 64-bit indices; duplicate entries are summed, indices sorted and explicit zeros
+            dropped, in a copy.
+        y : array_like, (rows,)
+            Class indices 0 … n_classes − 1, or −1 and +1 for two classes; numbers for regression.
+
+        Raises
+        ------
+        InputError
+            Naming the first row that has NaN, an infinity or an unknown label; nothing is learned then.
         """
         matrix = checked_rows(X, self.n_features, self.dtype)
         labels = checked_labels(y, matrix.shape[0], self.n_classes)
@@ -148,23 +171,31 @@ class Learner:
         return self
 
     def learn_rows(
-        self, indptr: Any, indices: Any, counts: Any, labels: Any, *, told: np.ndarray | None = None
+        self, indptr: Any, indices: Any, counts: Any, labels: Any, *, margins_out: np.ndarray | None = None
     ) -> None:
         """`partial_fit` without checks, on CSR arrays as shards hold them.
 
-        indptr : int32 or int64; indices : int32 or int64, unique within a row and below n_features; counts : any number
-        type, no zeros; labels : class indices, or float64 for regression; told : if given, (rows, configurations,
-        outputs) that receives the margins with which each row was predicted, before it was learned.
+        Parameters
+        ----------
+        indptr : int32 or int64, (rows + 1,)
+        indices : int32 or int64
+            Unique within a row and below n_features.
+        counts : any number type
+            Without zeros.
+        labels : (rows,)
+            Class indices, or float64 for regression.
+        margins_out : (rows, configurations, outputs), optional
+            Receives the margins with which each row was predicted, before it was learned.
         """
         for start, stop, rows in self._chunks(indptr, indices, counts):
             part = _frozen(np.asarray(labels[start:stop], np.float64))
             for members, block in self._blocks:
-                if told is None:
+                if margins_out is None:
                     block.learn(rows, part)
                     continue
                 z = np.empty((stop - start, block.width), self.dtype)
                 block.learn(rows, part, z)
-                told[start:stop, members] = z[:, : block.columns].reshape(stop - start, len(members), self.n_outputs)
+                margins_out[start:stop, members] = self._by_configuration(z, block, len(members))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Margins (rows, configurations, outputs) of a SciPy sparse matrix; `InputError` as `partial_fit`."""
@@ -176,9 +207,12 @@ class Learner:
         out = np.empty((len(indptr) - 1, len(self._configurations), self.n_outputs), self.dtype)
         for start, stop, rows in self._chunks(indptr, indices, counts):
             for members, block in self._blocks:
-                z = block.margins(rows)[:, : block.columns]
-                out[start:stop, members] = z.reshape(stop - start, len(members), self.n_outputs)
+                out[start:stop, members] = self._by_configuration(block.margins(rows), block, len(members))
         return out
+
+    def _by_configuration(self, z: np.ndarray, block: Block, configurations: int) -> np.ndarray:
+        """(rows, configurations, outputs) of margins (rows, width)."""
+        return z[:, : block.columns].reshape(len(z), configurations, self.n_outputs)
 
     def evaluate(
         self,
@@ -207,9 +241,9 @@ class Learner:
 
     @property
     def progress(self) -> ProgressiveTotals:
-        """Rows learned, and the loss and errors suffered on them before learning each."""
+        """Rows learned, and the loss and errors incurred on them before learning each."""
         return ProgressiveTotals(
-            self.rounds - self._rested,
+            self.rounds - self._initial_rounds,
             self._gather([block.loss_sum for _, block in self._blocks]),
             self._gather([block.error_count for _, block in self._blocks]),
         )
@@ -217,10 +251,10 @@ class Learner:
     @property
     def rounds(self) -> int:
         """Rounds on its clocks: rows learned, and those that counted as played where it began from weights."""
-        return int(self._blocks[0][1].clock[0])
+        return self._blocks[0][1].rounds
 
     def mark(self) -> None:
-        """Add to `history` how things stand: one sweep over the weights."""
+        """Record losses, objective and nonzero weights of this moment in `history`: goes through all weights once."""
         size = len(self._configurations)
         penalty, penalty_sum = np.zeros(size), np.zeros(size)
         nonzeros = np.zeros((size, self.n_outputs), np.int64)
@@ -232,15 +266,15 @@ class Learner:
             shape = (len(members), self.n_outputs)
             nonzeros[members] = counts.reshape(shape)
             penalty[members] = lam * values.reshape(shape).sum(axis=1)
-            if block.every:
-                penalty_sum[members] = lam * block.level_sum[: block.columns].reshape(shape).sum(axis=1)
+            if block.refresh_interval:
+                penalty_sum[members] = lam * block.l1_norm_sum[: block.columns].reshape(shape).sum(axis=1)
         self.history = self.history.marked(*self.progress, penalty, penalty_sum, nonzeros.ravel())
 
     @property
     def diverged(self) -> np.ndarray:
         """A configuration's row (from 1) at which it diverged and was frozen, or 0."""
         rounds = self._gather([block.diverged for _, block in self._blocks])
-        return np.where(rounds > 0, rounds - self._rested, 0)
+        return np.where(rounds > 0, rounds - self._initial_rounds, 0)
 
     def nonzeros(self, bins: Any = None) -> np.ndarray:
         """Weights that are not zero, over all outputs: (configurations,), or (n_bins, configurations) given each
@@ -254,80 +288,78 @@ class Learner:
         return out[0] if bins is None else out
 
     def weights(self, columns: Any = None) -> np.ndarray:
-        """(n_features, n_columns), a configuration's outputs adjacent; or of the chosen columns only."""
+        """(n_features, n_columns), a configuration's outputs adjacent; or of the chosen columns only.
+
+        Raises `InputError` for a column that does not exist.
+        """
         wanted = np.arange(self.n_columns) if columns is None else np.atleast_1d(np.asarray(columns, np.int64))
+        for column in wanted[(wanted < 0) | (wanted >= self.n_columns)][:1]:
+            message = f"There is no column {column}: they are numbered 0 … {self.n_columns - 1}."
+            raise InputError(message, code="unknown-column")
         out = np.empty((self.n_features, len(wanted)), self.dtype)
         for members, block in self._blocks:
-            own = self._columns_of(members)
-            place = {int(column): i for i, column in enumerate(own)}
-            here = [(to, place[int(column)]) for to, column in enumerate(wanted) if int(column) in place]
+            own = {int(column): i for i, column in enumerate(self._columns(members))}
+            here = [(to, own[int(column)]) for to, column in enumerate(wanted) if int(column) in own]
             if here:
                 targets, sources = map(list, zip(*here, strict=True))
-                for first, stop, part in block.sweep():
+                for first, stop, part in block.weight_runs():
                     out[first:stop, targets] = part[:, sources]
         return out
 
+    def weights_of(self, configuration: int) -> np.ndarray:
+        """(n_features, outputs) of one configuration; `InputError` if there is none of that number."""
+        (number,) = self._checked([configuration])
+        return self.weights(number * self.n_outputs + np.arange(self.n_outputs))
+
     def thresholds_of(self, configuration: int) -> np.ndarray | None:
         """(n_features, outputs) h_t after the last round t of one configuration, whose penalty there is λ·h_t·|w|, for
-        learners whose coordinates' own history weighs it (sgft, stda); None for all others."""
-        block, own = self._place(configuration)
+        learners whose coordinates' own history weights it (sgft, stda); None for all others."""
+        block, own = self._find(configuration)
         values = block.thresholds()
         return None if values is None else values[:, own]
 
     def slots_of(self, configuration: int) -> dict[str, np.ndarray]:
         """What one configuration stores, (n_features, outputs) by the name its learner's docstring gives it, and
-        `stamp` (n_features, 1) where features have one: views, to be read only."""
-        block, own = self._place(configuration)
-        stored = {name: block.state[:, i, own] for i, name in enumerate(block.slots)}
-        return stored | ({"stamp": block.stamp[:, None]} if len(block.stamp) else {})
-
-    def _place(self, configuration: int) -> tuple[Block, slice]:
-        """A configuration's block, and its columns there."""
-        members, block = next(entry for entry in self._blocks if configuration in entry[0])
-        first = int(np.flatnonzero(members == configuration)[0]) * self.n_outputs
-        return block, slice(first, first + self.n_outputs)
-
-    def weights_of(self, configuration: int) -> np.ndarray:
-        """(n_features, outputs) of one configuration."""
-        return self.weights(configuration * self.n_outputs + np.arange(self.n_outputs))
+        `last_update` (n_features, 1), a clock, where features have one: views, to be read only."""
+        block, own = self._find(configuration)
+        stored = {name: block.state[:, i, own] for i, name in enumerate(block.slot_names)}
+        return stored | ({"last_update": block.last_update[:, None]} if len(block.last_update) else {})
 
     def start_from(self, weights: Any, rows: int) -> "Learner":
-        """Begin, before any row was learned, from weights that others have made, as round `rows` + 1.
-
-        weights : (n_features, n_columns), or (n_features, outputs) for every configuration; those beyond a learner's
-        box or set begin at its wall. rows : rounds that count as played, at least 1; steps and charges go on from
-        there.
+        """Begin, before any row was learned, from given weights, as round `rows` + 1.
 
         `weights()` then is what was given: exactly, or, where a learner keeps sums of gradients, up to the rounding of
-        their closed form. What else a coordinate keeps, its learner's `from_weight` says; a weight of 0 is as one whose
-        feature was never seen. No coordinate owes anything for the rounds before. `progress`, `diverged` and `history`
-        count what is learned from here on.
+        their closed form. What else a coordinate keeps, its learner's `state_from_weight` says; a weight of 0 is as one
+        whose feature was never seen. No coordinate owes anything for the rounds before. `progress`, `diverged` and
+        `history` count what is learned from here on.
 
-        Raises `InputError` for weights that do not fit or are not finite, and where something was learned already.
+        Parameters
+        ----------
+        weights : array_like, (n_features, n_columns) or (n_features, outputs)
+            The latter for every configuration; weights beyond a learner's box or set begin at its wall.
+        rows : int
+            Rounds that count as played, at least 1: they determine steps and penalties.
+
+        Raises
+        ------
+        InputError
+            For weights that do not fit or are not finite, and where rows were learned already.
         """
-        if isinstance(rows, bool) or int(rows) != rows or not 1 <= rows < 2**53:
-            raise InputError(f"rows={rows!r} must be a whole number of at least 1.")
+        rounds = check_integer("rows", rows)
         if self.rounds > 0:
-            raise InputError("Rows were learned already: a learner starts from weights before its first row.")
+            raise InputError(
+                "Rows were learned already: a learner starts from weights before its first row.", code="already-learned"
+            )
         values = checked_weights(weights, self.n_features, {self.n_columns, self.n_outputs}, self.dtype)
         for members, block in self._blocks:
-            own = self._columns_of(members)
-            block.start_from(values, own % values.shape[1], int(rows))
-        self._rested = int(rows)
+            block.start_from(values, self._columns(members) % values.shape[1], rounds)
+        self._initial_rounds = rounds
         return self
 
     def select(self, configurations: Sequence[int]) -> "Learner":
-        """A learner of these configurations alone, by their numbers, in this order, as narrow as if it had never had
-        others: what it learns from here on is, bit for bit, what they would have learned here.
-
-        Raises `InputError` for a number that there is not.
-        """
-        chosen = [int(number) for number in configurations]
-        for number in chosen:
-            if not 0 <= number < len(self._configurations):
-                raise InputError(
-                    f"There is no configuration {number}: they are numbered 0 … {len(self._configurations) - 1}."
-                )
+        """A learner of these configurations alone, by their numbers, in this order: what it learns from here on is, bit
+        for bit, what they would have learned here. Raises `InputError` for a number that there is not."""
+        chosen = self._checked(configurations)
         fewer = Learner(**self.description | {"grid": [self._configurations[number] for number in chosen]})
         place: dict[int, tuple[Any, int]] = {
             int(i): (block, at) for members, block in self._blocks for at, i in enumerate(members)
@@ -335,41 +367,31 @@ class Learner:
         for members, block in fewer._blocks:
             sources = [place[chosen[i]] for i in members]
             block.take(sources[0][0], np.array([at for _, at in sources]))
-        fewer._rested = self._rested
+        fewer._initial_rounds = self._initial_rounds
         fewer.history = self.history.select(np.array(chosen), self.n_outputs)
         return fewer
 
     def save(self, path: str | Location) -> None:
         """Write everything to one file (npz, no pickle), whole or not at all; equal learners give equal bytes."""
-        write_checkpoint(
-            location(path),
-            {"format": FORMAT, "learner": self.description, "rested": self._rested},
-            self._arrays(),
-        )
+        learner_file.save(self, location(path))
 
     @classmethod
     def load(cls, path: str | Location, *, n_features: int | None = None) -> "Learner":
-        """A learner as it was saved, which goes on bit for bit.
+        """A learner as it was saved, which continues with the same bits.
 
-        With more features than it had, it goes on as one that had so many from the first row on and has not met the
-        ones after its own yet, bit for bit too.
+        With more features than it had, it continues as one that had so many from the first row on and has not seen
+        those after its own yet, with the same bits too.
 
-        Raises `DamagedError` for a file that is not one, `StorageError` for one that cannot be read now, `InputError`
-        for fewer features, and for more where a learner touches all features in every round, for it has met them all.
+        Raises
+        ------
+        DamagedError
+            For a file that is not one.
+        StorageError
+            For a file that cannot be read now.
+        InputError
+            For fewer features, and for more where a learner touches all features in every round.
         """
-        had = _saved_features(location(path), n_features)
-        with read_checkpoint(location(path)) as (description, read):
-            learner = cls(**description["learner"] | {"n_features": n_features or had})
-            rested = int(description["rested"])
-            if rested and learner.n_features > had:
-                learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), rested)
-            learner._rested = rested
-            for i, (_, block) in enumerate(learner._blocks):
-                for name, own in block.arrays():
-                    read(f"{i}.{name}", own[:had] if name in BY_FEATURE else own)
-                block.pad()
-            learner.history = learner.history.restored([read(f"history.{name}") for name in History._fields])
-        return learner
+        return learner_file.load(cls, location(path), n_features)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -385,15 +407,23 @@ class Learner:
             "objective": self.objective,
         }
 
-    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
-        for i, (_, block) in enumerate(self._blocks):
-            for name, array in block.arrays():
-                yield f"{i}.{name}", array
-        for name, array in zip(History._fields, self.history, strict=True):
-            yield f"history.{name}", array
+    def _checked(self, configurations: Sequence[int]) -> list[int]:
+        chosen, size = [int(number) for number in configurations], len(self._configurations)
+        for number in chosen:
+            if not 0 <= number < size:
+                message = f"There is no configuration {number}: they are numbered 0 … {size - 1}."
+                raise InputError(message, code="unknown-configuration")
+        return chosen
+
+    def _find(self, configuration: int) -> tuple[Block, slice]:
+        """A configuration's block, and its columns there."""
+        (number,) = self._checked([configuration])
+        members, block = next(entry for entry in self._blocks if number in entry[0])
+        first = int(np.flatnonzero(members == number)[0]) * self.n_outputs
+        return block, slice(first, first + self.n_outputs)
 
     def _chunks(self, indptr: Any, indices: Any, counts: Any) -> Iterator[tuple[int, int, Rows]]:
-        """Runs of rows of a bounded number of nonzeros, with counts in the columns' dtype."""
+        """Runs of rows of a bounded number of nonzeros, with values in the columns' dtype."""
         indptr = np.asarray(indptr, np.int64)
         start, last = 0, len(indptr) - 1
         while start < last:
@@ -405,7 +435,7 @@ class Learner:
             yield start, stop, Rows(_frozen(indptr[start : stop + 1]), _frozen(own), _frozen(values))
             start = stop
 
-    def _columns_of(self, members: np.ndarray) -> np.ndarray:
+    def _columns(self, members: np.ndarray) -> np.ndarray:
         return (members[:, None] * self.n_outputs + np.arange(self.n_outputs)).ravel()
 
     def _gather(self, parts: list[np.ndarray]) -> np.ndarray:
@@ -413,19 +443,6 @@ class Learner:
         for (members, _), part in zip(self._blocks, parts, strict=True):
             out[members] = part
         return out
-
-
-def _saved_features(path: Location, wanted: int | None) -> int:
-    """Features a saved learner has. Raises as `Learner.load`."""
-    with read_checkpoint(path) as (description, _):
-        if description["format"] != FORMAT:
-            raise DamagedError(f"{path} was saved by another version of sparseoco; train it again.")
-        had, algorithm = int(description["learner"]["n_features"]), str(description["learner"]["algorithm"])
-    if wanted is not None and wanted < had:
-        raise InputError(f"{path} has {had:,} features: it cannot go on with {wanted:,}.")
-    if wanted not in (None, had) and find_algorithm(algorithm).driver == "dense":
-        raise InputError(f"{algorithm} touches all features in every round: one that learned cannot be given more.")
-    return had
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

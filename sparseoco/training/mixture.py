@@ -1,4 +1,4 @@
-"""Learning the hyperparameters while learning: a grid of columns in one pass, mixed by AO-EG over what each suffers."""
+"""Learning hyperparameters online: a grid of columns in one pass, mixed by AO-EG according to the losses of each."""
 
 import math
 from collections.abc import Mapping
@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.kernels.mixing import ERROR_C, SUMS, mix_for, weights_now
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_file
@@ -26,11 +25,11 @@ GRID: dict[str, dict[str, list[Any]]] = {
     "cao-ftrl": {"R": [0.03, 0.1, 0.3, 1.0, 3.0], "lam": [1e-6], "predict": ["last"]},
     "cl-fobos": {"eta0": [0.01, 0.03, 0.1, 0.3, 1.0], "lam": [1e-6]},
 }
-"""What is mixed where nothing is said: 25 columns, chosen on IMDB, 20 Newsgroups and Reuters (tests/benchmarks)."""
+"""What is mixed by default: 25 columns, chosen on IMDB, 20 Newsgroups and Reuters (tests/benchmarks)."""
 
 STEEP = ("squared", "squared_hinge")
-"""Losses with slopes without bound: a column may run away long before it counts as diverged, and its margins, however
-small its weight, are then all there is in the mixture's. What it errs does not tell; what it loses does."""
+"""Losses with unbounded slopes: long before a column counts as diverged, its margins may dominate those of the mixture,
+however small its weight. Its errors do not show that; its losses do."""
 
 
 def default_grid(penalty: str = "l1") -> dict[str, dict[str, list[Any]]]:
@@ -47,8 +46,8 @@ def default_grid(penalty: str = "l1") -> dict[str, dict[str, list[Any]]]:
     return chosen
 
 
-class Mark(NamedTuple):
-    """How a mixture stood after some rows. Sums are over all rows, each predicted before it was learned."""
+class Snapshot(NamedTuple):
+    """Sums and bounds of a mixture after some rows, each predicted before it was learned."""
 
     rows: int
     weights: np.ndarray
@@ -60,7 +59,7 @@ class Mark(NamedTuple):
     """(n,) float64: Σ of the losses of each column, as are `errors`; infinite for one that has diverged."""
     errors: np.ndarray
     drawn: float
-    """Σ_t x_t·g_t: what columns drawn by the weights would have suffered on average."""
+    """Σ_t x_t·g_t: the expected loss of columns drawn by the weights."""
     regret: float
     """`drawn` less the sum of the best column: what the bounds are of."""
     bound: float
@@ -73,28 +72,37 @@ class Mixture:
     """One pass trains a grid of columns, configurations of several learners, and mixes their predictions.
 
     In round t every column c predicts with its margins z_{t,c}; the mixture predicts with Σ_c x_{t,c}·z_{t,c}, which is
-    one linear model, Σ_c x_c·w_c. Then each column suffers g_{t,c} and AO-EG (Mohri and Yang 2015, Corollary 3) moves
+    one linear model, Σ_c x_c·w_c. Then each column incurs g_{t,c} and AO-EG (Mohri and Yang 2015, Corollary 3) moves
     the weights x on the simplex. It holds at any time, needs no number of rounds and no learning rate, and for every
     column c*
 
         Σ_t x_t·g_t − Σ_t g_{t,c*} ≤ bound,    which grows like √(T·log n) at most.
 
+    A column that diverges has weight 0 from that row on, that row included; the bound stays that of the others. Weights
+    do not depend, in any bit, on how the stream is cut into calls or on saving and loading.
+
     Parameters
     ----------
-    grids : the grid of each learner by name, as `sparseoco.Learner` takes them; None for `GRID`.
-    loss, penalty, n_features, n_classes, dtype : as `sparseoco.Learner` takes them, for all columns.
-    by : what columns are judged by. "error": g is 1 where a column errs, else 0, so that Corollary 3 has its C, which
-        is 1. The bound then is of the mean error of the columns; what the mixture errs is no convex function of the
-        weights, but votes err less than voters, mostly. "loss": g is the loss, which has no bound known beforehand, so
-        that s is balanced (`learners.exponentiated`); the mixture's own loss is at most the mean by convexity. None for
-        "error", or "loss" for regression and `STEEP` losses.
-    predict : "last" for g̃_{t+1} = g_t, as in the paper, or "none" for 0.
+    grids : mapping, optional
+        The grid of each learner by name, as `sparseoco.Learner` takes them; `GRID` by default.
+    loss, penalty, n_features, n_classes, dtype
+        As `sparseoco.Learner` takes them, for all columns.
+    by : {"error", "loss"}, optional
+        "error": g is 1 where a column predicts the wrong class, else 0, so that Corollary 3 has its C, which is 1. The
+        bound then is of the mean error of the columns; the mixture's own is no convex function of the weights, but
+        mostly smaller. "loss": g is the loss, which has no bound known beforehand, so that s is balanced
+        (`learners.exponentiated`); the mixture's own loss is at most the mean by convexity. By default "error", but
+        "loss" for regression and `STEEP` losses.
+    predict : {"last", "none"}
+        "last" for g̃_{t+1} = g_t, as in the paper, or "none" for 0.
 
-    A column that diverges has weight 0 from that row on, which it has no part in; the bound stays that of the others.
-    Weights do not depend, in any bit, on how the stream is cut into calls or on saving and loading.
+    Raises
+    ------
+    InputError
+        For a name, parameter or combination that is unknown or has no meaning.
 
-    Raises `InputError` for a name, parameter or combination that is unknown or has no meaning.
-
+    Examples
+    --------
     >>> import scipy.sparse as sp
     >>> X = sp.csr_matrix([[1, 0, 2], [0, 3, 0], [2, 0, 1], [0, 1, 0]] * 5)
     >>> mixture = Mixture({"adagrad": {"eta": [0.01, 1.0]}}, n_features=3).partial_fit(X, [1, 0, 1, 0] * 5)
@@ -116,14 +124,16 @@ class Mixture:
     ) -> None:
         grids = default_grid(penalty) if grids is None else grids
         if not grids:
-            raise InputError(f"A mixture needs at least one learner to mix: name those that take penalty={penalty!r}.")
+            message = f"A mixture needs at least one learner to mix: name those that take penalty={penalty!r}."
+            raise InputError(message, code="invalid-grid")
         self.by = by or ("error" if n_classes is not None and loss not in STEEP else "loss")
         if self.by not in ("error", "loss"):
-            raise InputError(f"by={by!r} must be error or loss.")
+            raise InputError(f"by={by!r} must be error or loss.", code="invalid-option")
         if self.by == "error" and n_classes is None:
-            raise InputError("by='error' counts wrong classes; for numbers it is by='loss'.")
+            message = "by='error' counts wrong classes; for numbers it is by='loss'."
+            raise InputError(message, code="unsupported-combination")
         if predict not in ("last", "none"):
-            raise InputError(f"predict={predict!r} must be last or none.")
+            raise InputError(f"predict={predict!r} must be last or none.", code="invalid-option")
         self.loss, self.penalty, self.prediction = loss, penalty, predict
         self.learners = [
             Learner(
@@ -134,7 +144,7 @@ class Mixture:
         first = self.learners[0]
         self.n_features, self.n_classes, self.n_outputs = first.n_features, n_classes, first.n_outputs
         self.dtype = first.dtype
-        loss_ = find_loss(loss, portfolio=True)  # the learners have taken it
+        loss_ = find_algorithm(first.algorithm).loss(loss)
         self._mix = mix_for(loss_, output_shape(loss_, n_classes)[1])
         n = len(self.columns)
         self._rows = 0
@@ -163,14 +173,14 @@ class Mixture:
             stop = min(start + CHUNK_ROWS, len(labels))
             entries = slice(int(indptr[start]), int(indptr[stop]))
             rows = np.asarray(indptr[start : stop + 1]) - indptr[start], indices[entries], counts[entries]
-            told = np.empty((stop - start, n, self.n_outputs), self.dtype)
+            margins = np.empty((stop - start, n, self.n_outputs), self.dtype)
             first = 0
             for learner in self.learners:
                 last = first + len(learner.configurations)
-                learner.learn_rows(*rows, labels[start:stop], told=told[:, first:last])
+                learner.learn_rows(*rows, labels[start:stop], margins_out=margins[:, first:last])
                 first = last
             self._mix(
-                told.reshape(stop - start, n * self.n_outputs),
+                margins.reshape(stop - start, n * self.n_outputs),
                 labels[start:stop],
                 self._rows,
                 self.n_outputs,
@@ -209,8 +219,8 @@ class Mixture:
         """(n,) int64: the row (from 1) at which a column diverged and was taken out, or 0."""
         return self._out.copy()
 
-    def stand(self) -> Mark:
-        """How things stand, with the bounds."""
+    def snapshot(self) -> Snapshot:
+        """Sums over the rows so far, with the bounds."""
         n, sums = len(self._total), dict(zip(SUMS, self._sums.tolist(), strict=True))
         fine = self._out == 0
         log_n = math.log(n)
@@ -220,7 +230,7 @@ class Mixture:
             scaled = math.sqrt(2.0 * log_n * (ERROR_C + sums["deviation_before"]))
             printed = 2.0 * scaled
         least = float(self._total.min())
-        return Mark(
+        return Snapshot(
             self._rows,
             self.column_weights,
             float(self._loss_sum[0]),
@@ -268,7 +278,7 @@ class Mixture:
         return out
 
     def best(self) -> Learner:
-        """The heaviest column as a learner of its own, which goes on as if it had come alone."""
+        """The heaviest column as a learner of its own, with the same bits as one trained alone."""
         column, first = self.heaviest, 0
         for learner in self.learners:
             if column < first + len(learner.configurations):
@@ -277,7 +287,7 @@ class Mixture:
         raise AssertionError
 
     def save(self, folder: str | Location) -> None:
-        """Write everything into a folder: a file a learner and `mixture.npz`, which comes last and vouches for them."""
+        """Write everything into a folder: a file a learner and `mixture.npz`, written last, with their digests."""
         folder = location(folder)
         digests = []
         for i, learner in enumerate(self.learners):
@@ -297,17 +307,19 @@ class Mixture:
 
     @classmethod
     def load(cls, folder: str | Location) -> "Mixture":
-        """A mixture as it was saved, which goes on bit for bit. Raises `StorageError` for files that are not one."""
+        """A mixture as it was saved, which continues with the same bits. Raises `DamagedError` for other files."""
         folder = location(folder)
         with read_checkpoint(folder / "mixture.npz") as (described, read):
             if described["format"] != FORMAT:
-                raise StorageError(f"{folder} was saved by another version of sparseoco; train it again.")
+                message = f"{folder} was saved by another version of sparseoco; train it again."
+                raise DamagedError(message, code="format-version")
             if not described["learners"]:
-                raise StorageError(f"{folder}/mixture.npz cannot be trusted: it names no learner.")
+                raise DamagedError(f"{folder}/mixture.npz is corrupt: it names no learner.", code="corrupt-file")
             learners = []
             for i, digest in enumerate(described["learners"]):
                 if digest_file(folder / f"learner-{i}.npz") != digest:
-                    raise StorageError(f"{folder}: learner-{i}.npz is not the one that mixture.npz was saved with.")
+                    message = f"{folder}: learner-{i}.npz is not the one that mixture.npz was saved with."
+                    raise DamagedError(message, code="corrupt-file")
                 learners.append(Learner.load(folder / f"learner-{i}.npz"))
             first = learners[0]
             mixture = cls(

@@ -1,4 +1,4 @@
-"""What a search tries and how it is evaluated: the `[search]` table, configurations, ranges and successive halving."""
+"""Options of a search: configurations, ranges, successive halving, and how configurations are compared."""
 
 import json
 import math
@@ -9,13 +9,14 @@ from pydantic import Field, field_validator, model_validator
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel
 from sparseoco.core.quantities import parse_bytes, parse_duration
+from sparseoco.learners import check_algorithm_name, find_algorithm
 
 if TYPE_CHECKING:
     from sparseoco.training.grid import Grid
 
 
 class Configuration(OptionModel):
-    """An algorithm and all its parameters, numbered within a search."""
+    """An algorithm with all its parameters, numbered within a search."""
 
     number: int
     algorithm: str
@@ -28,7 +29,7 @@ class Configuration(OptionModel):
 
 
 class Range(OptionModel):
-    """Values to draw at random: `{ low = 1e-7, high = 1e-3 }`, evenly in the logarithm unless `scale = "linear"`."""
+    """Values to draw at random: `{ low = 1e-7, high = 1e-3 }`, log-uniform unless `scale = "linear"`."""
 
     low: float
     high: float
@@ -39,14 +40,14 @@ class Range(OptionModel):
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
             raise ValueError("low and high must be finite, low ≤ high")
         if self.scale == "log" and self.low <= 0:
-            raise ValueError('a range in the logarithm starts above 0 (or set scale = "linear")')
+            raise ValueError('a logarithmic range must start above 0 (or set scale = "linear")')
         return self
 
-    def at(self, share: float) -> float:
-        """The value this share of the way up, 0 ≤ share ≤ 1."""
+    def at(self, fraction: float) -> float:
+        """The value at this fraction of the range, 0 ≤ fraction ≤ 1."""
         if self.scale == "linear":
-            return self.low + share * (self.high - self.low)
-        return math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+            return self.low + fraction * (self.high - self.low)
+        return math.exp(math.log(self.low) + fraction * (math.log(self.high) - math.log(self.low)))
 
 
 Values = list[float | str] | Range
@@ -54,40 +55,29 @@ MAX_CONFIGURATIONS = 100_000
 
 
 def _listed(values: Any) -> Any:
-    """A single value as a list of one; words that are numbers as numbers (YAML takes 1e-3 for a word)."""
-    if isinstance(values, _SINGLE):
-        values = [values]
-    return [_number(value) for value in values] if isinstance(values, list) else values
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):
+    """A single value as a list of one."""
+    values = [values] if isinstance(values, (int, float, str)) else values
+    if isinstance(values, list) and any(isinstance(value, bool) for value in values):
         raise ValueError("true and false are not values of a parameter")
-    try:
-        return float(value) if isinstance(value, str) and value != "inf" else value
-    except ValueError:
-        return value
-
-
-_SINGLE = (int, float, str)
+    return values
 
 
 class Halving(OptionModel):
     """`halving = { factor = 3 }` or `halving = 3`: drop the worst within the first pass, at rungs."""
 
-    factor: float = Field(2.0, gt=1, le=1e6, description="One configuration in so many survives a rung.")
+    factor: float = Field(2.0, gt=1, le=1e6, description="One configuration in this many survives a rung.")
     rungs: tuple[float, ...] | None = Field(
         None,
         min_length=1,
-        description="Shares of the first pass; by default as many as lead to one configuration, the last 1/factor.",
+        description="Fractions of the first pass; by default as many as reduce the search to one configuration.",
     )
-    min_rows: int = Field(1000, ge=1, description="No rung before so many rows of the stream.")
+    min_rows: int = Field(1000, ge=1, description="No rung before this many rows of the stream.")
 
     @field_validator("rungs")
     @classmethod
     def _inside(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        if value is not None and not all(0 < share < 1 for share in value):
-            raise ValueError("rungs are shares of the first pass, between 0 and 1")
+        if value is not None and not all(0 < fraction < 1 for fraction in value):
+            raise ValueError("rungs are fractions of the first pass, between 0 and 1")
         return value
 
 
@@ -104,11 +94,11 @@ class MixtureOptions(OptionModel):
 
 
 MODELS = ("warm_start", "features_from")
-"""Options of a search that are folders of models."""
+"""Options of a search that are paths of models."""
 
 
 class SearchOptions(OptionModel):
-    """`[search]`: what is tried, how it is judged."""
+    """`[search]`: which configurations are tried and how they are compared."""
 
     algorithms: dict[str, dict[str, Values]] = Field(
         min_length=1, description="A table for each algorithm: parameter = values."
@@ -119,8 +109,10 @@ class SearchOptions(OptionModel):
         le=MAX_CONFIGURATIONS,
         description="Draw this many configurations per algorithm; by default the whole grid.",
     )
-    loss: str = Field("logistic", description="Loss function.")
-    penalty: str = Field("l1", description="Penalty on the weights.")
+    loss: str = Field(
+        "logistic", description="Loss function: logistic, hinge, squared_hinge, softmax or multiclass_hinge."
+    )
+    penalty: str = Field("l1", description="Penalty on the weights: l1, l2, elastic_net, group or box.")
     folds: int = Field(
         5,
         ge=1,
@@ -189,28 +181,32 @@ class SearchOptions(OptionModel):
 
     @model_validator(mode="after")
     def _meaningful(self) -> "SearchOptions":
-        from sparseoco.learners import find_algorithm
-        from sparseoco.learners.losses import find_loss
-
         try:
+            for name in self.algorithms:
+                check_algorithm_name(name)
+            from sparseoco.learners.losses import find_loss  # loads numba
+
             find_loss(self.loss)
+            for name in self.algorithms:
+                find_algorithm(name).loss(self.loss)
             self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
         for name in self.algorithms if self.warm_start is not None else ():
             if not find_algorithm(name).online:
-                raise ValueError(f"{name} begins with a pass over all data, not from a model: warm_start is not for it")
+                raise ValueError(
+                    f"{name} starts with a pass over all data, not from a model: it does not take warm_start"
+                )
         if self.min_improvement and self.patience is None:
-            raise ValueError("min_improvement says what patience waits for: set patience too")
+            raise ValueError("min_improvement is used by patience: set patience too")
         return self
 
     def configurations(self) -> list[Configuration]:
         """Every configuration, numbered from 0: algorithms as listed, then the grid's product or the random draw.
 
-        Raises `InputError` for an algorithm or parameter that does not exist or a value out of its range.
+        Raises `InputError` for an unknown algorithm or parameter, or a value out of its range.
         """
-        from sparseoco.learners import find_algorithm  # loads numba, which the command line can do without
-        from sparseoco.learners.penalties import find_penalty
+        from sparseoco.learners.penalties import find_penalty  # loads numba
         from sparseoco.training.grid import expand
 
         found = []
@@ -227,12 +223,16 @@ class SearchOptions(OptionModel):
             return _draw(grid, self.samples, self.seed)
         for key, values in grid.items():
             if isinstance(values, Range):
-                raise InputError(f"{name}.{key} is a range: say how many to draw with `samples`, or list the values.")
+                raise InputError(
+                    f"{name}.{key} is a range: set `samples` to draw from it, or list the values.",
+                    code="range-without-samples",
+                )
         size = math.prod(len(values) for values in grid.values() if isinstance(values, list))
         if size > MAX_CONFIGURATIONS:
             raise InputError(
                 f"The grid of {name} has {size:,} configurations, more than {MAX_CONFIGURATIONS:,}: draw some of them "
-                "with `samples`."
+                "with `samples`.",
+                code="grid-too-large",
             )
         return grid
 

@@ -1,4 +1,4 @@
-"""What columns of state take in memory, and what is refused before it is made."""
+"""The memory that columns of state take, and the refusal of what would not fit."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,6 @@ import numpy as np
 from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
-from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import find_penalty
 
 DTYPES = ("float32", "float64")
@@ -23,7 +22,7 @@ def column_dtype(dtype: Any) -> np.dtype[Any]:
     except TypeError:
         result = np.dtype(object)
     if result.name not in DTYPES:
-        raise InputError(f"dtype={dtype!r} must be float32 or float64.")
+        raise InputError(f"dtype={dtype!r} must be float32 or float64.", code="invalid-option")
     return result
 
 
@@ -32,29 +31,29 @@ def bytes_per_column(
     n_features: int,
     dtype: Any,
     *,
-    loss: str = "logistic",
+    loss: str | None = None,
     penalty: str = "l1",
     parameters: Mapping[str, Any] | None = None,
 ) -> int:
-    """Bytes of state a column of one configuration (the defaults, where it says nothing), for sizing blocks: slots a
-    coordinate, and its share of the stamps of 16 columns."""
+    """Bytes of state a column of one configuration (with defaults where it says nothing), for sizing blocks: the
+    numbers of every coordinate, and the column's share of the time stamps of 16 columns."""
     penalty_ = find_penalty(penalty)
     definition = find_algorithm(algorithm).under(penalty_)
-    loss_ = find_loss(loss, portfolio=definition.driver == "dense")
-    rule = definition.rule(loss_, penalty_, definition.configuration(parameters or {}))
+    rule = definition.rule(definition.loss(loss), penalty_, definition.configuration(parameters or {}))
     if isinstance(rule, DenseRule):
         return int(8 * n_features * (1 + rule.memory(n_features)))
-    return int(n_features * (len(rule.slots) * column_dtype(dtype).itemsize + rule.stamped))
+    return int(n_features * (len(rule.slots) * column_dtype(dtype).itemsize + (rule.clock_time is not None)))
 
 
 def check_size(algorithm: str, n_features: int) -> None:
     """Raises `InputError`, with the figure, where a column of a dense learner is larger than `DENSE_BYTES`."""
-    if find_algorithm(algorithm).driver != "dense":
+    if not find_algorithm(algorithm).touches_all_features:
         return
     needed = bytes_per_column(algorithm, n_features, "float64")
     if needed >= 8 * n_features**2 and needed > DENSE_BYTES:
         raise InputError(
             f"{algorithm} keeps d² numbers a column: {n_features:,} features need {needed / 1e9:,.1f} GB, and "
             f"{DENSE_BYTES / 1e9:,.1f} GB is the limit. Keep fewer features at ingest (--max-features, --min-df), or "
-            "learn on those that a sparse model kept: --features-from MODEL."
+            "learn on those that a sparse model selected: --features-from MODEL.",
+            code="too-many-features",
         )

@@ -1,4 +1,4 @@
-"""Checks of the rows, labels, weights and classes a user hands over, before any of them is learned."""
+"""Checks of the rows, labels, weights and classes a user passes, before any of them is learned."""
 
 from collections.abc import Collection
 from typing import Any
@@ -10,20 +10,30 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners.losses import Loss
 
 
+def check_integer(name: str, value: Any) -> int:
+    """An integer from 1 on, below 2⁵³. Raises `InputError` naming the option."""
+    try:
+        if not isinstance(value, bool) and int(value) == value and 1 <= value < 2**53:
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(f"{name}={value!r} must be a whole number of at least 1.", code="invalid-option")
+
+
 def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> sp.csr_matrix:
     """X as CSR with sorted unique indices, no explicit zeros, and values finite in `dtype`.
 
     The caller's matrix is not changed. Raises `InputError` naming the first bad row (from 0).
     """
     if not sp.issparse(X):
-        raise InputError(f"X must be a SciPy sparse matrix, not {type(X).__name__}.")
+        raise InputError(f"X must be a SciPy sparse matrix, not {type(X).__name__}.", code="invalid-rows")
     if X.ndim != 2 or X.shape[1] != n_features:
-        raise InputError(f"X has shape {X.shape}; this learner takes (rows, {n_features}).")
+        raise InputError(f"X has shape {X.shape}; this learner takes (rows, {n_features}).", code="invalid-rows")
     if X.dtype.kind not in "biuf":
-        raise InputError(f"X holds {X.dtype}; counts must be integers or real numbers.")
+        raise InputError(f"X holds {X.dtype}; counts must be integers or real numbers.", code="invalid-rows")
     matrix = X.tocsr()
     if matrix.nnz and (matrix.indices.min() < 0 or matrix.indices.max() >= n_features):
-        raise InputError(f"X has an index outside 0 … {n_features - 1}.")
+        raise InputError(f"X has an index outside 0 … {n_features - 1}.", code="invalid-rows")
     copied = False
     if not matrix.has_canonical_format:
         matrix = matrix.astype(np.float64)  # a copy in which sums of small integers do not wrap around
@@ -33,7 +43,7 @@ def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> sp.csr_matrix
     if matrix.dtype.kind == "f" and not (np.abs(matrix.data) <= largest).all():
         place = int(np.flatnonzero(~(np.abs(matrix.data) <= largest))[0])
         row = int(np.searchsorted(matrix.indptr, place, side="right")) - 1
-        raise InputError(f"X has NaN, an infinity or a value too large for {dtype} in row {row}.")
+        raise InputError(f"X has NaN, an infinity or a value too large for {dtype} in row {row}.", code="invalid-rows")
     if not matrix.data.all():
         matrix = matrix if copied else matrix.copy()
         matrix.eliminate_zeros()
@@ -47,10 +57,11 @@ def checked_labels(y: Any, rows: int, n_classes: int | None) -> np.ndarray:
     """
     labels = np.asarray(y)
     if labels.shape != (rows,):
-        raise InputError(f"y has shape {labels.shape}; X has {rows} rows.")
+        raise InputError(f"y has shape {labels.shape}; X has {rows} rows.", code="invalid-labels")
     if labels.dtype.kind not in "biuf":
         raise InputError(
-            f"y holds {labels.dtype}; labels must be {'numbers' if n_classes is None else 'class indices'}."
+            f"y holds {labels.dtype}; labels must be {'numbers' if n_classes is None else 'class indices'}.",
+            code="invalid-labels",
         )
     labels = labels.astype(np.float64)
     if n_classes is None:
@@ -65,7 +76,7 @@ def checked_labels(y: Any, rows: int, n_classes: int | None) -> np.ndarray:
         wanted = f"a class index 0 … {n_classes - 1}"
     if not good.all():
         row = int(np.flatnonzero(~good)[0])
-        raise InputError(f"y of row {row} is {np.asarray(y)[row]!r}; it must be {wanted}.")
+        raise InputError(f"y of row {row} is {np.asarray(y)[row]!r}; it must be {wanted}.", code="invalid-labels")
     return labels
 
 
@@ -77,28 +88,32 @@ def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtyp
     values = np.asarray(weights)
     if values.ndim != 2 or len(values) != n_features or values.shape[1] not in widths or values.dtype.kind not in "iuf":
         wanted = " or ".join(f"({n_features}, {width})" for width in sorted(widths))
-        raise InputError(f"weights are {values.dtype} of shape {values.shape}; this learner takes numbers of {wanted}.")
+        message = f"weights are {values.dtype} of shape {values.shape}; this learner takes numbers of {wanted}."
+        raise InputError(message, code="invalid-weights")
     largest = np.finfo(dtype).max
     if not (values.max(initial=0) <= largest and values.min(initial=0) >= -largest):  # NaN is neither
-        raise InputError(f"weights hold NaN, an infinity or a value too large for {dtype}.")
+        raise InputError(f"weights hold NaN, an infinity or a value too large for {dtype}.", code="invalid-weights")
     return values
 
 
 def output_shape(loss: Loss, n_classes: int | None) -> tuple[int, str]:
-    """Columns a configuration, and the response of its margins (a function of `drivers.outputs`), for so many classes.
+    """Columns a configuration, and the response of its margins (a function of `kernels.responses`).
 
-    None is regression. Raises `InputError` where the loss has no meaning for them.
+    None classes are regression. Raises `InputError` where the loss has no meaning for them.
     """
     if n_classes is None:
         if not loss.regression:
             raise InputError(
-                f"loss={loss.name!r} needs classes: set n_classes, or choose loss='squared' for regression."
+                f"loss={loss.name!r} needs classes: set n_classes, or choose loss='squared' for regression.",
+                code="unsupported-combination",
             )
         return 1, "regression"
-    if isinstance(n_classes, bool) or int(n_classes) != n_classes or n_classes < 1:
-        raise InputError(f"n_classes={n_classes!r} must be a whole number of at least 1, or None for regression.")
-    if loss.joint and n_classes <= 2:
-        raise InputError(f"loss={loss.name!r} needs more than two classes: two are told apart by loss={loss.joint!r}.")
-    if n_classes > 2:
-        return int(n_classes), "joint" if loss.joint else "one_vs_rest"
+    classes = check_integer("n_classes", n_classes)
+    if loss.joint and classes <= 2:
+        raise InputError(
+            f"loss={loss.name!r} needs more than two classes: for two use loss={loss.joint!r}.",
+            code="unsupported-combination",
+        )
+    if classes > 2:
+        return classes, "joint" if loss.joint else "one_vs_rest"
     return 1, "binary"

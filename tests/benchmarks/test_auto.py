@@ -93,13 +93,13 @@ def test_against_the_best_in_hindsight(name: str, tmp_path: Path) -> None:
     rows, stream = open_corpus(store, tmp_path), {}
     mixture = Mixture(n_features=store.n_features, n_classes=len(store.classes), dtype="float32")
     mixture.learn_rows(*rows.gather(epoch_rows(0, 1, True, rows.n_rows, 0, rows.n_rows, -1, 1)))
-    stand = mixture.stand()
+    snapshot = mixture.snapshot()
     tested = [
         errors_of(margins, truth)
         for learner in mixture.learners
         for margins in learner.margins(X.indptr, X.indices, X.data).transpose(1, 0, 2)
     ]
-    stream = {"mixture": stand.error_count / stand.rows, "best": stand.errors.min() / stand.rows}
+    stream = {"mixture": snapshot.error_count / snapshot.rows, "best": snapshot.errors.min() / snapshot.rows}
     test = {"mixture": errors_of(X @ mixture.weights(), truth), "best": min(tested)}
     if name != "reuters":  # whose test set has classes that the training set has not
         evaluated = evaluate_model(Model(tmp_path / "timed"), inputs, chosen.test, lambda *_: None)
@@ -112,7 +112,9 @@ def test_against_the_best_in_hindsight(name: str, tmp_path: Path) -> None:
         ratio = found["mixture"] / found["best"] - 1
         print(f"\n{name}, {where}: error {found['mixture']:.4f}, best in hindsight {found['best']:.4f} ({ratio:+.2%})")
         assert ratio < 0.01
-    print(f"regret {stand.regret:.0f} ≤ {stand.bound:.0f} ≤ {stand.printed_bound:.0f} errors")
-    print(f"test error of the one best in the stream {tested[int(stand.errors.argmin())]:.4f}")
-    print(f"loss {stand.loss_sum / stand.rows:.4f}, best in hindsight {stand.losses.min() / stand.rows:.4f}")
+    print(f"regret {snapshot.regret:.0f} ≤ {snapshot.bound:.0f} ≤ {snapshot.printed_bound:.0f} errors")
+    print(f"test error of the one best in the stream {tested[int(snapshot.errors.argmin())]:.4f}")
+    print(
+        f"loss {snapshot.loss_sum / snapshot.rows:.4f}, best in hindsight {snapshot.losses.min() / snapshot.rows:.4f}"
+    )
     print(f"{seconds['auto']:.1f} s by one worker; a 5-fold search of the same grid by two {seconds['search']:.1f} s")

@@ -98,7 +98,7 @@ epochs = 8
 algorithms.cl-fobos = {{ lam = [{lam}], eta0 = [0.03, 0.1, 0.3, 1.0] }}
 """
     )
-    from flows.search import search
+    from sparseoco.flows.search import search
 
     def timed(name: str, call: object) -> float:
         path = tmp_path / f"{name}.toml"

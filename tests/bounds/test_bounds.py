@@ -176,7 +176,7 @@ def test_the_state_holds_what_the_definitions_say(name: str) -> None:
 
 
 def test_every_learner_has_a_theorem_or_a_sentence() -> None:
-    assert set(ALGORITHMS) <= set(THEOREMS)
+    assert set(THEOREMS) <= set(ALGORITHMS)
     for name, algorithm in ALGORITHMS.items():
         bound = bound_of(name, algorithm.configuration({}))
         if isinstance(bound, NoBound):

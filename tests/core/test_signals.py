@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.core.signals import SENTENCE
+from sparseoco.core.signals import MESSAGE
 from tests.support.stops import COMMAND, End, after, stop
 from tests.support.texts import write_reviews
 
@@ -13,7 +13,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 def check(end: End | None, number: signal.Signals) -> None:
     assert end is not None
-    assert end.said == f"sparseoco: {SENTENCE}\n"
+    assert end.said == f"sparseoco: {MESSAGE}\n"
     assert end.code == 128 + number
     assert end.seconds < 10
     assert not end.alive
@@ -21,7 +21,7 @@ def check(end: End | None, number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
-def test_a_stop_while_libraries_are_loaded_is_a_sentence(seconds: float, number: signal.Signals) -> None:
+def test_a_stop_during_imports_prints_the_message(seconds: float, number: signal.Signals) -> None:
     check(stop(["algorithms"], number, after(seconds), group=True), number)
 
 
@@ -33,12 +33,12 @@ def test_worker_processes_do_not_outlive_a_stop(tmp_path: Path) -> None:
     check(end, signal.SIGINT)
 
 
-def test_what_hangs_is_ended() -> None:
+def test_a_hanging_process_is_killed_with_its_children() -> None:
     program = """
 import signal, subprocess, sys, threading, time
 from sparseoco.core import signals as stopping
-stopping.watch()
-stopping.end_in_time(0.2)
+stopping.install_handlers()
+stopping.kill_after(0.2)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 print(child.pid, flush=True)
 for number in stopping.SIGNALS:
@@ -55,7 +55,7 @@ while True:
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=30)
     assert process.returncode == 143
-    assert said.decode() == f"sparseoco: {SENTENCE}\n"
+    assert said.decode() == f"sparseoco: {MESSAGE}\n"
     assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
 
 
@@ -63,7 +63,7 @@ def test_a_stop_that_a_callback_swallows_is_raised_again() -> None:
     program = """
 import signal, sys, time
 from sparseoco.core import signals as stopping
-stopping.watch()
+stopping.install_handlers()
 for number in stopping.SIGNALS:
     signal.signal(number, stopping.raise_stopped)
 class Swallows:
@@ -81,28 +81,28 @@ except stopping.Stopped as stopped:
     assert (ended.returncode, ended.stderr) == (signal.SIGTERM, b"")
 
 
-def test_what_is_left_to_do_at_the_end_is_done() -> None:
+def test_threads_and_exit_functions_finish() -> None:
     program = """
 import atexit, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from sparseoco.core.signals import to_the_end
+from sparseoco.core.signals import run_and_exit
 atexit.register(print, "at exit")
 ThreadPoolExecutor(1).submit(lambda: (time.sleep(0.3), print("pool")))
 threading.Thread(target=lambda: (time.sleep(0.6), print("thread"))).start()
 threading.Thread(target=time.sleep, args=[60], daemon=True).start()
 print("main")
-to_the_end(lambda: sys.exit(3))
+run_and_exit(lambda: sys.exit(3))
 """
     end = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert (end.returncode, end.stdout, end.stderr) == (3, "main\npool\nthread\nat exit\n", "")
 
 
-def test_a_library_still_at_work_at_the_end_does_not_abort_the_command() -> None:
-    """Arrow reading from an object of Python's in a thread: taking the interpreter down ends the process in its C++."""
+def test_a_library_thread_at_exit_does_not_abort_the_command() -> None:
+    """Arrow reads from a Python object in a thread; finalizing the interpreter would abort the process in C++."""
     program = """
 import io, threading, time
 import pyarrow as pa, pyarrow.parquet as pq
-from sparseoco.core.signals import to_the_end
+from sparseoco.core.signals import run_and_exit
 file = io.BytesIO()
 pq.write_table(pa.table({"a": range(100_000)}), file, row_group_size=1000)
 
@@ -112,21 +112,22 @@ def read():
 
 for _ in range(2):
     threading.Thread(target=read, daemon=True).start()
-to_the_end(lambda: time.sleep(0.2))
+run_and_exit(lambda: time.sleep(0.2))
 """
     for _ in range(5):
         end = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=60, check=False)
         assert (end.returncode, end.stderr) == (0, "")
 
 
-def test_output_that_cannot_be_written_is_a_sentence() -> None:
+def test_output_to_a_full_disk() -> None:
     with open("/dev/full", "w") as full:
         end = subprocess.run([*COMMAND, "algorithms"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert end.returncode == 1
-    assert end.stderr.startswith("sparseoco: The disk is full: /dev/stdout could not be written")
+    assert "/dev/stdout" in end.stderr
+    assert end.stderr.endswith("[disk-full]\n")
 
 
-def test_a_reader_that_has_gone() -> None:
+def test_a_closed_output_pipe() -> None:
     with subprocess.Popen([*COMMAND, "algorithms"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()

@@ -122,8 +122,8 @@ def test_labels_follow_the_planted_words(tmp_path: Path) -> None:
     """Given the planted weights, labels have their chance of a softmax: the log-likelihood is what it must be."""
     corpus = SyntheticCorpus(3_000_000, 2, vocabulary=50_000, classes=3, seed=3)
     paths = generate(corpus, tmp_path)
-    told = json.loads((tmp_path / "planted.json").read_bytes())
-    weights = {entry["word"]: (int(entry["class"]), entry["weight"]) for entry in told["planted"]}
+    described = json.loads((tmp_path / "planted.json").read_bytes())
+    weights = {entry["word"]: (int(entry["class"]), entry["weight"]) for entry in described["planted"]}
     assert len(weights) > 100
     gains, variances, right, labels = [], [], [], []
     for path in paths:
@@ -162,11 +162,11 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
     paths[1].unlink()
     (paths[0].parent / ".part-00001.jsonl.abc.tmp").write_bytes(b"half")
     before = paths[0].stat()
-    told: list[tuple[str, int, int]] = []
-    generate(SMALL, tmp_path, progress=lambda *step: told.append(step))
+    steps: list[tuple[str, int, int]] = []
+    generate(SMALL, tmp_path, progress=lambda *step: steps.append(step))
     assert contents(tmp_path) == whole
     assert paths[0].stat().st_mtime_ns == before.st_mtime_ns
-    assert told[-1] == ("generate", 300_000, 300_000)
+    assert steps[-1] == ("generate", 300_000, 300_000)
 
 
 def test_another_corpus_is_not_mixed_in(tmp_path: Path) -> None:

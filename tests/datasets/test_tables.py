@@ -1,4 +1,4 @@
-"""Tables: what is read is what is there, and what is wrong is said with its place."""
+"""Tables of numbers: values, and errors with row and column."""
 
 import gzip
 from pathlib import Path

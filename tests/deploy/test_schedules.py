@@ -15,7 +15,7 @@ import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
-from flows.serving import TAG
+from sparseoco.flows.serving import TAG
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.prefect_server import (
@@ -129,7 +129,7 @@ def check_results(server: str, out: Path) -> None:
 @contextmanager
 def served(folder: Path, server: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     env = environment(folder / "home", PREFECT_API_URL=server, PREFECT_RUNNER_POLL_FREQUENCY="1")
-    command = [sys.executable, "-m", "flows.pipeline", "serve", *arguments]
+    command = [sys.executable, "-m", "sparseoco.flows.pipeline", "serve", *arguments]
     with running(command, folder / "served.log", env, folder) as process:
         yield process
 

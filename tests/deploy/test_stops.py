@@ -15,8 +15,8 @@ from tests.support.texts import write_run_file
 # The main thread heeds no signal, as within a kernel or a library.
 STUCK = """
 import ctypes, signal, sys
-argument, sys.argv[0] = sys.argv[1], "-m"  # as `python -m flows.ingest` begins
-from flows import command, ending
+argument, sys.argv[0] = sys.argv[1], "-m"  # as `python -m sparseoco.flows.ingest` begins
+from sparseoco.flows import command, ending
 from sparseoco.pipeline import steps
 
 def stick(run):
@@ -44,12 +44,12 @@ def test_a_search_that_is_stopped(tmp_path: Path, server: str, cluster: str, num
     run_file = write_long_run_file(tmp_path)
     run_file.write_text(run_file.read_text().replace("threads = 2", cluster))
     env = environment(tmp_path / "home", PREFECT_API_URL=server)
-    command = [sys.executable, "-m", "flows.pipeline", str(run_file)]
+    command = [sys.executable, "-m", "sparseoco.flows.pipeline", str(run_file)]
     with running(command, tmp_path / "log", env, tmp_path) as process:
         wait_for(lambda: search_begun(tmp_path), "the search to begin")
         check_ends(process, number)
     assert flow_runs(server)[-1]["state_type"] == "CRASHED"
-    assert "Stopped. What is committed is kept" in (tmp_path / "log").read_text().splitlines()[-1]
+    assert "Stopped. Committed work is kept" in (tmp_path / "log").read_text().splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -63,4 +63,4 @@ def test_a_run_that_cannot_end_by_itself(tmp_path: Path, server: str) -> None:
         assert process.wait(30) == 143
     run = flow_runs(server)[-1]
     assert run["state_type"] == "CRASHED"
-    assert run["state"]["message"].startswith("Stopped; ended")
+    assert run["state"]["message"].startswith("Stopped")

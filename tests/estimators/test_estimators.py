@@ -28,8 +28,8 @@ from sparseoco import InputError, Learner, SparseOnlineClassifier, SparseOnlineR
 from sparseoco.estimators import classifier, regressor
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import ALGORITHMS, dense_learners, streaming
-from sparseoco.learners.contract import Parameter, one_of
 from sparseoco.learners.fobos import FOBOS
+from sparseoco.learners.parameters import Parameter, choice
 from tests.support.errors import raises_code
 
 ROWS, FEATURES = 200, 30
@@ -137,7 +137,7 @@ def test_parameters_go_to_the_learner_and_those_it_lacks_are_refused() -> None:
 
 
 def test_a_learner_that_comes_later_is_found_with_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    predict = Parameter("predict", "none", "the gradient expected next", one_of("none", "last"))
+    predict = Parameter("predict", "none", "the gradient expected next", choice("none", "last"))
     optimistic = replace(FOBOS, name="optimistic", parameters=(*FOBOS.parameters, predict))
     monkeypatch.setitem(ALGORITHMS, "optimistic", optimistic)
     model = SparseOnlineClassifier("optimistic", predict_gradient="last").fit(rows(), classes(2))

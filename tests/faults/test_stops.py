@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.core.signals import SENTENCE
+from sparseoco.core.signals import MESSAGE
 from tests.storage.buckets.contents import contents
 from tests.support.stops import COMMAND, after, stop
 from tests.support.texts import write_reviews, write_run_file
@@ -55,7 +55,7 @@ def test_a_stop_at_any_moment_ends_a_command_and_costs_nothing(what: str, tmp_pa
         if end is None:
             break
         ends += 1
-        assert end.said == f"sparseoco: {SENTENCE}\n", (seconds, number)
+        assert end.said == f"sparseoco: {MESSAGE}\n", (seconds, number)
         assert end.code == 128 + number
         assert end.seconds < 10
         assert not end.alive

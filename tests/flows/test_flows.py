@@ -11,35 +11,36 @@ from typing import Any
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.command import main
+from sparseoco.flows.command import main
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
-from tests.support.prefect_server import ROOT, artifacts, environment, flow_runs, free_port, furnished, prefect_server
+from tests.support.prefect_server import artifacts, environment, flow_runs, free_port, furnished, prefect_server
 from tests.support.texts import write_run_file
 
-# As `python -m flows.NAME` for one name after the other, but the libraries are loaded once.
+# As `python -m sparseoco.flows.NAME` for one name after another, but the libraries are loaded once.
 ONE_BY_ONE = """
 import runpy, sys
-import flows.command
-flows.command.to_the_end = lambda command: command()
+import sparseoco.flows.command
+sparseoco.flows.command.run_and_exit = lambda command: command()
 run_file, *names = sys.argv[1:]
 for name in names:
     sys.argv = ["-m", run_file]
     try:
-        runpy.run_module(f"flows.{name}", run_name="__main__")
+        runpy.run_module(f"sparseoco.flows.{name}", run_name="__main__")
     except SystemExit as ended:
         assert not ended.code, name
 """
+PACKAGE = "sparseoco.flows"
 FLOWS = ("ingest", "nightly", "pipeline", "report", "search", "train")
 SAME = ("metrics.parquet", "curves.parquet", "kept.parquet", "best.json")
 
 
 def run_flow(name: str, *arguments: str, **env: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"flows.{name}", *arguments]
+    command = [sys.executable, "-m", f"{PACKAGE}.{name}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, **env)
 
 
-def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
+def test_the_flow_writes_the_same_files_as_the_command(tmp_path: Path) -> None:
     (tmp_path / "flow").mkdir()
     (tmp_path / "command").mkdir()
     env = environment(furnished(tmp_path / "home"))
@@ -59,7 +60,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def test_a_server_that_is_named_is_used(tmp_path: Path, server: str) -> None:
+def test_a_configured_server_is_used(tmp_path: Path, server: str) -> None:
     env = environment(tmp_path / "home", PREFECT_API_URL=server)
     command = [sys.executable, "-c", ONE_BY_ONE, str(write_run_file(tmp_path)), "ingest", "search", "train", "report"]
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
@@ -78,53 +79,55 @@ def test_a_server_that_is_named_is_used(tmp_path: Path, server: str) -> None:
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_help_says_how(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_the_command(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["-m", "--help"])
-    monkeypatch.setattr("flows.command.to_the_end", lambda command: command())  # it would end this process
+    monkeypatch.setattr("sparseoco.flows.command.run_and_exit", lambda command: command())  # it would end this process
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "flows" / f"{name}.py"), run_name="__main__")
+        runpy.run_module(f"{PACKAGE}.{name}", run_name="__main__")
     assert not ended.value.code
-    assert f"python -m flows.{name} RUN_FILE" in capsys.readouterr().out
+    assert f"python -m {PACKAGE}.{name} RUN_FILE" in capsys.readouterr().out
 
 
-def test_what_is_wrong_with_a_run_file_is_said_before_prefect_starts(
+def test_run_file_errors_are_reported_before_prefect_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "places.toml").write_text("out = 3")
     monkeypatch.setattr(sys, "argv", ["ingest", str(tmp_path / "places.toml")])
-    monkeypatch.setattr("flows.command._check_server", lambda: pytest.fail("Prefect was asked"))
+    monkeypatch.setattr("sparseoco.flows.command._check_server", lambda: pytest.fail("Prefect was asked"))
     with pytest.raises(SystemExit) as ended:
         main("ingest")
     assert ended.value.code == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("sparseoco: ")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("sparseoco: ")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "address", "said"),
+    ("arguments", "server_is_named", "code", "value"),
     [
-        (["serve", "--interval", "1h"], None, "A schedule needs a Prefect server"),
-        (["serve", "--interval", "1h"], "nobody", "No Prefect server answers at"),
-        ([], "nobody", "No Prefect server answers at"),
-        (["serve", "--interval", "soon"], None, "--interval soon: write a time"),
-        (["serve", "--cron", "0 26 * * *"], None, '--cron "0 26 * * *" --timezone UTC is no schedule'),
-        (["serve", "--cron", "0 2 * * *", "--timezone", "Mars/North"], None, "is no schedule"),
-        (["serve", "--cron", "0 2 * * *", "--interval", "1h"], None, "not both"),
+        (["serve", "--interval", "1h"], False, "no-prefect-server", "PREFECT_API_URL"),
+        (["serve", "--interval", "1h"], True, "no-prefect-server", "127.0.0.1"),
+        ([], True, "no-prefect-server", "127.0.0.1"),
+        (["serve", "--interval", "soon"], False, "invalid-option", "--interval soon"),
+        (["serve", "--cron", "0 26 * * *"], False, "invalid-option", '--cron "0 26 * * *" --timezone UTC'),
+        (["serve", "--cron", "0 2 * * *", "--timezone", "Mars/North"], False, "invalid-option", "Mars/North"),
+        (["serve", "--cron", "0 2 * * *", "--interval", "1h"], False, "unsupported-combination", "--interval"),
     ],
 )
-def test_what_cannot_be_scheduled_is_said_in_a_sentence(
+def test_invalid_schedules(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    address: str | None,
-    said: str,
+    server_is_named: bool,
+    code: str,
+    value: str,
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["pipeline", *arguments, str(write_run_file(tmp_path))])
-    named = None if address is None else f"http://me:secret@127.0.0.1:{free_port()}/api"
+    named = None if not server_is_named else f"http://me:secret@127.0.0.1:{free_port()}/api"
     with temporary_settings({PREFECT_API_URL: named}), pytest.raises(SystemExit) as ended:
         main("pipeline")
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert said in told.splitlines()[-1]
-    assert "secret" not in told
+    error = capsys.readouterr().err
+    assert value in error.splitlines()[-1]
+    assert error.endswith(f"[{code}]\n")
+    assert "secret" not in error

@@ -2,32 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.training.learner import Learner
+from tests.learners.checks import TOLERANCE, at_a_jump, check_every_row
 from tests.learners.streams import WITH_LOSSES, Stream, configurations, streams
-from tests.oracles.stream import JOINT_SLOPES, JOINT_VALUES, ORACLES, VALUES
-
-TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+from tests.oracles.stream import JOINT_ORACLES, JOINT_SLOPES, JOINT_VALUES, ORACLES, VALUES
 
 
 def test_every_learner_has_an_oracle() -> None:
     assert set(ORACLES) == set(streaming())
-
-
-def check_every_row(learner: Learner, stream: Stream, oracles: list) -> None:
-    """After each row, every column equals its oracle's iterate."""
-    X, y = stream.csr, stream.labels
-    for t, iterates in enumerate(zip(*oracles, strict=True)):
-        learner.partial_fit(X[t], y[t : t + 1])
-        np.testing.assert_allclose(learner.weights(), np.column_stack(iterates), **TOLERANCE)
-
-
-def at_a_jump(name: str, before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether rounding decides where the recursion goes: λ·sign(w) with a w that has come to 0, or to 1e-17."""
-    return name == "subgradient" and bool(((before != 0) & (np.abs(after) < 1e-11)).any())
 
 
 @pytest.mark.parametrize(("name", "loss"), WITH_LOSSES)
@@ -41,10 +27,8 @@ def test_lazy_equals_dense_after_every_row(name: str, loss: str, data: st.DataOb
     with np.errstate(over="ignore", invalid="ignore"):  # a diverging oracle stops at the learner's bound, below
         oracles = [list(ORACLES[name](stream.dense, signs, loss, **entry)) for entry in grid]
     margins = [np.abs(np.einsum("tj,tj->t", stream.dense[1:], np.array(w)[:-1])).max(initial=0.0) for w in oracles]
-    if not max(margins) < 1e5 or any(
-        at_a_jump(name, np.array(w)[:-1], np.array(w)[1:]) for w in oracles
-    ):  # NaN included
-        return
+    assume(max(margins) < 1e5)  # NaN is not
+    assume(not any(at_a_jump(name, np.array(w)[:-1], np.array(w)[1:]) for w in oracles))
     check_every_row(learner, stream, oracles)
     assert not learner.diverged.any()
 
@@ -58,9 +42,9 @@ def test_lazy_equals_dense_after_every_row(name: str, loss: str, data: st.DataOb
 def test_one_against_the_rest(name: str, data: st.DataObject) -> None:
     stream = data.draw(streams(classes=4))
     grid = data.draw(st.lists(configurations(ALGORITHMS[name]), min_size=1, max_size=2))
-    learner = Learner(name, loss="logistic", grid=grid, n_features=stream.X.shape[1], n_classes=4)
+    learner = Learner(name, grid=grid, n_features=stream.X.shape[1], n_classes=4)
     oracles = [
-        list(ORACLES[name](stream.dense, np.where(stream.labels == k, 1.0, -1.0), "logistic", **entry))
+        list(ORACLES[name](stream.dense, np.where(stream.labels == k, 1.0, -1.0), learner.loss, **entry))
         for entry in grid
         for k in range(4)
     ]
@@ -79,6 +63,7 @@ def at_a_kink(z: np.ndarray, truth: int) -> bool:
         pytest.param(name, loss, marks=() if name in ("fobos", "cl-fobos", "stda") else pytest.mark.slow)
         for name in streaming()
         for loss in JOINT_SLOPES
+        if loss in ALGORITHMS[name].loss_names and name not in JOINT_ORACLES
     ],
 )
 @settings(max_examples=6, deadline=None)
@@ -96,16 +81,33 @@ def test_losses_that_classes_share(name: str, loss: str, data: st.DataObject) ->
     losses = 0.0
     for t, x in enumerate(X):
         z = x @ W
-        if np.abs(z).max() > 1e5 or (loss == "multiclass_hinge" and at_a_kink(z, labels[t])):
-            return
+        assume(np.abs(z).max() <= 1e5)
+        assume(loss != "multiclass_hinge" or not at_a_kink(z, labels[t]))
         slopes[:, t] = JOINT_SLOPES[loss](z, labels[t])
         losses += JOINT_VALUES[loss](z, labels[t])
         before, W = W, np.column_stack([next(oracle) for oracle in oracles])
-        if at_a_jump(name, before, W):
-            return
+        assume(not at_a_jump(name, before, W))
         learner.partial_fit(stream.csr[t], labels[t : t + 1])
         np.testing.assert_allclose(learner.weights(), W, **TOLERANCE)
         assert learner.progress.loss_sum[0] == pytest.approx(losses, rel=1e-10, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", JOINT_ORACLES)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_steps_that_depend_on_all_classes(name: str, data: st.DataObject) -> None:
+    classes = 4
+    stream = data.draw(streams(classes=classes))
+    parameters = data.draw(configurations(ALGORITHMS[name]))
+    features = stream.X.shape[1]
+    learner = Learner(name, loss="multiclass_hinge", grid=[parameters], n_features=features, n_classes=classes)
+    W = np.zeros((features, classes))
+    oracle = JOINT_ORACLES[name](stream.dense, stream.labels, classes, **parameters)
+    for t, (x, iterate) in enumerate(zip(stream.dense, oracle, strict=True)):
+        assume(not at_a_kink(x @ W, stream.labels[t]))
+        learner.partial_fit(stream.csr[t], stream.labels[t : t + 1])
+        W = iterate
+        np.testing.assert_allclose(learner.weights(), W, **TOLERANCE)
 
 
 @pytest.mark.parametrize(("name", "loss"), WITH_LOSSES)

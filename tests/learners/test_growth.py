@@ -1,4 +1,4 @@
-"""A learner that is given more features goes on, bit for bit, as one that had them from the first row on."""
+"""A learner that is given more features continues, bit for bit, as one that had them from the first row on."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.core.errors import InputError
 from sparseoco.learners import dense_learners, find_algorithm, streaming
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
+from tests.support.errors import raises_code
 
 ROWS, BEFORE, AFTER = 240, 25, 40
 
@@ -68,10 +68,10 @@ def test_more_features_of_classes_and_after_weights(name: str, dtype: str, data:
 
 def test_who_cannot_grow(data: tuple, tmp_path: Path) -> None:
     Learner("fobos", n_features=BEFORE).save(tmp_path / "small")
-    with pytest.raises(InputError, match="has 25 features: it cannot go on with 24"):
+    with raises_code("fewer-features", 25, 24):
         Learner.load(tmp_path / "small", n_features=24)
     for name in dense_learners():
         Learner(name, n_features=BEFORE).save(tmp_path / name)
         assert Learner.load(tmp_path / name, n_features=BEFORE).n_features == BEFORE
-        with pytest.raises(InputError, match="touches all features in every round"):
+        with raises_code("more-features", name):
             Learner.load(tmp_path / name, n_features=AFTER)

@@ -1,15 +1,17 @@
 """Each paper's own pseudo-code in dense NumPy: no laziness, no columns, nothing of the package.
 
 An oracle takes ``X`` (T, n) and labels ``y`` (T,) — ±1 for classification — with a loss name and the learner's
-parameters, and gives the iterates w_2 … w_{T+1}, one after every row. Slow on purpose.
+parameters, and gives the iterates w_2 … w_{T+1}, one after every row. Slow on purpose. Other modules of this package
+add theirs by a function `oracles`.
 """
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 
 import numpy as np
 
-from tests.oracles import ftrl as oracles_ftrl
-from tests.oracles import truncated as oracles_truncated
+import tests.oracles
 from tests.oracles.truncated import eta
 
 # Losses: slope dℓ/dz at margin z.
@@ -197,6 +199,12 @@ ORACLES: dict[str, Callable[..., Iterator[np.ndarray]]] = {
     "cl-fobos": cl_fobos,
     "rda": rda,
     "stda": stda,
-    **oracles_truncated.oracles(SLOPES),
-    **oracles_ftrl.oracles(SLOPES),
 }
+JOINT_ORACLES: dict[str, Callable[..., Iterator[np.ndarray]]] = {}
+"""Of learners whose step depends on all classes at once: ``(X, labels, classes, …)`` to iterates (n, classes)."""
+
+for _, name, _ in iter_modules(tests.oracles.__path__):
+    if name != "stream":
+        module = import_module(f"tests.oracles.{name}")
+        ORACLES |= module.oracles(SLOPES) if hasattr(module, "oracles") else {}
+        JOINT_ORACLES |= getattr(module, "JOINT_ORACLES", {})

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.core.errors import InputError
 from sparseoco.datasets.corpora import data_folder
 from sparseoco.pipeline import demo
 from sparseoco.pipeline.run_file import load_run_file
+from tests.support.errors import raises_code
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def documents(corpus):
     return [json.loads(line) for line in corpus.path.read_bytes().splitlines()]
 
 
-def test_thousands_of_documents_in_classes_of_like_size(corpus, documents):
+def test_thousands_of_documents_in_classes_of_similar_size(corpus, documents):
     assert corpus.documents == len(documents) > 5000
     assert sum(corpus.classes.values()) == corpus.documents
     assert set(corpus.classes) == set(demo.LIBRARIES)
@@ -33,7 +33,7 @@ def test_ids_are_unique_dotted_names(documents):
     assert all(d["id"].split(".")[0].split("#")[0] == d["label"] for d in documents)
 
 
-def test_no_document_is_short_repeated_or_names_a_library(documents):
+def test_no_document_is_short_or_duplicate_or_names_a_library(documents):
     assert len({d["text"] for d in documents}) == len(documents)
     assert all(demo.without_names(d["text"]) == d["text"] for d in documents)
     assert not any("numpy." in d["text"].lower() for d in documents)
@@ -84,21 +84,21 @@ def test_equal_packages_give_equal_bytes(tiny):
     assert demo.write_corpus(tiny / "b.jsonl").path.read_bytes() == first
 
 
-def test_a_library_gives_at_most_so_many(tiny, monkeypatch):
+def test_documents_per_library_are_limited(tiny, monkeypatch):
     monkeypatch.setattr(demo, "MAX_DOCUMENTS", 2)
     assert demo.write_corpus(tiny / "out.jsonl").classes == {"aleph": 2, "beth": 1}
 
 
-def test_missing_libraries_are_left_out_and_one_is_not_enough(tiny, monkeypatch):
+def test_at_least_two_libraries_must_be_installed(tiny, monkeypatch):
     monkeypatch.setitem(demo.LIBRARIES, "gimel", demo.Library("gimel", ("gimel",)))
     assert set(demo.write_corpus(tiny / "out.jsonl").classes) == {"aleph", "beth"}
     monkeypatch.setattr(demo, "LIBRARIES", {"beth": demo.LIBRARIES["beth"]})
-    with pytest.raises(InputError, match="at least two"):
+    with raises_code("no-documents", "beth"):
         demo.write_corpus(tiny / "one.jsonl")
     assert not (tiny / "one.jsonl").exists()
 
 
-def test_writing_again_leaves_the_file_alone(tiny):
+def test_an_unchanged_corpus_is_not_rewritten(tiny):
     first = demo.write_corpus(tiny / "out.jsonl").path.stat()
     assert demo.write_corpus(tiny / "out.jsonl").path.stat() == first
 

@@ -66,12 +66,12 @@ def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, classe
     for row in pq.read_table(model / "weights.parquet").to_pylist():
         weights[row["feature_id"], opened.classes.index(row["class"]) if classes > 2 else 0] = row["weight"]
     np.testing.assert_array_equal(weights, mixture.weights())
-    last, stand = pq.read_table(model / "regret.parquet").to_pylist()[-1], mixture.stand()
-    assert last["rows"] == stand.rows == 2 * corpus.n_rows
-    assert (last["regret"], last["bound"], last["printed_bound"]) == (stand.regret, stand.bound, None)
-    assert last["best_loss"] == stand.losses.min() / stand.rows
+    last, snapshot = pq.read_table(model / "regret.parquet").to_pylist()[-1], mixture.snapshot()
+    assert last["rows"] == snapshot.rows == 2 * corpus.n_rows
+    assert (last["regret"], last["bound"], last["printed_bound"]) == (snapshot.regret, snapshot.bound, None)
+    assert last["best_loss"] == snapshot.losses.min() / snapshot.rows
     columns = pq.read_table(model / "columns.parquet").to_pylist()[-len(mixture.columns) :]
-    assert [row["weight"] for row in columns] == stand.weights.tolist()
+    assert [row["weight"] for row in columns] == snapshot.weights.tolist()
     assert Model(model).description["algorithm"] == "auto"
 
 

@@ -10,8 +10,8 @@ import pytest
 from distributed import Client
 
 from sparseoco.cli import main
-from sparseoco.cli.options import checked
 from sparseoco.core.errors import InputError
+from sparseoco.core.option_models import validate
 from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
@@ -232,10 +232,10 @@ def test_blocks_are_as_wide_as_the_memory_given(
 def test_options_are_refused_in_sentences() -> None:
     def refused(**values: Any) -> str:
         with pytest.raises(InputError) as caught:
-            checked(SearchOptions, {"algorithms": OPTIONS.algorithms, **values})
+            validate(SearchOptions, {"algorithms": OPTIONS.algorithms, **values})
         return str(caught.value)
 
-    assert "shares of the first pass" in refused(halving={"rungs": [0.5, 2]})
+    assert "fractions of the first pass" in refused(halving={"rungs": [0.5, 2]})
     assert "must be above 1" in refused(halving=1)
     assert "set patience too" in refused(min_improvement=0.1)
     assert "time_limit: " in refused(time_limit="soon")

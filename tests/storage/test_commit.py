@@ -63,13 +63,13 @@ def test_corrupt_and_missing_json(tmp_path: Path) -> None:
 
 
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
-    hold = """
+    script = """
 import sys, pathlib, sparseoco.storage.locks
 with sparseoco.storage.locks.exclusive_lock(pathlib.Path(sys.argv[1])):
     print(1, flush=True)
     input()
 """
-    command = [sys.executable, "-c", hold, str(tmp_path)]
+    command = [sys.executable, "-c", script, str(tmp_path)]
     other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with other:
         assert other.stdout is not None

@@ -1,4 +1,4 @@
-"""Worker processes of this one, killed at random moments while something runs on them."""
+"""Kill worker processes of this process at random moments."""
 
 import os
 import random

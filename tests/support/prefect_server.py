@@ -1,4 +1,4 @@
-"""Prefect servers and workers on loopback, each with a home of its own, and what is asked of their API."""
+"""Prefect servers and workers on loopback, each with its own home, and queries to their API."""
 
 import atexit
 import json
@@ -23,14 +23,14 @@ FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """This process's environment without what it says of Prefect, but for a home, `more` and no telemetry."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    """This process's environment without its Prefect settings, with a home, `more`, and no telemetry."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     quiet = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
-    return kept | quiet | {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), **more}
+    return inherited | quiet | {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), **more}
 
 
 def furnished(home: Path) -> Path:
-    """A home with a database that is set up: to build one takes Prefect longer than all else that it does at first."""
+    """A home with an initialised database, copied because creating one takes long."""
     home.mkdir(parents=True, exist_ok=True)
     shutil.copy(_database(), home)
     return home
@@ -70,11 +70,11 @@ def prefect_server(home: Path, **settings: str) -> Iterator[str]:
 def running(
     command: list[str], log: Path, env: dict[str, str], folder: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of a group of its own, all of which is ended in the end; what it says goes to `log`."""
+    """A process in its own process group, ended on exit; its output goes to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as said:
+    with log.open("ab") as output:
         process = subprocess.Popen(
-            command, env=env, cwd=folder, stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
+            command, env=env, cwd=folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
         )
     try:
         yield process
@@ -88,7 +88,7 @@ def running(
 
 
 def check_ends(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Stop what `running` gives, by SIGINT as a terminal does: it ends within ten seconds, as stopped."""
+    """Stop a process of `running`, by SIGINT as a terminal does: it ends within ten seconds with the signal's code."""
     begun = time.monotonic()
     if number == signal.SIGINT:
         os.killpg(process.pid, number)
@@ -107,17 +107,17 @@ def answers(address: str) -> bool:
 
 
 def wait_for(done: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
-    """What `done` gives once it is true. Fails, saying `what` was waited for, if it never is."""
+    """Wait until `done` returns something true, and return it. Fails, naming `what`, after so many seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := done():
             return found
         time.sleep(0.2)
-    raise AssertionError(f"waited in vain for {what}")
+    raise AssertionError(f"timed out waiting for {what}")
 
 
 def ask(address: str, what: str, **body: Any) -> Any:
-    """What the API answers to {address}/{what} with this body."""
+    """The API's answer to a POST to {address}/{what}."""
     request = urllib.request.Request(
         f"{address}/{what}", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
@@ -129,11 +129,11 @@ def ask(address: str, what: str, **body: Any) -> Any:
             if error.code != 503:  # the database is in use, at the moment
                 raise
             time.sleep(0.5)
-    raise AssertionError(f"{address}/{what} stays unavailable")
+    raise AssertionError(f"{address}/{what} is unavailable")
 
 
 def flow_runs(address: str, *states: str) -> list[dict[str, Any]]:
-    """Flow runs in these states, the first first."""
+    """Flow runs in these states, in the order of their start."""
     chosen = {"flow_runs": {"state": {"type": {"any_": list(states)}}}} if states else {}
     found: list[dict[str, Any]] = ask(address, "flow_runs/filter", sort="START_TIME_ASC", **chosen)
     return found

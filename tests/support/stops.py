@@ -1,4 +1,4 @@
-"""Commands that are stopped by a signal, as processes of their own."""
+"""Commands in their own processes, stopped by a signal."""
 
 import os
 import re
@@ -16,7 +16,7 @@ COMMAND = (sys.executable, "-m", "sparseoco")
 
 
 class End(NamedTuple):
-    """How a stopped command ended; `alive` are children of it that did not end."""
+    """How a stopped command ended; `alive` are children that did not end."""
 
     code: int
     seconds: float
@@ -25,11 +25,9 @@ class End(NamedTuple):
 
 
 def stop(arguments: list[str], number: signal.Signals, wait: Callable[[], bool], *, group: bool = False) -> End | None:
-    """Run a command and stop it once `wait`, asked from when it heeds stops on, says so.
+    """Run a command and send it a signal once it handles signals and `wait` returns true.
 
-    None if it came to its end before, or while it was told to.
-
-    A `group` is stopped as a terminal does at Ctrl-C: all of its processes get the signal.
+    None if it finished first. With `group`, all of its processes get the signal, as at Ctrl-C in a terminal.
     """
     with subprocess.Popen(
         [*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -51,17 +49,17 @@ def stop(arguments: list[str], number: signal.Signals, wait: Callable[[], bool],
 
 
 def heeds_stops(process: int) -> bool:
-    """Whether a process has a handler for SIGTERM: it has begun, however busy the machine is."""
+    """Whether a process has installed a handler for SIGTERM."""
     caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def after(seconds: float) -> Callable[[], bool]:
-    """Whether so many seconds have gone by since it was first asked."""
+    """A function that returns whether so many seconds have passed since its first call."""
     first: list[float] = []
 
-    def whether() -> bool:
+    def passed() -> bool:
         first.append(time.monotonic())
         return first[-1] >= first[0] + seconds
 
-    return whether
+    return passed

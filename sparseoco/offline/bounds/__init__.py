@@ -59,6 +59,8 @@ def bound_of(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l
         return NoBound("The theorem is for steps eta0/√t; with constant steps no paper here bounds the regret.")
     if configuration.get("second", "same") != "same":
         return NoBound("The theorem is for a truncation with the round's own step, second='same'.")
+    if algorithm not in THEOREMS:
+        return NoBound(f"There is no theorem here about the regret of {algorithm}.")
     return THEOREMS[algorithm](configuration, penalty)
 
 
@@ -125,7 +127,7 @@ def _subgradient(configuration: Mapping[str, Any], penalty: str) -> Bound:
 
 def _cl_fobos(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
     """(24) with (16) and Lemmas 3 and 4: U_γ(T) + P(T) + 2nKS."""
-    if find_penalty(penalty).kind == "decaying":
+    if find_penalty(penalty).decaying:
         return NoBound("The theorem needs proximal maps that add up (Property 1), and those of ½w² do not.")
     c = configuration["eta0"]
 

@@ -87,8 +87,8 @@ def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
         loss=problem.loss,
         positive=problem.positive,
         seed=block.setting.seed,
-        kept=_training_rows(block, labels.size),
-        rest=corpus.rest,
+        included=_training_rows(block, labels.size),
+        release=corpus.rest,
     )
 
 

@@ -63,7 +63,7 @@ def find_comparator(algorithm: str, parameters: Mapping[str, Any], loss: str, pe
             code="unsupported-combination",
         )
     kind = find_penalty(penalty)
-    if kind.kind == "grouped":
+    if kind.grouped:
         raise InputError(
             f"penalty={penalty!r} joins the classes, and its optimum is not supported.", code="unsupported-combination"
         )

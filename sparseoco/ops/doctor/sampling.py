@@ -16,8 +16,8 @@ from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.parsers import DELIMITERS
 from sparseoco.text.sources import COMPRESSIONS, SUFFIXES, Source, files_below
-from sparseoco.text.splits import QUOTED
 from sparseoco.text.streams import Stream
 
 SLICE = 1 << 18
@@ -75,7 +75,7 @@ def _take(source: Source, seconds: float) -> _Taken:
         return _take_files(source)
     stream = Stream(source.path, source.compression)
     slices: list[tuple[str, bytes]] = []
-    quoted = source.format in QUOTED
+    quoted = source.format in DELIMITERS
     position, gap, until = 0, 1, time.monotonic() + seconds
     quotes = 0  # before the part: where there is an odd number of them, a newline is no end of a record
     for number, part in enumerate(stream):

@@ -58,7 +58,7 @@ class Draw(NamedTuple):
             part = None if margins is None else margins[start : start + CHUNK_ROWS]
             before = time.thread_time()
             for learner in learners:
-                learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, told=part)
+                learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, margins_out=part)
             seconds += time.thread_time() - before
         return seconds
 

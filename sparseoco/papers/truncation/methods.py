@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.option_models import describe_invalid
+from sparseoco.core.option_models import validate
 from sparseoco.storage.toml_files import read_toml
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions
@@ -89,11 +89,9 @@ class Protocol(_AddedFile):
         return protocol
 
     def _method(self, name: str, n_classes: int) -> TunedMethod:
-        options = self.search | (self.more_classes if n_classes > 2 else {})
-        try:
-            return TunedMethod(name, SearchOptions.model_validate(options | self.methods[name].model_dump()))
-        except ValidationError as error:
-            raise InputError(describe_invalid(error, ("methods", name)), code="invalid-option") from None
+        shared = self.search | (self.more_classes if n_classes > 2 else {})
+        options = validate(SearchOptions, shared | self.methods[name].model_dump(), under=("methods", name))
+        return TunedMethod(name, options)
 
     def _check(self, name: str, n_classes: int) -> None:
         method = self._method(name, n_classes)
@@ -138,7 +136,4 @@ def published_protocol(name: str) -> Protocol:
 
 
 def _read(path: Path, kind: type[_File]) -> _File:
-    try:
-        return kind.model_validate(read_toml(path))
-    except ValidationError as error:
-        raise InputError(f"{path}: {describe_invalid(error)}", code="invalid-option") from None
+    return validate(kind, read_toml(path), str(path))

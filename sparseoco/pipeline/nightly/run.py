@@ -136,7 +136,7 @@ def _run(run: RunFile, progress: ProgressCallback) -> Outcome:
                 lost += 1
                 if lost > MAX_LOST_STATES:
                     raise
-                log_event("nightly", "state lost", level=WARNING, reason=str(error))
+                log_event("nightly", "checkpoint lost", level=WARNING, reason=str(error))
     return Outcome(history[known:], publish(run, history), "")
 
 

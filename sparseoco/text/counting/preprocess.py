@@ -1,4 +1,4 @@
-"""Which characters make words, and documents as the counting kernel wants them."""
+"""Preprocessing as in scikit-learn: lower case, and which characters are word characters."""
 
 from functools import cache
 from typing import Any
@@ -7,53 +7,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.text.documents import Documents
-from sparseoco.text.kernels.preprocess import HARD, WESTERN_END, WIDE, classify, clean_documents
+from sparseoco.text.kernels import preprocess as kernels
 
 N_CODE_POINTS = 0x110000
 
 
+def preprocess(documents: Documents, *, lowercase: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The words of all documents separated by zero bytes, and the bounds of the documents (see `count_ngrams`).
+
+    The kernel lower-cases ASCII and Latin letters. Documents with other letters go through `str.lower`, whose result
+    can depend on neighbouring letters (final sigma) and be longer than its source (İ).
+    """
+    latin = _latin_table(lowercase)
+    kinds = kernels.classify(documents.data, documents.starts, documents.stops, latin)
+    others = [_lower(documents, d, lowercase) for d in np.flatnonzero(kinds == kernels.OTHER).tolist()]
+    offsets = np.cumsum([0] + [len(text) for text in others], dtype=np.int64)
+    # The table takes a tenth of a second: built only for text in other scripts.
+    word_points: Any = _word_table() if others else np.zeros(1, np.bool_)
+    return kernels.preprocess(  # type: ignore[no-any-return]
+        documents.data, documents.starts, documents.stops, kinds, latin,
+        np.frombuffer(b"".join(others), np.uint8), offsets, lowercase, word_points,
+    )  # fmt: skip
+
+
 @cache
-def western_table(lowercase: bool) -> NDArray[np.uint16]:
-    """(0x250,) uint16: what a Latin letter becomes, 0 for no letter, HARD where `str.lower` changes its length."""
-    table = np.zeros(WESTERN_END, np.uint16)
-    for point in range(0x80, WESTERN_END):
+def _latin_table(lowercase: bool) -> NDArray[np.uint16]:
+    """(0x250,) uint16: what each letter becomes, 0 for no letter, IRREGULAR where `str.lower` changes its length."""
+    table = np.zeros(kernels.LATIN_END, np.uint16)
+    for point in range(0x80, kernels.LATIN_END):
         lowered = chr(point).lower() if lowercase else chr(point)
         if len(lowered) > 1 or len(lowered.encode()) != 2:
-            table[point] = HARD
+            table[point] = kernels.IRREGULAR
         elif chr(point).isalnum():
             table[point] = ord(lowered)
     return table
 
 
 @cache
-def word_table() -> NDArray[np.bool_]:
-    """(0x110000,) bool: is the code point matched by `\\w`? Python's `re` takes isalnum() and the underscore."""
+def _word_table() -> NDArray[np.bool_]:
+    """(0x110000,) bool: does `\\w` match the code point? In Python that is isalnum() and the underscore."""
     table = np.fromiter((chr(point).isalnum() for point in range(N_CODE_POINTS)), np.bool_, N_CODE_POINTS)
     table[ord("_")] = True
     return table
 
 
-def clean(documents: Documents, *, lowercase: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Word bytes of all documents, zeros between, and where each document begins (see `count_grams`).
-
-    ASCII and Latin letters are lowered in the kernel; documents with others by Python's `str.lower`, whose result can
-    depend on neighbouring letters (a final sigma) and be longer than its source (İ).
-    """
-    western = western_table(lowercase)
-    kinds = classify(documents.data, documents.starts, documents.stops, western)
-    parts = [_lowered(documents, d, lowercase) for d in np.flatnonzero(kinds == WIDE).tolist()]
-    offsets = np.cumsum([0] + [len(part) for part in parts], dtype=np.int64)
-    other = np.frombuffer(b"".join(parts), np.uint8)
-    # The table costs a tenth of a second: only text of other scripts pays for it.
-    table: Any = word_table() if parts else np.zeros(1, np.bool_)
-    cleaned: NDArray[np.uint8]
-    bounds: NDArray[np.int64]
-    cleaned, bounds = clean_documents(
-        documents.data, documents.starts, documents.stops, kinds, western, other, offsets, lowercase, table
-    )
-    return cleaned, bounds
-
-
-def _lowered(documents: Documents, d: int, lowercase: bool) -> bytes:
+def _lower(documents: Documents, d: int, lowercase: bool) -> bytes:
     raw = documents.data[documents.starts[d] : documents.stops[d]].tobytes()
     return raw.decode().lower().encode() if lowercase else raw

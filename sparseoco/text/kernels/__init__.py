@@ -1,4 +1,4 @@
-"""Compiled loops over bytes, identifiers and counts. All release the GIL and are kept on disk."""
+"""Compiled loops over bytes, keys and counts. All release the GIL and are cached on disk."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,5 +7,5 @@ from sparseoco.core.compile_cache import compiled
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An entry point: compiled on its first call, apart from the functions it calls."""
+    """Compile a function, with the functions it calls, on its first call."""
     return compiled(function, [], ("text/kernels",))

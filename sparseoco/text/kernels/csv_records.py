@@ -3,25 +3,24 @@
 from sparseoco.text.kernels import kernel
 
 # At the start of a field; in a field without quotes; in a quoted field; after a quote in a quoted field.
-START, PLAIN, QUOTED, CLOSED = 0, 1, 2, 3
+START, UNQUOTED, QUOTED, CLOSED = 0, 1, 2, 3
 NEEDS_MORE, TOO_LONG = -1, -2
 
 QUOTE, NEWLINE, RETURN = 0x22, 0x0A, 0x0D
 
 
 @kernel
-def scan_records(data, place, state, begin, opened, at_least, longest, delimiter, final):
-    """Scan data[place:] for the first end of a record beyond `at_least`.
+def scan_records(data, position, state, begin, opened, at_least, longest, delimiter, final):
+    """Scan data[position:] for the first end of a record beyond `at_least`.
 
-    A quote opens a quoted field at the start of a field only; in a quoted field two quotes stand for one, and text
-    after the closing quote goes on without quotes. LF, CR and CRLF end a record, except in a quoted field. `begin` is
-    where the record starts in which `place` lies, `opened` where the last quoted field opened; `final` says that no
-    data follow.
+    A quote opens a quoted field only at the start of a field; two quotes in a quoted field stand for one, and text
+    after the closing quote continues without quotes. LF, CR and CRLF end a record, except in a quoted field. `begin`
+    is the start of the current record, `opened` the start of the last quoted field; `final` says that no data follow.
 
-    Returns (end, or NEEDS_MORE, or TOO_LONG for a record of more than `longest` bytes; place; state; begin; opened).
+    Returns (end, or NEEDS_MORE, or TOO_LONG for a record of more than `longest` bytes; position; state; begin; opened).
     """
     size = data.size
-    i = place
+    i = position
     while i < size:
         byte = data[i]
         if state == QUOTED:
@@ -32,7 +31,7 @@ def scan_records(data, place, state, begin, opened, at_least, longest, delimiter
                 i += 1
         elif byte in (NEWLINE, RETURN):
             if byte == RETURN and i + 1 == size and not final:
-                break  # the next byte tells CR from CRLF
+                break  # CR or CRLF? The next byte decides
             i += 2 if byte == RETURN and i + 1 < size and data[i + 1] == NEWLINE else 1
             state = START
             if i - begin > longest:
@@ -49,7 +48,7 @@ def scan_records(data, place, state, begin, opened, at_least, longest, delimiter
             state = QUOTED
             i += 1
         else:
-            state = PLAIN
+            state = UNQUOTED
             i += 1
             while i < size and data[i] != delimiter and data[i] != NEWLINE and data[i] != RETURN:
                 i += 1

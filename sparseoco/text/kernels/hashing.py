@@ -1,14 +1,14 @@
-"""XXH64 (Yann Collet, xxHash specification 0.1.1, section "XXH64 algorithm"), and the hash of every gram of a trie."""
+"""XXH64 (Yann Collet, xxHash specification 0.1.1, section "XXH64 algorithm"), for hashed features and equal ids."""
 
 import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.intrinsics import load8
+from sparseoco.text.kernels.keys import LOW
 
 P1, P2, P3 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
 P4, P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
-LOW = np.uint64(0xFFFFFFFF)
 
 
 @register_jitable
@@ -23,7 +23,7 @@ def _round(lane, word):
 
 @register_jitable
 def xxh64(data, start, stop, seed):
-    """64-bit hash of data[start:stop]; the array goes on for eight bytes after `stop`."""
+    """64-bit hash of data[start:stop]; the array has eight bytes of slack after `stop`."""
     at = start
     if stop - start >= 32:
         a, b, c, d = seed + P1 + P2, seed + P2, seed, seed - P1

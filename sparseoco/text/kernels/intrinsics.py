@@ -1,9 +1,13 @@
-"""Machine instructions numba does not offer: unaligned 8-byte loads and stores, a prefetch, count trailing zeros."""
+"""Machine instructions that numba does not offer, and constants for loops over eight bytes at a time."""
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+ONES = np.uint64(0x0101010101010101)
+HIGHS = np.uint64(0x8080808080808080)
 
 
 def _address(context, builder, array_type, array, index):
@@ -13,7 +17,7 @@ def _address(context, builder, array_type, array, index):
 
 @intrinsic
 def load8(typing, data, index):
-    """The 8 bytes of a uint8 array from `index` on as a little-endian uint64; the caller keeps 8 bytes of slack."""
+    """The 8 bytes of a uint8 array from `index` on as a little-endian uint64; the caller provides 8 bytes of slack."""
 
     def code(context, builder, signature, arguments):
         position = context.cast(builder, arguments[1], signature.args[1], types.intp)
@@ -27,7 +31,7 @@ def load8(typing, data, index):
 
 @intrinsic
 def store8(typing, data, index, word):
-    """Write a uint64 as 8 little-endian bytes of a uint8 array from `index` on; the caller keeps room for all 8."""
+    """Write a uint64 as 8 little-endian bytes of a uint8 array from `index` on; the caller provides room for 8."""
 
     def code(context, builder, signature, arguments):
         position = context.cast(builder, arguments[1], signature.args[1], types.intp)

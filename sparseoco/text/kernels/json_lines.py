@@ -1,22 +1,20 @@
-"""A strict scanner for the plain majority of JSON lines; what else there is goes to a full parser, a line at a time.
+"""A strict scanner for simple JSON lines; all others are left to a full parser.
 
-Taken here: objects on one line whose strings are UTF-8 with simple escapes, whose values are strings, numbers and
-literals. Left: nested values, `u` escapes, escapes in keys, keys twice, wanted fields that are neither string nor
-integer, and anything that is not JSON.
+Parsed here: objects on one line whose strings are UTF-8 with simple escapes and whose values are strings, numbers and
+literals. Left: nested values, `u` escapes, escapes in keys, repeated keys, requested fields that are neither strings
+nor integers, and anything that is not JSON.
 """
 
 import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
-from sparseoco.text.kernels.intrinsics import load8, trailing_zeros
+from sparseoco.text.kernels.intrinsics import HIGHS, ONES, load8, trailing_zeros
 
-ONES = np.uint64(0x0101010101010101)
-HIGHS = np.uint64(0x8080808080808080)
 QUOTES, SLASHES, SPACES = ONES * np.uint64(0x22), ONES * np.uint64(0x5C), ONES * np.uint64(0x20)
 ZERO, B3 = np.uint64(0), np.uint64(3)
 
-TAKEN, LEFT, BLANK = 0, 1, 2
+PARSED, LEFT, BLANK = 0, 1, 2
 MISSING, STRING, ESCAPED, INTEGER = 0, 1, 2, 3
 
 
@@ -40,19 +38,19 @@ def find_lines(data, size):
 
 
 @register_jitable
-def _blank(data, i):
+def _skip_blanks(data, i):
     while data[i] == 32 or data[i] == 9 or data[i] == 13:
         i += 1
     return i
 
 
 @register_jitable
-def _follows(data, i, low, high):
+def _in_range(data, i, low, high):
     return low <= data[i] <= high
 
 
 @register_jitable
-def _beyond_ascii(data, i):
+def _skip_utf8(data, i):
     """End of the run of bytes above 127 at i, or -1 if it is not well-formed UTF-8 (Unicode 16.0, table 3-7)."""
     while data[i] >= 0x80:
         byte = data[i]
@@ -61,14 +59,14 @@ def _beyond_ascii(data, i):
             good = True
         elif 0xE0 <= byte <= 0xEF:
             size = 3
-            good = _follows(data, i + 1, 0xA0 if byte == 0xE0 else 0x80, 0x9F if byte == 0xED else 0xBF)
+            good = _in_range(data, i + 1, 0xA0 if byte == 0xE0 else 0x80, 0x9F if byte == 0xED else 0xBF)
         elif 0xF0 <= byte <= 0xF4:
             size = 4
-            good = _follows(data, i + 1, 0x90 if byte == 0xF0 else 0x80, 0x8F if byte == 0xF4 else 0xBF)
+            good = _in_range(data, i + 1, 0x90 if byte == 0xF0 else 0x80, 0x8F if byte == 0xF4 else 0xBF)
         else:
             return -1
         for k in range(1, size):
-            if not _follows(data, i + k, 0x80, 0xBF):
+            if not _in_range(data, i + k, 0x80, 0xBF):
                 return -1
         if not good:
             return -1
@@ -78,7 +76,7 @@ def _beyond_ascii(data, i):
 
 @register_jitable
 def _string(data, i):
-    """From the byte after a quote: (place of the closing quote, escapes seen), or (-1, ·) if the line is not for us."""
+    """From the byte after a quote: (position of the closing quote, has escapes), or (-1, ·) for a line to leave."""
     escaped = False
     while True:
         word = load8(data, i)
@@ -94,7 +92,7 @@ def _string(data, i):
         if byte == 0x22:
             return i, escaped
         if byte >= 0x80:
-            i = _beyond_ascii(data, i)
+            i = _skip_utf8(data, i)
             if i < 0:
                 return -1, escaped
             continue
@@ -111,7 +109,7 @@ def _string(data, i):
 
 
 @register_jitable
-def _digits(data, i):
+def _skip_digits(data, i):
     while 48 <= data[i] <= 57:
         i += 1
     return i
@@ -119,18 +117,18 @@ def _digits(data, i):
 
 @register_jitable
 def _number(data, i):
-    """From the first byte of a number: (end, is it an integer in its usual form), or (-1, ·)."""
+    """From the first byte of a number: (end, is an integer in canonical form), or (-1, ·)."""
     negative = data[i] == 45
     i += negative
     begin = i
-    i = _digits(data, i)
+    i = _skip_digits(data, i)
     if i == begin or (data[begin] == 48 and i > begin + 1):
         return -1, False
     integer = not (negative and data[begin] == 48)
     if data[i] == 46:
         integer = False
         begin = i + 1
-        i = _digits(data, begin)
+        i = _skip_digits(data, begin)
         if i == begin:
             return -1, False
     if data[i] == 101 or data[i] == 69:
@@ -139,7 +137,7 @@ def _number(data, i):
         if data[i] == 43 or data[i] == 45:
             i += 1
         begin = i
-        i = _digits(data, begin)
+        i = _skip_digits(data, begin)
         if i == begin:
             return -1, False
     return i, integer
@@ -157,7 +155,7 @@ def _literal(data, i):
 
 
 @register_jitable
-def _wanted(data, start, stop, names, name_offsets):
+def _field_index(data, start, stop, names, name_offsets):
     for w in range(name_offsets.size - 1):
         size = name_offsets[w + 1] - name_offsets[w]
         if size == stop - start:
@@ -171,10 +169,10 @@ def _wanted(data, start, stop, names, name_offsets):
 
 @register_jitable
 def _line(data, i, end, names, name_offsets, kinds, starts, stops):
-    """Scan the object of one line; True if it is taken. `end` is the place of its newline."""
+    """Scan the object of one line; True if it was parsed. `end` is the position of its newline."""
     if data[i] != 0x7B:
         return False
-    i = _blank(data, i + 1)
+    i = _skip_blanks(data, i + 1)
     while True:
         if data[i] != 0x22:
             return False
@@ -182,11 +180,11 @@ def _line(data, i, end, names, name_offsets, kinds, starts, stops):
         i, escaped = _string(data, begin)
         if i < 0 or escaped:
             return False
-        field = _wanted(data, begin, i, names, name_offsets)
-        i = _blank(data, i + 1)
+        field = _field_index(data, begin, i, names, name_offsets)
+        i = _skip_blanks(data, i + 1)
         if data[i] != 0x3A:
             return False
-        i = _blank(data, i + 1)
+        i = _skip_blanks(data, i + 1)
         byte = data[i]
         begin = i
         kind = MISSING
@@ -214,22 +212,22 @@ def _line(data, i, end, names, name_offsets, kinds, starts, stops):
             kinds[field] = kind
             starts[field] = begin
             stops[field] = stop
-        i = _blank(data, i)
+        i = _skip_blanks(data, i)
         if data[i] == 0x7D:
-            return _blank(data, i + 1) == end
+            return _skip_blanks(data, i + 1) == end
         if data[i] != 0x2C:
             return False
-        i = _blank(data, i + 1)
+        i = _skip_blanks(data, i + 1)
 
 
 @kernel
 def scan_json_lines(data, lines, names, name_offsets):
-    """Find the wanted fields of each line.
+    """Find the requested fields of each line.
 
     data   uint8, with a newline and eight bytes of slack after the last line; lines from `find_lines`
-    names  the wanted keys, concatenated, and their offsets
-    Returns status uint8 (lines,): TAKEN, LEFT or BLANK; and kinds uint8, starts, stops int64 (fields, lines) of values.
-    A key that is absent has the kind MISSING. A string's span is inside its quotes, escapes still in it.
+    names  the requested keys, concatenated, and their offsets
+    Returns status uint8 (lines,): PARSED, LEFT or BLANK; kinds uint8, starts, stops int64 (fields, lines) of values.
+    A missing key has the kind MISSING. The span of a string is inside its quotes, with its escapes.
     """
     n = lines.size - 1
     fields = name_offsets.size - 1
@@ -241,13 +239,13 @@ def scan_json_lines(data, lines, names, name_offsets):
         end = lines[k + 1]
         if data[end - 1] == 10:
             end -= 1
-        i = _blank(data, lines[k])
+        i = _skip_blanks(data, lines[k])
         if i >= end:
             status[k] = BLANK
             continue
         kind[:] = MISSING
         if _line(data, i, end, names, name_offsets, kind, start, stop):
-            status[k] = TAKEN
+            status[k] = PARSED
             for w in range(fields):
                 if kind[w] != MISSING:
                     kinds[w, k], starts[w, k], stops[w, k] = kind[w], start[w], stop[w]
@@ -258,7 +256,7 @@ def scan_json_lines(data, lines, names, name_offsets):
 
 @kernel
 def unescape(data, kinds, starts, stops):
-    """Undo the simple escapes of the strings marked ESCAPED, in place: they only get shorter (`stops` is changed)."""
+    """Resolve the simple escapes of strings of the kind ESCAPED in place, which shortens them (`stops` changes)."""
     for k in range(kinds.size):
         if kinds[k] != ESCAPED:
             continue
@@ -287,7 +285,7 @@ def unescape(data, kinds, starts, stops):
 
 @kernel
 def gather_spans(data, starts, stops):
-    """Bytes of the spans one after the other, and int32 offsets: the two buffers of an Arrow string array."""
+    """(bytes, int32 offsets) of the concatenated spans: the two buffers of an Arrow string array."""
     offsets = np.zeros(starts.size + 1, np.int32)
     for k in range(starts.size):
         offsets[k + 1] = offsets[k] + (stops[k] - starts[k])

@@ -1,94 +1,33 @@
-"""Merging sorted keys and putting features in order."""
+"""Keys of n-grams: 64-bit numbers of two halves, the n-gram of all tokens but the last, and the last token."""
+
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparseoco.text.kernels import kernel
 
-
-@kernel
-def total_grams(indptr, grams, counts, dropped, size):
-    """(occurrences, documents) int64 of each of `size` grams over the rows not dropped; the whole part of
-    each count, which is of use only where counts are whole."""
-    totals = np.zeros(size, np.int64)
-    documents = np.zeros(size, np.int64)
-    for d in range(indptr.size - 1):
-        if dropped[d]:
-            continue
-        for k in range(indptr[d], indptr[d + 1]):
-            totals[grams[k]] += np.int64(counts[k])
-            documents[grams[k]] += 1
-    return totals, documents
+HALF = np.uint64(32)
+LOW = np.uint64(0xFFFFFFFF)
 
 
-@kernel
-def local_keys(keys, nodes, place, rank, low, packed, shift):
-    """Keys in alphabetical numbers of the grams `nodes`: place[prefix] · 2^low + rank[last token].
-
-    packed  (nodes.size,) uint64, filled with key · 2^shift + node: sorted, it has the keys in order, with their nodes
-    """
-    for i in range(nodes.size):
-        key = keys[nodes[i]]
-        prefix = np.uint64(place[np.int64(key >> np.uint64(32))])
-        last = np.uint64(rank[np.int64(key & np.uint64(0xFFFFFFFF))])
-        packed[i] = (((prefix << low) | last) << shift) | (np.uint64(nodes[i]) if shift else np.uint64(0))
+def pack_keys(high: NDArray[Any], low: NDArray[Any]) -> NDArray[np.uint64]:
+    """high · 2^32 + low."""
+    return (high.astype(np.uint64) << HALF) | low.astype(np.uint64, copy=False)
 
 
-@kernel
-def unpack_keys(packed, low, shift):
-    """(keys prefix · 2^32 + last token, nodes int32) of what `local_keys` packed."""
-    keys, nodes = np.empty(packed.size, np.uint64), np.empty(packed.size, np.int32)
-    last, node = (np.uint64(1) << low) - np.uint64(1), (np.uint64(1) << shift) - np.uint64(1)
-    for i in range(packed.size):
-        key = packed[i] >> shift
-        keys[i] = ((key >> low) << np.uint64(32)) | (key & last)
-        nodes[i] = packed[i] & node
-    return keys, nodes
-
-
-@kernel
-def take_columns(table, rows, first, second):
-    """(table[rows, first], table[rows, second])."""
-    a, b = np.empty(rows.size, table.dtype), np.empty(rows.size, table.dtype)
-    for i in range(rows.size):
-        a[i], b[i] = table[rows[i], first], table[rows[i], second]
-    return a, b
-
-
-@kernel
-def spread(values, places, nodes, result):
-    """result[nodes[i]] = values[places[i]]."""
-    for i in range(nodes.size):
-        result[nodes[i]] = values[places[i]]
-
-
-@kernel
-def global_keys(keys, first, prefix_map, token_map):
-    """Keys of a piece's slice in common numbers: prefix_map[(key >> 32) − first] · 2^32 + token_map[low half]."""
-    result = np.empty(keys.size, np.uint64)
-    for i in range(keys.size):
-        prefix = np.int64(keys[i] >> np.uint64(32)) - first
-        token = np.int64(keys[i] & np.uint64(0xFFFFFFFF))
-        result[i] = (np.uint64(prefix_map[prefix]) << np.uint64(32)) | np.uint64(token_map[token])
-    return result
-
-
-@kernel
-def distinct(ordered):
-    """The distinct values of a sorted array."""
-    result = np.empty(ordered.size, ordered.dtype)
-    n = 0
-    for i in range(ordered.size):
-        if i == 0 or ordered[i] != ordered[i - 1]:
-            result[n] = ordered[i]
-            n += 1
-    return result[:n].copy()
+def unpack_keys(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(high, low) of packed keys."""
+    return (keys >> HALF).astype(np.int64), (keys & LOW).astype(np.int64)
 
 
 @kernel
 def locate(keys, known):
-    """(keys.size,) int32: the place of each key in `known`, or −1; both strictly increase. Gallops, so a short list
-    costs its length times a logarithm and a long one its length."""
-    places = np.empty(keys.size, np.int32)
+    """(keys.size,) int32: the position of each key in `known`, or −1; both strictly increase.
+
+    A galloping search: O(m log n) for few keys, O(m + n) for many.
+    """
+    positions = np.empty(keys.size, np.int32)
     at = 0
     for i in range(keys.size):
         key = keys[i]
@@ -107,48 +46,45 @@ def locate(keys, known):
                 else:
                     high = middle
             at = low
-        places[i] = at if at < known.size and known[at] == key else -1
-    return places
+        positions[i] = at if at < known.size and known[at] == key else -1
+    return positions
 
 
 @kernel
-def add_at(places, values, sums):
-    """sums[places[i]] += values[i], leaving out places below 0."""
-    for i in range(places.size):
-        if places[i] >= 0:
-            sums[places[i]] += values[i]
+def map_keys(keys, first, high_map, low_map):
+    """(high_map[high − first], low_map[low]) of each key, packed."""
+    result = np.empty(keys.size, np.uint64)
+    for i in range(keys.size):
+        high = high_map[np.int64(keys[i] >> HALF) - first]
+        result[i] = (np.uint64(high) << HALF) | np.uint64(low_map[np.int64(keys[i] & LOW)])
+    return result
 
 
 @kernel
-def rank_by_count(counts, chosen):
-    """(counts.size,) int64: the rank of each chosen feature by falling count, ties in their order; −1 for the others.
+def add_at(sums, positions, values):
+    """sums[positions] += values."""
+    for i in range(positions.size):
+        sums[positions[i]] += values[i]
 
-    A counting sort below 2^16; the few greater counts are sorted by comparison.
-    """
-    limit = 1 << 16
-    starts = np.zeros(limit, np.int64)
-    n_large = 0
-    for i in range(counts.size):
-        if chosen[i]:
-            if counts[i] >= limit:
-                n_large += 1
-            else:
-                starts[counts[i]] += 1
-    large, falling = np.empty(n_large, np.int64), np.empty(n_large, np.int64)
-    at = n_large
-    for value in range(limit - 1, -1, -1):
-        size = starts[value]
-        starts[value] = at
-        at += size
-    ids = np.full(counts.size, -1, np.int64)
-    k = 0
-    for i in range(counts.size):
-        if chosen[i]:
-            if counts[i] >= limit:
-                large[k], falling[k] = i, -counts[i]
-                k += 1
-            else:
-                ids[i] = starts[counts[i]]
-                starts[counts[i]] += 1
-    ids[large[np.argsort(falling, kind="mergesort")]] = np.arange(n_large)
-    return ids
+
+@kernel
+def pack_sortable(keys, nodes, high_map, low_map, low_bits, node_bits):
+    """The mapped key of each node, then the node, in one word each: sorting them is faster than sorting indices."""
+    result = np.empty(nodes.size, np.uint64)
+    for i in range(nodes.size):
+        key = keys[nodes[i]]
+        high, low = np.uint64(high_map[np.int64(key >> HALF)]), np.uint64(low_map[np.int64(key & LOW)])
+        result[i] = (((high << low_bits) | low) << node_bits) | np.uint64(nodes[i])
+    return result
+
+
+@kernel
+def unpack_sortable(packed, low_bits, node_bits):
+    """(keys, nodes int32) of packed words."""
+    keys, nodes = np.empty(packed.size, np.uint64), np.empty(packed.size, np.int32)
+    low, node = (np.uint64(1) << low_bits) - np.uint64(1), (np.uint64(1) << node_bits) - np.uint64(1)
+    for i in range(packed.size):
+        key = packed[i] >> node_bits
+        keys[i] = ((key >> low_bits) << HALF) | (key & low)
+        nodes[i] = packed[i] & node
+    return keys, nodes

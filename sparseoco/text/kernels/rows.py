@@ -1,7 +1,4 @@
-"""From a piece's own grams to the store's features, rows sorted.
-
-Two counting sorts, by feature and then by document, put every row in order in time linear in the nonzeros.
-"""
+"""From the n-grams of a split to the features of the store, with sorted rows."""
 
 import numpy as np
 from numba.extending import register_jitable
@@ -10,106 +7,77 @@ from sparseoco.text.kernels import kernel
 
 
 @register_jitable
-def _places(indptr, grams, order, sizes):
-    """Where each gram's entries begin when grams lie in `order` (−1: left out), and the entries before each row."""
-    at = np.full(sizes.size, -1, np.int32)  # a piece has fewer than 2^31 entries
+def _bucket_starts(indptr, ngrams, order, sizes):
+    """(start of each n-gram's entries if n-grams are laid out in `order`, or −1; number of entries before each row)."""
+    starts = np.full(sizes.size, -1, np.int32)  # a split has fewer than 2^31 entries
     n = 0
-    for gram in order:
-        at[gram] = n
-        n += sizes[gram]
-    if n == grams.size:
-        return at, indptr.copy()
-    ends = np.zeros(indptr.size, np.int64)
+    for ngram in order:
+        starts[ngram] = n
+        n += sizes[ngram]
+    if n == ngrams.size:
+        return starts, indptr.copy()
+    row_starts = np.zeros(indptr.size, np.int64)
     for d in range(indptr.size - 1):
-        kept = 0
+        selected = 0
         for k in range(indptr[d], indptr[d + 1]):
-            kept += at[grams[k]] >= 0
-        ends[d + 1] = ends[d] + kept
-    return at, ends
+            selected += starts[ngrams[k]] >= 0
+        row_starts[d + 1] = row_starts[d] + selected
+    return starts, row_starts
 
 
 @register_jitable
-def _closed_up(ends, to, indices, values):
-    """Rows without the gaps that summing left: row d is [ends[d], to[d])."""
-    final = np.zeros(ends.size, np.int64)
+def _compact(row_starts, row_ends, indices, values):
+    """Rows without the gaps that summing left behind: row d is [row_starts[d], row_ends[d])."""
+    indptr = np.zeros(row_starts.size, np.int64)
     n = 0
-    for d in range(to.size):
-        for k in range(ends[d], to[d]):
+    for d in range(row_ends.size):
+        for k in range(row_starts[d], row_ends[d]):
             indices[n] = indices[k]
             values[n] = values[k]
             n += 1
-        final[d + 1] = n
-    return final, indices[:n].copy(), values[:n].copy()
+        indptr[d + 1] = n
+    return indptr, indices[:n].copy(), values[:n].copy()
 
 
 @kernel
-def sort_rows(indptr, grams, counts, order, sizes, ids, packed, shift):
-    """CSR in which entry (d, order[i]) has become (d, ids[i]); grams that are not in `order` are left out.
+def sort_rows(indptr, ngrams, counts, order, sizes, ids):
+    """CSR in which entry (d, order[i]) has become (d, ids[i]); n-grams that are not in `order` are left out.
 
-    order   grams by rising feature; ids their features (equal ones, neighbours then, have their counts summed)
-    sizes   (grams,) entries of each gram
-    packed  (nonzeros,) work space of an unsigned type that holds a row above `shift` bits and a whole count below
+    Two counting sorts, by feature and then by document: linear in the number of entries.
+
+    order   n-grams by increasing feature; ids their features. Counts of equal features, which are neighbours, are
+            summed in this order.
+    sizes   (n_ngrams,) number of entries of each n-gram
     Returns (indptr int64, indices like ids, counts like counts).
     """
-    at, ends = _places(indptr, grams, order, sizes)
-    kind = packed.dtype.type
+    next_entry, row_starts = _bucket_starts(indptr, ngrams, order, sizes)
+    size = row_starts[-1]
+    entry_row, entry_count = np.empty(size, np.int32), np.empty(size, counts.dtype)
     for d in range(indptr.size - 1):
-        row = kind(d) << shift
         for k in range(indptr[d], indptr[d + 1]):
-            place = at[grams[k]]
-            if place >= 0:
-                packed[place] = row | kind(counts[k])
-                at[grams[k]] = place + 1
-    size = ends[-1]
+            entry = next_entry[ngrams[k]]
+            if entry >= 0:
+                entry_row[entry] = d
+                entry_count[entry] = counts[k]
+                next_entry[ngrams[k]] = entry + 1
     indices, values = np.empty(size, ids.dtype), np.empty(size, counts.dtype)
-    to = ends[:-1].copy()
-    low = (kind(1) << shift) - kind(1)
-    shared = False
+    row_ends = row_starts[:-1].copy()
+    summed = False
     k = 0
     for i in range(order.size):
         feature = ids[i]
-        end = at[order[i]]
+        end = next_entry[order[i]]
         while k < end:
-            d = int(packed[k] >> shift)
-            place = to[d]
-            if place > ends[d] and indices[place - 1] == feature:
-                values[place - 1] += packed[k] & low
-                shared = True
+            d = entry_row[k]
+            at = row_ends[d]
+            if at > row_starts[d] and indices[at - 1] == feature:
+                values[at - 1] += entry_count[k]
+                summed = True
             else:
-                indices[place] = feature
-                values[place] = packed[k] & low
-                to[d] = place + 1
+                indices[at] = feature
+                values[at] = entry_count[k]
+                row_ends[d] = at + 1
             k += 1
-    if shared:
-        return _closed_up(ends, to, indices, values)
-    return ends, indices, values
-
-
-@kernel
-def sort_real_rows(indptr, grams, counts, order, sizes, ids):
-    """The same for counts that are real numbers."""
-    at, ends = _places(indptr, grams, order, sizes)
-    size = ends[-1]
-    row_of, count_of = np.empty(size, np.int32), np.empty(size, counts.dtype)
-    for d in range(indptr.size - 1):
-        for k in range(indptr[d], indptr[d + 1]):
-            place = at[grams[k]]
-            if place >= 0:
-                row_of[place] = d
-                count_of[place] = counts[k]
-                at[grams[k]] = place + 1
-    indices, values = np.empty(size, ids.dtype), np.empty(size, counts.dtype)
-    to = ends[:-1].copy()
-    k = 0
-    for i in range(order.size):
-        end = at[order[i]]
-        while k < end:
-            place = to[row_of[k]]
-            if place > ends[row_of[k]] and indices[place - 1] == ids[i]:
-                values[place - 1] += count_of[k]
-            else:
-                indices[place] = ids[i]
-                values[place] = count_of[k]
-                to[row_of[k]] = place + 1
-            k += 1
-    return _closed_up(ends, to, indices, values)
+    if summed:
+        return _compact(row_starts, row_ends, indices, values)
+    return row_starts, indices, values

@@ -1,4 +1,4 @@
-"""Spelling n-grams: from places in a trie to bytes."""
+"""Names of n-grams: from numbers in a trie to bytes."""
 
 import numpy as np
 
@@ -7,38 +7,38 @@ from sparseoco.text.kernels.intrinsics import load8, store8
 
 
 @kernel
-def term_offsets(order, parents, lasts, token_offsets):
-    """(order.size + 1,) int64: where each term begins when those of the grams `order` are written end to end."""
-    offsets = np.empty(order.size + 1, np.int64)
+def term_offsets(numbers, parents, lasts, token_offsets):
+    """(numbers.size + 1,) int64: where the name of each n-ngram begins when they are concatenated."""
+    offsets = np.empty(numbers.size + 1, np.int64)
     at = 0
-    for k in range(order.size):
+    for k in range(numbers.size):
         offsets[k] = at
-        gram = order[k]
-        while gram >= 0:
-            token = lasts[gram]
+        ngram = numbers[k]
+        while ngram >= 0:
+            token = lasts[ngram]
             at += token_offsets[token + 1] - token_offsets[token] + 1
-            gram = parents[gram]
+            ngram = parents[ngram]
         at -= 1
-    offsets[order.size] = at
+    offsets[numbers.size] = at
     return offsets
 
 
 @kernel
-def write_terms(order, parents, lasts, token_bytes, token_offsets, offsets, depth):
-    """The bytes of those terms, tokens joined by a space, and eight bytes of slack; token_bytes has slack, too.
+def write_terms(numbers, parents, lasts, token_bytes, token_offsets, offsets, depth):
+    """The bytes of the names, tokens joined by spaces, with eight bytes of slack; token_bytes has slack, too.
 
-    Eight bytes are copied at a time: what overruns a token is overwritten by the next.
+    Eight bytes are copied at a time: what exceeds a token is overwritten by the next.
     """
-    result = np.empty(offsets[order.size] + 8, np.uint8)
+    result = np.empty(offsets[numbers.size] + 8, np.uint8)
     chain = np.empty(depth, np.int64)
     at = 0
-    for k in range(order.size):
-        gram = order[k]
+    for k in range(numbers.size):
+        ngram = numbers[k]
         n = 0
-        while gram >= 0:
-            chain[n] = lasts[gram]
+        while ngram >= 0:
+            chain[n] = lasts[ngram]
             n += 1
-            gram = parents[gram]
+            ngram = parents[ngram]
         for i in range(n - 1, -1, -1):
             begin = token_offsets[chain[i]]
             size = token_offsets[chain[i] + 1] - begin

@@ -1,11 +1,12 @@
-"""One parser a format: a run of whole lines (or records) in, `Documents` or `Bags` out."""
+"""One parser per format: whole lines or records in, `Documents` or `Bags` out."""
 
+from functools import partial
 from typing import Protocol
 
 from sparseoco.text.documents import Bags, Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
-from sparseoco.text.parsers.delimited import read_csv, read_tsv
+from sparseoco.text.parsers.delimited import DELIMITERS, read_delimited
 from sparseoco.text.parsers.jsonl import read_jsonl
 from sparseoco.text.parsers.lines import read_lines
 from sparseoco.text.parsers.processed import read_processed
@@ -13,18 +14,17 @@ from sparseoco.text.parsers.svmlight import read_svmlight
 
 
 class Parser(Protocol):
-    """Parses a chunk; `labelled` says whether labels must be there."""
+    """Parses a chunk; `labelled` says whether labels are requested."""
 
     def __call__(self, chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents | Bags: ...
 
 
 PARSERS: dict[str, Parser] = {
     "jsonl": read_jsonl,
-    "csv": read_csv,
-    "tsv": read_tsv,
+    **{name: partial(read_delimited, delimiter=delimiter) for name, delimiter in DELIMITERS.items()},
     "lines": read_lines,
     "svmlight": read_svmlight,
     "processed": read_processed,
 }
 
-__all__ = ["PARSERS", "Chunk", "Parser"]
+__all__ = ["DELIMITERS", "PARSERS", "Chunk", "Parser"]

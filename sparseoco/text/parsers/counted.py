@@ -1,58 +1,49 @@
-"""Collecting documents that come as (name, count) pairs."""
+"""Formats whose documents are pairs of a feature name and a count."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from sparseoco.text.documents import BadRow, Bags
+from sparseoco.text.documents import Bags, label_array
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.chunk import Chunk, UnreadableError
+from sparseoco.text.parsers.chunk import Chunk
+from sparseoco.text.parsers.fields import MalformedRowError
+
+Pairs = list[tuple[str, float]]
 
 
-class BagRows:
-    """Rows of counted names; a name twice in a row is summed, a count of zero is as good as absent."""
+def read_counted(
+    chunk: Chunk, options: TextOptions, parse: Callable[[str], tuple[Pairs, Any] | None], *, labelled: bool
+) -> Bags:
+    """Bags of all lines; parse(text) returns the pairs and the label of a line, or None for a blank line.
 
-    def __init__(self, chunk: Chunk, options: TextOptions, *, labelled: bool) -> None:
-        self.chunk = chunk
-        self.options = options
-        self.labelled = labelled
-        self.bad: list[BadRow] = []
-        self._numbers: dict[str, int] = {}
-        self._features: list[int] = []
-        self._counts: list[float] = []
-        self._ends: list[int] = [0]
-        self._labels: list[Any] = []
-        self._lines: list[int] = []
+    Counts of a name that is repeated in a line are summed, and counts of zero left out.
+    """
 
-    def add(self, line: int, pairs: list[tuple[str, float]], label: Any) -> None:
-        """Add a document. Raises `UnreadableError` if a sum is not finite."""
+    def parse_row(text: str, line: int) -> tuple[int, dict[str, float], Any] | None:
+        parsed = parse(text)
+        if parsed is None:
+            return None
         sums: dict[str, float] = {}
-        for name, count in pairs:
+        for name, count in parsed[0]:
             sums[name] = sums.get(name, 0.0) + count
         if not all(np.isfinite(value) for value in sums.values()):
-            raise UnreadableError("the counts of a feature add up to infinity")
-        for name, value in sums.items():
-            if value != 0.0:
-                self._features.append(self._numbers.setdefault(name, len(self._numbers)))
-                self._counts.append(1.0 if self.options.binary else value)
-        self._ends.append(len(self._features))
-        self._labels.append(label)
-        self._lines.append(line)
+            raise MalformedRowError("the counts of a feature sum to infinity")
+        return line, {name: value for name, value in sums.items() if value != 0.0}, parsed[1]
 
-    def bags(self) -> Bags:
-        """All rows added so far."""
-        labels: Any = None
-        if self.labelled:
-            numbers = self.options.labels == "numbers"
-            labels = np.array(self._labels, np.float64) if numbers else pa.array(self._labels, pa.string())
-        return Bags(
-            indptr=np.array(self._ends, np.int64),
-            features=np.array(self._features, np.int64),
-            counts=np.array(self._counts, np.float64),
-            names=pa.array(list(self._numbers), pa.string()),
-            ids=pa.array([f"{self.chunk.short}:{line}" for line in self._lines], pa.string()),
-            labels=labels,
-            lines=np.array(self._lines, np.int64),
-            bad=self.bad,
-        )
+    rows, bad = chunk.parse_lines(options, parse_row)
+    numbers: dict[str, int] = {}
+    features = [numbers.setdefault(name, len(numbers)) for _, counts, _ in rows for name in counts]
+    counts = np.array([value for _, counts, _ in rows for value in counts.values()], np.float64)
+    return Bags(
+        indptr=np.cumsum([0, *(len(counts) for _, counts, _ in rows)], dtype=np.int64),
+        features=np.array(features, np.int64),
+        counts=np.ones_like(counts) if options.binary else counts,
+        names=pa.array(list(numbers), pa.string()),
+        ids=pa.array([f"{chunk.short}:{line}" for line, _, _ in rows], pa.string()),
+        labels=label_array([label for _, _, label in rows], options.labels if labelled else None),
+        lines=np.array([line for line, _, _ in rows], np.int64),
+        bad=bad,
+    )

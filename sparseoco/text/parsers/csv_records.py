@@ -1,4 +1,4 @@
-"""Where the records and the lines of CSV and TSV begin and end."""
+"""Where the records and lines of CSV and TSV begin and end."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.text.kernels.csv_records import NEEDS_MORE, NEWLINE, QUOTED, RETURN, START, TOO_LONG, scan_records
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.chunk import too_long
+from sparseoco.text.parsers.chunk import line_too_long
 
 BOM = b"\xef\xbb\xbf"
 
@@ -19,10 +19,10 @@ def line_starts(data: bytes | bytearray | NDArray[np.uint8], size: int) -> NDArr
     return np.concatenate([[0], np.flatnonzero(ends) + 1])
 
 
-class RecordScan:
-    """Finds ends of records in a file that comes in parts, looking at each byte once.
+class RecordScanner:
+    """Finds ends of records in a file that is read in parts, scanning each byte once.
 
-    Records are those of `csv.reader`: where they end does not depend on the parts, nor on where the file is cut.
+    Records are those of `csv.reader`; their ends depend neither on the parts nor on where the file is split.
     """
 
     def __init__(self, name: str, delimiter: str, options: TextOptions) -> None:
@@ -33,33 +33,46 @@ class RecordScan:
         self._reset()
 
     def _reset(self) -> None:
-        self._place, self._state, self._begin, self._opened = 0, START, 0, 0
+        self._position, self._state, self._begin, self._opened = 0, START, 0, 0
 
-    def end(self, pending: bytearray, at_least: int, line: int, *, ended: bool) -> int:
+    def find_end(self, pending: bytearray, at_least: int, line: int, *, at_end: bool) -> int:
         """Size of the shortest run of whole records longer than `at_least`, or -1 if more bytes are needed.
 
-        `pending` is what follows the last run found, `line` the number of its first line. Raises `InputError` for a
-        record longer than allowed, and for a quoted field that is still open where the file has `ended`.
+        Parameters
+        ----------
+        pending : bytearray
+            What follows the last run that was found.
+        line : int
+            Number of its first line.
+        at_end : bool
+            Whether the file ends with `pending`.
+
+        Raises
+        ------
+        InputError
+            For a record that is too long, and for a quoted field without an end.
         """
         if self._at_start:
-            if len(pending) < len(BOM) and not ended:
+            if len(pending) < len(BOM) and not at_end:
                 return -1
             self._at_start = False
-            self._place = len(BOM) if pending.startswith(BOM) else 0
-        found, self._place, self._state, self._begin, self._opened = scan_records(
-            np.frombuffer(pending, np.uint8), self._place, self._state, self._begin, self._opened,
-            at_least, self.options.max_line_bytes, self.delimiter, ended,
+            self._position = len(BOM) if pending.startswith(BOM) else 0
+        found, self._position, self._state, self._begin, self._opened = scan_records(
+            np.frombuffer(pending, np.uint8), self._position, self._state, self._begin, self._opened,
+            at_least, self.options.max_line_bytes, self.delimiter, at_end,
         )  # fmt: skip
-        if self._state == QUOTED and (found == TOO_LONG or ended):
-            place = line + line_starts(pending, self._opened).size - 1
+        if self._state == QUOTED and (found == TOO_LONG or at_end):
+            number = line + line_starts(pending, self._opened).size - 1
             problem = (
-                f"goes on for more than {self.options.max_line_bytes} bytes; close it, or raise max_line_bytes"
+                f"is longer than {self.options.max_line_bytes} bytes; close it, or increase max_line_bytes"
                 if found == TOO_LONG
                 else "is still open at the end of the file"
             )
-            raise InputError(f"{self.name}, line {place}: a quoted field that starts here {problem}.")
+            raise InputError(
+                f"{self.name}, line {number}: a quoted field that starts here {problem}.", code="unclosed-quote"
+            )
         if found == TOO_LONG:
-            raise too_long(self.name, line + line_starts(pending, self._begin).size - 1, self.options)
+            raise line_too_long(self.name, line + line_starts(pending, self._begin).size - 1, self.options)
         if found == NEEDS_MORE:
             return -1
         self._reset()

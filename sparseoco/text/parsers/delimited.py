@@ -1,4 +1,4 @@
-"""CSV and TSV: quoted fields may hold delimiters, doubled quotes and newlines."""
+"""CSV and TSV: quoted fields may contain delimiters, doubled quotes and newlines."""
 
 import csv
 import io
@@ -6,40 +6,62 @@ import sys
 from typing import TYPE_CHECKING
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.documents import Documents, Row, documents_of
+from sparseoco.text.documents import Documents, Row
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers.chunk import Chunk, UnreadableError, settle_label, utf8
+from sparseoco.text.parsers.chunk import Chunk, decode_lines
 from sparseoco.text.parsers.csv_records import line_starts
+from sparseoco.text.parsers.fields import MalformedRowError, encode_text, missing_field, parse_label
 
 if TYPE_CHECKING:
     from _csv import Reader
 
-# How tables write a number that is not there.
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+# How tables write a missing number.
 NOT_A_NUMBER = frozenset({"nan", "NaN", "NAN", "-nan", "-NaN"})
 
 
-def read_csv(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents:
-    """Read comma-separated records; columns are named by the header, or 1, 2, … where there is none."""
-    return _read(chunk, options, ",", labelled=labelled)
-
-
-def read_tsv(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents:
-    """Read tab-separated records."""
-    return _read(chunk, options, "\t", labelled=labelled)
-
-
-def header_of(text: str, delimiter: str, name: str, options: TextOptions) -> tuple[str, ...]:
-    """The column names in the beginning of the file `name`: its first record that is not blank."""
+def parse_header(data: bytes, delimiter: str, name: str, options: TextOptions) -> tuple[str, ...]:
+    """The column names at the beginning of the file `name`: its first record that is not blank."""
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff")
     try:
-        return tuple(next(filter(None, _records(text.removeprefix("\ufeff"), delimiter, options)), []))
+        return tuple(next(filter(None, _records(text, delimiter, options)), []))
     except csv.Error as error:
-        raise InputError(f"{name}: the names of the columns cannot be read: {error}.") from None
+        raise InputError(f"{name}: the header cannot be read: {error}.", code="malformed-record") from None
 
 
 def _records(text: str, delimiter: str, options: TextOptions) -> "Reader":
     csv.field_size_limit(min(options.max_line_bytes, sys.maxsize))
-    # newline="" hands lines over with their ends, so that LF, CR and CRLF end records and stay as they are in fields.
+    # newline="" keeps LF, CR and CRLF in quoted fields, and lets the reader end records at them.
     return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+
+
+def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimiter: str) -> Documents:
+    """Read records; columns are named by the header, or 1, 2, … without one."""
+    _check_columns(chunk, options, labelled=labelled)
+    text = decode_lines(chunk.data[: chunk.size].tobytes(), chunk.offset)
+    records = _records(text, delimiter, options)
+    rows: list[Row] = []
+    malformed: list[tuple[int, MalformedRowError]] = []
+    lines_read = 0
+    while True:
+        begin = lines_read
+        try:
+            record = next(records, None)
+        except csv.Error as error:
+            raise InputError(f"{chunk.name}, line {chunk.line + begin}: {error}.", code="malformed-record") from None
+        if record is None:
+            break
+        lines_read = records.line_num
+        try:
+            row = _parse_record(record, chunk, chunk.line + begin, options, labelled=labelled) if record else None
+        except MalformedRowError as error:
+            malformed.append((begin, error))
+            continue
+        if row is not None:
+            rows.append(row)
+    starts = line_starts(chunk.data, chunk.size if malformed else 0)
+    bad = [error.at(chunk.line + k, chunk.offset + int(starts[k])) for k, error in malformed]
+    return Documents.from_rows(rows, bad, options.labels if labelled else None)
 
 
 def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> None:
@@ -47,45 +69,16 @@ def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Non
     for name in sorted(used):
         if chunk.header.count(name) > 1:
             raise InputError(
-                f"{chunk.name}: the header names {chunk.header.count(name)} columns {name!r}; rename all but one."
+                f"{chunk.name}: the header has {chunk.header.count(name)} columns {name!r}; rename all but one.",
+                code="duplicate-column",
             )
 
 
-def _read(chunk: Chunk, options: TextOptions, delimiter: str, *, labelled: bool) -> Documents:
-    _check_columns(chunk, options, labelled=labelled)
-    text = chunk.data[: chunk.size].tobytes().decode("utf-8", "surrogateescape")
-    if chunk.offset == 0:
-        text = text.removeprefix("\ufeff")
-    records = _records(text, delimiter, options)
-    rows: list[Row] = []
-    bad: list[tuple[int, UnreadableError]] = []
-    done = 0
-    while True:
-        try:
-            record = next(records, None)
-        except csv.Error as error:
-            raise InputError(f"{chunk.name}, line {chunk.line + done}: {error}.") from None
-        if record is None:
-            break
-        before, done = done, records.line_num
-        if not record:
-            continue
-        try:
-            row = _row(record, chunk, chunk.line + before, options, labelled=labelled)
-        except UnreadableError as error:
-            bad.append((before, error))
-            continue
-        if row is not None:
-            rows.append(row)
-    starts = line_starts(chunk.data, chunk.size if bad else 0)
-    placed = [error.at(chunk.line + k, chunk.offset + int(starts[k])) for k, error in bad]
-    return documents_of(rows, placed, numbers=options.labels == "numbers", labelled=labelled)
-
-
-def _row(record: list[str], chunk: Chunk, line: int, options: TextOptions, *, labelled: bool) -> Row | None:
+def _parse_record(record: list[str], chunk: Chunk, line: int, options: TextOptions, *, labelled: bool) -> Row | None:
+    """The document of a record, or None if `where` excludes it."""
     names = chunk.header or tuple(str(k + 1) for k in range(len(record)))
     if len(record) != len(names):
-        raise UnreadableError(f"{len(record)} fields where {len(names)} were expected")
+        raise MalformedRowError(f"{len(record)} fields instead of {len(names)}")
     values = dict(zip(names, record, strict=True))
     if any(values.get(name) != wanted for name, wanted in options.where.items()):
         return None
@@ -93,9 +86,9 @@ def _row(record: list[str], chunk: Chunk, line: int, options: TextOptions, *, la
     if labelled:
         value = values.get(options.label_field)
         if options.labels == "classes" and value in NOT_A_NUMBER:
-            raise UnreadableError(f"label field {options.label_field!r} is missing: it holds {value!r}")
-        label = settle_label(value, options)
+            raise missing_field("label", options.label_field)
+        label = parse_label(value, options)
     if options.text_field not in values:
-        raise UnreadableError(f"text field {options.text_field!r} is missing")
+        raise missing_field("text", options.text_field)
     key = values.get(options.id_field, f"{chunk.short}:{line}")
-    return Row(utf8(values[options.text_field], options), utf8(key, options).decode(), label, line)
+    return Row(encode_text(values[options.text_field], options), encode_text(key, options).decode(), label, line)

@@ -1,4 +1,4 @@
-"""Which counted terms become features, and in which order: CountVectorizer's arithmetic, then ids by frequency."""
+"""Which counted terms become features, and in which order: the arithmetic of CountVectorizer, ids by frequency."""
 
 from collections.abc import Callable
 
@@ -6,103 +6,114 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.kernels.keys import rank_by_count
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary.trie import Vocabulary
 
 
-def select(
-    totals: NDArray[np.int64],
-    documents: NDArray[np.int64],
-    first: int,
-    trie: Callable[[], Vocabulary],
-    rows: int,
-    options: TextOptions,
-) -> NDArray[np.int64]:
-    """Choose and order the grams `first`, `first` + 1, … of the trie laid end to end, level by level.
+class Candidates:
+    """The counted n-grams `first`, `first` + 1, … of a trie, and which of them pass the options.
 
-    Returns the feature of each, or −1. Features go by total count, falling; equal counts by n, then alphabetically.
-    Raises `InputError` where no term is left.
+    Parameters
+    ----------
+    totals, documents : ndarray of int64
+        Occurrences of each n-gram, and documents with it.
+    first : int
+        Number of the first counted n-gram.
+    trie : callable
+        Returns the trie; only needed to break ties under `max_features`.
+    n_documents : int
     """
-    if documents.size == 0 or not documents.any():
-        raise InputError("No document holds a term: every token must have at least two word characters.")
-    low, high = _bounds(rows, options)
-    if high < low:
-        raise InputError(f"max_df asks for at most {high:g} documents and min_df for at least {low:g}: no term fits.")
-    chosen = _frequent(documents, rows, options)
-    if options.max_features is not None and np.count_nonzero(chosen) > options.max_features:
-        chosen &= _most_frequent(totals, chosen, first, trie(), options.max_features)
-    if not chosen.any():
-        raise InputError("No term is left: lower min_df or raise max_df.")
-    ids: NDArray[np.int64] = rank_by_count(totals, chosen)
-    return ids
+
+    def __init__(
+        self,
+        totals: NDArray[np.int64],
+        documents: NDArray[np.int64],
+        first: int,
+        trie: Callable[[], Vocabulary],
+        n_documents: int,
+        options: TextOptions,
+    ) -> None:
+        self.totals = totals
+        self.documents = documents
+        self.first = first
+        self.trie = trie
+        self.options = options
+        self.low, self.high = (
+            bound if isinstance(bound, int) else bound * n_documents for bound in (options.min_df, options.max_df)
+        )
+
+    def select(self) -> NDArray[np.int64]:
+        """The feature of each n-gram of a new vocabulary, or −1.
+
+        Features are ordered by decreasing count, equal counts by length, then alphabetically.
+        Raises `InputError` if no term is left.
+        """
+        if not self.documents.any():
+            raise InputError(
+                "No document has a term: a token has at least two word characters.", code="empty-vocabulary"
+            )
+        if self.high < self.low:
+            raise InputError(
+                f"max_df allows at most {self.high:g} documents, min_df at least {self.low:g}: no term passes both.",
+                code="empty-vocabulary",
+            )
+        chosen = self._most_frequent(self._pass(), self.options.max_features)
+        if not chosen.any():
+            raise InputError("No term is left: decrease min_df or increase max_df.", code="empty-vocabulary")
+        return _rank_by_count(self.totals, chosen)
+
+    def select_new(self, known: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+        """The feature of each n-gram of a vocabulary of `size` features that is extended, or −1.
+
+        `known` has the existing features, which stay, or −1. New features must pass min_df and max_df among the new
+        documents alone; their ids follow after `size`, up to max_features in total.
+        """
+        limit = self.options.max_features
+        chosen = self._most_frequent((known < 0) & self._pass(), None if limit is None else max(0, limit - size))
+        return np.where(chosen, _rank_by_count(self.totals, chosen) + size, known)
+
+    def _pass(self) -> NDArray[np.bool_]:
+        return (self.documents >= max(1, self.low)) & (self.documents <= self.high)
+
+    def _most_frequent(self, chosen: NDArray[np.bool_], limit: int | None) -> NDArray[np.bool_]:
+        """The `limit` most frequent of the chosen terms, with CountVectorizer's choice among ties.
+
+        It sorts the terms in alphabetical order, all lengths mixed, with an unstable algorithm: only the same sort of
+        the same numbers breaks ties alike.
+        """
+        if limit is None or np.count_nonzero(chosen) <= limit:
+            return chosen
+        alphabetical = _alphabetical_order(self.trie(), self.first)
+        candidates = alphabetical[chosen[alphabetical]]
+        selected = np.zeros_like(chosen)
+        selected[candidates[(-self.totals[candidates]).argsort()[:limit]]] = True
+        return selected
 
 
-def select_more(
-    known: NDArray[np.int64],
-    size: int,
-    totals: NDArray[np.int64],
-    documents: NDArray[np.int64],
-    first: int,
-    trie: Callable[[], Vocabulary],
-    rows: int,
-    options: TextOptions,
-) -> NDArray[np.int64]:
-    """As `select`, for a vocabulary of `size` features that grows: `known` has the feature of each gram, or −1.
-
-    Known grams stay what they are. Of the others those are chosen that pass min_df and max_df among these documents
-    alone, as long as there is room under max_features; their ids follow after `size`. It is no error if there is none.
-    """
-    chosen = (known < 0) & _frequent(documents, rows, options)
-    room = chosen.size if options.max_features is None else max(0, options.max_features - size)
-    if np.count_nonzero(chosen) > room:
-        chosen &= _most_frequent(totals, chosen, first, trie(), room)
-    ranks = rank_by_count(totals, chosen)
-    return np.where(chosen, ranks + size, known)
+def _rank_by_count(counts: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The rank of each chosen term by decreasing count, ties in their order; −1 for the others."""
+    positions = np.flatnonzero(chosen)
+    falling = -counts[positions]
+    # A stable sort of 16 bits is a radix sort; the few larger counts, which come first, are then sorted by comparison.
+    order = np.argsort((np.maximum(falling, -0xFFFF) + 0xFFFF).astype(np.uint16), kind="stable")
+    large = np.count_nonzero(falling <= -0xFFFF)
+    order[:large] = order[:large][np.argsort(falling[order[:large]], kind="stable")]
+    ranks = np.full(counts.size, -1, np.int64)
+    ranks[positions[order]] = np.arange(positions.size)
+    return ranks
 
 
-def _bounds(rows: int, options: TextOptions) -> tuple[float, float]:
-    """Documents that a term of `rows` documents must at least, and may at most, be in."""
-    low = options.min_df if isinstance(options.min_df, int) else options.min_df * rows
-    high = options.max_df if isinstance(options.max_df, int) else options.max_df * rows
-    return low, high
-
-
-def _frequent(documents: NDArray[np.int64], rows: int, options: TextOptions) -> NDArray[np.bool_]:
-    low, high = _bounds(rows, options)
-    return (documents >= 1) & (documents <= high) & (documents >= low)
-
-
-def _most_frequent(
-    totals: NDArray[np.int64], chosen: NDArray[np.bool_], first: int, trie: Vocabulary, limit: int
-) -> NDArray[np.bool_]:
-    """The `limit` most frequent terms exactly as CountVectorizer takes them, ties included.
-
-    It sorts with an unstable algorithm over the terms in alphabetical order, all lengths mixed: only the same sort of
-    the same numbers breaks ties alike.
-    """
-    alphabetical = _mixed_order(trie, first)
-    candidates = alphabetical[chosen[alphabetical]]
-    kept = candidates[(-totals[candidates]).argsort()[:limit]]
-    mask = np.zeros(totals.size, np.bool_)
-    mask[kept] = True
-    return mask
-
-
-def _mixed_order(trie: Vocabulary, first: int) -> NDArray[np.int64]:
-    """Grams from `first` on in alphabetical order over all levels: by first token, then second, none before any."""
-    parents, lasts = trie.trie()
-    sizes = [len(trie.tokens), *(keys.size for keys in trie.keys)]
-    depth = len(sizes)
-    columns: list[NDArray[np.int64]] = [np.zeros(parents.size - first, np.int64) for _ in range(depth)]
+def _alphabetical_order(trie: Vocabulary, first: int) -> NDArray[np.int64]:
+    """N-grams from number `first` on in alphabetical order, all lengths mixed; a prefix precedes its extensions."""
+    parents, lasts = trie.parents()
+    columns = [np.zeros(parents.size - first, np.int64) for _ in trie.level_sizes]
     begin = 0
-    for n in range(1, depth + 1):
-        size = sizes[n - 1]
-        grams = np.arange(begin, begin + size)
+    for n, size in enumerate(trie.level_sizes, 1):
+        ngrams = np.arange(begin, begin + size)
         if begin >= first:
-            at = grams
-            for k in range(n - 1, -1, -1):
-                columns[k][grams - first] = lasts[at].astype(np.int64) + 1
-                at = parents[at]
+            prefix = ngrams
+            for k in reversed(range(n)):
+                columns[k][ngrams - first] = lasts[prefix].astype(np.int64) + 1
+                prefix = parents[prefix]
         begin += size
     return np.lexsort(columns[::-1])

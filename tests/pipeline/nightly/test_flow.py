@@ -32,6 +32,6 @@ def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
         assert [entry["state_type"] for entry in flow_runs(address)] == ["COMPLETED"] * 3
         found = artifacts(address)
     assert "The model of increment 1 is deployed" in found["places-nightly"]["data"]
-    assert "promoted" in found["places-nights"]["data"]
+    assert "promoted" in found["places-increments"]["data"]
     assert "nightly.html" in found["places-nightly-page"]["data"]
     assert contents(tmp_path / "flow" / "run") == contents(tmp_path / "command" / "run")

@@ -1,4 +1,4 @@
-"""Nights in a bucket: files arrive under a prefix, and what is left is that of nights in folders."""
+"""Nightly runs in a bucket give the same files as in a folder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -52,22 +52,22 @@ def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     assert Model(bucket / "run").predict(["wave boat tide salt", "tree leaf moss"]) == ["sea", "wood"]
 
 
-def test_manifests_of_nights_are_asked_for_some_at_once(
+def test_manifests_of_nights_are_batches_for_some_at_once(
     tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = read_manifest(make_store(tmp_path), 1)
     expected = [whole.model_copy(update={"version": version}) for version in range(1, 6)]
     for manifest in expected:
         commit_manifest(bucket / "shards", manifest)
-    asked = []
+    batches = []
 
     def read(request: Callable[[Location], bytes], paths: list[Location]) -> list[bytes]:
-        asked.append(len(paths))
+        batches.append(len(paths))
         return map_concurrently(request, paths)
 
     monkeypatch.setattr("sparseoco.storage.commit.map_concurrently", read)
     monkeypatch.setattr("sparseoco.store.manifest.CONCURRENT", 2)
     assert list(read_manifests(bucket / "shards", 5)) == expected
-    assert asked == [2, 2, 1]
+    assert batches == [2, 2, 1]
     with raises_code("missing-file", "manifest-00000006.json", kind=StorageError):
         list(read_manifests(bucket / "shards", 6))

@@ -1,4 +1,4 @@
-"""Run files and files of clusters that are in a bucket, with what they name beside them."""
+"""Run files and cluster files in a bucket, with relative paths."""
 
 import subprocess
 import sys
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-import flows.command
-from flows.steps import read_run
+import sparseoco.flows.command as flows_command
+from sparseoco.flows.steps import read_run
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.commit import commit_bytes
@@ -28,7 +28,7 @@ def check_same(there: Location, here: Location) -> None:
 
 @pytest.fixture
 def file(bucket: Location, tmp_path: Path) -> Location:
-    """A run file in a bucket, its text beside it."""
+    """A run file in a bucket, with its text in the same folder."""
     folder = bucket / "runs" / "places"
     write_run_file(tmp_path)
     for name in ("places.jsonl", "places.toml"):
@@ -36,7 +36,7 @@ def file(bucket: Location, tmp_path: Path) -> Location:
     return folder / "places.toml"
 
 
-def test_paths_are_beside_the_file(bucket: Location) -> None:
+def test_paths_are_relative_to_the_file(bucket: Location) -> None:
     text = RUN_FILE.replace('"places.jsonl"', '"raw/", "a[1].txt", "/here/x.txt", "../../y.txt", "s3://other/z.txt"')
     text = text.replace('out = "run"', 'out = "."').replace("[ingest]", '[ingest]\nstore = "../shards"')
     text = text.replace("[search]", '[search]\nwarm_start = "../yesterday/model"')
@@ -53,7 +53,7 @@ def test_paths_are_beside_the_file(bucket: Location) -> None:
     assert str(load_run_file(bucket / "run.toml").out) == f"{top}/run"
 
 
-def test_commands_take_the_address_of_a_run_file(
+def test_commands_take_the_uri_of_a_run_file(
     file: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "doctor", file) == 0
@@ -64,7 +64,7 @@ def test_commands_take_the_address_of_a_run_file(
     check_same(file.parent / "run", tmp_path / "run")
 
 
-def test_a_night_is_taken_by_the_address_of_a_run_file(
+def test_nightly_takes_the_uri_of_a_run_file(
     file: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = RUN_FILE.replace("folds = 3", "folds = 1").replace("algorithms.rda", "# ")
@@ -98,7 +98,7 @@ def test_a_file_of_a_cluster_may_be_in_a_bucket(
         ("up.toml", b'out = "../../run"\n' + RUN_FILE.replace('out = "run"', "").encode(), "../../run"),
     ],
 )
-def test_what_is_no_run_file_is_said_in_a_sentence(
+def test_invalid_run_files(
     bucket: Location,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -109,22 +109,22 @@ def test_what_is_no_run_file_is_said_in_a_sentence(
     if content is not None:
         commit_bytes(bucket / "runs" / name, content)
     assert call(monkeypatch, "run", bucket / "runs" / name) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert "Traceback" not in told
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
     assert call(monkeypatch, "doctor", bucket / "runs" / name) == 1
     assert said in capsys.readouterr().out.splitlines()[0]
 
 
-def test_a_bucket_that_refuses_is_said_in_a_sentence(
+def test_errors_of_the_store(
     bucket: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "run", "s3://no-such-bucket/run.toml") == 3
     assert "s3://no-such-bucket does not exist" in capsys.readouterr().err
     assert call(monkeypatch, "run", "s3://key:secret@bucket/run.toml") == 2
-    told = capsys.readouterr().err
-    assert "holds credentials" in told
-    assert "secret@" not in told
+    error = capsys.readouterr().err
+    assert "credentials" in error
+    assert "secret@" not in error
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     assert call(monkeypatch, "run", bucket / "run.toml") == 3
@@ -133,20 +133,20 @@ def test_a_bucket_that_refuses_is_said_in_a_sentence(
     assert "wrong     run file: " in capsys.readouterr().out
 
 
-def test_flows_take_the_address_as_it_is(file: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flows_take_the_uri_as_it_is(file: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_run(str(file)) == load_run_file(file)
     served: list[dict[str, str]] = []
-    monkeypatch.setattr(flows.command, "serve_flow", lambda flow, name, parameters, *rest: served.append(parameters))
-    monkeypatch.setattr(flows.command, "_check_server", lambda: None)
+    monkeypatch.setattr(flows_command, "serve_flow", lambda flow, name, parameters, *rest: served.append(parameters))
+    monkeypatch.setattr(flows_command, "_check_server", lambda: None)
     monkeypatch.setattr(sys, "argv", ["pipeline", "serve", str(file)])
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}), pytest.raises(SystemExit):
-        flows.command.main("pipeline")
+        flows_command.main("pipeline")
     assert served == [{"run_file": str(file)}]
 
 
 @pytest.mark.slow
 def test_a_flow_runs_a_run_file_in_a_bucket(file: Location, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flows.pipeline", str(file)]
+    command = [sys.executable, "-m", "sparseoco.flows.pipeline", str(file)]
     ran = subprocess.run(
         command, capture_output=True, text=True, timeout=180, check=False, env=environment(tmp_path / "home")
     )

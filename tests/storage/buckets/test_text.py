@@ -1,4 +1,4 @@
-"""Raw text in a bucket: files, prefixes, folders of classes; stores that grow; workers of other machines."""
+"""Raw text in a bucket: files, prefixes, folders of classes; growing stores; workers on other machines."""
 
 import gzip
 import os
@@ -32,16 +32,16 @@ OPTIONS = TextOptions(ngram_range=(1, 2))
 
 
 def same(there: Manifest, here: Manifest) -> bool:
-    """Whether two manifests differ in nothing but where the text came from."""
+    """Whether two manifests differ in the paths of their sources alone."""
 
-    def told(manifest: Manifest) -> dict[str, Any]:
+    def comparable(manifest: Manifest) -> dict[str, Any]:
         value = manifest.model_dump(mode="json")
         for source in value["sources"]:
             source["path"] = source["path"].rsplit("/", 1)[1]
             del source["modified_ns"]
         return value
 
-    return told(there) == told(here)
+    return comparable(there) == comparable(here)
 
 
 def put(bucket: Location, folder: Path) -> Location:
@@ -73,7 +73,7 @@ def write_classes(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("write", [write_raw, write_classes])
-def test_text_under_a_prefix_is_that_of_a_folder(tmp_path: Path, bucket: Location, write: Any) -> None:
+def test_text_under_a_prefix_is_ingested_as_a_folder(tmp_path: Path, bucket: Location, write: Any) -> None:
     raw = write(tmp_path / "raw")
     here = ingest([str(raw)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13)
     there = ingest([str(put(bucket, raw))], bucket / "store", OPTIONS, shard_bytes=1 << 13)
@@ -83,7 +83,7 @@ def test_text_under_a_prefix_is_that_of_a_folder(tmp_path: Path, bucket: Locatio
     ]
 
 
-def test_small_files_are_asked_for_together(bucket: Location) -> None:
+def test_small_files_are_read_concurrently(bucket: Location) -> None:
     sizes = {"a": 3, "b": 0, "c": streams.SMALL, "d": streams.SMALL + 1}
     for name, size in sizes.items():
         commit_bytes(bucket / "x" / name, b"x" * size)
@@ -94,13 +94,13 @@ def test_small_files_are_asked_for_together(bucket: Location) -> None:
         assert sum(map(len, stream)) == stream.bytes == sizes[name]
 
 
-def test_a_listing_tells_enough_of_its_files(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To look for what is new takes no request a file, and says of each what it says when it is named alone."""
-    asked: list[str] = []
+def test_a_listing_has_the_status_of_its_files(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding new files needs no request per file, and gives the same sources as naming each file."""
+    requests: list[str] = []
 
     def counted(name: str) -> Callable[..., Any]:
         request = getattr(obstore, name)
-        return lambda *arguments, **options: (asked.append(name), request(*arguments, **options))[1]
+        return lambda *arguments, **options: (requests.append(name), request(*arguments, **options))[1]
 
     for number in range(9):
         commit_bytes(bucket / "raw" / f"{number}.jsonl", f'{{"text": "{number}"}}\n'.encode())
@@ -108,13 +108,13 @@ def test_a_listing_tells_enough_of_its_files(bucket: Location, monkeypatch: pyte
         monkeypatch.setattr(obstore, name, counted(name))
     sources = find_sources([f"{bucket / 'raw'}/"], TextOptions())
     assert len(sources) == 9
-    assert 0 < len(asked) < 5
+    assert 0 < len(requests) < 5
     for source in sources:
         (alone,) = find_sources([source.path], TextOptions())
         assert alone._replace(key=source.key) == source
 
 
-def test_of_two_manifests_of_one_number_the_first_counts(tmp_path: Path, bucket: Location) -> None:
+def test_the_first_manifest_of_a_version_counts(tmp_path: Path, bucket: Location) -> None:
     first = ingest([str(write_reviews(tmp_path / "a.jsonl"))], bucket / "store", OPTIONS)
     commit_manifest(bucket / "store", first)  # the very same
     with pytest.raises(StorageError, match="another run committed version 1 first"):
@@ -122,7 +122,7 @@ def test_of_two_manifests_of_one_number_the_first_counts(tmp_path: Path, bucket:
     assert latest_manifest(bucket / "store") == first
 
 
-def test_a_store_grows_and_what_it_has_is_not_read_again(
+def test_a_store_grows_without_reading_old_files_again(
     tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, later = write_reviews(tmp_path / "a.jsonl"), write_reviews(tmp_path / "b.jsonl", rows=80, first=200)

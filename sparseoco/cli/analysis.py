@@ -1,0 +1,211 @@
+"""Commands that analyse learners: the offline optimum, regret, a single learner on a table of numbers."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from sparseoco.cli.app import STEPS, command
+from sparseoco.cli.console import errors, output, progress_bars
+from sparseoco.cli.model_options import ModelOptions
+from sparseoco.cli.options import (
+    ClusterFile,
+    ClusterFlags,
+    RunArgument,
+    StoreArgument,
+    cluster_options,
+    local_path,
+    parameter_values,
+    path_or_uri,
+)
+from sparseoco.core.option_models import validate
+from sparseoco.offline.options import OptimumOptions
+from sparseoco.storage.locations import Location
+
+MAX_WEIGHTS_SHOWN = 10
+
+
+@command(STEPS)
+def optimum(
+    *,
+    store: StoreArgument,
+    out: Annotated[
+        Location, typer.Option("--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the tables and models.")
+    ],
+    given: Annotated[dict[str, Any], ModelOptions(OptimumOptions, flags={"alphas": "--alpha"})],
+    cluster_file: ClusterFile = None,
+    cluster_flags: ClusterFlags,
+) -> None:
+    """Minimise the regularised loss over all the data, to a certified duality gap, for each alpha."""
+    options = validate(OptimumOptions, given)
+    cluster = cluster_options(cluster_file, cluster_flags)
+    from rich.table import Table
+    from rich.text import Text
+
+    from sparseoco.pipeline import steps
+    from sparseoco.storage.metrics import read_result_table
+
+    with progress_bars() as progress:
+        folder = steps.optimum(store, out, options, cluster, progress=progress)
+    table = Table("alpha", "class", "objective", "gap", "relative gap", "passes", "nonzeros")
+    rows = read_result_table(folder / "optimum.parquet").to_pylist()
+    for row in rows:
+        figures = (f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}", f"{row['passes']:,}")
+        table.add_row(f"{row['alpha']:g}", Text(row["class"]), *figures, f"{row['nonzeros']:,}")
+    output.print(table)
+    print(f"models: {folder}/alpha-*")
+    if not all(row["converged"] for row in rows):
+        errors.print(f"Not converged to {options.tol:g}: allow more passes (--max-passes) or a larger gap (--tol).")
+
+
+@command(STEPS)
+def regret(
+    *,
+    run: RunArgument,
+    configuration: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--configuration",
+            metavar="N",
+            help="Number of a configuration in the leaderboard; by default the best of each algorithm. Repeatable.",
+        ),
+    ] = None,
+    marks: Annotated[
+        int | None,
+        typer.Option(
+            min=3, metavar="N", help="Rounds at which regret is computed, spaced logarithmically; by default 12."
+        ),
+    ] = None,
+    tol: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Duality gap of the optima, relative to the objective at 0; by default 0.001."),
+    ] = None,
+    store: Annotated[
+        Location | None,
+        typer.Option(
+            parser=path_or_uri, metavar="STORE", help="Folder of the shards; by default that of the run itself."
+        ),
+    ] = None,
+    cluster_file: ClusterFile = None,
+    cluster_flags: ClusterFlags,
+) -> None:
+    """Compute the regret of learners against the best fixed weights: curves, slopes and the papers' bounds.
+
+    For epoch methods, the convergence of the objective to its optimum.
+    """
+    cluster = cluster_options(cluster_file, cluster_flags)
+    given: dict[str, Any] = {name: value for name, value in (("marks", marks), ("tol", tol)) if value is not None}
+    from rich.table import Table
+    from rich.text import Text
+
+    from sparseoco.pipeline import steps
+    from sparseoco.report import write_report
+    from sparseoco.report.wording import amount, plus_minus
+    from sparseoco.storage.metrics import read_result_table
+
+    with progress_bars() as progress:
+        folder = steps.regret(run, cluster, numbers=configuration, store_folder=store, progress=progress, **given)
+        page = write_report(run)
+    table = Table("no.", "algorithm", "regret", "per round", "slope", "bound")
+    for end in read_result_table(folder / "slopes.parquet").to_pylist():
+        if end["regret"] is None:
+            figures = [f"{end['status']}: {end['reason']}", "", "", ""]
+        else:
+            slope = plus_minus(end["slope"], end["slope_error"])
+            figures = [amount(end["regret"]), amount(end["per_round"]), slope, amount(end["bound"])]
+        table.add_row(*map(Text, (str(end["configuration"]), end["algorithm"], *figures)))
+    output.print(table)
+    print(f"report: {page}")
+
+
+@command(STEPS)
+def table(
+    file: Annotated[
+        Path, typer.Argument(parser=local_path, metavar="FILE", help="CSV (also .gz, .bz2, .zst) or Parquet.")
+    ],
+    target: Annotated[
+        str,
+        typer.Option(metavar="COLUMN", help="The column to predict; without a header, columns are named 1, 2, 3, …"),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Folder of the metrics and weights.")
+    ],
+    labels: Annotated[
+        Literal["classes", "numbers"], typer.Option(help="Whether the target is a class or a number.")
+    ] = "classes",
+    leave_out: Annotated[
+        list[str] | None, typer.Option("--leave-out", metavar="COLUMN", help="A column to ignore. Repeatable.")
+    ] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option(
+            "--header/--no-header",
+            help="Whether the first line names the columns; by default, if none of its cells is a number.",
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(metavar="CHARACTER", help="Separator of columns; by default a comma, in .tsv a tab."),
+    ] = None,
+    missing: Annotated[
+        Literal["error", "leave-out"], typer.Option(help="What to do with rows that have missing cells.")
+    ] = "error",
+    standardise: Annotated[
+        bool, typer.Option("--standardise", help="Scale every column to mean 0 and standard deviation 1.")
+    ] = False,
+    intercept: Annotated[bool, typer.Option("--intercept", help="Add a column of ones.")] = False,
+    algorithm: Annotated[
+        str, typer.Option("--algorithm", metavar="NAME", help="The learner (see sparseoco algorithms).")
+    ] = "ons",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PARAMETER=VALUE", help="A parameter of the learner. Repeatable."),
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(metavar="NAME", help="By default logistic for classes, squared for numbers.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the rows, in their order.")] = 1,
+) -> None:
+    """Train one online learner on a table of numbers, one row after another."""
+    values = parameter_values(settings)
+    from sparseoco.datasets.tables import read_table
+    from sparseoco.pipeline.tabular import fit_table
+    from sparseoco.report.wording import amount, parameters, percent, plural
+    from sparseoco.storage.metrics import read_result_table
+
+    rows = read_table(
+        file,
+        target=target,
+        labels=labels,
+        leave_out=leave_out or [],
+        header=header,
+        delimiter=delimiter,
+        missing=missing,
+    )
+    fitted = fit_table(
+        rows,
+        out,
+        algorithm=algorithm,
+        parameters=values,
+        loss=loss,
+        standardised=standardise,
+        intercept=intercept,
+        epochs=epochs,
+        source=file,
+    )
+    if rows.left_out:
+        errors.print(f"{plural(len(rows.left_out), 'row')} with missing cells left out")
+    if fitted.constant:
+        errors.print(f"constant columns, set to 0: {', '.join(fitted.constant)}")
+    n, d = rows.features.shape
+    print(f"{file}: {plural(n, 'row')}, {plural(d, 'feature')}")
+    print(f"{fitted.algorithm}: {parameters(fitted.parameters | fitted.computed)}")
+    if fitted.diverged:
+        errors.print(f"Diverged at row {fitted.diverged:,}: choose smaller steps, or standardise the columns.")
+    error = "" if fitted.progressive_error is None else f", error {percent(fitted.progressive_error)}"
+    print(f"progressive loss {amount(fitted.progressive_loss)}{error}, over {plural(fitted.rows, 'row')}")
+    weights = read_result_table(out / "weights.parquet").to_pylist()
+    largest = sorted(weights, key=lambda row: -abs(row["weight"]))[:MAX_WEIGHTS_SHOWN]
+    several = len(rows.classes) > 2
+    shown = [f"{row['feature']}{' → ' + row['class'] if several else ''} {row['weight']:+.3g}" for row in largest]
+    print("largest weights: " + ", ".join(shown))

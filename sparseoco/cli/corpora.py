@@ -1,0 +1,77 @@
+"""Commands that get corpora: public ones, and synthetic ones."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparseoco.cli.app import MODELS, command
+from sparseoco.cli.console import output, progress_bars
+from sparseoco.cli.options import local_path, path_or_uri, size_in_bytes
+from sparseoco.storage.locations import Location
+
+
+@command(MODELS)
+def fetch(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A corpus; by default, list them.")] = None,
+    out: Annotated[
+        Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Local folder of the corpora.")
+    ] = Path("corpora"),
+    local: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            parser=local_path,
+            metavar="PATH",
+            help="The downloaded file, or a folder of such files, to use instead of the network.",
+        ),
+    ] = None,
+) -> None:
+    """Download a public corpus and verify its checksum."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from sparseoco.datasets import corpora
+
+    if name is None:
+        table = Table("name", "title", "licence")
+        for entry in corpora.list_cards():
+            table.add_row(*map(Text, (entry.name, entry.title, entry.licence)))
+        output.print(table)
+        return
+    with progress_bars() as progress:
+        fetched = corpora.fetch(name, out, local=local, progress=progress)
+    print(f"{fetched.folder}\nIn a run file:\n\n{fetched.ingest_table()}")
+
+
+@command(MODELS)
+def generate(
+    out: Annotated[
+        Location,
+        typer.Argument(parser=path_or_uri, metavar="OUT", help="Folder of the corpus: OUT/text and OUT/planted.json."),
+    ],
+    size: Annotated[str, typer.Option("--bytes", metavar="SIZE", help="Total size of the files: 500MB, 5GB.")],
+    files: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of files; by default one per 256 MiB.")
+    ] = None,
+    vocabulary: Annotated[int, typer.Option(metavar="N", help="Number of distinct words.")] = 1_000_000,
+    exponent: Annotated[float, typer.Option(metavar="X", help="Exponent of Zipf's law.")] = 1.1,
+    classes: Annotated[int, typer.Option(metavar="N", help="Number of classes.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the text.")] = 0,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Files written concurrently, by default one per core; does not change the text."
+        ),
+    ] = None,
+) -> None:
+    """Generate a synthetic corpus: JSON lines of Zipf-distributed words, labelled by the few words in planted.json."""
+    from sparseoco.datasets import synthetic
+
+    total = size_in_bytes(size, "--bytes")
+    corpus = synthetic.SyntheticCorpus(
+        total, files or -(-total // synthetic.FILE_BYTES), vocabulary, exponent, classes, seed
+    )
+    with progress_bars() as progress:
+        synthetic.generate(corpus, out, threads=threads, progress=progress)
+    print(out / "text")

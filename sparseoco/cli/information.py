@@ -1,0 +1,194 @@
+"""Commands that show things: the demonstration, the learners, checks of a run and its progress, papers' experiments."""
+
+import inspect
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparseoco.cli.app import INFORMATION, command
+from sparseoco.cli.console import output, progress_bars
+from sparseoco.cli.options import ClusterFile, JsonFlag, local_path, path_or_uri
+from sparseoco.core.errors import InputError
+from sparseoco.papers import PAPERS
+from sparseoco.storage.locations import Location
+
+if TYPE_CHECKING:
+    from sparseoco.ops.status import Status
+
+DRIVERS = {
+    "stream": "Online, over the nonzero features of each row",
+    "dense": "Online, over all features in each round: for few features (see --features-from)",
+    "epoch": "Full passes over the data, with rounds over randomly drawn rows",
+    "coordinate": "Rounds over randomly drawn features",
+}
+"""The kinds of learners, by `Algorithm.driver`, in the order of the list."""
+
+
+@command(INFORMATION)
+def demo(
+    out: Annotated[
+        Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Folder of the demonstration.")
+    ] = Path("demo-run"),
+) -> None:
+    """Classify the docstrings of the installed packages by library, and write a report."""
+    from sparseoco.cli.summaries import summarize_run
+    from sparseoco.pipeline.demo import run_demo
+
+    with progress_bars() as progress:
+        described, page = run_demo(out, progress)
+    summarize_run(described.out, page)
+
+
+@command(INFORMATION)
+def algorithms() -> None:
+    """List the learners: formula, source, parameters."""
+    from sparseoco.learners import ALGORITHMS
+
+    for driver, title in DRIVERS.items():
+        output.print(f"[reverse]{title}[/reverse]\n")
+        for algorithm in (algorithm for algorithm in ALGORITHMS.values() if algorithm.driver == driver):
+            output.print(f"[bold]{algorithm.name}[/bold]  {algorithm.source}")
+            output.print(f"    {algorithm.formula}", markup=False)
+            for parameter in algorithm.parameters:
+                output.print(f"    {parameter.name} = {parameter.default}  {parameter.meaning}", markup=False)
+            output.print()
+
+
+@command(INFORMATION)
+def doctor(
+    file: Annotated[
+        Location | None,
+        typer.Argument(
+            parser=path_or_uri,
+            metavar="RUN_FILE",
+            help="Path or URI of a run file (TOML); by default only this machine is checked.",
+        ),
+    ] = None,
+    cluster_file: ClusterFile = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check whether a run would succeed here, and estimate its memory and duration.
+
+    Problems are listed first; the exit code is 1 if there are any.
+    """
+    from sparseoco.ops.doctor import examine
+
+    findings = examine(file, cluster_file)
+    if as_json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=1))
+    else:
+        for finding in findings:
+            print(f"{finding.state:<8}  {finding.subject}: {finding.sentence}")
+    if any(finding.state == "wrong" for finding in findings):
+        raise typer.Exit(1)
+
+
+@command(INFORMATION)
+def status(
+    run: Annotated[
+        Location, typer.Argument(parser=path_or_uri, metavar="RUN", help="Folder of a run, of shards or of a model.")
+    ],
+    as_json: JsonFlag = False,
+    watch: Annotated[
+        float | None,
+        typer.Option("--watch", min=0.5, metavar="SECONDS", help="Repeat at this interval until the run is complete."),
+    ] = None,
+) -> None:
+    """Show the progress of a run, read from its files: steps, cells, the best so far, running processes."""
+    from sparseoco.ops.status import read_status
+
+    while True:
+        found = read_status(run)
+        print(json.dumps(_plain(found) | {"under_way": found.under_way})) if as_json else _print_status(found)
+        if watch is None or found.ended:
+            return
+        time.sleep(watch)
+        print()
+
+
+def _plain(value: Any) -> Any:
+    """Named tuples as dicts."""
+    if hasattr(value, "_asdict"):
+        return {name: _plain(item) for name, item in value._asdict().items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _print_status(found: "Status") -> None:
+    from sparseoco.report.wording import duration
+
+    name = f"{found.name}: " if found.name else ""
+    written = "" if found.seconds is None else f", last written {duration(found.seconds)} ago"
+    print(f"{name}{found.run}{written}")
+    for hold in found.holds:
+        print(hold.sentence)
+    if not found.holds and not found.ended:
+        print("no process is running")
+    for step in found.steps:
+        print(f"{step.name:<8}  {step.state:<9}  {step.sentence}".rstrip())
+    if found.nights is not None:
+        print(found.nights.sentence)
+    for error in found.errors:
+        print(f"failed: {error}")
+    print(found.rerun)
+
+
+@command(INFORMATION)
+def reproduce(
+    paper: Annotated[
+        str,
+        typer.Argument(
+            metavar="PAPER", help="; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items()) + "."
+        ),
+    ],
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data",
+            parser=local_path,
+            metavar="FOLDER",
+            help="Folder of the paper's data sets; experiments on missing ones are skipped.",
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", parser=local_path, metavar="FOLDER", help="Folder of the tables and the page.")
+    ],
+    repetitions: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Repetitions of randomised experiments.")
+    ] = None,
+    draws: Annotated[int | None, typer.Option(min=2, metavar="N", help="onseg: random draws of stocks.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="cl-fobos: examples per run.")] = None,
+    methods: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path,
+            metavar="FILE",
+            help="stda, sgft: further methods to compare, a TOML file with a table "
+            '[methods."NAME".algorithms.LEARNER] for each, as in a run file\'s [search].',
+        ),
+    ] = None,
+) -> None:
+    """Repeat a paper's experiments: tables, figures, and which of its claims hold."""
+    if paper not in PAPERS:
+        raise InputError(f"Unknown paper {paper!r}: choose one of {', '.join(PAPERS)}.", code="unknown-paper")
+    given = {"repetitions": repetitions, "draws": draws, "rounds": rounds, "methods": methods}
+    options = {name: value for name, value in given.items() if value is not None}
+    run = PAPERS[paper].load()
+    for name in options.keys() - inspect.signature(run).parameters.keys():
+        raise InputError(f"The experiments of {paper} have no --{name}.", code="unsupported-combination")
+    from rich.table import Table
+    from rich.text import Text
+
+    from sparseoco.storage.metrics import read_result_table
+
+    with progress_bars() as progress:
+        page = run(data, out, **options, progress=progress)
+    table = Table("claim", "where", "holds here")
+    previous = ""
+    for row in read_result_table(out / "claims.parquet").to_pylist():
+        table.add_row(Text("" if row["claim"] == previous else row["claim"]), row["where"], row["holds"])
+        previous = row["claim"]
+    output.print(table)
+    print(f"report: {page}")

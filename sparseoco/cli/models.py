@@ -1,0 +1,67 @@
+"""Commands that use saved models."""
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from sparseoco.cli.app import MODELS, command
+from sparseoco.cli.console import output, progress_bars
+from sparseoco.cli.model_options import ModelOptions
+from sparseoco.cli.options import InputsArgument, JsonFlag, ModelArgument
+from sparseoco.pipeline.run_file import EvaluateOptions
+from sparseoco.text.options import TextOptions
+
+
+@command(MODELS)
+def predict(
+    *,
+    model: ModelArgument,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="INPUT", help="Inputs as for ingest; by default the lines of standard input."),
+    ] = None,
+    margins: Annotated[bool, typer.Option("--margins", help="Also print the margin of each class.")] = False,
+    given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where", "format", "text_field"), defaults=False)],
+) -> None:
+    """Predict the classes of new text: one line of output for each line, or document id and prediction for files."""
+    from sparseoco.pipeline.prediction import predict_files, predict_lines
+    from sparseoco.training.model import Model
+
+    opened = Model(model)
+    if inputs:
+        predict_files(opened, inputs, {"where": {}, "format": "auto"} | given, sys.stdout, margins=margins)
+    else:
+        predict_lines(opened, sys.stdin.buffer, sys.stdout, margins=margins)
+
+
+@command(MODELS)
+def evaluate(
+    *,
+    model: ModelArgument,
+    inputs: InputsArgument,
+    given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, without=("inputs",))],
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare a model's predictions with the labels of new text."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from sparseoco.pipeline.evaluation import evaluate_model
+    from sparseoco.training.model import Model
+
+    with progress_bars() as progress:
+        result = evaluate_model(Model(model), inputs, given.get("where", {}), progress)
+    if as_json:
+        print(json.dumps(result, indent=1))
+        return
+    print(
+        f"error {result['error']:.2%} on {result['rows']:,} documents "
+        f"(majority class: error {result['majority_error']:.2%})"
+    )
+    table = Table("class", "documents", "precision", "recall", "F1")
+    for row in result["classes"]:
+        figures = (f"{row[name]:.3f}" for name in ("precision", "recall", "f1"))
+        table.add_row(Text(row["name"]), f"{row['rows']:,}", *figures)
+    output.print(table)

@@ -1,0 +1,270 @@
+"""The steps of a run as commands, implemented by `sparseoco.pipeline.steps`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from sparseoco.cli.app import STEPS, command
+from sparseoco.cli.console import errors, progress_bars
+from sparseoco.cli.model_options import ModelOptions
+from sparseoco.cli.options import (
+    ClusterFile,
+    ClusterFlags,
+    InputsArgument,
+    RunArgument,
+    RunFileArgument,
+    StoreArgument,
+    cluster_options,
+    mixture_tables,
+    parameter_values,
+    path_or_uri,
+    run_of_file,
+    search_tables,
+)
+from sparseoco.core.errors import InputError
+from sparseoco.core.option_models import validate
+from sparseoco.learners import find_algorithm
+from sparseoco.pipeline.run_file import NightlyOptions
+from sparseoco.storage.locations import Location
+from sparseoco.text.options import IngestOptions
+from sparseoco.training.options import MixtureOptions, SearchOptions
+
+DEFAULT_ALGORITHMS = ("cl-fobos", "fobos", "rda", "stda")  # two primal, two dual
+STOPPING = dict.fromkeys(("patience", "min_improvement", "time_limit"), "Early stopping")
+TRAIN_FIELDS = ("loss", "penalty", "epochs", "shuffle", "warm_start", "features_from", "dtype", "seed")
+
+
+@command(STEPS)
+def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
+    """Run every step of a run file: ingest, search, train, evaluate, report."""
+    described = run_of_file(file, cluster_file)
+    from sparseoco.cli.summaries import summarize_run
+    from sparseoco.pipeline import steps
+
+    with progress_bars() as progress:
+        page = steps.run_all(described, progress)
+    summarize_run(described.out, page)
+
+
+@command(STEPS)
+def ingest(
+    *,
+    inputs: InputsArgument,
+    out: Annotated[
+        Location,
+        typer.Option(
+            "--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the shards; new inputs are appended."
+        ),
+    ],
+    given: Annotated[
+        dict[str, Any], ModelOptions(IngestOptions, without=("inputs", "store"), flags={"classes": "--class"})
+    ],
+    cluster_file: ClusterFile = None,
+    cluster_flags: ClusterFlags,
+) -> None:
+    """Convert raw text to Parquet shards of term counts, identical to those of scikit-learn's CountVectorizer."""
+    options = validate(IngestOptions, given | {"inputs": inputs})
+    cluster = cluster_options(cluster_file, cluster_flags)
+    from sparseoco.pipeline import steps
+
+    with progress_bars() as progress:
+        manifest = steps.ingest_texts(
+            inputs,
+            out,
+            options.text,
+            cluster,
+            shard_bytes=options.shard_bytes,
+            vocabulary=options.vocabulary,
+            progress=progress,
+        )
+    print(
+        f"{out}: {manifest.rows:,} documents, {manifest.features.count:,} features, {manifest.nonzeros:,} nonzeros, "
+        f"{len(manifest.shards):,} shards"
+    )
+    if manifest.labels.classes:
+        print("classes: " + ", ".join(f"{entry.name} ({entry.rows:,})" for entry in manifest.labels.classes))
+    if manifest.quarantined_rows:
+        files = ", ".join(entry.file for entry in manifest.quarantine)
+        errors.print(f"{manifest.quarantined_rows:,} malformed rows quarantined, listed in {out}: {files}")
+
+
+@command(STEPS)
+def search(
+    *,
+    store: StoreArgument,
+    out: Annotated[Location, typer.Option("--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the run.")],
+    algorithms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            help="A learner to try (see sparseoco algorithms); by default "
+            + ", ".join(DEFAULT_ALGORITHMS)
+            + ". Repeatable.",
+        ),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="[NAME.]PARAMETER=V,V,…",
+            help="Values of a parameter, of one learner or of all that have it, instead of the default grid; LOW..HIGH "
+            "is a range to draw from (see --samples). Repeatable.",
+        ),
+    ] = None,
+    given: Annotated[dict[str, Any], ModelOptions(SearchOptions, without=("algorithms",), panels=STOPPING)],
+    halving: Annotated[
+        float | None,
+        typer.Option(
+            metavar="FACTOR",
+            help="Successive halving: at each rung within the first pass, keep one configuration in FACTOR.",
+            rich_help_panel="Early stopping",
+        ),
+    ] = None,
+    min_rows: Annotated[
+        int | None,
+        typer.Option(
+            "--min-rows",
+            metavar="N",
+            help="With --halving: no rung before this many rows; by default 1,000.",
+            rich_help_panel="Early stopping",
+        ),
+    ] = None,
+    cluster_file: ClusterFile = None,
+    cluster_flags: ClusterFlags,
+) -> None:
+    """Compare configurations by cross-validation, many in one pass, and train the best of them on all the data."""
+    if "auto" in (algorithms or ()):
+        raise InputError(
+            "auto mixes a grid in one pass, without a search: sparseoco train STORE --algorithm auto.",
+            code="unsupported-combination",
+        )
+    if min_rows is not None and halving is None:
+        raise InputError("--min-rows needs --halving.", code="unsupported-combination")
+    rungs = {"factor": halving, "min_rows": min_rows}
+    penalty = given.get("penalty", "l1")
+    options = validate(
+        SearchOptions,
+        given
+        | {"algorithms": search_tables(algorithms or _default_algorithms(penalty), grid or [], penalty)}
+        | ({} if halving is None else {"halving": {name: x for name, x in rungs.items() if x is not None}}),
+    )
+    cluster = cluster_options(cluster_file, cluster_flags)
+    from sparseoco.cli.summaries import summarize_run
+    from sparseoco.pipeline import steps
+    from sparseoco.report import write_report
+
+    with progress_bars() as progress:
+        steps.search(store, out, options, cluster, name=out.resolve().name, progress=progress)
+        steps.train_best(store, out, cluster, progress=progress)
+        page = write_report(out)
+    summarize_run(out, page)
+
+
+def _default_algorithms(penalty: str) -> list[str]:
+    return [name for name in DEFAULT_ALGORITHMS if penalty in find_algorithm(name).penalties] or [*DEFAULT_ALGORITHMS]
+
+
+@command(STEPS)
+def train(
+    *,
+    store: StoreArgument,
+    out: Annotated[Location, typer.Option("--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the model.")],
+    given: Annotated[dict[str, Any], ModelOptions(SearchOptions, only=TRAIN_FIELDS)],
+    cluster_file: ClusterFile = None,
+    cluster_flags: ClusterFlags,
+    algorithm: Annotated[
+        str, typer.Option("--algorithm", metavar="NAME", help="The learner (see sparseoco algorithms), or auto.")
+    ] = "cl-fobos",
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PARAMETER=VALUE",
+            help="A parameter of the learner (see sparseoco algorithms). Repeatable.",
+        ),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="[NAME.]PARAMETER=V,V,…",
+            help="With auto: values to mix, of one learner or of all that have it; if learners are named, only those "
+            "are mixed. Repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Train one configuration on all the data; with **--algorithm auto**, a weighted mixture of a grid.
+
+    auto needs no tuning: one pass trains every configuration and weights their predictions by their past errors.
+    It takes **--set** by=error|loss, predict=last|none and keep=mixture|best (save the heaviest configuration only).
+    """
+    cluster = cluster_options(cluster_file, cluster_flags)
+    values = parameter_values(parameters)
+    if algorithm == "auto":
+        mixing = validate(MixtureOptions, values)
+        tables = mixture_tables(grid or [], given.get("penalty", "l1"))
+        options = validate(SearchOptions, given | {"algorithms": tables})
+    elif grid:
+        raise InputError(
+            f"--grid is for --algorithm auto; set a parameter of {algorithm} with --set NAME=VALUE.",
+            code="unsupported-combination",
+        )
+    else:
+        options = validate(SearchOptions, given | {"algorithms": {algorithm: values}})
+    from sparseoco.cli.summaries import summarize_mixture, summarize_model
+    from sparseoco.pipeline import steps
+    from sparseoco.training.model import Model
+
+    with progress_bars() as progress:
+        if algorithm == "auto":
+            page = steps.train_auto(store, out, options, mixing, cluster, epochs=options.epochs, progress=progress)
+        else:
+            (configuration,) = options.configurations()
+            steps.train(store, out, configuration, options, cluster, epochs=options.epochs, progress=progress)
+    summarize_model(Model(out))
+    if algorithm == "auto":
+        summarize_mixture(out, page)
+
+
+@command(STEPS)
+def report(run: RunArgument) -> None:
+    """Write the report and the leaderboard of a run."""
+    from sparseoco.report import write_report
+
+    print(write_report(run))
+
+
+@command(STEPS)
+def nightly(
+    *,
+    file: RunFileArgument,
+    given: Annotated[dict[str, Any], ModelOptions(NightlyOptions, defaults=False)],
+    cluster_file: ClusterFile = None,
+    rollback: Annotated[
+        int | None,
+        typer.Option(
+            metavar="INCREMENT",
+            min=1,
+            help="Deploy the model of this increment again, until a later increment promotes another; nothing is "
+            "ingested or trained.",
+        ),
+    ] = None,
+) -> None:
+    """Ingest new files, evaluate the deployed model on them, continue training, and promote a model that is no worse.
+
+    Options given here override those of the run file's [nightly] table.
+    """
+    described = run_of_file(file, cluster_file)
+    options = validate(NightlyOptions, described.nightly.model_dump() | given)
+    described = described.model_copy(update={"nightly": options})
+    from sparseoco.pipeline.nightly import night_line, roll_back, run_nightly
+
+    with progress_bars() as progress:
+        outcome = roll_back(described, rollback) if rollback else run_nightly(described, progress=progress)
+    for increment in outcome.increments:
+        print(night_line(increment))
+    if outcome.message:
+        print(outcome.message)
+    if outcome.page is not None:
+        print(f"report: {outcome.page}")

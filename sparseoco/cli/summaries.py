@@ -1,0 +1,48 @@
+"""What commands print about runs and models when they end."""
+
+from sparseoco.storage.commit import read_json
+from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import read_result_table
+from sparseoco.training.model import Model
+
+
+def summarize_run(folder: Location, page: Location) -> None:
+    """Print the model of a run, its evaluation and the path of its report."""
+    summarize_model(Model(folder / "model"))
+    unfinished = read_json(folder / "search" / "best.json").get("unfinished", 0)
+    if unfinished:
+        print(f"time limit reached: {unfinished:,} configurations unfinished; run the same command again to resume")
+    evaluation = folder / "evaluation.json"
+    if evaluation.exists():
+        result = read_json(evaluation)
+        print(f"evaluation: error {result['error']:.2%} on {result['rows']:,} documents")
+    print(f"report: {page}")
+
+
+def summarize_mixture(folder: Location, page: Location) -> None:
+    """Print a mixture's progressive metrics, compared with the best configuration in hindsight."""
+    last = read_result_table(folder / "regret.parquet").to_pylist()[-1]
+    print(
+        f"progressive error {last['progressive_error']:.2%} (best configuration in hindsight: "
+        f"{last['best_error']:.2%}), progressive loss {last['progressive_loss']:.4f} ({last['best_loss']:.4f})"
+    )
+    if not Model(folder).is_mixture:
+        ends = [row for row in read_result_table(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
+        saved = max(ends, key=lambda row: row["weight"])
+        print(f"saved the heaviest configuration: progressive error {saved['progressive_error']:.2%}")
+    print(f"report: {page}")
+
+
+def summarize_model(model: Model) -> None:
+    """Print a model's folder, learner, parameters, size and what it was started from."""
+    description = model.description
+    parameters = " ".join(f"{key}={value}" for key, value in description["parameters"].items())
+    size = f"{description['nonzeros']:,} nonzero weights"
+    print(f"model: {model.folder} ({description['algorithm']} {parameters}; {size})")
+    origin = description.get("warm_start")
+    if origin is not None:
+        weights = f"{origin['found']:,} of {origin['weights']:,} weights found in this vocabulary"
+        print(f"warm start: {'learner state restored' if origin['state'] else weights}")
+    subset = description.get("features_from")
+    if subset is not None:
+        print(f"features: {subset['features']:,} with nonzero weights in the other model")

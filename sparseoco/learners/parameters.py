@@ -1,0 +1,107 @@
+"""Parameters of the learners: what a value may be, and those that several learners share."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Parameter(NamedTuple):
+    """A parameter of a learner: `check` gives the value in its canonical (JSON) form or raises `ValueError`."""
+
+    name: str
+    default: Any
+    meaning: str
+    check: Callable[[Any], Any]
+    choices: tuple[str, ...] = ()
+    """The values there are, if they are names; compiled code sees the place in this list."""
+    static: bool = False
+    """Chooses functions: configurations that differ in it are compiled separately, in blocks of their own."""
+    grid: tuple[Any, ...] = ()
+    """Values a search tries by default; empty for the default value alone."""
+
+
+def choice(*choices: str) -> Callable[[Any], str]:
+    """A check: one of these names."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"must be {' or '.join(choices)}")
+        return value
+
+    return check
+
+
+def finite_number(value: Any) -> float:
+    """A finite float."""
+    if isinstance(value, (bool, str, bytes)):
+        raise ValueError("is not a number")
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise ValueError("is not a number") from None
+    if not math.isfinite(result):
+        raise ValueError("is not finite")
+    return result
+
+
+def positive(value: Any) -> float:
+    """A finite float > 0."""
+    result = finite_number(value)
+    if result <= 0.0:
+        raise ValueError("must be greater than 0")
+    return result
+
+
+def nonnegative(value: Any) -> float:
+    """A finite float ≥ 0."""
+    result = finite_number(value)
+    if result < 0.0:
+        raise ValueError("must not be negative")
+    return result + 0.0  # −0 is 0
+
+
+def positive_int(value: Any) -> int:
+    """An integer ≥ 1."""
+    result = finite_number(value)
+    if result < 1.0 or not result.is_integer():
+        raise ValueError("must be a whole number of at least 1")
+    return int(result)
+
+
+def fraction(value: Any) -> float:
+    """A number from 0 up to, and not including, 1."""
+    result = nonnegative(value)
+    if result >= 1.0:
+        raise ValueError("must be less than 1 (at 1 it is penalty='l1')")
+    return result
+
+
+ETA0 = Parameter(
+    "eta0", 0.5, "step size of the first round; round t steps eta0/√t", positive, grid=(0.03, 0.1, 0.3, 1.0)
+)
+GAMMA = Parameter(
+    "gamma",
+    1.0,
+    "weight of the proximal term, β_t = gamma·√t; steps are 1/(gamma·√t)",
+    positive,
+    grid=(0.3, 1.0, 3.0, 10.0),
+)
+LAM = Parameter("lam", 1e-5, "weight λ of the penalty", nonnegative, grid=(1e-7, 1e-6, 1e-5, 1e-4))
+STEP = Parameter(
+    "step",
+    "sqrt",
+    "shape of the steps: eta0/√t, or eta0 in every round",
+    choice("sqrt", "constant"),
+    ("sqrt", "constant"),
+    static=True,
+)
+SECOND = Parameter(
+    "second",
+    "same",
+    "step η_{t+1/2} of the truncation: the same as the round's, or the next round's",
+    choice("same", "next"),
+    ("same", "next"),
+    static=True,
+)
+L1_RATIO = Parameter("l1_ratio", 0.5, "ρ, the fraction of l1 in the elastic net", fraction, grid=(0.1, 0.5, 0.9))
+RADIUS = Parameter("R", 1.0, "bound of every |weight|", positive, grid=(0.1, 1.0, 10.0))

@@ -1,0 +1,96 @@
+"""PA: passive-aggressive learning, the least change of the weights that makes the loss of the row 0, or less of it.
+
+    w_{t+1} = w_t − τ_t ∇ℓ_t,    τ_t = ℓ_t/‖∇ℓ_t‖²  (PA),    min(C, ℓ_t/‖∇ℓ_t‖²)  (PA-I),
+                                 ℓ_t/(‖∇ℓ_t‖² + 1/(2C))  (PA-II)
+
+Source: Crammer, Dekel, Keshet, Shalev-Shwartz and Singer (2006), Figure 1; with the multiclass hinge loss, the update
+of §8, in which the gradient is −x_t for the true class and x_t for its best rival, so that ‖∇ℓ_t‖² = 2‖x_t‖².
+
+Symbols: `cap` = C or ∞, `damping` = 1/(2C) or 0; `rate` = τ_t. A row without features changes nothing.
+
+Why lazy is exact: only the features of the row move, so `weight` is what is stored.
+
+One number a coordinate, no time stamp.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from numba.extending import register_jitable
+
+from sparseoco.learners.contract import Algorithm, Rule, stored_weight
+from sparseoco.learners.losses import Loss
+from sparseoco.learners.parameters import Parameter, choice, positive
+from sparseoco.learners.penalties import Penalty
+
+VARIANTS = ("PA", "PA-I", "PA-II")
+
+
+class Params(NamedTuple):
+    C: float
+    variant: float
+
+
+class Scalars(NamedTuple):
+    cap: float
+    damping: float
+
+
+class State(NamedTuple):
+    w: float
+
+
+@register_jitable
+def round_scalars(clock, params, maps):
+    cap = params.C if params.variant == 1.0 else math.inf
+    return Scalars(cap, 0.5 / params.C if params.variant == 2.0 else 0.0)
+
+
+@register_jitable
+def update(state, elapsed, scalars, gradient, row, maps):
+    damped = row.gradient_sq_norm + scalars.damping
+    rate = row.loss / damped if damped > 0 else row.loss
+    return State(state.w - (rate if rate < scalars.cap else scalars.cap) * gradient)
+
+
+@register_jitable
+def state_from_weight(w, scalars, maps):
+    return State(w)
+
+
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    return Rule(
+        params=Params,
+        scalars=Scalars,
+        state=State,
+        round_scalars=round_scalars,
+        weight=stored_weight,
+        update=update,
+        state_from_weight=state_from_weight,
+        maps=penalty.maps,
+        needs_row_norm=True,
+        needs_loss=True,
+        iterate_valid_rounds=math.inf,
+    )
+
+
+PASSIVE_AGGRESSIVE = Algorithm(
+    name="passive-aggressive",
+    formula="w_{t+1} = w_t − τ_t ∇ℓ_t, τ_t = ℓ_t/‖∇ℓ_t‖² (PA), at most C (PA-I), or ℓ_t/(‖∇ℓ_t‖² + 1/(2C)) (PA-II)",
+    source="Crammer, Dekel, Keshet, Shalev-Shwartz and Singer 2006, Figure 1, §8",
+    parameters=(
+        Parameter(
+            "C",
+            0.1,
+            "aggressiveness: bound of τ (PA-I), or 1/(2C) is added to ‖∇ℓ‖² (PA-II)",
+            positive,
+            grid=(0.001, 0.01, 0.1, 1.0),
+        ),
+        Parameter("variant", "PA-I", "how τ is limited; C has no part in PA", choice(*VARIANTS), choices=VARIANTS),
+    ),
+    penalties=("l1",),
+    losses=("hinge", "multiclass_hinge"),
+    rule=rule,
+    why="it has no penalty, so that l1 stands for none",
+)

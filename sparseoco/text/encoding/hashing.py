@@ -1,0 +1,53 @@
+"""Hashed features: XXH64 of a term, in place of a vocabulary."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparseoco.text.array_files import Arrays, stored_strings, string_buffers
+from sparseoco.text.counting.partial_counts import all_levels, counted_levels
+from sparseoco.text.kernels.hashing import hash_terms
+from sparseoco.text.options import TextOptions
+from sparseoco.text.vocabulary.trie import Vocabulary
+
+
+class HashedNgrams(NamedTuple):
+    """The hashed features of partial counts.
+
+    Parameters
+    ----------
+    features : ndarray of int64
+        The feature of each n-gram by its number, or −1 if it is only a prefix.
+    terms : pyarrow.Array of strings
+        The counted n-grams in alphabetical order, level by level.
+    nodes : ndarray of int64
+        The number of each of these terms.
+    """
+
+    features: NDArray[np.int64]
+    terms: pa.Array
+    nodes: NDArray[np.int64]
+
+
+def hash_ngrams(arrays: Arrays, options: TextOptions) -> HashedNgrams:
+    """Hash the n-grams of partial counts."""
+    assert options.hash_bits is not None
+    levels = all_levels(arrays)
+    starts = np.cumsum([0, *(arrays[f"nodes_{n}"].size for n in levels)])
+    counted = counted_levels(arrays)
+    nodes = np.concatenate([arrays[f"nodes_{n}"] for n in counted]).astype(np.int64)
+    keys = tuple(arrays[f"keys_{n}"] for n in levels[1:])
+    trie = Vocabulary(stored_strings(arrays, "token"), keys, (), 0)
+    terms = trie.terms(np.arange(starts[counted[0] - 1], starts[-1]))
+    features = np.full(starts[-1], -1, np.int64)
+    features[nodes] = hash_strings(terms, options.hash_seed, options.hash_bits)
+    return HashedNgrams(features, terms, nodes)
+
+
+def hash_strings(strings: pa.Array, seed: int, bits: int) -> NDArray[np.int64]:
+    """The low `bits` bits of XXH64 of each string."""
+    data, offsets = string_buffers(strings)
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    return hash_terms(padded, offsets, np.uint64(seed), bits)  # type: ignore[no-any-return]

@@ -1,0 +1,133 @@
+"""Encoding partial counts as the shards of the store, one task per split."""
+
+import json
+from typing import NamedTuple
+
+import numpy as np
+
+from sparseoco.core.logs import log_event
+from sparseoco.storage.commit import commit_json, digest_value
+from sparseoco.storage.locations import Location, location
+from sparseoco.store.manifest import FileEntry, ShardEntry
+from sparseoco.store.shards import Rows, write_names, write_shard
+from sparseoco.text.array_files import load_arrays, stored_strings
+from sparseoco.text.counting.partial_counts import PartialCounts, counted_levels
+from sparseoco.text.encoding.encode import encode_rows
+from sparseoco.text.encoding.hashing import hash_ngrams
+from sparseoco.text.encoding.labels import LabelEncoding
+from sparseoco.text.job import IngestJob
+from sparseoco.text.options import TextOptions
+from sparseoco.text.vocabulary.build import FeatureMap
+
+
+class EncodedShard(NamedTuple):
+    """A written shard.
+
+    Parameters
+    ----------
+    entry : ShardEntry
+        Its entry in the manifest.
+    dropped : int
+        Occurrences of terms that a frozen vocabulary lacks.
+    names : FileEntry or None
+        The names of hashed features.
+    """
+
+    entry: ShardEntry
+    dropped: int
+    names: FileEntry | None
+
+
+class ShardEncoder(NamedTuple):
+    """What all shards of an ingest have in common. `feature_map` is None for hashed features."""
+
+    out: Location
+    options: TextOptions
+    labels: LabelEncoding
+    feature_map: FeatureMap | None
+    n_features: int
+    dtype: str
+
+    def encode(self, path: str, index: int, source: int, memo: Location) -> EncodedShard:
+        """Write the partial counts of split `index` as a shard; `memo` records it, for a rerun after a kill."""
+        written = _read_memo(memo, self.out)
+        if written is not None:
+            return written
+        arrays, _ = load_arrays(location(path))
+        names = None
+        if self.feature_map is not None:
+            features = self.feature_map.features(arrays, index)
+        else:
+            features, terms, nodes = hash_ngrams(arrays, self.options)
+            if len(terms):
+                totals, documents = (
+                    np.concatenate([arrays[f"{what}_{n}"] for n in counted_levels(arrays)])
+                    for what in ("totals", "documents")
+                )
+                names = write_names(self.out, features[nodes], terms, totals, documents)
+        indptr, indices, values = encode_rows(arrays, features, self.n_features, self.options)
+        rows = Rows(
+            stored_strings(arrays, "id"),
+            self.labels.column(arrays),
+            indptr,
+            indices,
+            values.astype(self.dtype, copy=False),
+        )
+        entry = write_shard(self.out, rows, n_features=self.n_features, source=source)
+        dropped = 0
+        # A new vocabulary leaves terms out by choice; a known one does not know them.
+        if self.feature_map is not None and self.feature_map.n_known > 0:
+            unknown = arrays["counts"][features[arrays["ngrams"]] < 0]
+            dropped = int(np.count_nonzero(unknown) if self.dtype == "float64" else unknown.sum())
+        shard = EncodedShard(entry, dropped, names)
+        commit_json(
+            memo,
+            {
+                "entry": entry.model_dump(mode="json"),
+                "dropped": dropped,
+                "names": names.model_dump(mode="json") if names is not None else None,
+            },
+        )
+        return shard
+
+
+def encode_shard(encoder: ShardEncoder, path: str, index: int, source: int, memo: Location) -> EncodedShard:
+    """A task: encode one split (see `ShardEncoder.encode`)."""
+    return encoder.encode(path, index, source, memo)
+
+
+def encode_shards(
+    job: IngestJob,
+    counts: list[PartialCounts],
+    labels: LabelEncoding,
+    feature_map: FeatureMap | None,
+    first_source: int,
+) -> list[EncodedShard]:
+    """Write every split as a shard; sources are numbered from `first_source` on."""
+    dtype = np.result_type(np.uint16, *(split.dtype for split in counts)).name
+    n_features = feature_map.n_features if feature_map is not None else 1 << (job.options.hash_bits or 0)
+    encoder = ShardEncoder(job.out, job.options, labels, feature_map, n_features, dtype)
+    key = feature_map.key if feature_map is not None else "hashed"
+    submitted = []
+    for index, split in enumerate(counts):
+        source = first_source + split.split.source  # changes if new files precede it in a rerun
+        state = [location(split.path).name, source, key, job.options.digest, dtype, labels.classes]
+        memo = job.staging / f"{digest_value(state)[:32]}.shard.json"
+        submitted.append(job.tasks(encode_shard, encoder, split.path, index, source, memo))
+    shards = []
+    for number, result in enumerate(submitted, 1):
+        shard: EncodedShard = result.result()
+        log_event("ingest", "shard written", shard=shard.entry.file, rows=shard.entry.rows, bytes=shard.entry.bytes)
+        shards.append(shard)
+        job.progress("write", number, len(submitted))
+    return shards
+
+
+def _read_memo(memo: Location, out: Location) -> EncodedShard | None:
+    if not memo.exists():
+        return None
+    facts = json.loads(memo.read_bytes())
+    names = FileEntry(**facts["names"]) if facts["names"] is not None else None
+    entry = ShardEntry(**facts["entry"])
+    exist = all((out / file.file).exists() for file in (entry, names) if file is not None)
+    return EncodedShard(entry, facts["dropped"], names) if exist else None

@@ -1,0 +1,39 @@
+"""What the steps of one ingest share."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sparseoco.storage.locations import Location
+from sparseoco.text.options import TextOptions
+from sparseoco.text.tasks import Result, Tasks
+
+
+class IngestJob(NamedTuple):
+    """Where an ingest works and how.
+
+    Parameters
+    ----------
+    out, staging : Location
+        The store, and the folder for files between the steps.
+    shard_bytes : int
+        Raw text per shard.
+    progress : callable
+        Called with (step, done, total).
+    tasks : Tasks
+        Where the steps run.
+    """
+
+    out: Location
+    staging: Location
+    options: TextOptions
+    shard_bytes: int
+    progress: Callable[[str, int, int], None]
+    tasks: Tasks
+
+    def wait(self, step: str, results: Sequence[Result]) -> list[object]:
+        """The results of submitted tasks, with progress."""
+        values = []
+        for number, result in enumerate(results, 1):
+            values.append(result.result())
+            self.progress(step, number, len(results))
+        return values

@@ -1,0 +1,111 @@
+"""Flags are generated from the fields of option models."""
+
+import inspect
+import re
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+from pydantic import Field
+from typer.testing import CliRunner
+
+from sparseoco.cli import analysis, steps
+from sparseoco.cli.model_options import ModelOptions, with_model_options
+from sparseoco.core.option_models import OptionModel, validate
+from sparseoco.execution.options import ClusterOptions
+from sparseoco.learners.losses import LOSSES
+from sparseoco.learners.penalties import PENALTIES
+from sparseoco.offline.options import OptimumOptions
+from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
+from sparseoco.text.options import IngestOptions
+from sparseoco.training.options import MixtureOptions, SearchOptions
+
+
+class Nested(OptionModel):
+    x: int = 1
+
+
+class Options(OptionModel):
+    name: str = Field("a", description="A text.")
+    count: int = Field(2, ge=1, description="An integer.")
+    rate: float | None = Field(None, description="A number.")
+    kind: Literal["auto", 0, 1] = Field("auto", description="A choice.")
+    on: bool = Field(True, description="Off is unusual.")
+    off: bool = Field(False, description="On is unusual.")
+    words: tuple[str, ...] | None = Field(None, description="Several texts.")
+    pair: tuple[int, int] = Field((1, 1), description="Two integers.")
+    where: dict[str, str] = Field({}, description="Pairs.")
+    limit: int | float = Field(1, union_mode="smart", description="A count or a fraction.")
+    nested: Nested = Field(Nested(), description="Not a flag.")
+
+
+def run(*arguments: str, **changes: Any) -> tuple[dict[str, Any] | None, str]:
+    """The values that a command receives, and what it prints."""
+    received: list[dict[str, Any]] = []
+    app = typer.Typer()
+
+    @app.command()
+    @with_model_options
+    def command(given: Annotated[dict[str, Any], ModelOptions(Options, **changes)]) -> None:
+        received.append(given)
+
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+    return received[0] if received else None, result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        ("", {}),
+        ("--name b --count 3 --rate 1e-3", {"name": "b", "count": 3, "rate": 1e-3}),
+        ("--kind 0", {"kind": 0}),
+        ("--no-on --off", {"on": False, "off": True}),
+        ("--on", {"on": True}),
+        ("--words x,y --words z", {"words": ("x,y", "z")}),
+        ("--pair 1,3", {"pair": (1, 3)}),
+        ("--where a=b --where c=d=e", {"where": {"a": "b", "c": "d=e"}}),
+        ("--limit 1", {"limit": 1}),
+        ("--limit 1.0", {"limit": 1.0}),
+    ],
+)
+def test_values_given_on_the_command_line(arguments: str, given: dict[str, Any]) -> None:
+    values, output = run(*arguments.split())
+    assert values is not None, output
+    assert values.keys() == given.keys()  # defaults are left to the model
+    checked = validate(Options, values)
+    for name, value in given.items():
+        found = getattr(checked, name)
+        assert (found, type(found)) == (value, type(value))
+
+
+def test_fields_can_be_chosen_and_renamed() -> None:
+    assert run("--class", "a", only=("words",), flags={"words": "--class"})[0] == {"words": ["a"]}
+    assert run("--name", "a", only=("words",))[0] is None
+    assert run("--name", "a", without=("name",))[0] is None
+    assert "[default: 1,1]" in run("--help")[1]
+    assert "[default: 1,1]" not in run("--help", defaults=False)[1]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [ClusterOptions, EvaluateOptions, IngestOptions, MixtureOptions, NightlyOptions, OptimumOptions, SearchOptions],
+)
+def test_every_field_describes_itself(model: type[OptionModel]) -> None:
+    assert not [name for name, field in model.model_fields.items() if not field.description]
+
+
+def test_descriptions_list_all_losses_and_penalties() -> None:
+    fields = SearchOptions.model_fields
+    for name in [*PENALTIES, *(loss.name for loss in LOSSES.values() if not loss.regression)]:
+        assert re.search(rf"\b{name}\b", f"{fields['loss'].description} {fields['penalty'].description}"), name
+
+
+def test_commands_take_every_field_of_their_models() -> None:
+    for command, model in (
+        (steps.ingest, IngestOptions),
+        (steps.search, SearchOptions),
+        (analysis.optimum, OptimumOptions),
+    ):
+        (options,) = inspect.signature(command).parameters["given"].annotation.__metadata__
+        missing = model.model_fields.keys() - options.fields.keys()
+        assert missing <= {"inputs", "store", "algorithms", "halving"}, command

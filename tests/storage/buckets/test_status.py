@@ -1,0 +1,48 @@
+"""Status and doctor where a run is in a bucket."""
+
+from pathlib import Path
+
+from sparseoco.ops.doctor.places import look_at_folder
+from sparseoco.ops.status import read_status
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.storage import leases
+from sparseoco.storage.commit import commit_json, exclusive_lock, remove_file
+from sparseoco.storage.locations import Location
+from tests.support.texts import write_run_file
+
+
+def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
+    run = load_run_file(write_run_file(tmp_path)).model_copy(update={"out": bucket / "run"})
+    steps.run_ingest(run)
+    steps.run_search(run)
+    found = read_status(run.out)
+    assert {step.name: step.state for step in found.steps} == {
+        "ingest": "done",
+        "search": "done",
+        "train": "not begun",
+        "evaluate": "not begun",
+        "report": "not begun",
+    }
+    assert found.steps[1].figures["ended"] == 12
+    assert found.seconds is not None
+    assert not found.holds
+    with exclusive_lock(run.out):
+        (hold,) = read_status(run.out).holds
+        assert hold.sure
+        assert hold.by.startswith("process ")
+        assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
+    assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine"]
+    *machine, number, beginning = leases._process_identity()
+    ended = {"owner": "process 1 on here", "process": [*machine, number, int(beginning) + 1], "heartbeats": 3}
+    commit_json(run.out / ".lock", ended)
+    (hold,) = read_status(run.out).holds
+    assert (hold.sure, hold.gone) == (False, True)
+    assert hold.sentence.endswith("which has ended or fallen silent: the next run takes it over")
+    commit_json(run.out / ".lock", ended | {"process": ["elsewhere", 0, 1, 1]})
+    (hold,) = read_status(run.out).holds
+    assert hold.sure
+    assert 15 <= hold.seconds < 60  # three renewals
+    assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
+    remove_file(run.out / ".lock")
+    assert not [place for place in run.out.iterdir() if "doctor" in place.name]

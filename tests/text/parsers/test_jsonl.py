@@ -1,0 +1,70 @@
+"""The compiled scanner and the full parser agree on every line."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import sparseoco.text.parsers.jsonl as module
+from sparseoco.text.documents import Documents
+from sparseoco.text.kernels.json_lines import BLANK, LEFT, scan_json_lines
+from sparseoco.text.options import TextOptions
+from sparseoco.text.parsers.chunk import SLACK, Chunk
+from sparseoco.text.parsers.jsonl import read_jsonl
+
+values = st.one_of(
+    st.text(max_size=12),
+    st.integers(-(10**20), 10**20),
+    st.floats(allow_nan=False),
+    st.sampled_from([None, True, False, [], {}, ["a"], "-0", 0]),
+)
+rows = st.dictionaries(st.sampled_from(["text", "label", "id", "é", "split", 'q"']), values, max_size=5)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> bytes:
+    row = draw(rows)
+    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", " : ")]))
+    line = json.dumps(row, ensure_ascii=draw(st.booleans()), separators=separators).encode("utf-8", "surrogatepass")
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(line)))
+        line = line[:place] + draw(st.sampled_from(BYTES)) + line[place + draw(st.integers(0, 1)) :]
+    return line.replace(b"\n", b" ")
+
+
+BYTES = [bytes([b]) for b in b'"\\{}[],: 0-9ue.tfn\x00\x1f\r'] + [
+    b"\xff", b"\xc3", b"\xa9", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe0\x80\x80", b"\xc0\x80", b"\xf0\x9f\x98\x80",
+]  # fmt: skip
+
+
+def chunk(data: bytes) -> Chunk:
+    padded = np.frombuffer(data + b"\n" + bytes(SLACK - 1), np.uint8).copy()
+    return Chunk(padded, len(data), name="f", short="f", line=1, offset=0)
+
+
+def values_of(documents: Documents) -> Any:
+    labels = documents.labels.to_pylist() if documents.labels is not None else None
+    return documents.texts(), documents.ids.to_pylist(), labels, documents.lines.tolist(), documents.bad
+
+
+def leave_all(data: Any, found: Any, *names: Any) -> Any:
+    status, kinds, starts, stops = scan_json_lines(data, found, *names)
+    return np.where(status == BLANK, BLANK, LEFT).astype(np.uint8), kinds * 0, starts * 0, stops * 0
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(lines(), max_size=6), st.booleans(), st.sampled_from([{}, {"split": "a"}, {"é": "true", "label": "1"}]))
+@example([b'{"text":"a\\"b\\\\","label":-0}', b'{"text":"","text":"x","label":"a"}'], True, {})
+@example([b'{"text":"x","label":12345678901234567890123,"id":12345678901234567890123}'], True, {})
+@example([b'\xef\xbb\xbf{"text":"x","label":"a"}', b"", b" \r", b'{"text":"\xe2\x82"', b'{"a":tru'], True, {})
+def test_scanner_and_parser_agree(found: list[bytes], labelled: bool, where: dict[str, str]) -> None:
+    options = TextOptions(where=where)
+    data = b"\n".join(found)
+    fast = read_jsonl(chunk(data), options, labelled=labelled)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "scan_json_lines", leave_all)
+        slow = read_jsonl(chunk(data), options, labelled=labelled)
+    assert values_of(fast) == values_of(slow)

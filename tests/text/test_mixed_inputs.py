@@ -1,0 +1,170 @@
+"""Which inputs can be combined, and what must not depend on splits or on the order of ingests."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.store.manifest import latest_manifest
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from sparseoco.training.model import Model
+from tests.support.commands import call
+from tests.support.errors import raises_code
+from tests.support.ingests import ingest_bytes, jsonl, random_texts
+
+
+def test_labelled_and_unlabelled_text_cannot_be_mixed(tmp_path: Path) -> None:
+    """Mixing would lose the classes of the store and block every later ingest."""
+    labelled = ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(20)))
+    with raises_code("unsupported-combination", tmp_path / "b.txt", "the documents of the store have labels"):
+        ingest_bytes(tmp_path, "b.txt", b"alpha beta\n")
+    assert latest_manifest(tmp_path / "out") == labelled
+    ingest_bytes(tmp_path, "b.txt", b"alpha beta\n", out="plain")
+    with raises_code("unsupported-combination", tmp_path / "a.jsonl", "the documents of the store have none"):
+        ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(20)), out="plain", max_bad_rows=100)
+    both = [str(tmp_path / name) for name in ("a.jsonl", "b.txt")]
+    with raises_code("unsupported-combination", tmp_path / "b.txt", "other inputs have labels"):
+        ingest(both, tmp_path / "both", TextOptions())
+    assert ingest_bytes(tmp_path, "c.txt", b"alpha\n", out="plain").rows == 2
+    marked = ingest_bytes(tmp_path, "_SUCCESS", b"")  # as Spark marks a complete folder
+    assert (marked.labels, marked.rows) == (labelled.labels, labelled.rows)
+    assert len(marked.sources) == 2
+
+    numbers = jsonl(random_texts(20), label=float)
+    ingest_bytes(tmp_path, "n.jsonl", numbers, out="numbers", labels="numbers")
+    with raises_code("unsupported-combination", tmp_path / "b.txt"):
+        ingest_bytes(tmp_path, "b.txt", b"alpha beta\n", out="numbers", labels="numbers")
+
+
+def test_folders_are_classes(tmp_path: Path) -> None:
+    (tmp_path / "texts" / "p").mkdir(parents=True)
+    (tmp_path / "texts" / "p" / "1.txt").write_text("word")
+    with raises_code("unsupported-combination", tmp_path / "texts"):
+        ingest([str(tmp_path / "texts")], tmp_path / "out", TextOptions(labels="numbers"))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.svm", "a.review", "texts"])
+def test_where_needs_fields(tmp_path: Path, name: str) -> None:
+    if name == "texts":
+        (tmp_path / name / "p").mkdir(parents=True)
+        (tmp_path / name / "p" / "1.txt").write_text("word")
+    else:
+        (tmp_path / name).write_text("1 1:1\n")
+    with raises_code("unsupported-combination", tmp_path / name, "where"):
+        ingest([str(tmp_path / name)], tmp_path / "out", TextOptions(where={"split": "train"}))
+
+
+def test_names_of_hashed_features(tmp_path: Path) -> None:
+    """With dropped duplicates, text mixed with counted documents, and documents without a term."""
+    rows = jsonl(random_texts(30))
+    again = json.dumps({"id": "d0", "label": "p", "text": "alpha once more"}).encode() + b"\n"
+    (tmp_path / "b.jsonl").write_bytes(again + jsonl(random_texts(5, 1), id=lambda k: f"e{k}"))
+    (tmp_path / "a.jsonl").write_bytes(rows)
+    inputs = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    options = TextOptions(hash_bits=10, duplicates="first")
+    assert ingest(inputs, tmp_path / "out", options, shard_bytes=1024).rows == 35
+    frequencies = Store.open(tmp_path / "out").document_frequencies()
+    _, names = read_shards(tmp_path / "out")
+    assert "alpha" in names
+    assert frequencies[names.index("alpha")] == sum(
+        "alpha" in text.split() for text in random_texts(30) + random_texts(5, 1)
+    )
+
+    (tmp_path / "c.svm").write_bytes(b"1 1:1 2:3\n-1 2:1\n")
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_bytes(b'{"label":"1","text":"aa bb"}\n{"label":"-1","text":"bb cc"}\n')
+    ingest([str(mixed), str(tmp_path / "c.svm")], tmp_path / "mixed", TextOptions(hash_bits=10))
+    assert {"aa", "bb", "cc", "1", "2"} <= set(read_shards(tmp_path / "mixed")[1])
+
+    ingest_bytes(tmp_path, "e.jsonl", b'{"label":"p","text":""}\n{"label":"n","text":"a"}\n', out="empty", hash_bits=4)
+    assert read_shards(tmp_path / "empty")[1] == [""] * 16
+
+
+def test_sums_of_real_values_do_not_depend_on_shards(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    lines = [
+        f"{1 - 2 * (k % 2)} " + " ".join(f"{j}:{random.normal():.17g}" for j in random.permutation(50)[:12])
+        for k in range(300)
+    ]
+    found = []
+    for size in (1024, 8192, 1 << 20):
+        ingest_bytes(tmp_path, "a.svm", "\n".join(lines).encode(), out=str(size), hash_bits=3, shard_bytes=size)
+        found.append(read_shards(tmp_path / str(size))[0].data.tolist())
+    assert found[0] == found[1] == found[2]
+
+
+def test_dropped_entries_of_real_values_are_counted(tmp_path: Path) -> None:
+    for size in (1024, 1 << 20):
+        ingest_bytes(tmp_path, "a.svm", b"1 1:1\n-1 2:1\n", out=str(size), shard_bytes=size)
+        more = b"".join(b"%d 1:0.5 3:0.25 4:2\n" % (1 - 2 * (k % 2)) for k in range(100))
+        assert ingest_bytes(tmp_path, "b.svm", more, out=str(size), shard_bytes=size).dropped_terms == 200
+
+
+def test_sum_beyond_32_bits(tmp_path: Path) -> None:
+    row = b"1 " + b" ".join(b"%d:4294967295" % j for j in range(1, 9)) + b"\n"
+    with raises_code("count-overflow", "hash_bits"):
+        ingest_bytes(tmp_path, "a.svm", row, hash_bits=1)
+    small = b"1 " + b" ".join(b"%d:429496729" % j for j in range(1, 9)) + b"\n"
+    ingest_bytes(tmp_path, "b.svm", small, out="small", hash_bits=1)
+    assert read_shards(tmp_path / "small")[0].sum() == 8 * 429496729
+
+
+def test_limit_of_line_length_for_any_shard_size(tmp_path: Path) -> None:
+    line = b"x" * 1999
+    for size in (1024, 1 << 20):
+        options = {"shard_bytes": size, "max_line_bytes": 1999}
+        assert ingest_bytes(tmp_path, "a.txt", b"y\n" + line, out=str(size), **options).rows == 2
+        with raises_code("line-too-long", "b.txt, line 2", "max_line_bytes"):
+            ingest_bytes(tmp_path, "b.txt", b"y\n" + line + b"x", out=f"b{size}", **options)
+
+
+def test_first_error_is_reported(tmp_path: Path) -> None:
+    """A bad row before a line that is too long, although the long line is read first."""
+    data = (
+        jsonl(random_texts(100))
+        + b"{\n"
+        + jsonl(random_texts(100, 1), id=lambda k: f"e{k}")
+        + b'{"text":"'
+        + b"x" * 9000
+        + b'"}\n'
+    )
+    with raises_code("malformed-record", "a.jsonl, line 101: not valid JSON"):
+        ingest_bytes(tmp_path, "a.jsonl", data, shard_bytes=1024, max_line_bytes=3000)
+
+
+def test_all_quarantine_files_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_bytes(jsonl(random_texts(3), id=lambda k, name=name: f"{name}{k}") + b"{\n")
+        assert call(monkeypatch, "ingest", f"{name}.jsonl", "--out", "out", "--max-bad-rows", "1") == 0
+    printed = "".join(capsys.readouterr().err.split("\n"))
+    manifest = latest_manifest(tmp_path / "out")
+    assert manifest is not None
+    assert all(entry.file in printed for entry in manifest.quarantine)
+    assert len(manifest.quarantine) == 2
+
+
+def test_classes_in_prediction_and_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prediction ignores labels; in evaluation a label of an unknown class is a bad row, as in ingest."""
+    ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(40)), classes=("n", "p"), max_bad_rows=1)
+    assert call(monkeypatch, "train", tmp_path / "out", "--out", tmp_path / "m", "--algorithm", "rda") == 0
+    (tmp_path / "tree" / "later").mkdir(parents=True)
+    (tmp_path / "tree" / "later" / "1.txt").write_text("alpha")
+    capsys.readouterr()
+    assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "tree") == 0
+    assert capsys.readouterr().out.startswith("tree/later/1.txt\t")
+    odd = jsonl(random_texts(10), label=lambda k: "pnq"[k % 3] if k in (1, 2) else "p")
+    (tmp_path / "t.jsonl").write_bytes(odd)
+    metrics = evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {}, lambda *_: None)
+    assert metrics["rows"] == 9
+    (tmp_path / "t.jsonl").write_bytes(jsonl(random_texts(10), label=lambda k: "q"))
+    with raises_code("too-many-bad-rows", "t.jsonl, line 2", "2 classes"):
+        evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {}, lambda *_: None)
