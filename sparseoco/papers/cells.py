@@ -1,7 +1,7 @@
-"""Parts of an experiment, each run once: what it found stays on disk, so that a run that was killed goes on."""
+"""Parts of an experiment, each run once: results stay on disk, so that an interrupted experiment resumes."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from sparseoco.storage.commit import commit_json, digest_value, read_json
 
 
 class Cell(NamedTuple):
-    """A part: `key` says all that what it finds depends on, and `run` finds it, a JSON value."""
+    """A part: `key` is everything its result depends on, and `run` computes the result, a JSON value."""
 
     key: Mapping[str, Any]
     run: Callable[[], Any]
@@ -19,23 +19,25 @@ class Cell(NamedTuple):
 
 def run_cells(
     folder: Path, step: str, cells: Sequence[Cell], progress: ProgressCallback, threads: int | None = None
-) -> Iterator[Any]:
-    """What the cells find, in their order: side by side, by default a thread a processor, and read from `folder` where
-    a cell of the same key has run before.
+) -> list[Any]:
+    """The cells' results in order, computed in threads (by default one per processor), or read from `folder` if a cell
+    of the same key has run before.
 
-    Floats come back as they were: JSON has the shortest decimals that are read as the same number.
+    Floats are exact: JSON has the shortest decimals that parse to the same number.
     """
+    results = []
     pool = ThreadPoolExecutor(threads or len(os.sched_getaffinity(0)), thread_name_prefix="reproduce")
     try:
-        futures = [pool.submit(_found, folder / f"{digest_value(dict(cell.key))}.json", cell) for cell in cells]
+        futures = [pool.submit(_result, folder / f"{digest_value(dict(cell.key))}.json", cell) for cell in cells]
         for done, future in enumerate(futures, start=1):
-            yield future.result()
+            results.append(future.result())
             progress(step, done, len(cells))
     finally:
         pool.shutdown(cancel_futures=True)
+    return results
 
 
-def _found(path: Path, cell: Cell) -> Any:
+def _result(path: Path, cell: Cell) -> Any:
     if not path.exists():
         commit_json(path, cell.run())
     return read_json(path)

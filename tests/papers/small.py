@@ -1,4 +1,4 @@
-"""Files like those of the experiments, small and made here."""
+"""Small synthetic files in the formats of the experiments."""
 
 import gzip
 from pathlib import Path
@@ -7,12 +7,12 @@ import numpy as np
 
 
 def write_lines(path: Path, lines: list[str]) -> None:
-    """Lines, compressed."""
+    """Write lines, compressed."""
     path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
 
 
 def write_reviews(folder: Path, rows: int = 120) -> Path:
-    """books.svmlight.gz and its feature_names.tsv: 40 words, of which two tell the classes apart four times of five."""
+    """books.svmlight.gz and its feature_names.tsv: 40 words, two of which identify the class in four rows of five."""
     draw = np.random.default_rng(3)
     lines = []
     for _ in range(rows):

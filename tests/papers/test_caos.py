@@ -1,4 +1,4 @@
-"""What is tried of Mohri and Yang's paper, on a small set: the regret, the objectives, the tables, what they say."""
+"""Tests of Mohri and Yang's claims on a small data set: regret, objectives, tables and the page."""
 
 import gzip
 from pathlib import Path
@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from sparseoco.core.errors import InputError
-from sparseoco.papers.caos import minimising, reproduce_caos, streams
-from sparseoco.papers.caos.minimising import METHODS, SAGA, cells_of
-from sparseoco.papers.caos.records import TABLES
-from sparseoco.papers.caos.streams import ADAGRAD, AO_GD, BEST, OGD, RADII, playing_cell, theorem_step
-from sparseoco.papers.truncation.documents import SOURCES, Documents, files_of, make
+from sparseoco.papers.caos import objectives, regret, reproduce_caos
+from sparseoco.papers.caos.experiment import SCHEMAS
+from sparseoco.papers.caos.objectives import METHODS, SAGA, objective_cells
+from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, BEST, OGD, RADII, playing_cell, theorem_step
+from sparseoco.papers.documents import SOURCES, Documents, find_sources, load_documents
 from tests.support.commands import call
+from tests.support.errors import raises_code
 
 ROWS, WORDS = 40, 12
 SECONDS = {"timings.parquet"}
@@ -41,7 +41,8 @@ def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def documents(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Documents:
-    return make(SOURCES[0], files_of(data, SOURCES), tmp_path_factory.mktemp("stores"))
+    (source,), files = find_sources(data, SOURCES)
+    return load_documents(source, files, tmp_path_factory.mktemp("stores"))
 
 
 def rows_of(out: Path, table: str) -> list[dict[str, object]]:
@@ -49,42 +50,42 @@ def rows_of(out: Path, table: str) -> list[dict[str, object]]:
     return rows
 
 
-def test_losses_are_those_of_the_formulas(documents: Documents) -> None:
-    """AdaGrad and OGD in the box, round by round; each document three times where that is how they come."""
+def test_losses_match_the_formulas(documents: Documents) -> None:
+    """AdaGrad and OGD in the box, round by round."""
     found = playing_cell(documents, 0, "shuffled").run()
     X, signs = documents.rows.toarray(), 2 * documents.labels - 1
-    order = streams.order_of(ROWS, 0)
+    order = regret.shuffle(ROWS, 0)
     R = RADII[1]
-    at = len(streams.FACTORS) + streams.FACTORS.index(1.0)
-    x, G, squares, suffered = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.zeros(X.shape[1]), 0.0
+    at = len(regret.FACTORS) + regret.FACTORS.index(1.0)
+    x, G, squares, loss = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.zeros(X.shape[1]), 0.0
     for row in order:
-        suffered += np.logaddexp(0, -signs[row] * (X[row] @ x))
+        loss += np.logaddexp(0, -signs[row] * (X[row] @ x))
         g = -signs[row] * X[row] / (1 + np.exp(signs[row] * (X[row] @ x)))
         G, squares = G + g, squares + g**2
         x = np.clip(-R * G / (1e-6 + np.sqrt(squares)), -R, R)
-    assert found[ADAGRAD.name]["losses"][-1][at] == pytest.approx(suffered, rel=1e-9)
+    assert found[ADAGRAD.name]["losses"][-1][at] == pytest.approx(loss, rel=1e-9)
     step = theorem_step(OGD, R, documents.rows)
     assert step == pytest.approx(2 * R * X.shape[1] ** 0.5 / np.linalg.norm(X, axis=1).max())
-    x, suffered = np.zeros(X.shape[1]), 0.0
+    x, loss = np.zeros(X.shape[1]), 0.0
     for t, row in enumerate(order, start=1):
-        suffered += np.logaddexp(0, -signs[row] * (X[row] @ x))
+        loss += np.logaddexp(0, -signs[row] * (X[row] @ x))
         x = np.clip(x + step / t**0.5 * signs[row] * X[row] / (1 + np.exp(signs[row] * (X[row] @ x))), -R, R)
-    assert found[OGD.name]["losses"][-1][at] == pytest.approx(suffered, rel=1e-9)
+    assert found[OGD.name]["losses"][-1][at] == pytest.approx(loss, rel=1e-9)
 
 
-def test_bound_of_ao_gd_is_that_of_its_gradients(documents: Documents) -> None:
+def test_bound_of_ao_gd_matches_its_gradients(documents: Documents) -> None:
     found = playing_cell(documents, 1, "10 times in a row").run()[AO_GD.name]
     X, signs, R = documents.rows.toarray(), 2 * documents.labels - 1, RADII[0]
     x, last, Z, Delta = (np.zeros(X.shape[1]) for _ in range(4))
-    suffered = 0.0
-    for row in np.repeat(streams.order_of(ROWS, 1), 10):
+    loss = 0.0
+    for row in np.repeat(regret.shuffle(ROWS, 1), 10):
         z = signs[row] * (X[row] @ x)
-        suffered += np.logaddexp(0, -z)
+        loss += np.logaddexp(0, -z)
         g = -signs[row] * X[row] / (1 + np.exp(z))
         grown = np.sqrt(Delta**2 + (g - last) ** 2)
         Z, Delta, last = Z + g - (grown - Delta) / R * x, grown, g
         x = np.clip(-R * (Z + last) / np.where(Delta > 0, Delta, np.inf), -R, R)
-    assert found["losses"][-1][0] == pytest.approx(suffered, rel=1e-9)
+    assert found["losses"][-1][0] == pytest.approx(loss, rel=1e-9)
     assert found["bounds"][-1][0] == pytest.approx(4 * R * Delta.sum(), rel=1e-9)
 
 
@@ -102,13 +103,13 @@ def test_regret_is_against_the_best_point_of_the_box(out: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_objectives_are_above_the_optimum_and_saga_is_scikit_learns(out: Path, documents: Documents) -> None:
+def test_objectives_are_above_the_optimum_and_match_scikit_learns_saga(out: Path, documents: Documents) -> None:
     rows = rows_of(out, "objectives")
     assert {row["method"] for row in rows} == {method.name for method in METHODS}
     assert min(float(str(row["excess"])) for row in rows) > -1e-6
-    (cell, _) = cells_of(documents, SAGA, 2)
+    (cell, _) = objective_cells(documents, SAGA, 2)
     values = np.array(cell.run()["objectives"])
-    alpha = minimising.ALPHAS[1]
+    alpha = objectives.ALPHAS[1]
     peer = LogisticRegression(l1_ratio=1.0, C=1 / alpha, solver="saga", fit_intercept=False, tol=1e-12, max_iter=20_000)
     x = peer.fit(documents.rows, documents.labels).coef_[0]
     signs = 2 * documents.labels - 1
@@ -118,25 +119,25 @@ def test_objectives_are_above_the_optimum_and_saga_is_scikit_learns(out: Path, d
     assert values[1, 0, -1] >= least * (1 - 1e-9)
 
 
-def test_equal_data_give_equal_bytes_and_what_is_done_is_found(data: Path, out: Path, tmp_path: Path) -> None:
+def test_equal_data_give_equal_bytes_and_cells_are_reused(data: Path, out: Path, tmp_path: Path) -> None:
     cells = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
     before = {path.name: path.read_bytes() for path in out.glob("*.parquet")}
     reproduce_caos(data, out, repetitions=2)
     assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == cells
     reproduce_caos(data, tmp_path, repetitions=2)
-    for name in {f"{table}.parquet" for table in TABLES} - SECONDS:
+    for name in {f"{table}.parquet" for table in SCHEMAS} - SECONDS:
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes() == before[name], name
 
 
-def test_the_page_says_what_holds_and_what_is_missing(
+def test_the_page_lists_claims_and_missing_data(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (out / "caos.html").read_text()
     assert "The regret of AO-GD is at most" in page
-    assert "for want of their files: dvd, ob-2-1, sb-2-1" in page
+    assert "their files are missing: dvd, ob-2-1, sb-2-1" in page
     assert page.count('class="plot"') == page.count('-spec">')
-    assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "no", "in part", "cannot be told"}
+    assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "no", "in part", "inconclusive"}
     assert call(monkeypatch, "reproduce", "caos", "--data", tmp_path, "--out", tmp_path / "none") == 2
-    assert "none of the files" in capsys.readouterr().err
-    with pytest.raises(InputError, match="spread"):
+    assert "missing-file" in capsys.readouterr().err
+    with raises_code("invalid-option", "repetitions=1"):
         reproduce_caos(tmp_path, tmp_path / "none", repetitions=1)

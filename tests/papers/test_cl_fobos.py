@@ -1,4 +1,4 @@
-"""The experiments of the CL-FOBOS paper on a small slice: what is run, what is written and claimed, what is kept."""
+"""The experiments of the CL-FOBOS paper on small data: runs, tables, claims and the page."""
 
 import gzip
 import json
@@ -10,24 +10,24 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.core.errors import InputError
 from sparseoco.papers.cl_fobos import reproduce_cl_fobos
-from sparseoco.papers.cl_fobos.claims import weigh
+from sparseoco.papers.cl_fobos.claims import cl_fobos_claims
+from sparseoco.papers.cl_fobos.experiment import SCHEMAS
 from sparseoco.papers.cl_fobos.published import (
     CL_FOBOS,
     METHODS,
     OTHERS,
+    PRINTED,
     SNAPSHOT_ROUNDS,
     SNAPSHOTS,
     STEPS,
-    TABLES,
-    Method,
+    FobosMethod,
     lazy,
 )
-from sparseoco.papers.cl_fobos.records import TABLES as SCHEMAS
-from sparseoco.papers.cl_fobos.runs import Draw, chosen_cell, mean_objectives
+from sparseoco.papers.cl_fobos.runs import Draw, mean_objectives, result_cell
 from sparseoco.store.shards import Store, read_shards
 from tests.support.commands import call
+from tests.support.errors import raises_code
 
 SECONDS = {"timings.parquet", "cl-fobos.html"}
 WORDS = ["good", "bad", "book", "read", "never", "again", "story", "time", "love", "waste", "plot", "dull", "fine"]
@@ -73,12 +73,12 @@ def rows_of(out: Path, name: str) -> list[dict[str, object]]:
 
 
 def dense(X: np.ndarray, b: np.ndarray, lam: float, eta0: float, K: int | None) -> tuple[float, float, np.ndarray]:
-    """R̄(T), rate of right estimations and x after T rounds of Algorithms 3 and 4, as printed."""
+    """R̄(T), rate of right predictions and x after T rounds of Algorithms 3 and 4, as printed."""
     x, last, steps = np.zeros(X.shape[1]), np.zeros(X.shape[1], int), [0.0]
-    suffered, right = 0.0, 0
+    loss, right = 0.0, 0
     for t, (a, sign) in enumerate(zip(X, b, strict=True), start=1):
         margin = float(a @ x)
-        suffered += math.log1p(math.exp(-sign * margin)) + lam * float(np.abs(x).sum())
+        loss += math.log1p(math.exp(-sign * margin)) + lam * float(np.abs(x).sum())
         right += sign * margin > 0
         step = eta0 / math.sqrt(t)
         steps.append(steps[-1] + step)
@@ -90,26 +90,26 @@ def dense(X: np.ndarray, b: np.ndarray, lam: float, eta0: float, K: int | None) 
             last[seen] = t
         elif t % K == 0:
             x = np.sign(x) * np.maximum(np.abs(x) - lam * (steps[t] - steps[t - K]), 0)
-    return suffered / len(b), right / len(b), x
+    return loss / len(b), right / len(b), x
 
 
 @pytest.mark.parametrize("method", [CL_FOBOS, lazy(100)])
-def test_what_is_told_is_of_the_algorithms_as_printed(out: Path, method: Method) -> None:
+def test_results_match_the_algorithms_as_printed(out: Path, method: FobosMethod) -> None:
     features, _ = read_shards(out / "examples")
     labels = Store.open(out / "examples").labels()
     draw = Draw(features, labels, "any", 1, 450)
     order = draw.order()
-    found = chosen_cell(draw, [(method, 5e-3, 0.3)]).run()[0]
+    found = result_cell(draw, [(method, 5e-3, 0.3)]).run()[0]
     objective, right, x = dense(features.toarray()[order].astype(float), 2.0 * labels[order] - 1, 5e-3, 0.3, method.K)
     assert found["objective"] == pytest.approx(objective, rel=1e-9)
     assert found["right"] == right
     assert found["nonzeros"] == np.count_nonzero(x)
 
 
-def test_the_tables_are_whole_and_of_each_other(out: Path) -> None:
+def test_tables_are_complete_and_consistent(out: Path) -> None:
     search, results, runs = rows_of(out, "search"), rows_of(out, "results"), rows_of(out, "runs")
-    assert len(search) == len(TABLES) * len(METHODS) * len(STEPS)
-    assert len(results) == len(TABLES) * len(METHODS)
+    assert len(search) == len(PRINTED) * len(METHODS) * len(STEPS)
+    assert len(results) == len(PRINTED) * len(METHODS)
     assert len(runs) == len(results) * (
         2 + 2 + 3 + 3
     )  # here and the paper's α₀, two data sets each; all words, two ways, three
@@ -124,15 +124,15 @@ def test_the_tables_are_whole_and_of_each_other(out: Path) -> None:
     snapshots = rows_of(out, "snapshots")
     assert {row["rounds"] for row in snapshots} == {399, 400}
     assert len(snapshots) == len(SNAPSHOTS) * 2 * 2
-    assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "in part", "no", "cannot be told"}
+    assert {row["holds"] for row in rows_of(out, "claims")} <= {"yes", "in part", "no", "inconclusive"}
 
 
-def test_on_the_papers_own_numbers_its_claims_hold_as_far_as_they_do() -> None:
+def test_verdicts_of_the_claims_on_the_papers_own_numbers() -> None:
     results = [
         {"lam": lam, "method": method.name, "undecided": 0.0}
         | {f"{whose}{name}": getattr(row, name) for whose in ("", "paper_") for name in ("objective", "right")}
         | {f"{name}_{words}": None for words in OTHERS for name in ("objective", "right")}
-        for lam, printed in TABLES.items()
+        for lam, printed in PRINTED.items()
         for method, row in zip(METHODS, printed, strict=True)
     ]
     snapshots = [
@@ -141,20 +141,20 @@ def test_on_the_papers_own_numbers_its_claims_hold_as_far_as_they_do() -> None:
         for rounds, (_, right) in zip(SNAPSHOT_ROUNDS, numbers, strict=True)
         for _ in range(2)
     ]
-    rows = weigh({"results": results, "snapshots": snapshots, "nonzeros": []})
+    rows = cl_fobos_claims({"results": results, "snapshots": snapshots, "nonzeros": []})
     doubtful = [(row["where"], row["holds"]) for row in rows if row["holds"] != "yes"]
-    # 0.787 against 0.788, and 0.905 against 0.906, for K = 100; of 0.4199 and 0.421 it is not said that they are equal
+    # 0.787 against 0.788, and 0.905 against 0.906, for K = 100; 0.4199 and 0.421 are not claimed to be equal
     assert doubtful == [("λ = 0.005", "in part"), ("λ = 0.0005", "in part")]
     assert "for 3 of 5 λ" in next(
         row["paper"] for row in rows if row["where"] == "λ = 0.005" and "rate" in row["claim"]
     )
 
 
-def test_a_step_that_diverged_once_is_not_chosen() -> None:
+def test_a_step_that_diverged_in_one_repetition_is_not_chosen() -> None:
     assert mean_objectives([[1.0, None, 2.0], [3.0, 0.1, 1.0]]).tolist() == [2.0, math.inf, 1.5]
 
 
-def test_a_run_that_was_killed_goes_on_and_gives_the_same_bytes(
+def test_an_interrupted_run_resumes_with_the_same_bytes(
     data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(step: str, done: int, total: int) -> None:
@@ -163,16 +163,16 @@ def test_a_run_that_was_killed_goes_on_and_gives_the_same_bytes(
 
     with pytest.raises(KeyboardInterrupt):
         reproduce_cl_fobos(data, tmp_path, repetitions=2, rounds=450, progress=stop)
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
-    assert len(kept) >= 3
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
+    assert len(before) >= 3
     reproduce_cl_fobos(data, tmp_path, repetitions=2, rounds=450)
-    assert all(path.stat().st_mtime_ns == when for path, when in kept.items())
+    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
     for name in {f"{name}.parquet" for name in SCHEMAS} | {"inputs.json"}:
         if name not in SECONDS:
             assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
 
 
-def test_the_page_sets_ours_beside_theirs_and_needs_no_network(out: Path) -> None:
+def test_the_page_compares_results_and_needs_no_network(out: Path) -> None:
     own = re.sub(r"<script>/\*\*.*?</script>", "", (out / "cl-fobos.html").read_text(), flags=re.S)
     assert not re.search(r"(src|href)\s*=|@import|url\(", own)
     assert own.count('class="plot"') == own.count('-spec">') == 2 * 6 + 3
@@ -180,13 +180,15 @@ def test_the_page_sets_ours_beside_theirs_and_needs_no_network(out: Path) -> Non
     assert "0.4199" in own
 
 
-def test_it_is_a_command_and_says_what_it_lacks(
+def test_the_command_reports_missing_files_and_invalid_options(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ("reproduce", "cl-fobos", "--out", tmp_path / "out", "--data")
     assert call(monkeypatch, *command, tmp_path) == 2
-    assert "no books.svmlight.gz" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "missing-file" in message
+    assert "books.svmlight.gz" in message
     assert call(monkeypatch, *command, data, "--draws", 3) == 2
     assert "have no --draws" in capsys.readouterr().err
-    with pytest.raises(InputError, match="Less than 400 rounds"):
+    with raises_code("invalid-option", "rounds=399", 400):
         reproduce_cl_fobos(data, tmp_path / "out", rounds=399)

@@ -1,4 +1,4 @@
-"""The methods of STDA's and SGFT's experiments are run files' tables, are run as a search runs them, and take more."""
+"""The methods of STDA's and SGFT's experiments: run as a search runs them, with methods added from a file."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ import pytest
 
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.papers.documents import SOURCES, find_sources, load_documents
 from sparseoco.papers.truncation import reproduce_stda
-from sparseoco.papers.truncation.documents import SOURCES, files_of, make
 from sparseoco.papers.truncation.methods import published_protocol
-from sparseoco.papers.truncation.published import NOT_PRINTED, SGFT_SHEETS, STDA_SHEETS
-from sparseoco.papers.truncation.validation import Trial, cells_of, held_out, learn
+from sparseoco.papers.truncation.published import NOT_PRINTED, SGFT_TABLES, STDA_TABLES
+from sparseoco.papers.truncation.validation import Trial, held_out_folds, learn, trial_cells
 from sparseoco.pipeline.steps import search
 from tests.papers.small import write_reviews
 from tests.support.commands import call
@@ -40,10 +40,10 @@ def _file(folder: Path, text: str) -> Path:
     return path
 
 
-def test_methods_are_those_of_the_tables_with_twelve_strengths_three_a_decade() -> None:
-    for name, sheets in (("stda", STDA_SHEETS), ("sgft", SGFT_SHEETS)):
+def test_methods_are_those_of_the_tables_with_twelve_lambdas_three_per_decade() -> None:
+    for name, tables in (("stda", STDA_TABLES), ("sgft", SGFT_TABLES)):
         protocol = published_protocol(name)
-        wanted = {method for sheet in sheets for method in sheet.methods} | set(NOT_PRINTED if name == "sgft" else ())
+        wanted = {method for table in tables for method in table.methods} | set(NOT_PRINTED if name == "sgft" else ())
         assert set(protocol.methods) == wanted
         for method in protocol.for_classes(2):
             assert (method.search.loss, method.search.folds, method.search.epochs) == ("hinge", 10, 20)
@@ -57,9 +57,9 @@ def test_methods_are_those_of_the_tables_with_twelve_strengths_three_a_decade() 
 def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fold(
     data: Path, tmp_path: Path, name: str
 ) -> None:
-    """There is no second way of doing things: same rows in the same order, same bits."""
-    (source,) = (source for source in SOURCES if source.name == "books")
-    documents = make(source, files_of(data, [source]), tmp_path / "stores")
+    """The same rows in the same order give the same bits."""
+    (source,), files = find_sources(data, [source for source in SOURCES if source.name == "books"])
+    documents = load_documents(source, files, tmp_path / "stores")
     protocol = published_protocol("stda")
     protocol = protocol.model_copy(update={"search": protocol.search | {"epochs": 3}})
     (method,) = (method for method in protocol.for_classes(2) if method.name == name)
@@ -70,10 +70,10 @@ def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fo
     assert len(found) == 10 * 12
     trial = Trial("books", documents, method)
     learner = learn(trial, method.configurations, (4,))
-    own = documents.rows[trial.rows_of(4)]
-    losses, _ = learner.evaluate(own.indptr, own.indices, own.data, documents.labels[trial.rows_of(4)])
+    own = documents.rows[trial.fold_rows(4)]
+    losses, _ = learner.evaluate(own.indptr, own.indices, own.data, documents.labels[trial.fold_rows(4)])
     assert [found[4, k]["held_out_loss"] for k in range(12)] == (losses / own.shape[0]).tolist()
-    for held, cell in zip(held_out(10), cells_of(trial), strict=True):
+    for held, cell in zip(held_out_folds(10), trial_cells(trial), strict=True):
         if len(held) == 1:
             part = cell.run()
             for k in range(12):
@@ -83,7 +83,7 @@ def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fo
                 assert row["nonzeros"] == part["nonzeros"][k]
 
 
-def test_methods_of_a_file_stand_in_tables_and_figures_without_printed_numbers(data: Path, tmp_path: Path) -> None:
+def test_added_methods_are_in_tables_and_figures_without_printed_results(data: Path, tmp_path: Path) -> None:
     plain = reproduce_stda(data, tmp_path / "plain", passes=1).parent
     out = tmp_path / "out"
     page = reproduce_stda(data, out, methods=_file(tmp_path, MINE), passes=1).read_text()
@@ -103,37 +103,49 @@ def test_methods_of_a_file_stand_in_tables_and_figures_without_printed_numbers(d
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "key"),
     [
-        ("", "methods: this key is required"),
-        ("[methods]", "methods: "),
-        ("[search]\nfolds = 3\n" + MINE, "search: there is no such key"),
-        ("[methods.RDA.algorithms.rda]\nlam = 1e-3", "methods.RDA: the experiment has a method of that name"),
-        ('[methods." ".algorithms.rda]\nlam = 1e-3', "a method needs a name"),
-        ("[methods.mine]\nloss = 'hinge'\nalgorithms.rda.lam = 1e-3", "methods.mine.loss: there is no such key"),
-        ("[methods.mine.algorithms]", "methods.mine.algorithms: "),
-        ("[methods.mine.algorithms.nope]", "methods.mine: .*nope"),
-        ("[methods.mine.algorithms.rda]\nlam = -1", "methods.mine: rda: lam=-1.0"),
-        ("[methods.mine.algorithms.rda]\nlam = [[1]]", "methods.mine.algorithms.rda.lam"),
-        ("[methods.mine.algorithms.rda]\nlam = {low = 1e-3, high = 1}", "rda.lam is a range"),
-        ("[methods.mine.algorithms.rda]\nlam = [1e-2, 1e-3]", "methods.mine.algorithms.rda.lam: .*smallest"),
-        ("[methods.mine.algorithms.rda]\ngamma = [1, 2]", "methods.mine.algorithms.rda.gamma: λ alone is tuned"),
-        ("[methods.mine.algorithms]\nrda.lam = 1\nfobos.lam = 1", "methods.mine.algorithms: a method is one learner"),
-        ("[methods.mine.algorithms.caos-erm]", "methods.mine: caos-erm goes through the same rows again"),
-        ("[methods.mine]\npenalty = 'group'\nalgorithms.fobos.lam = 1e-3", "methods.mine: penalty='group' needs"),
-        ("methods = 3\nmethods = 4", "is not TOML"),
+        ("", "invalid-option", "methods"),
+        ("[methods]", "invalid-option", "methods"),
+        ("[search]\nfolds = 3\n" + MINE, "invalid-option", "search"),
+        ("[methods.RDA.algorithms.rda]\nlam = 1e-3", "invalid-name", "methods.RDA"),
+        ('[methods." ".algorithms.rda]\nlam = 1e-3', "invalid-name", "methods. "),
+        ("[methods.mine]\nloss = 'hinge'\nalgorithms.rda.lam = 1e-3", "invalid-option", "methods.mine.loss"),
+        ("[methods.mine.algorithms]", "invalid-option", "methods.mine.algorithms"),
+        ("[methods.mine.algorithms.nope]", "invalid-option", "methods.mine"),
+        ("[methods.mine.algorithms.rda]\nlam = -1", "invalid-option", "lam=-1.0"),
+        ("[methods.mine.algorithms.rda]\nlam = [[1]]", "invalid-option", "methods.mine.algorithms.rda.lam"),
+        ("[methods.mine.algorithms.rda]\nlam = {low = 1e-3, high = 1}", "invalid-option", "rda.lam"),
+        ("[methods.mine.algorithms.rda]\nlam = [1e-2, 1e-3]", "invalid-option", "methods.mine.algorithms.rda.lam"),
+        (
+            "[methods.mine.algorithms.rda]\ngamma = [1, 2]",
+            "unsupported-combination",
+            "methods.mine.algorithms.rda.gamma",
+        ),
+        (
+            "[methods.mine.algorithms]\nrda.lam = 1\nfobos.lam = 1",
+            "unsupported-combination",
+            "methods.mine.algorithms",
+        ),
+        ("[methods.mine.algorithms.caos-erm]", None, "methods.mine: caos-erm"),
+        ("[methods.mine]\npenalty = 'group'\nalgorithms.fobos.lam = 1e-3", None, "penalty='group'"),
+        ("methods = 3\nmethods = 4", "invalid-toml", "mine.toml"),
     ],
 )
-def test_what_cannot_be_a_method_is_told_by_its_key(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(InputError, match=rf"mine\.toml.*{message}"):
-        published_protocol("stda").adding(_file(tmp_path, text))
+def test_an_invalid_method_is_named_by_its_key(tmp_path: Path, text: str, code: str | None, key: str) -> None:
+    path = _file(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        published_protocol("stda").adding(path)
+    assert str(path) in str(caught.value)
+    assert key in str(caught.value)
+    assert caught.value.code == code or (code is None and caught.value.code != "unspecified")
 
 
 def test_the_command_takes_a_file_of_methods(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     taken = _file(tmp_path, "[methods.RDA.algorithms.rda]\nlam = 1e-3")
-    for paper, message in (("stda", "methods.RDA: the experiment has"), ("onseg", "onseg have no --methods")):
+    for paper, message in (("stda", "methods.RDA"), ("onseg", "--methods")):
         command = ("reproduce", paper, "--data", data, "--out", tmp_path / "out", "--methods", taken)
         assert call(monkeypatch, *command) == 2
         assert message in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from sparseoco.pipeline.nightly.history import read_deployed, read_rows
-from sparseoco.pipeline.nightly.page import serving_line
+from sparseoco.pipeline.nightly.page import deployed_line
 from sparseoco.report.wording import percent, plural
 from sparseoco.storage.locations import Location
 
@@ -33,6 +33,6 @@ def look_at_nights(folder: Location) -> Nights | None:
     if last["deployed_error"] is not None:
         told += f", of the model that served {percent(last['deployed_error'])}"
     told += f": {'promoted' if last['promoted'] else 'not promoted'}"
-    told += f"; {serving_line(served)}"
+    told += f"; {deployed_line(served)}"
     chosen = None if choice is None else choice["time"].isoformat()
     return Nights(len(history), last, None if served is None else served.row, chosen, told)

@@ -1,4 +1,4 @@
-"""What Mohri and Yang (2015) prove and say, tried out: they print no experiments."""
+"""Tests of what Mohri and Yang (2015) prove and say; the paper has no experiments."""
 
 from sparseoco.papers.caos.experiment import reproduce_caos
 

@@ -1,60 +1,47 @@
-"""The tables of the experiments → one HTML file that needs nothing else."""
+"""The page of the experiments."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import plotly.graph_objects as go
 
-from sparseoco.papers.caos.minimising import EPOCHS, ETA0, METHODS, RADII, VALUES, WHAT
-from sparseoco.papers.caos.streams import ARRANGEMENTS, BEST, FACTORS, PLAYERS, RUN
-from sparseoco.papers.claims import shown
-from sparseoco.papers.page import context_of
-from sparseoco.papers.records import Records, Row
+from sparseoco.papers.caos.objectives import EPOCHS, ETA0, LENGTHS, METHODS, RADII, VALUES
+from sparseoco.papers.caos.regret import ARRANGEMENTS, BEST, FACTORS, LEARNERS, RUN
+from sparseoco.papers.page import DASHES, Plots, add_line, render
+from sparseoco.papers.statistics import mean
+from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.figures import COLOURS, axes, decades
-from sparseoco.report.html import Plot, environment, plot, plotly_script
 from sparseoco.report.wording import NONE, duration, integer, percent
 
-DASHES: Final = ("solid", "dash", "dot")
 FAMILIES: Final = {"examples": "CAOS-ERM and peers", "coordinates": "CAO-RCD"}
 TUNED: Final = {"R": "R", "eta0": "η₀", "": ""}
 
 
-class SetSection(NamedTuple):
-    """A set on the page."""
-
-    row: Row
-    regret: list[tuple[str, Plot, list[Row]]]
-    """By arrangement: the figure, of the middle R, and a row a method and R."""
-    objectives: list[tuple[str, Plot, list[Row]]]
-    """By lengths, α and family."""
-
-
-def render(records: Records, inputs: dict[str, Any]) -> str:
-    """The page as text."""
-    sections = [_section(records, row) for row in records["sets"]]
-    context = {
-        "inputs": inputs,
-        **context_of(records["claims"]),
-        "facts": {
-            "orders, and repetitions of what is drawn": integer(inputs["repetitions"]),
-            "processor's time of the methods": duration(sum(row["spent"] for row in records["timings"])),
-        },
-        "sections": sections,
-        "optima": records["optima"],
-        "edges": edges(records),
-        "what": WHAT,
-        "tuned": TUNED,
-        "timings": records["timings"],
-        "shown": shown,
-        "titles": {row["set"]: row["title"] for row in records["sets"]},
-        "radii": _listed(RADII),
-        "first_steps": _listed(ETA0),
-        "run": RUN,
-        "factors": FACTORS,
-        "plots": [p for s in sections for _, p, _ in (*s.regret, *s.objectives)],
-        "plotly": plotly_script(),
+def caos_page(records: Records, inputs: dict[str, Any]) -> str:
+    """The HTML of the page."""
+    plots = Plots()
+    facts = {
+        "orders, and repetitions of what is sampled": integer(inputs["repetitions"]),
+        "processor time of the methods": duration(sum(row["spent"] for row in records["timings"])),
     }
-    return environment("sparseoco.papers").get_template("caos.html.j2").render(context)
+    return render(
+        "caos",
+        inputs,
+        records["claims"],
+        plots,
+        facts,
+        sections=[_section(records, row, plots) for row in records["sets"]],
+        optima=records["optima"],
+        edges=edges(records),
+        lengths=LENGTHS,
+        tuned=TUNED,
+        timings=records["timings"],
+        titles={row["set"]: row["title"] for row in records["sets"]},
+        radii=_listed(RADII),
+        first_steps=_listed(ETA0),
+        run=RUN,
+        factors=FACTORS,
+    )
 
 
 def _listed(values: Sequence[float]) -> str:
@@ -62,104 +49,103 @@ def _listed(values: Sequence[float]) -> str:
     return f"{', '.join(others)} and {last}"
 
 
-def _section(records: Records, of: Row) -> SetSection:
-    name, title = of["set"], of["title"]
+def _section(records: Records, data_set: Row, plots: Plots) -> dict[str, Any]:
+    """A data set: `regret` is a figure of the middle R and rows of every R by arrangement, `objectives` a heading, a
+    figure and rows by lengths, α and family."""
+    name, title = data_set["set"], data_set["title"]
     regret = []
     for k, arrangement in enumerate(ARRANGEMENTS):
-        rows = _means([r for r in records["regret"] if (r["set"], r["arrangement"]) == (name, arrangement)])
+        rows = _mean_rows(select(records["regret"], set=name, arrangement=arrangement))
         middle = sorted({row["R"] for row in rows})[1]
-        figure = regret_figure([row for row in rows if row["R"] == middle])
         heading = f"Regret, {title}, documents {arrangement}, R = {middle:g}"
-        last = max(row["T"] for row in rows)
-        ends = [row for row in rows if row["T"] == last]
-        regret.append((arrangement, plot(f"regret-{name}-{k}", heading, figure), ends))
+        plot = plots.add(f"regret-{name}-{k}", heading, regret_figure(select(rows, R=middle)))
+        regret.append((plot, select(rows, T=max(row["T"] for row in rows))))
     chosen: dict[tuple[str, float, str], list[Row]] = {}
-    for row in records["objectives"]:
-        if row["chosen"] and row["set"] == name:
-            chosen.setdefault((row["lengths"], row["alpha"], row["family"]), []).append(row)
+    for row in select(records["objectives"], chosen=True, set=name):
+        chosen.setdefault((row["lengths"], row["alpha"], row["family"]), []).append(row)
     objectives = []
     for (lengths, alpha, family), rows in chosen.items():
-        heading = f"{FAMILIES[family]}{WHAT[lengths]}, α = {alpha:g}"
+        heading = f"{FAMILIES[family]}{LENGTHS[lengths]}, α = {alpha:g}"
         figure = objective_figure(rows, family)
-        named = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", figure)
-        objectives.append((heading, named, _ends(rows)))
-    return SetSection(of, regret, objectives)
+        plot = plots.add(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", figure)
+        objectives.append((heading, plot, _last_rows(rows)))
+    return {"row": data_set, "regret": regret, "objectives": objectives}
 
 
-def _ends(rows: Sequence[Row]) -> list[Row]:
-    """A row a method: the last mark's, and what its excess was at the second."""
-    by_method: dict[str, list[Row]] = {}
-    for row in rows:
-        by_method.setdefault(row["method"], []).append(row)
-    return [own[-1] | {"early": percent(own[1]["excess"])} for own in by_method.values()]
+def _last_rows(rows: Sequence[Row]) -> list[Row]:
+    """The last mark of every method, with its excess at the second."""
+    marks = [select(rows, method=method) for method in distinct(rows, "method")]
+    return [own[-1] | {"early": percent(own[1]["excess"])} for own in marks]
 
 
 def edges(records: Records) -> list[str]:
-    """What was chosen at the end of its grid, where the best may lie beyond: a line a method and value."""
+    """Values chosen at an end of their grid, beyond which the best may lie: a line per method and value."""
     titles = {row["set"]: row["title"] for row in records["sets"]}
-    found: dict[str, list[str]] = {}
-    for row in records["steps"]:
-        if row["chosen"] and row["factor"] in (FACTORS[0], FACTORS[-1]):
+    places: dict[str, list[str]] = {}
+    for row in select(records["steps"], chosen=True):
+        if row["factor"] in (FACTORS[0], FACTORS[-1]):
             where = f"{titles[row['set']]} {row['arrangement']}, R = {row['R']:g}"
-            found.setdefault(f"{row['algorithm']}, {row['factor']:g} times its step", []).append(where)
-    for row in records["objectives"]:
+            places.setdefault(f"{row['algorithm']}, {row['factor']:g} times its step", []).append(where)
+    for row in select(records["objectives"], chosen=True):
         grid = VALUES[row["tuned"]]
-        if row["chosen"] and row["tuned"] and row["value"] in (grid[0], grid[-1]):
-            where = f"{titles[row['set']]}{WHAT[row['lengths']]}, α = {row['alpha']:g}"
-            found.setdefault(f"{row['method']}, {TUNED[row['tuned']]} = {row['value']:g}", []).append(where)
-    return [f"{method}: {'; '.join(dict.fromkeys(places))}" for method, places in found.items()]
+        if row["tuned"] and row["value"] in (grid[0], grid[-1]):
+            where = f"{titles[row['set']]}{LENGTHS[row['lengths']]}, α = {row['alpha']:g}"
+            places.setdefault(f"{row['method']}, {TUNED[row['tuned']]} = {row['value']:g}", []).append(where)
+    return [f"{method}: {'; '.join(dict.fromkeys(where))}" for method, where in places.items()]
 
 
-def _means(rows: Sequence[Row]) -> list[Row]:
-    """A row a method, R and T: means of the orders."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
+def _mean_rows(rows: Sequence[Row]) -> list[Row]:
+    """Means of the orders: a row per method, R and T."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault((row["R"], row["method"], row["T"]), []).append(row)
+        groups.setdefault((row["R"], row["method"], row["T"]), []).append(row)
     means = []
-    for own in found.values():
-        totals = {key: sum(row[key] for row in own) / len(own) for key in ("regret", "loss", "optimum")}
-        bound = None if own[0]["bound"] is None else sum(row["bound"] for row in own) / len(own)
-        step = NONE if own[0]["step"] is None else f"{own[0]['step']:.3g}"
-        means.append(own[0] | totals | {"bound": bound, "step": step})
+    for own in groups.values():
+        first = own[0]
+        columns = ("regret", "loss", "optimum", *(("bound",) if first["bound"] is not None else ()))
+        step = NONE if first["step"] is None else f"{first['step']:.3g}"
+        means.append(first | {name: mean(row[name] for row in own) for name in columns} | {"step": step})
     return means
 
 
 def regret_figure(rows: Sequence[Row]) -> go.Figure:
-    """Regret a round over rounds, a line a method."""
+    """Regret per round over rounds, a line per method."""
     figure = go.Figure()
-    names = [player.name for player in PLAYERS]
-    for method in dict.fromkeys(row["method"] for row in rows):
-        own = [row for row in rows if row["method"] == method]
-        colour = COLOURS[names.index(method.removesuffix(BEST))]
-        figure.add_scatter(
-            x=[row["T"] for row in own],
-            y=[row["regret"] / row["T"] for row in own],
-            name=method,
+    names = [learner.name for learner in LEARNERS]
+    for method in distinct(rows, "method"):
+        own = select(rows, method=method)
+        add_line(
+            figure,
+            method,
+            [row["T"] for row in own],
+            [row["regret"] / row["T"] for row in own],
+            COLOURS[names.index(method.removesuffix(BEST))],
+            "<br>%{x:,} rounds: %{y:.4g} per round",
             mode="lines+markers",
-            line={"color": colour, "width": 2, "dash": DASHES[int(method.endswith(BEST))]},
-            hovertemplate=f"<b>{method}</b><br>%{{x:,}} rounds: %{{y:.4g}} a round<extra></extra>",
+            dash=DASHES[int(method.endswith(BEST))],
         )
-    axes(figure, "rounds (log scale)", "regret a round")
+    axes(figure, "rounds (log scale)", "regret per round")
     figure.update_xaxes(type="log", **decades([row["T"] for row in rows]))
-    seen = sorted(row["regret"] / row["T"] for row in rows)
-    most = max(abs(seen[-1]), 1e-9)
-    figure.update_yaxes(range=[1.1 * min(0.0, max(seen[0], -most)), 1.1 * most])
+    values = sorted(row["regret"] / row["T"] for row in rows)
+    most = max(abs(values[-1]), 1e-9)
+    figure.update_yaxes(range=[1.1 * min(0.0, max(values[0], -most)), 1.1 * most])
     return figure
 
 
 def objective_figure(rows: Sequence[Row], family: str) -> go.Figure:
-    """H/H* − 1 against passes, a line a method, of its chosen R or step."""
+    """H/H* − 1 against passes, a line per method with its chosen R or step."""
     figure = go.Figure()
-    names = [method.name for method in METHODS if method.family == family]
-    for k, method in enumerate(names):
-        own = [row for row in rows if row["method"] == method]
-        figure.add_scatter(
-            x=[row["passes"] for row in own],
-            y=[100 * row["excess"] for row in own],
-            name=method,
+    for k, method in enumerate(method.name for method in METHODS if method.family == family):
+        own = select(rows, method=method)
+        add_line(
+            figure,
+            method,
+            [row["passes"] for row in own],
+            [100 * row["excess"] for row in own],
+            COLOURS[k % len(COLOURS)],
+            "<br>%{x:.3g} passes: %{y:.3g} %",
             mode="lines+markers",
-            line={"color": COLOURS[k % len(COLOURS)], "width": 2, "dash": DASHES[k // len(COLOURS)]},
-            hovertemplate=f"<b>{method}</b><br>%{{x:.3g}} passes: %{{y:.3g}} %<extra></extra>",
+            dash=DASHES[k // len(COLOURS)],
         )
     axes(figure, "passes (log scale)", "above the optimum, % (log scale)")
     figure.update_xaxes(type="log", **decades([*(row["passes"] for row in rows), 2.0 * EPOCHS[0]]))

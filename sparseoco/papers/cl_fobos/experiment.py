@@ -1,23 +1,21 @@
-"""Files of data → tables, a page, and which of the paper's claims hold."""
+"""Data files → tables, a page, and which of the paper's claims hold."""
 
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.core.progress import ProgressCallback
+from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.papers.cl_fobos import published
-from sparseoco.papers.cl_fobos.claims import weigh
-from sparseoco.papers.cl_fobos.gathering import gather
-from sparseoco.papers.cl_fobos.page import render
+from sparseoco.papers.cl_fobos.claims import cl_fobos_claims
+from sparseoco.papers.cl_fobos.grid import run_experiments
+from sparseoco.papers.cl_fobos.page import cl_fobos_page
 from sparseoco.papers.cl_fobos.published import OTHERS
-from sparseoco.papers.cl_fobos.records import TABLES
 from sparseoco.papers.cl_fobos.runs import Draw
-from sparseoco.papers.problems import find_file
-from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, exclusive_lock
-from sparseoco.storage.metrics import write_result_table
+from sparseoco.papers.experiment import check_repetitions, find_file, find_files, publish
+from sparseoco.papers.tables import read_schemas
+from sparseoco.storage.commit import digest_file, exclusive_lock
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
@@ -25,7 +23,8 @@ from sparseoco.text.options import TextOptions
 FILE: Final = "books.svmlight.gz"
 TEXT: Final = "books.jsonl.gz"
 TEXT_REPETITIONS: Final = 3
-"""Data sets drawn of the text, by which it is seen what the number of features does."""
+"""Data sets drawn from the text, to show the effect of the number of features."""
+SCHEMAS: Final = read_schemas(__file__)
 
 
 def reproduce_cl_fobos(
@@ -34,50 +33,54 @@ def reproduce_cl_fobos(
     *,
     repetitions: int = published.REPETITIONS,
     rounds: int = published.ROUNDS,
-    progress: ProgressCallback = lambda step, done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Path:
-    """Run Tables 1 to 7 and write OUT/*.parquet, OUT/inputs.json and OUT/cl-fobos.html; returns the page.
+    """Run Tables 1 to 7; write OUT/*.parquet, OUT/inputs.json and OUT/cl-fobos.html.
 
-    `data` has books.svmlight.gz, counts of words with labels −1 and 1, or a folder of it; and, if all words are to be
-    tried with the paper's steps, books.jsonl.gz, reviews labelled negative and positive. Data sets of `rounds` examples
-    are drawn `repetitions` times. What is done stays in OUT/cells, and a run that was killed goes on from
-    there. Equal files and numbers give equal bytes, but for seconds, which stand in `timings.parquet` and on the page.
+    Results of parts stay in OUT/cells, so an interrupted run resumes. Equal files and numbers give equal bytes, except
+    for run times, in timings.parquet and on the page.
 
-    Raises `InputError` where the file is not there, or holds something else.
+    Parameters
+    ----------
+    data : Path
+        Folder of books.svmlight.gz, counts of words with labels −1 and 1, in it or in a subfolder; and, to try all
+        words with the paper's steps, books.jsonl.gz, reviews with labels negative and positive.
+    out : Path
+        Folder of the results.
+    repetitions, rounds : int
+        Data sets, and examples drawn for each.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    InputError
+        If the file of counts is not there, or one is invalid.
     """
-    if repetitions < 2:
-        raise InputError("Less than two repetitions have no spread: choose two or more.")
-    if rounds < published.WATCHED[0].K:
+    check_repetitions(repetitions=repetitions)
+    least = published.TRACKED[0].K
+    if rounds < least:
         raise InputError(
-            f"Less than {published.WATCHED[0].K} rounds end before the first lazy evaluation that is looked at."
+            f"rounds={rounds} must be at least {least}, the first lazy evaluation of Figure 2.", code="invalid-option"
         )
-    path = find_file(data, FILE)
-    if path is None:
-        raise InputError(f"{data} has no {FILE}, the reviews of books as counts of words.")
+    files = find_files(data, [FILE])
     text = find_file(data, TEXT)
     with exclusive_lock(out):
         options = TextOptions(format="svmlight", duplicates="all")
-        draws = _draws(path, out / "examples", options, ("-1", "1"), repetitions, rounds, progress)
+        draws = _draws(files[FILE], out / "examples", options, ("-1", "1"), repetitions, rounds, progress)
         others: dict[str, list[Draw]] = {}
         if text is not None:
+            files[TEXT] = text
             options = TextOptions(format="jsonl", ngram_range=(1, 2), duplicates="all")
             wide = _draws(text, out / "text", options, ("negative", "positive"), TEXT_REPETITIONS, rounds, progress)
             others = dict(zip(OTHERS, (wide, [draw.presence() for draw in wide]), strict=True))
-        records = gather(draws, others, out / "cells", progress)
-        records["claims"] = weigh(records)
-        for name, schema in TABLES.items():
-            write_result_table(out / f"{name}.parquet", records[name], schema)
-        inputs = {
-            "sparseoco": __version__,
-            "repetitions": repetitions,
-            "rounds": rounds,
-            "files": {of.name: digest_file(of) for of in (path, text) if of is not None},
-            **_sizes(draws[0], *others.values()),
-        }
-        commit_json(out / "inputs.json", inputs)
-        page = out / "cl-fobos.html"
-        commit_bytes(page, render(records, inputs).encode())
-    return page
+        records = run_experiments(draws, others, out / "cells", progress)
+        records["claims"] = cl_fobos_claims(records)
+        inputs = {"repetitions": repetitions, "rounds": rounds, **_sizes(draws[0], *others.values())}
+        return publish(out, "cl-fobos", records, SCHEMAS, inputs, files, cl_fobos_page)
 
 
 def _draws(
@@ -89,10 +92,10 @@ def _draws(
     rounds: int,
     progress: ProgressCallback,
 ) -> list[Draw]:
-    """Data sets drawn from the paper's number of examples, which are themselves drawn where there are more."""
+    """Data sets drawn from the paper's number of examples, which are themselves drawn if there are more."""
     ingest([str(path)], store, options, progress=progress)
     if tuple(Store.open(store).classes or ()) != classes:
-        raise InputError(f"{path} has other labels than {' and '.join(classes)}.")
+        raise InputError(f"{path} has labels other than {' and '.join(classes)}.", code="invalid-labels")
     features, _ = read_shards(store)
     labels = Store.open(store).labels()
     if len(labels) > published.EXAMPLES:
@@ -104,12 +107,12 @@ def _draws(
 
 
 def _sizes(own: Draw, *others: list[Draw]) -> dict[str, Any]:
-    features, more = own.features, others[0][0].features if others else None
+    features, wide = own.features, others[0][0].features if others else None
     return {
         "examples": features.shape[0],
         "features": features.shape[1],
         "nonzeros_an_example": features.nnz / features.shape[0],
         "largest_count": int(features.max()),
-        "all_words": None if more is None else more.shape[1],
-        "all_words_an_example": None if more is None else more.nnz / more.shape[0],
+        "all_words": None if wide is None else wide.shape[1],
+        "all_words_an_example": None if wide is None else wide.nnz / wide.shape[0],
     }

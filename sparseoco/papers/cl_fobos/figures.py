@@ -6,43 +6,35 @@ from typing import Final
 import plotly.graph_objects as go
 
 from sparseoco.papers.cl_fobos.published import CL_FOBOS, EXAMPLES, METHODS
-from sparseoco.papers.records import Row
+from sparseoco.papers.page import add_line
+from sparseoco.papers.statistics import mean
+from sparseoco.papers.tables import Row, distinct, select
 from sparseoco.report.figures import COLOURS, axes
 
-STYLE: Final = dict(zip((method.name for method in METHODS), (COLOURS[0], COLOURS[2], COLOURS[3]), strict=False)) | {
+_COLOURS: Final = dict(zip((method.name for method in METHODS), (COLOURS[0], COLOURS[2], COLOURS[3]), strict=False)) | {
     CL_FOBOS.name: COLOURS[1]
 }
-"""A colour a method; any other K is `LAZY_COLOUR`."""
-LAZY_COLOUR: Final = COLOURS[0]
 
 
-def colour_of(method: str) -> str:
-    """Of a method in all figures and tables."""
-    return STYLE.get(method, LAZY_COLOUR)
+def method_colour(method: str) -> str:
+    """The colour of a method in all figures and tables; L-FOBOS of any other K has that of the first."""
+    return _COLOURS.get(method, COLOURS[0])
 
 
-def trade_figure(results: Sequence[Row], seconds: dict[str, float]) -> go.Figure:
-    """R̄(T) against run time: ours filled, the paper's hollow; `seconds` by method."""
+def tradeoff_figure(results: Sequence[Row]) -> go.Figure:
+    """R̄(T) against run time: ours filled, the paper's hollow."""
     figure = go.Figure()
     for row in results:
-        name = row["method"]
-        for x, y, whose, symbol in (
-            (seconds[name], row["objective"], "here", "circle"),
-            (row["paper_seconds"], row["paper_objective"], "paper", "circle-open"),
-        ):
+        name, colour = row["method"], method_colour(row["method"])
+        for prefix, whose, symbol in (("", "here", "circle"), ("paper_", "paper", "circle-open")):
             figure.add_scatter(
-                x=[x],
-                y=[y],
+                x=[row[f"{prefix}seconds"]],
+                y=[row[f"{prefix}objective"]],
                 name=name,
                 legendgroup=name,
                 showlegend=whose == "here",
                 mode="markers",
-                marker={
-                    "color": colour_of(name),
-                    "size": 10,
-                    "symbol": symbol,
-                    "line": {"width": 2, "color": colour_of(name)},
-                },
+                marker={"color": colour, "size": 10, "symbol": symbol, "line": {"width": 2, "color": colour}},
                 hovertemplate=f"<b>{name}</b>, {whose}<br>%{{y:.4f}} in %{{x:.3f}} s<extra></extra>",
             )
     axes(figure, "seconds (log scale); hollow: the paper's", "R̄(T)")
@@ -52,25 +44,20 @@ def trade_figure(results: Sequence[Row], seconds: dict[str, float]) -> go.Figure
 
 
 def steps_figure(search: Sequence[Row]) -> go.Figure:
-    """R̄(T) of every step that was tried, a line a method, its smallest marked."""
+    """R̄(T) of every step that was tried, a line per method, with its smallest value marked."""
     figure = go.Figure()
-    low = min(row["objective"] for row in search if row["objective"] is not None)
-    for name in dict.fromkeys(row["method"] for row in search):
-        rows = [row for row in search if row["method"] == name and row["objective"] is not None]
-        best = next(row for row in rows if row["chosen"])
-        figure.add_scatter(
-            x=[row["eta0"] for row in rows],
-            y=[row["objective"] for row in rows],
-            name=name,
-            mode="lines",
-            line={"color": colour_of(name), "width": 2},
-            hovertemplate=f"<b>{name}</b><br>α₀ = %{{x:g}}: %{{y:.4f}}<extra></extra>",
-        )
+    finite = [row for row in search if row["objective"] is not None]
+    low = min(row["objective"] for row in finite)
+    for name in distinct(search, "method"):
+        rows = select(finite, method=name)
+        (best,) = select(rows, chosen=True)
+        steps, objectives = ([row[column] for row in rows] for column in ("eta0", "objective"))
+        add_line(figure, name, steps, objectives, method_colour(name), "<br>α₀ = %{x:g}: %{y:.4f}")
         figure.add_scatter(
             x=[best["eta0"]],
             y=[best["objective"]],
             mode="markers",
-            marker={"color": colour_of(name), "size": 9},
+            marker={"color": method_colour(name), "size": 9},
             hoverinfo="skip",
             showlegend=False,
         )
@@ -81,40 +68,28 @@ def steps_figure(search: Sequence[Row]) -> go.Figure:
 
 
 def nonzeros_figure(rows: Sequence[Row]) -> go.Figure:
-    """Share of weights that are not 0 around every K-th round."""
+    """Share of nonzero weights around every K-th round."""
     figure = go.Figure()
-    for name in dict.fromkeys(row["method"] for row in rows):
-        own = [row for row in rows if row["method"] == name]
-        figure.add_scatter(
-            x=[row["rounds"] for row in own],
-            y=[100 * row["share"] for row in own],
-            name=name,
-            mode="lines",
-            line={"color": colour_of(name), "width": 1},
-            hovertemplate=f"<b>{name}</b><br>%{{x:,}} rounds: %{{y:.2f}} %<extra></extra>",
-        )
-    axes(figure, "rounds", "weights that are not 0, %")
+    for name in distinct(rows, "method"):
+        own = select(rows, method=name)
+        rounds, shares = [row["rounds"] for row in own], [100 * row["share"] for row in own]
+        add_line(figure, name, rounds, shares, method_colour(name), "<br>%{x:,} rounds: %{y:.2f} %", width=1)
+    axes(figure, "rounds", "nonzero weights, %")
     figure.update_yaxes(rangemode="tozero")
     return figure
 
 
 def snapshots_figure(rows: Sequence[Row], examples: int) -> go.Figure:
-    """Share of right estimations of each snapshot: ours, mean of the repetitions, and the paper's, dotted."""
+    """Share of right predictions of each snapshot: ours, mean of the repetitions, and the paper's, dotted."""
     figure = go.Figure()
-    for name in dict.fromkeys(row["method"] for row in rows):
-        rounds = sorted({row["rounds"] for row in rows})
-        own = [[row for row in rows if (row["method"], row["rounds"]) == (name, t)] for t in rounds]
-        for whose, y, dash in (
-            ("here", [100 * sum(row["right"] for row in of) / len(of) / examples for of in own], "solid"),
-            ("paper", [100 * of[0]["paper_right"] / EXAMPLES for of in own], "dot"),
-        ):
-            figure.add_scatter(
-                x=[f"x<sub>{t}</sub>" for t in rounds],
-                y=y,
-                name=f"{name}, {whose}",
-                mode="lines+markers",
-                line={"color": colour_of(name), "width": 2, "dash": dash},
-                hovertemplate=f"<b>{name}</b>, {whose}<br>%{{x}}: %{{y:.1f}} %<extra></extra>",
-            )
-    axes(figure, "solution", "right estimations, %")
+    rounds = sorted({row["rounds"] for row in rows})
+    for name in distinct(rows, "method"):
+        own = [select(rows, method=name, rounds=t) for t in rounds]
+        ours = [100 * mean(row["right"] for row in repetitions) / examples for repetitions in own]
+        paper = [100 * repetitions[0]["paper_right"] / EXAMPLES for repetitions in own]
+        for whose, values, dash in (("here", ours, "solid"), ("paper", paper, "dot")):
+            x = [f"x<sub>{t}</sub>" for t in rounds]
+            label, hover = f"{name}, {whose}", "<br>%{x}: %{y:.1f} %"
+            add_line(figure, label, x, values, method_colour(name), hover, dash=dash, mode="lines+markers")
+    axes(figure, "solution", "right predictions, %")
     return figure

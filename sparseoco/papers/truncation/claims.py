@@ -1,19 +1,17 @@
-"""What the papers say that their tables show, beside what they show here: a row a claim and set."""
+"""What the papers claim of their tables, and what was measured: a row per claim and data set."""
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
-from sparseoco.papers.claims import IN_PART, claimed
-from sparseoco.papers.records import Records, Row
+from sparseoco.papers.claims import claim_rows
+from sparseoco.papers.tables import Records, Row, select
 from sparseoco.papers.truncation.comparison import (
-    LeaderboardRow,
+    comparison_text,
     difference,
-    error_at,
-    lower,
-    path_of,
-    said_difference,
-    standing,
+    error_at_sparsity,
+    fold_errors,
+    lower_error,
 )
 from sparseoco.papers.truncation.published import (
     BY_FEATURE,
@@ -33,266 +31,245 @@ from sparseoco.papers.truncation.validation import RULES
 from sparseoco.report.wording import integer, percent
 
 LEAST, SPARSEST = RULES
-NEAR: Final = 0.02
-"""What errors may differ from the printed ones by."""
+TOLERANCE: Final = 0.02
+"""The largest difference of an error from the printed one."""
 SPARSE: Final = 0.8
-"""Sparseness at which methods are compared, and from which on weights count as sparse."""
+"""Sparsity at which methods are compared, and from which on weights count as sparse."""
+_SPARSE: Final = percent(SPARSE)
 
 
-def weigh_stda(records: Records) -> list[Row]:
+def stda_claims(records: Records) -> list[Row]:
     """§V of 2012; λ is the sparsest within one standard error."""
     return [
-        *_printed(records, SPARSEST),
-        *_there(records),
-        *_beaten(records),
-        *_at_one_sparseness(records, STDA_INF, RDA),
+        *_as_printed(records, SPARSEST),
+        *_as_printed_at_sparsity(records),
+        *_dominates_rda(records),
+        *_lower_at_sparsity(records, STDA_INF, RDA),
         *_by_subgradient(records),
         *_unstable(records),
         *_no_difference(records),
-        *_less(
-            records, "STDA p = ∞ errs less than FOBOS.", "everywhere, by 1.7 to 4.4 points", STDA_INF, FOBOS, SPARSEST
+        *_lower_error(
+            *(records, "STDA p = ∞ has a lower error than FOBOS.", "everywhere, by 1.7 to 4.4 points"),
+            *(STDA_INF, FOBOS, SPARSEST),
         ),
         *_not_sparse(records),
         *_rarer(records),
     ]
 
 
-def weigh_sgft(records: Records) -> list[Row]:
+def sgft_claims(records: Records) -> list[Row]:
     """§5 of 2011; λ is that of the least error."""
     return [
-        *_printed(records, LEAST),
-        *_there(records),
+        *_as_printed(records, LEAST),
+        *_as_printed_at_sparsity(records),
         *_second_order(records),
         *_sparser_with_order(records),
-        *_less(records, "SGFT p = 2 errs less than SG-L1.", "everywhere, by 0.5 to 2.5 points", SGFT_2, SG_L1, LEAST),
-        *_at_one_sparseness(records, SGFT_2, SG_L1),
-        *_rda(records),
-        *_less(
-            records,
-            "The cumulative form of SGFT p = 2 errs no more than it, to within two standard errors, and is sparser.",
-            "derived in §4, no figures",
-            SGFT_CUMULATIVE,
-            SGFT_2,
-            LEAST,
-            sparser=True,
+        *_lower_error(
+            *(records, "SGFT p = 2 has a lower error than SG-L1.", "everywhere, by 0.5 to 2.5 points"),
+            *(SGFT_2, SG_L1, LEAST),
         ),
+        *_lower_at_sparsity(records, SGFT_2, SG_L1),
+        *_rda(records),
+        *_cumulative(records),
     ]
 
 
-def _where(records: Records) -> list[tuple[str, str]]:
-    return [(row["set"], row["title"]) for row in records["sets"]]
+def _data_sets(records: Records) -> list[tuple[str, str]]:
+    return [(row["title"], row["set"]) for row in records["sets"]]
 
 
-def _printed(records: Records, rule: str) -> list[Row]:
-    found = []
-    for of, title in _where(records):
-        rows = _cells(records, of, rule)
-        near = [abs(row["error"] - row["paper_error"]) <= NEAR for row in rows]
-        farthest = max(rows, key=lambda row: abs(row["error"] - row["paper_error"]))
-        here = (
-            f"{sum(near)} of {len(rows)} methods; the farthest, {farthest['method']}, {percent(farthest['error'])} "
-            f"({percent(farthest['sparseness'])}) against {percent(farthest['paper_error'])} "
-            f"({percent(farthest['paper_sparseness'])})"
+def _results(records: Records, data_set: str, rule: str) -> list[Row]:
+    """Rows with a printed result, one per method."""
+    rows = [row for row in select(records["results"], set=data_set, rule=rule) if row["table"]]
+    return list({row["method"]: row for row in reversed(rows)}.values())
+
+
+def _near(rows: Sequence[Row], column: str) -> tuple[list[bool], Row | None]:
+    """Which errors are near the printed ones, and the row of the largest difference."""
+
+    def distance(row: Row) -> float:
+        return float(abs(row[column] - row["paper_error"]))
+
+    return [distance(row) <= TOLERANCE for row in rows], max(rows, key=distance, default=None)
+
+
+def _as_printed(records: Records, rule: str) -> list[Row]:
+    def measure(data_set: str) -> Sequence[Any]:
+        near, farthest = _near(_results(records, data_set, rule), "error")
+        assert farthest is not None
+        ours, paper = (
+            f"{percent(farthest[f'{prefix}error'])} ({percent(farthest[f'{prefix}sparsity'])})"
+            for prefix in ("", "paper_")
         )
-        claim = "Errors are as printed, to within two points, by the same rule for λ or one near it."
-        found.append(_in_part(claimed(claim, "tables below", title, here, all(near)), near))
-    return found
+        here = f"{sum(near)} of {len(near)} methods; the farthest, {farthest['method']}, {ours} against {paper}"
+        return here, *near
+
+    claim = "Errors are as printed, to within two points, by the same rule for λ or a similar one."
+    return claim_rows(claim, "tables below", _data_sets(records), measure)
 
 
-def _there(records: Records) -> list[Row]:
-    """Which no rule for λ blurs."""
-    found = []
-    for of, title in _where(records):
-        rows = [row for row in _cells(records, of, LEAST) if row["error_there"] is not None]
-        near = [abs(row["error_there"] - row["paper_error"]) <= NEAR for row in rows]
-        farthest = max(rows, key=lambda row: abs(row["error_there"] - row["paper_error"]), default=None)
+def _as_printed_at_sparsity(records: Records) -> list[Row]:
+    """Which does not depend on the rule for λ."""
+
+    def measure(data_set: str) -> Sequence[Any]:
+        rows = [row for row in _results(records, data_set, LEAST) if row["error_there"] is not None]
+        near, farthest = _near(rows, "error_there")
         here = f"{sum(near)} of {len(rows)} methods whose λ reach it"
         if farthest is not None:
             here += (
                 f"; the farthest, {farthest['method']}, {percent(farthest['error_there'])} against "
-                f"{percent(farthest['paper_error'])} at {percent(farthest['paper_sparseness'])}"
+                f"{percent(farthest['paper_error'])} at {percent(farthest['paper_sparsity'])}"
             )
-        claim = "At the sparseness that is printed, errors are as printed, to within two points."
-        row = claimed(claim, "tables below", title, here, all(near) if rows else None)
-        found.append(_in_part(row, near))
-    return found
+        return here, *near
+
+    claim = "At the printed sparsity, errors are as printed, to within two points."
+    return claim_rows(claim, "tables below", _data_sets(records), measure)
 
 
-def _cells(records: Records, of: str, rule: str) -> list[Row]:
-    """Rows of `records.RESULTS` with a printed figure, one a method."""
-    rows = [row for row in records["results"] if row["table"] and (row["set"], row["rule"]) == (of, rule)]
-    return list({row["method"]: row for row in reversed(rows)}.values())
+def _dominates_rda(records: Records) -> list[Row]:
+    def measure(data_set: str) -> Sequence[Any]:
+        ours, theirs = (fold_errors(records, data_set, name, SPARSEST) for name in (STDA_INF, RDA))
+        return comparison_text(ours, theirs), ours.dominates(theirs)
+
+    claim = "STDA p = ∞ beats RDA in error and in sparsity, by the means, as the paper counts."
+    paper = "in 4 of 6 sets (not in electronics and ob-2-1)"
+    return claim_rows(claim, paper, _data_sets(records), measure)
 
 
-def _beats(ours: LeaderboardRow, theirs: LeaderboardRow) -> bool:
-    """In error and in sparseness, by the means alone: so the papers count, whose tables have no deviations."""
-    return ours.error < theirs.error and ours.sparseness > theirs.sparseness
+def _lower_at_sparsity(records: Records, ours: str, theirs: str) -> list[Row]:
+    """Which does not depend on a choice of λ."""
 
-
-def _in_part(row: Row, parts: Sequence[bool]) -> Row:
-    """A verdict that is in part where some hold and some do not."""
-    return row | ({"holds": IN_PART} if any(parts) and not all(parts) else {})
-
-
-def _beaten(records: Records) -> list[Row]:
-    found = []
-    for of, title in _where(records):
-        ours, theirs = (standing(records, of, name, SPARSEST) for name in (STDA_INF, RDA))
-        here = f"{ours.said} against {theirs.said}, {said_difference(ours, theirs)}"
-        holds = _beats(ours, theirs)
-        claim = "STDA p = ∞ beats RDA in error and in sparseness, by the means, as the paper counts."
-        found.append(claimed(claim, "in 4 of 6 sets (not in electronics and ob-2-1)", title, here, holds))
-    return found
-
-
-def _at_one_sparseness(records: Records, ours: str, theirs: str) -> list[Row]:
-    """Which no choice of λ blurs."""
-    found = []
-    for of, title in _where(records):
-        left, right = (error_at(path_of(records, of, name), SPARSE) for name in (ours, theirs))
+    def measure(data_set: str) -> Sequence[Any]:
+        left, right = (error_at_sparsity(records, data_set, name, SPARSE) for name in (ours, theirs))
         holds = None if left is None or right is None else left < right
-        here = f"{_reached(left)} against {_reached(right)}"
-        claim = f"At a sparseness of {percent(SPARSE)}, {ours} errs less than {theirs}."
-        found.append(claimed(claim, "not tried: λ is chosen by each alone", title, here, holds))
-    return found
+        return f"{_error_text(left)} against {_error_text(right)}", holds
+
+    claim = f"At a sparsity of {_SPARSE}, {ours} has a lower error than {theirs}."
+    return claim_rows(claim, "not tested: each method has its own λ", _data_sets(records), measure)
 
 
-def _reached(error: float | None) -> str:
-    """An error at a sparseness that not every λ path comes to."""
+def _error_text(error: float | None) -> str:
+    """An error at a sparsity that not every λ path reaches."""
     return "not reached" if error is None else percent(error)
 
 
 def _by_subgradient(records: Records) -> list[Row]:
-    found = []
-    for of, title in _where(records):
-        both, said = [], []
+    def measure(data_set: str) -> Sequence[Any]:
+        texts, holds = [], []
         for name in (STDA_2, STDA_INF):
-            ours, theirs = (standing(records, of, name + how, SPARSEST) for how in ("", BY_FEATURE))
-            both.append(_beats(ours, theirs))
-            said.append(
-                f"{name.removeprefix('STDA ')}: {ours.said} against {theirs.said}, {said_difference(ours, theirs)}"
-            )
-        claim = "STDA p = 2 and p = ∞ by subgradient beat those by feature in error and in sparseness, by the means."
-        found.append(_in_part(claimed(claim, "“in most tasks”", title, "; ".join(said), all(both)), both))
-    return found
+            ours, theirs = (fold_errors(records, data_set, name + by, SPARSEST) for by in ("", BY_FEATURE))
+            holds.append(ours.dominates(theirs))
+            texts.append(f"{name.removeprefix('STDA ')}: {comparison_text(ours, theirs)}")
+        return "; ".join(texts), *holds
+
+    claim = "STDA p = 2 and p = ∞ by subgradient beat those by feature in error and in sparsity, by the means."
+    return claim_rows(claim, "“in most tasks”", _data_sets(records), measure)
 
 
 def _unstable(records: Records) -> list[Row]:
-    found = []
-    for of, title in _where(records):
-        said = []
-        rises = []
+    def measure(data_set: str) -> Sequence[Any]:
+        texts, rises = [], []
         for name in (STDA_1, STDA_2, STDA_INF):
-            path = path_of(records, of, name)
-            least, at = min(row["error"] for row in path), error_at(path, SPARSE)
-            rises.append(None if at is None else at - least)
-            said.append(f"{name.removeprefix('STDA ')}: {percent(least)} at its best, {percent(at)} there")
+            least = min(row["error"] for row in select(records["paths"], set=data_set, method=name))
+            sparse = error_at_sparsity(records, data_set, name, SPARSE)
+            rises.append(None if sparse is None else sparse - least)
+            texts.append(f"{name.removeprefix('STDA ')}: least error {percent(least)}, {percent(sparse)} there")
         first, others = rises[0], [rise for rise in rises[1:] if rise is not None]
-        holds = None if first is None or not others else first > max(others)
-        claim = f"STDA p = 1 cannot be made sparse ({percent(SPARSE)}) without losing more error than p = 2 and p = ∞."
-        paper = "“very unstable”: no sparse vector, mostly, but 0; its sparseness is 30 to 60 % in Table III"
-        found.append(claimed(claim, paper, title, "; ".join(said), holds))
-    return found
+        return "; ".join(texts), None if first is None or not others else first > max(others)
+
+    claim = f"STDA p = 1 cannot be made sparse ({_SPARSE}) without losing more error than p = 2 and p = ∞."
+    paper = "“very unstable”: no sparse vector, mostly, but 0; its sparsity is 30 to 60 % in Table III"
+    return claim_rows(claim, paper, _data_sets(records), measure)
 
 
 def _no_difference(records: Records) -> list[Row]:
-    found = []
-    for of, title in _where(records):
-        ours, theirs = (standing(records, of, name, SPARSEST) for name in (STDA_2, STDA_INF))
-        here = f"{ours.said} against {theirs.said}, {said_difference(ours, theirs)}"
-        claim = "STDA p = 2 and p = ∞ do not differ: in error, by no more than two standard errors."
-        found.append(claimed(claim, "“no significant differences”", title, here, lower(ours, theirs) is None))
-    return found
+    def measure(data_set: str) -> Sequence[Any]:
+        ours, theirs = (fold_errors(records, data_set, name, SPARSEST) for name in (STDA_2, STDA_INF))
+        return comparison_text(ours, theirs), lower_error(ours, theirs) is None
+
+    claim = "STDA p = 2 and p = ∞ do not differ in error by more than two standard errors."
+    return claim_rows(claim, "“no significant differences”", _data_sets(records), measure)
 
 
-def _less(
-    records: Records, claim: str, paper: str, ours: str, theirs: str, rule: str, *, sparser: bool = False
-) -> list[Row]:
-    """Of errors within two standard errors of each other it cannot be told; `sparser`: not above, and sparser."""
-    found = []
-    for of, title in _where(records):
-        left, right = (standing(records, of, name, rule) for name in (ours, theirs))
-        holds = lower(left, right)
-        if sparser:
-            holds = holds is not False and left.sparseness > right.sparseness
-        here = f"{left.said} against {right.said}, {said_difference(left, right)}"
-        found.append(claimed(claim, paper, title, here, holds))
-    return found
+def _lower_error(records: Records, claim: str, paper: str, ours: str, theirs: str, rule: str) -> list[Row]:
+    def measure(data_set: str) -> Sequence[Any]:
+        left, right = (fold_errors(records, data_set, name, rule) for name in (ours, theirs))
+        return comparison_text(left, right), lower_error(left, right)
+
+    return claim_rows(claim, paper, _data_sets(records), measure)
+
+
+def _cumulative(records: Records) -> list[Row]:
+    def measure(data_set: str) -> Sequence[Any]:
+        ours, theirs = (fold_errors(records, data_set, name, LEAST) for name in (SGFT_CUMULATIVE, SGFT_2))
+        holds = lower_error(ours, theirs) is not False and ours.sparsity > theirs.sparsity
+        return comparison_text(ours, theirs), holds
+
+    claim = "The cumulative form of SGFT p = 2 has no higher error, to within two standard errors, and is sparser."
+    return claim_rows(claim, "derived in §4, no figures", _data_sets(records), measure)
 
 
 def _not_sparse(records: Records) -> list[Row]:
-    found = []
-    for of, title in _where(records):
-        ours, theirs = (error_at(path_of(records, of, name), SPARSE) for name in (SGFT_2, STDA_INF))
-        holds = None if ours is None or theirs is None else ours > 2 * theirs
-        here = f"{_reached(ours)}, where STDA p = ∞ has {_reached(theirs)}"
-        claim = (
-            f"SGFT p = 2 that is sparse ({percent(SPARSE)}) does not predict: more than twice the error of STDA p = ∞."
-        )
-        paper = "15 to 46 % at a sparseness of 80 to 86 %, and 1 to 14 % of STDA"
-        found.append(claimed(claim, paper, title, here, holds))
-    return found
+    def measure(data_set: str) -> Sequence[Any]:
+        sgft, stda = (error_at_sparsity(records, data_set, name, SPARSE) for name in (SGFT_2, STDA_INF))
+        holds = None if sgft is None or stda is None else sgft > 2 * stda
+        return f"{_error_text(sgft)}, where STDA p = ∞ has {_error_text(stda)}", holds
+
+    claim = f"Sparse ({_SPARSE}) SGFT p = 2 does not predict: more than twice the error of STDA p = ∞."
+    paper = "15 to 46 % at a sparsity of 80 to 86 %, and 1 to 14 % of STDA"
+    return claim_rows(claim, paper, _data_sets(records), measure)
 
 
 def _rarer(records: Records) -> list[Row]:
-    found = []
-    for of, title in _where(records):
-        curves = {
-            name: [row for row in records["frequencies"] if (row["set"], row["method"]) == (of, name)]
-            for name in (STDA_INF, RDA)
-        }
-        if not all(curves.values()):
-            continue
-        pairs = list(zip(*([row["count"] for row in rows] for rows in curves.values()), strict=True))
+    def measure(curves: list[list[Row]]) -> Sequence[Any]:
+        pairs = list(zip(*([row["count"] for row in rows] for rows in curves), strict=True))
         below, above = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
-        kept = " and ".join(integer(rows[0]["kept"]) for rows in curves.values())
-        half = " and ".join(integer(rows[len(rows) // 2]["count"]) for rows in curves.values())
+        selected = " and ".join(integer(rows[0]["selected"]) for rows in curves)
+        half = " and ".join(integer(rows[len(rows) // 2]["count"]) for rows in curves)
         here = (
             f"{percent(below / len(pairs))} of the line is below, {percent(above / len(pairs))} above; half of the "
-            f"features kept ({kept}) occur no more than {half} times"
+            f"selected features ({selected}) occur no more than {half} times"
         )
-        claim = (
-            "STDA p = ∞ keeps rarer features than RDA that keeps as many: its line in Figure 2 is below in most parts."
-        )
-        found.append(claimed(claim, "figure 2, of one set", title, here, below > len(pairs) / 2))
-    return found
+        return here, below > len(pairs) / 2
+
+    places = [
+        (title, [select(records["frequencies"], set=data_set, method=name) for name in (STDA_INF, RDA)])
+        for title, data_set in _data_sets(records)
+    ]
+    claim = "STDA p = ∞ selects rarer features than RDA with as many: its line in Figure 2 is below in most parts."
+    return claim_rows(claim, "figure 2, of one set", [place for place in places if all(place[1])], measure)
 
 
 def _second_order(records: Records) -> list[Row]:
-    found = []
-    for of, title in _where(records):
-        errors = {name: standing(records, of, name, LEAST).error for name in (SGFT_1, SGFT_2, SGFT_3, SGFT_INF)}
-        place = sorted(errors.values()).index(errors[SGFT_2]) + 1
+    def measure(data_set: str) -> Sequence[Any]:
+        methods = (SGFT_1, SGFT_2, SGFT_3, SGFT_INF)
+        errors = {name: fold_errors(records, data_set, name, LEAST).error for name in methods}
         here = ", ".join(f"{name.removeprefix('SGFT ')}: {percent(error)}" for name, error in errors.items())
-        claim = "SGFT p = 2 is the best of its family, or the second."
-        found.append(claimed(claim, "the best in 4 of 7 sets, the second in the others", title, here, place <= 2))
-    return found
+        return here, sorted(errors.values()).index(errors[SGFT_2]) < 2
+
+    claim = "SGFT p = 2 is the best of its family, or the second."
+    return claim_rows(claim, "the best in 4 of 7 sets, the second in the others", _data_sets(records), measure)
 
 
 def _sparser_with_order(records: Records) -> list[Row]:
-    found = []
-    for of, title in _where(records):
-        zeros = [standing(records, of, name, LEAST).sparseness for name in (SGFT_1, SGFT_2, SGFT_3, SGFT_INF)]
-        rising = [left < right for left, right in pairwise(zeros)]
-        row = claimed(
-            "SGFT gets sparser as p grows.",
-            "“a tendency”, from 35 to 69 % on books",
-            title,
-            ", ".join(f"p = {p}: {percent(zero)}" for p, zero in zip("123∞", zeros, strict=True)),
-            all(rising),
-        )
-        found.append(_in_part(row, [*rising, zeros[0] < zeros[-1]]) if zeros[0] < zeros[-1] else row)
-    return found
+    def measure(data_set: str) -> Sequence[Any]:
+        methods = (SGFT_1, SGFT_2, SGFT_3, SGFT_INF)
+        zeros = [fold_errors(records, data_set, name, LEAST).sparsity for name in methods]
+        here = ", ".join(f"p = {p}: {percent(zero)}" for p, zero in zip("123∞", zeros, strict=True))
+        if zeros[0] >= zeros[-1]:
+            return here, False
+        return here, True, *(left < right for left, right in pairwise(zeros))
+
+    claim = "SGFT gets sparser as p grows."
+    return claim_rows(claim, "“a tendency”, from 35 to 69 % on books", _data_sets(records), measure)
 
 
 def _rda(records: Records) -> list[Row]:
-    found = []
-    for of, title in _where(records):
-        rda, sgft = (standing(records, of, name, LEAST) for name in (RDA, SGFT_2))
-        mean, error = difference(rda, sgft)
-        here = f"{rda.said} against {sgft.said}, {said_difference(rda, sgft)}"
-        fewer = rda.sparseness < sgft.sparseness
-        holds = None if fewer and abs(mean) <= 2 * error else fewer and mean < 0
-        claim = "RDA errs less than SGFT p = 2, and is less sparse."
-        found.append(claimed(claim, "in all sets but sb-2-1", title, here, holds))
-    return found
+    def measure(data_set: str) -> Sequence[Any]:
+        rda, sgft = (fold_errors(records, data_set, name, LEAST) for name in (RDA, SGFT_2))
+        average, error = difference(rda, sgft)
+        denser = rda.sparsity < sgft.sparsity
+        return comparison_text(rda, sgft), None if denser and abs(average) <= 2 * error else denser and average < 0
+
+    claim = "RDA has a lower error than SGFT p = 2, and is less sparse."
+    return claim_rows(claim, "in all sets but sb-2-1", _data_sets(records), measure)

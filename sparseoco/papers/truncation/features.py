@@ -1,4 +1,4 @@
-"""Table V and Figure 2 of 2012: what STDA p = ∞ keeps and RDA does not, and the reverse; how often it occurs."""
+"""Table V and Figure 2 of 2012: the features that STDA p = ∞ selects and RDA does not, and the reverse, with counts."""
 
 from functools import partial
 from typing import Final
@@ -6,39 +6,37 @@ from typing import Final
 import numpy as np
 
 from sparseoco.papers.cells import Cell
-from sparseoco.papers.records import Row
+from sparseoco.papers.tables import Records
 from sparseoco.papers.truncation.published import RDA, STDA_INF
 from sparseoco.papers.truncation.validation import Trial, learn
 
 PAIR: Final = (STDA_INF, RDA)
-LEFT_OUT: Final = (0,)
-"""The fold whose training set is looked at."""
+HELD_OUT: Final = (0,)
+"""The fold whose training set is used."""
 SAMPLES: Final = 10
 SHARES: Final = tuple(k / 100 for k in range(101))
 
 
-def cell_of(trials: tuple[Trial, Trial], chosen: tuple[int, int]) -> Cell:
-    """Both methods with the λ at these places on all folds but the one that is left out, for two classes."""
-    pair = [{"set": trial.name, "method": trial.method.name} | trial.key(LEFT_OUT) for trial in trials]
+def features_cell(trials: tuple[Trial, Trial], chosen: tuple[int, int]) -> Cell:
+    """Both methods with the λ of these numbers on all folds but the one held out, for two classes."""
+    pair = [{"set": trial.name, "method": trial.method.name} | trial.key(HELD_OUT) for trial in trials]
     return Cell({"features": list(chosen), "pair": pair}, partial(_compare, trials, chosen))
 
 
-def _compare(trials: tuple[Trial, Trial], chosen: tuple[int, int]) -> dict[str, list[Row]]:
-    """Rows of `records.FEATURES` and `records.FREQUENCIES`."""
+def _compare(trials: tuple[Trial, Trial], chosen: tuple[int, int]) -> Records:
     documents = trials[0].documents
-    counts = np.asarray(documents.rows[trials[0].learned(LEFT_OUT)].sum(axis=0)).ravel()
+    counts = np.asarray(documents.rows[trials[0].learned(HELD_OUT)].sum(axis=0)).ravel()
     weights = [
-        learn(trial, [trial.method.configurations[k]], LEFT_OUT).weights()[:, 0]
+        learn(trial, [trial.method.configurations[k]], HELD_OUT).weights()[:, 0]
         for trial, k in zip(trials, chosen, strict=True)
     ]
-    features: list[Row] = []
-    frequencies: list[Row] = []
+    records: Records = {"features": [], "frequencies": []}
     for own, other, trial in zip(weights, reversed(weights), trials, strict=True):
-        keys = {"set": trial.name, "method": trial.method.name}
+        key = {"set": trial.name, "method": trial.method.name}
         alone = np.flatnonzero((own != 0) & (other == 0))
         largest = alone[np.lexsort((alone, -np.abs(own[alone])))][:SAMPLES]
-        features += [
-            keys
+        records["features"] += [
+            key
             | {
                 "rank": rank,
                 "feature": documents.terms[feature].replace("_", " "),
@@ -47,11 +45,11 @@ def _compare(trials: tuple[Trial, Trial], chosen: tuple[int, int]) -> dict[str, 
             }
             for rank, feature in enumerate(largest.tolist(), start=1)
         ]
-        kept = np.sort(counts[own != 0])
-        if kept.size:
-            places = np.round(np.array(SHARES) * (kept.size - 1)).astype(np.int64)
-            frequencies += [
-                keys | {"kept": int(kept.size), "share": share, "count": int(count)}
-                for share, count in zip(SHARES, kept[places].tolist(), strict=True)
+        selected = np.sort(counts[own != 0])
+        if selected.size:
+            at = np.round(np.array(SHARES) * (selected.size - 1)).astype(np.int64)
+            records["frequencies"] += [
+                key | {"selected": int(selected.size), "share": share, "count": int(count)}
+                for share, count in zip(SHARES, selected[at].tolist(), strict=True)
             ]
-    return {"features": features, "frequencies": frequencies}
+    return records

@@ -1,7 +1,7 @@
-"""The methods of an experiment: TOML or YAML → searches, each of a name and of tables as a run file's `[search]` has.
+"""The methods of an experiment: TOML → searches, each with a name and the tables of a run file's `[search]`.
 
-A method has the keys `algorithms` and `penalty` of `[search]`; all others are the experiment's, so that methods are
-learned and judged alike.
+A method has the keys `algorithms` and `penalty` of `[search]`; all others belong to the experiment, so that all methods
+are trained and evaluated alike.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions
 
 
-class Method(NamedTuple):
-    """A learner and its λ, as a search that `sparseoco.pipeline.steps.search` takes too."""
+class TunedMethod(NamedTuple):
+    """A learner and its λ, as options of `sparseoco.pipeline.steps.search`."""
 
     name: str
     search: SearchOptions
@@ -37,7 +37,7 @@ class Method(NamedTuple):
 
     @property
     def strengths(self) -> list[float]:
-        """λ, from the smallest on; 0 of a penalty that has none."""
+        """λ, ascending; 0 for a penalty that has none."""
         return [configuration.get("lam", 0.0) for configuration in self.configurations]
 
 
@@ -58,62 +58,67 @@ class _AddedFile(_Table):
 
 
 class Protocol(_AddedFile):
-    """What an experiment runs: the `[search]` of all methods, what is another in it for more than two classes, and the
-    methods' own tables by name. As it stands in the experiment's file."""
+    """What an experiment runs, as in its file: the `[search]` of all methods, changes to it for more than two classes,
+    and the methods' own tables by name."""
 
     search: dict[str, Any]
     more_classes: dict[str, Any] = {}
 
-    def for_classes(self, n_classes: int) -> list[Method]:
-        """The methods, to tell so many classes apart. Raises `InputError` naming the key."""
+    def for_classes(self, n_classes: int) -> list[TunedMethod]:
+        """The methods, for so many classes. Raises `InputError` naming the key."""
         return [self._method(name, n_classes) for name in self.methods]
 
     def adding(self, path: Path) -> "Protocol":
-        """With the methods of a file, TOML or YAML, after its own.
+        """With the methods of a TOML file after its own.
 
-        Raises `InputError` naming the file and the key: what cannot be read, is unknown or out of its range, a name
-        that is taken, more than one learner a method, several values of anything but lam.
+        Raises `InputError` naming the file and the key: a file that cannot be read, an unknown key, a value out of
+        range, a name that is taken, more than one learner per method, several values of anything but lam.
         """
         added = _read(path, _AddedFile).methods
         for name in added:
             if name in self.methods or not name.strip():
-                taken = "the experiment has a method of that name" if name.strip() else "a method needs a name"
-                raise InputError(f"{path}: methods.{name}: {taken}; choose another.")
+                problem = "the experiment has a method of that name" if name.strip() else "a method needs a name"
+                raise InputError(f"{path}: methods.{name}: {problem}; choose another.", code="invalid-name")
         protocol = self.model_copy(update={"methods": self.methods | added})
         try:
             for name in added:
                 for n_classes in (2, 3) if self.more_classes else (2,):
                     protocol._check(name, n_classes)
         except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+            raise InputError(f"{path}: {error}", code=error.code) from None
         return protocol
 
-    def _method(self, name: str, n_classes: int) -> Method:
-        judged = self.search | (self.more_classes if n_classes > 2 else {})
-        options = validate(SearchOptions, judged | self.methods[name].model_dump(), under=("methods", name))
-        return Method(name, options)
+    def _method(self, name: str, n_classes: int) -> TunedMethod:
+        shared = self.search | (self.more_classes if n_classes > 2 else {})
+        options = validate(SearchOptions, shared | self.methods[name].model_dump(), under=("methods", name))
+        return TunedMethod(name, options)
 
     def _check(self, name: str, n_classes: int) -> None:
         method = self._method(name, n_classes)
         key = f"methods.{name}.algorithms"
         if len(method.search.algorithms) != 1:
-            raise InputError(f"{key}: a method is one learner; give each of these a name of its own.")
+            raise InputError(
+                f"{key}: a method has one learner; give each of these its own name.", code="unsupported-combination"
+            )
         grid: Mapping[str, Any] = method.search.algorithms[method.algorithm]
         for parameter, values in grid.items():
             if parameter != "lam" and len(values) > 1:
                 raise InputError(
-                    f"{key}.{method.algorithm}.{parameter}: λ alone is tuned; give each of these values a method."
+                    f"{key}.{method.algorithm}.{parameter}: only λ is tuned; give each of these values its own method.",
+                    code="unsupported-combination",
                 )
         if any(left >= right for left, right in pairwise(method.strengths)):
-            raise InputError(f"{key}.{method.algorithm}.lam: write the values from the smallest on, each once.")
+            raise InputError(f"{key}.{method.algorithm}.lam: values must be ascending.", code="invalid-option")
         try:
-            learner_of(method, 1, n_classes)
+            new_learner(method, 1, n_classes)
         except InputError as error:
-            raise InputError(f"methods.{name}: {error}") from None
+            raise InputError(f"methods.{name}: {error}", code=error.code) from None
 
 
-def learner_of(method: Method, n_features: int, n_classes: int, grid: list[dict[str, Any]] | None = None) -> Learner:
-    """A new learner of a method's configurations, or of those given."""
+def new_learner(
+    method: TunedMethod, n_features: int, n_classes: int, grid: list[dict[str, Any]] | None = None
+) -> Learner:
+    """A learner of a method's configurations, or of those given."""
     return Learner(
         method.algorithm,
         loss=method.search.loss,

@@ -7,7 +7,7 @@ was killed in between.
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.logs import log_event, logged_step
 from sparseoco.pipeline.nightly.history import Row, add_rollback, model_folder, read_deployed, read_rows
-from sparseoco.pipeline.nightly.page import labelled
+from sparseoco.pipeline.nightly.page import parameters_label
 from sparseoco.pipeline.nightly.run import Outcome, publish
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.wording import plural
@@ -46,7 +46,7 @@ def roll_back(run: RunFile, increment: int, *, if_running: str | None = None) ->
         log_event("nightly", "rolled back", increment=increment, instead_of=replaced)
         message = (
             f"Rolled back from the model of increment {replaced} to that of increment {increment}: {row['algorithm']} "
-            f"({labelled(row)}), {plural(row['nonzeros'], 'nonzero weight')}."
+            f"({parameters_label(row)}), {plural(row['nonzeros'], 'nonzero weight')}."
         )
         return Outcome([], publish(run, history), message)
 

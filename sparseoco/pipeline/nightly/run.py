@@ -25,7 +25,7 @@ from sparseoco.pipeline.nightly.history import (
     timing,
     write_promoted,
 )
-from sparseoco.pipeline.nightly.page import write_nights_page
+from sparseoco.pipeline.nightly.page import write_nightly_page
 from sparseoco.pipeline.nightly.promotion import Decision, WindowCandidate, choose_candidate, decide
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.steps import check_labels
@@ -288,4 +288,4 @@ def _previous(store: Location, version: int) -> Manifest | None:
 def publish(run: RunFile, history: list[Row]) -> Location:
     """Bring promoted.json and the page, which is returned, up to date with the history and the rollbacks."""
     write_promoted(run.out, read_deployed(run.out, history))
-    return write_nights_page(run.out, run.name)
+    return write_nightly_page(run.out, run.name)

@@ -11,7 +11,7 @@ import pytest
 
 from sparseoco.core.errors import InputError, SparseocoError, StorageError
 from sparseoco.pipeline.nightly import night_line, run_nightly
-from sparseoco.pipeline.nightly.page import Mix, mix_figure
+from sparseoco.pipeline.nightly.page import ClassMix, mix_figure
 from sparseoco.pipeline.nightly.promotion import choose_candidate, decide
 from sparseoco.storage.commit import commit_checksummed, read_checksummed, read_json
 from tests.support.errors import raises_code
@@ -66,14 +66,14 @@ def test_how_far_a_mix_moves() -> None:
     rows = [
         {"increment": n, "class": c, "documents": d} for n, c, d in [(1, "a", 5), (1, "b", 5), (2, "a", 9), (2, "b", 1)]
     ]
-    mix = Mix.of(rows)
-    assert mix.moved(0) is None
-    assert mix.moved(1) == pytest.approx(0.4)
+    mix = ClassMix.from_rows(rows)
+    assert mix.shift(0) is None
+    assert mix.shift(1) == pytest.approx(0.4)
 
 
 def test_a_night_without_documents_has_no_mix() -> None:
     brought = {(1, "a"): 5, (1, "b"): 5, (2, "a"): 0, (2, "b"): 0, (3, "a"): 1, (3, "b"): 3}
-    mix = Mix.of([{"increment": n, "class": c, "documents": d} for (n, c), d in brought.items()])
+    mix = ClassMix.from_rows([{"increment": n, "class": c, "documents": d} for (n, c), d in brought.items()])
     assert [(line.x, line.y) for line in mix_figure(mix).data] == [((1, 3), (50.0, 75.0)), ((1, 3), (50.0, 25.0))]
 
 

@@ -19,19 +19,19 @@ def test_the_flow_does_what_the_command_does(tmp_path: Path) -> None:
     prepare(tmp_path / "flow", **{'inputs = ["incoming"]': texts})
     with prefect_server(tmp_path / "server") as address:
         env = environment(tmp_path / "home", PREFECT_API_URL=address)
-        command = [sys.executable, "-m", "sparseoco.flows.nightly", str(tmp_path / "flow" / "places.toml")]
+        command = [sys.executable, "-m", "flows.nightly", str(tmp_path / "flow" / "places.toml")]
         for _ in range(2):  # the second finds nothing new
             ran = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=env)
             assert ran.returncode == 0, ran.stderr
         assert "Nothing new: all files are learned" in ran.stderr
-        by_hand = f"from sparseoco.flows.nightly import nightly; nightly({command[-1]!r}, rollback=1)"
+        by_hand = f"from flows.nightly import nightly; nightly({command[-1]!r}, rollback=1)"
         ran = subprocess.run(
             [sys.executable, "-c", by_hand], capture_output=True, text=True, timeout=180, check=False, env=env
         )
         assert "The model of increment 1 is already deployed." in ran.stderr
         assert [entry["state_type"] for entry in flow_runs(address)] == ["COMPLETED"] * 3
         found = artifacts(address)
-    assert "The model of night 1 serves" in found["places-nightly"]["data"]
+    assert "The model of increment 1 is deployed" in found["places-nightly"]["data"]
     assert "promoted" in found["places-increments"]["data"]
     assert "nightly.html" in found["places-nightly-page"]["data"]
     assert contents(tmp_path / "flow" / "run") == contents(tmp_path / "command" / "run")

@@ -66,7 +66,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     file = tmp_path / "places.toml"
     assert call(monkeypatch, "nightly", file) == 0
     said = capsys.readouterr().out
-    assert "night 1: 90 documents, " in said
+    assert "increment 1: 90 documents, " in said
     assert "promoted: no model was deployed before" in said
     assert "nightly.html" in said
     assert call(monkeypatch, "nightly", file, "--if-running", "wait") == 0

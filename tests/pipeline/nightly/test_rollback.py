@@ -82,7 +82,7 @@ def said(run: RunFile) -> list[int]:
     found = read_status(run.out).nights
     assert found is not None
     assert found.serving is not None
-    line = f"he model of night {found.serving['increment']} serves"
+    line = f"he model of increment {found.serving['increment']} is deployed"
     assert line in found.sentence
     assert line in nights_markdown(run.out, run.name)
     assert line in (run.out / "nightly.html").read_bytes().decode()
@@ -97,9 +97,9 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
         outcome = roll_back(run, 1)
         assert outcome.message.startswith("Rolled back from the model of increment 2 to that of increment 1: ")
         assert said(run) == [1, 1]
-        assert "chosen by hand after night 3" in nights_markdown(run.out, run.name)
+        assert "by a rollback after increment 3" in nights_markdown(run.out, run.name)
         page = (run.out / "nightly.html").read_bytes().decode()
-        assert "chosen by hand after night 3, in place of the model of night 2" in page
+        assert "a rollback after increment 3, from the model of increment 2" in page
         before = contents(Path(str(run.out)))
         assert roll_back(run, 1).message == "The model of increment 1 is already deployed."
         assert run_nightly(run).message.startswith("Nothing new")
@@ -110,7 +110,7 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
     assert not run_nightly(run).increments[0]["promoted"]
     assert said(run) == [1, 1]
     page = (run.out / "nightly.html").read_bytes().decode()
-    assert "It was kept on the last night, 4: the new files contain no documents." in page
+    assert "The last increment, 4, did not replace it: the new files contain no documents." in page
     assert "not promoted: the new files contain no documents</span>" in page
     arrive(later.parent, 5).rename(later / "night-5.jsonl")
     (row,) = run_nightly(run).increments
@@ -125,16 +125,16 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
     page = (run.out / "nightly.html").read_bytes().decode()
     # One cell of a card on a narrow screen: what is marked stands beside its mark.
     assert re.search(
-        rf'<span>{row["algorithm"]} <span class="badge">serves</span><br><small [^<]*</small></span></td>', page
+        rf'<span>{row["algorithm"]} <span class="badge">deployed</span><br><small [^<]*</small></span></td>', page
     )
-    assert page.count('class="badge">serves<') == page.count('class="badge">candidate<') == 1
+    assert page.count('class="badge">deployed<') == page.count('class="badge">candidate<') == 1
 
 
 def test_back_and_forth(run: RunFile) -> None:
     roll_back(run, 1)
     assert roll_back(run, 2).message.startswith("Rolled back from the model of increment 1 to that of increment 2: ")
     assert said(run) == [2, 2]
-    assert "in place of" not in (run.out / "nightly.html").read_bytes().decode()
+    assert ", from the model of" not in (run.out / "nightly.html").read_bytes().decode()
     roll_back(run, 1)
     assert said(run) == [1, 1]
     assert [row["increment"] for row in read_rows(run.out, "history-rollbacks")] == [1, 2, 1]

@@ -1,7 +1,7 @@
-"""Panels of prices → returns of stocks, and what a portfolio of them can have.
+"""Panels of prices → returns of stocks, and the portfolios of the bandits.
 
-A round's loss is f_t(x) = −⟨x, z_t⟩, z_t the returns (price over the price before, less 1) and x the shares of the
-portfolio, on the simplex: so much of the paper's ‖x‖₁ = 1 as needs nobody to sell what they do not own.
+A round's loss is f_t(x) = −⟨x, z_t⟩, z_t the returns (price over the price before, less 1) and x the weights of the
+portfolio, on the simplex: the part of the paper's ‖x‖₁ = 1 without short selling.
 """
 
 import hashlib
@@ -19,19 +19,19 @@ from sparseoco.datasets.tables import read_table
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.bandit import terms_of
 from sparseoco.papers.cells import Cell
-from sparseoco.papers.means import spread
-from sparseoco.papers.playing import Game, Method, play
-from sparseoco.papers.problems import even_marks, theorem_as_printed
-from sparseoco.papers.records import Records, Row
+from sparseoco.papers.onseg.datasets import even_marks, theorem_as_printed
+from sparseoco.papers.onseg.play import Game, OnlineMethod, play
+from sparseoco.papers.statistics import spread
+from sparseoco.papers.tables import Records, Row
 
 STOCKS: Final = 94
 """Stocks of a draw, in the paper of 180."""
 BETA: Final = 8.7142e-5
-"""ONSEG's, as the paper has it."""
+"""ONSEG's, from the paper."""
 
 
 class Panel(NamedTuple):
-    """Returns (rounds, stocks) with the stocks' names, and the stocks left out for want of a price."""
+    """Returns (rounds, stocks) with the stocks' names, and the stocks left out because a price is missing."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class Panel(NamedTuple):
 
 
 class PanelSource(NamedTuple):
-    """A file of prices, a column a stock, a row a day or week; `dates` is its column that is no stock.
+    """A file of prices, a column a stock, a row a day or week; `dates` is its column of dates.
 
     `from_one`: prices are relative to those of the day before the first row.
     """
@@ -64,38 +64,40 @@ PANELS: Final = (
 def read_panel(source: PanelSource, path: Path) -> Panel:
     """Returns of the stocks that have a price in every row.
 
-    Raises `InputError` for a price that is not positive, and where fewer than two stocks or rounds are left.
+    Raises `InputError` for a price that is not positive, or if fewer than two stocks or rounds are left.
     """
     leave_out = [] if source.dates is None else [source.dates]
     table = read_table(path, header=True, leave_out=leave_out, missing="nan")
     prices = table.features
     if (prices <= 0).any():
-        row, column = (int(place[0]) for place in np.nonzero(prices <= 0))
-        raise InputError(f"{path}, row {row + 1}, column {table.names[column]!r}: a price must be greater than 0.")
+        row, column = (int(index[0]) for index in np.nonzero(prices <= 0))
+        raise InputError(
+            f"{path}, row {row + 1}, column {table.names[column]!r}: a price must be greater than 0.",
+            code="invalid-price",
+        )
     complete = np.isfinite(prices).all(axis=0)
     if source.from_one:
         prices = np.vstack([np.ones(prices.shape[1]), prices])
     prices = prices[:, complete]
     if min(prices.shape[1], len(prices) - 1) < 2:
-        raise InputError(f"{path} has fewer than two stocks with a price in every row, or fewer than two rounds.")
+        raise InputError(
+            f"{path} has fewer than two stocks with a price in every row, or fewer than two rounds.", code="too-small"
+        )
     names = np.array(table.names, dtype=object)
     stocks, incomplete = tuple(names[complete]), tuple(names[~complete])
     return Panel(source.name, source.title, source.period, prices[1:] / prices[:-1] - 1, stocks, incomplete)
 
 
 def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
-    """The columns of one draw, in order: `STOCKS` of them, or all where there are no more.
-
-    The same for the same draw, whatever was drawn before.
-    """
+    """The columns of one draw, in order: `STOCKS` of them, or all if there are no more. Draws are independent."""
     count = len(panel.stocks)
     if count <= STOCKS:
         return np.arange(count)
     return np.sort(np.random.Generator(np.random.PCG64([draw, count])).permutation(count)[:STOCKS])
 
 
-def cell_of(panel: Panel, draws: int) -> Cell:
-    """All draws of a panel."""
+def panel_cell(panel: Panel, draws: int) -> Cell:
+    """A cell of all draws of a panel."""
     rows = hashlib.sha256(panel.returns.tobytes()).hexdigest()
     key = {"sparseoco": __version__, "what": "onseg", "panel": panel.name, "rows": rows, "draws": draws}
     return Cell(key, partial(run_panel, panel, draws))
@@ -110,9 +112,9 @@ def run_panel(panel: Panel, draws: int) -> Records:
     n = len(chosen[0])
     shared = {"domain": "simplex", "F": F, "T": T}
     methods = (
-        Method("OGDEG", "ogdeg", shared, True),
-        Method("ONSEG", "onseg", shared | {"beta": BETA}, True),
-        Method("ONSEG, β by its theorem", "onseg", shared, True),
+        OnlineMethod("OGDEG", "ogdeg", shared),
+        OnlineMethod("ONSEG", "onseg", shared | {"beta": BETA}),
+        OnlineMethod("ONSEG, β by its theorem", "onseg", shared),
     )
     means: dict[str, list[NDArray[np.float64]]] = {method.name: [] for method in methods}
     for draw, columns in enumerate(chosen):

@@ -1,0 +1,135 @@
+"""The page of the experiments."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import plotly.graph_objects as go
+
+from sparseoco.papers.onseg.claims import TITLES, onseg_timing_claims
+from sparseoco.papers.onseg.datasets import SOURCES
+from sparseoco.papers.page import Plots, add_line, render
+from sparseoco.papers.statistics import mean_and_error
+from sparseoco.papers.tables import Records, Row, distinct, select
+from sparseoco.report.figures import COLOURS, NEUTRAL, axes, decades
+from sparseoco.report.wording import integer
+
+STYLE: Final = {
+    "OGD": (COLOURS[0], "solid"),
+    "ONS": (COLOURS[1], "solid"),
+    "ONS, β by its theorem": (COLOURS[1], "dash"),
+    "OGDEG": (COLOURS[2], "solid"),
+    "OGDEG, best step": (COLOURS[2], "dot"),
+    "ONSEG": (COLOURS[3], "solid"),
+    "ONSEG, β by its theorem": (COLOURS[3], "dash"),
+    "ONSEG, best β": (COLOURS[3], "dot"),
+}
+"""Colour and dash of each method: a colour per algorithm; dashes for its theorem's and the best parameters."""
+LATE: Final = 0.003
+"""The share of the rounds after which curves are all within the figure: means of few rounds vary too much."""
+ROUNDS: Final = "rounds (log scale)"
+
+
+def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
+    """The HTML of the page."""
+    plots = Plots()
+    facts = {
+        "runs of a bandit per data set": integer(inputs["repetitions"]),
+        "draws of stocks": integer(inputs["draws"]),
+    }
+    return render(
+        "onseg",
+        inputs,
+        [*records["claims"], *onseg_timing_claims(records)],
+        plots,
+        facts,
+        sections=[_section(records, row, plots) for row in select(records["experiments"], standardised=False)],
+        panels=[_panel(records, row, plots) for row in records["panels"]],
+        titles=TITLES,
+        style=STYLE,
+    )
+
+
+def _section(records: Records, experiment: Row, plots: Plots) -> dict[str, Any]:
+    name, best_error = experiment["experiment"], experiment["best_error"]
+    title = TITLES[name]
+    curves = select(records["curves"], experiment=name, standardised=False)
+    figures = []
+    if best_error is not None:
+        columns = ("error_rate", "error_low", "error_high")
+        figure = curves_figure(curves, columns, {"best fixed point": best_error}, "error rate so far, %", 100.0)
+        figures.append(plots.add(f"{name}-error", f"Error rate so far, {title}", figure))
+    levels = {"best fixed point of the ball": experiment["best_loss"], "x = 0": experiment["zero_loss"]}
+    figure = curves_figure(curves, ("mean_loss", "loss_low", "loss_high"), levels, "mean loss so far", 1.0)
+    figures.append(plots.add(f"{name}-loss", f"Mean loss so far, {title}", figure))
+    tables = []
+    for standardised in (False, True):
+        key = {"experiment": name, "standardised": standardised}
+        ns = {row["method"]: 1e9 * row["seconds"] / row["rounds"] for row in select(records["timings"], **key)}
+        tables.append([row | {"ns": ns[row["method"]]} for row in select(records["methods"], **key)])
+    return {
+        "title": title,
+        "experiment": experiment,
+        "beta_ons": next(source.beta_ons for source in SOURCES if source.name == name),
+        "plots": figures,
+        "methods": tables[0],
+        "standardised": tables[1],
+    }
+
+
+def _panel(records: Records, panel: Row, plots: Plots) -> dict[str, Any]:
+    name = panel["panel"]
+    levels = {"equal weights": panel["equal_shares"], "best stock in hindsight": panel["best_stock"]}
+    label = f"mean return per {panel['period']} so far, %"
+    figure = curves_figure(select(records["returns"], panel=name), ("mean_return", "low", "high"), levels, label, 100.0)
+    methods = []
+    for method in distinct(records["draws"], "method"):
+        draws = select(records["draws"], panel=name, method=method)
+        returns = [row["mean_return"] for row in draws]
+        mean, error = mean_and_error(sorted(returns))
+        methods.append({**draws[0], "mean": mean, "error": error, "least": min(returns), "most": max(returns)})
+    return {"panel": panel, "plot": plots.add(name, f"Mean return so far, {TITLES[name]}", figure), "methods": methods}
+
+
+def curves_figure(
+    curves: Sequence[Row], columns: tuple[str, str, str], levels: dict[str, float], label: str, scale: float
+) -> go.Figure:
+    """A line per method with its spread; `columns` are mean, low and high, `levels` horizontal lines."""
+    figure = go.Figure()
+    mean, low, high = columns
+    for name in (name for name in STYLE if select(curves, method=name)):
+        rows = select(curves, method=name)
+        colour, dash = STYLE[name]
+        t = [row["t"] for row in rows]
+        if dash == "solid" and any(row[low] != row[high] for row in rows):
+            figure.add_scatter(
+                x=[*t, *reversed(t)],
+                y=[scale * row[high] for row in rows] + [scale * row[low] for row in reversed(rows)],
+                fill="toself",
+                fillcolor=_translucent(colour),
+                line={"width": 0},
+                hoverinfo="skip",
+                showlegend=False,
+                legendgroup=name,
+                mode="lines",
+            )
+        hover = "<br>%{x:,} rounds: %{y:.4g}"
+        add_line(figure, name, t, [scale * row[mean] for row in rows], colour, hover, dash=dash, legendgroup=name)
+    for text, level in levels.items():
+        figure.add_hline(y=scale * level, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
+        figure.add_annotation(
+            x=0, xref="paper", xanchor="left", y=scale * level, yanchor="bottom", showarrow=False, text=text,
+            font={"size": 11},
+        )  # fmt: skip
+    axes(figure, ROUNDS, label)
+    figure.update_xaxes(type="log", **decades([row["t"] for row in curves]))
+    late = [row for row in curves if row["t"] >= LATE * max(row["t"] for row in curves)]
+    values = [scale * row[name] for row in late for name in columns] + [scale * level for level in levels.values()]
+    if values:
+        margin = 0.05 * (max(values) - min(values) or 1)
+        figure.update_yaxes(range=[min(values) - margin, max(values) + margin])
+    return figure
+
+
+def _translucent(colour: str) -> str:
+    red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.15)"
