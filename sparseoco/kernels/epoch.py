@@ -237,14 +237,14 @@ def play_kernel(loss: Loss) -> Callable[..., None]:
 
 
 @lru_cache(maxsize=16)
-def evaluate_for(loss: Loss, response: str) -> Callable[..., None]:
+def evaluate_kernel(loss: Loss, response: str) -> Callable[..., None]:
     """``evaluate`` of `stream.build_evaluate` for float64 margins; `response` is a function of `responses`."""
     return _compiled(
         build_evaluate(getattr(responses, response), loss.value, loss.slope), response, loss.name, "float64"
     )
 
 
-class Sampled:
+class EpochColumns:
     """State of configurations with as many adjacent columns each as `positive` has, that play the same rounds.
 
     ``state`` (n_features, slots, columns) float64; ``rounds`` of all epochs; ``diverged`` (columns,) int64, the round

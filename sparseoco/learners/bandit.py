@@ -66,7 +66,7 @@ class Terms(NamedTuple):
     """Of onseg; 0 for ogdeg."""
 
 
-def terms_of(configuration: Mapping[str, Any], n: int) -> Terms:
+def bandit_terms(configuration: Mapping[str, Any], n: int) -> Terms:
     """Every number of a configuration for n features, those that are auto computed.
 
     Raises `InputError` where δ > γr or no ball of radius r is in the set, so that what is played would leave it.
@@ -128,14 +128,14 @@ def _least_sum(a: float, configuration: Mapping[str, Any], r: float) -> tuple[fl
 
 def ogdeg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """A configuration's numbers."""
-    it = terms_of(configuration, n)
+    it = bandit_terms(configuration, n)
     rate = it.D * it.delta / (it.m * configuration["F"])
     return Numbers(configuration["D"] / 2, it.gamma, it.delta, rate, 0.0, configuration["repetition"])
 
 
 def onseg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """A configuration's numbers."""
-    it = terms_of(configuration, n)
+    it = bandit_terms(configuration, n)
     spread = (it.beta * it.D) ** 2
     return Numbers(configuration["D"] / 2, it.gamma, it.delta, 1.0 / it.beta, spread, configuration["repetition"])
 

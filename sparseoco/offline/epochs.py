@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.binding import MEASURE
-from sparseoco.kernels.epoch import DRAW, ROW_SIZES, Sampled
+from sparseoco.kernels.epoch import DRAW, ROW_SIZES, EpochColumns
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss, find_loss
@@ -39,7 +39,7 @@ class Fit(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Configurations of one epoch method, their loss and penalty; `positive` as in `Sampled`."""
+    """Configurations of one epoch method, their loss and penalty; `positive` as in `EpochColumns`."""
 
     algorithm: Algorithm
     loss: Loss
@@ -87,9 +87,9 @@ class Problem(NamedTuple):
             for members in group_by_static(self.algorithm, self.configurations)
         ]
 
-    def sampled(self) -> Sampled:
+    def sampled(self) -> EpochColumns:
         """The state before the first round; of configurations that share their rounds."""
-        return Sampled(self.loss, self.penalty, self.configurations, self.positive, self.n_features)
+        return EpochColumns(self.loss, self.penalty, self.configurations, self.positive, self.n_features)
 
     def penalties(self, weights: Floats) -> Floats:
         """(configurations,): αψ of weights (n_features, columns)."""
@@ -183,8 +183,8 @@ def row_sizes(source: Source, span: Span, start: int, stop: int) -> Floats:
     return np.concatenate([np.zeros(0), *parts])
 
 
-def play_share(
-    method: Sampled,
+def play_rounds(
+    method: EpochColumns,
     source: Source,
     rows: NDArray[np.int64],
     slopes: Slopes,
@@ -227,7 +227,7 @@ class State(NamedTuple):
         return State(self.state + other.state, self.rounds, first)
 
 
-def mean_of(total: State, count: int) -> State:
+def mean_state(total: State, count: int) -> State:
     """The mean of `count` states, from their sum."""
     return total._replace(state=total.state / count)
 
@@ -256,13 +256,13 @@ class SampledEpochs:
             method.state, method.rounds = before.state.copy(), before.rounds
             method.diverged = before.diverged.copy()
             run = (self._passes.source, self._rows, slopes.__getitem__, gradient, self._blocks, shares[i])
-            for _ in play_share(method, *run, self.seed, self.epoch):
+            for _ in play_rounds(method, *run, self.seed, self.epoch):
                 pass
             return State(method.state, method.rounds, method.diverged)
 
         if shares:
             total = tree_sum(part, 0, len(shares))
-            method.state, method.rounds, method.diverged = mean_of(total, len(shares))
+            method.state, method.rounds, method.diverged = mean_state(total, len(shares))
         self._anchor = self._passes.totals(method.weights(), self.problem.pass_request)
 
     def weights(self) -> Floats:

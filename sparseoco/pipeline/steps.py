@@ -27,8 +27,9 @@ from sparseoco.search.feature_subset import feature_subset, model_features
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import run_search as run_search_on
-from sparseoco.storage.commit import commit_json, exclusive_lock, read_json
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import Location, local_work_folder, location, resolve_against
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store

@@ -19,8 +19,8 @@ from sparseoco.search.packing import Job, halved
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
-from sparseoco.store.cache import end_with_worker
 from sparseoco.store.shards import Store
+from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block, Key, StreamPosition, cell_path
 
 TOPIC = "sparseoco-rows"
@@ -171,7 +171,7 @@ def reporter(block: Block) -> Callable[[int], None]:
 
     def report(rows: int) -> None:
         nonlocal last
-        end_with_worker()
+        check_worker_running()
         if time.monotonic() - last > PROGRESS_SECONDS:
             worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
             last = time.monotonic()

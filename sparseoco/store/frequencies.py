@@ -27,7 +27,7 @@ def frequency_bins(store: Store) -> Bins:
         return _cache[digest]
 
 
-def kept_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list[dict[str, Any]]:
+def frequency_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list[dict[str, Any]]:
     """Rows of the table `feature_survival`: nonzero weights and features of each bin that is not empty."""
     return [
         {

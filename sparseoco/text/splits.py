@@ -12,14 +12,14 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings, write_all
-from sparseoco.text.documents import BadRow, Bags, Documents, Row
+from sparseoco.text.documents import BadRow, CountedDocuments, Documents, Row
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS, PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, line_too_long
 from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
 from sparseoco.text.parsers.delimited import parse_header
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text, validate_class
-from sparseoco.text.sources import COMPRESSIONS, Source, files_below
+from sparseoco.text.sources import COMPRESSIONS, Source, list_files
 from sparseoco.text.staging import staged
 from sparseoco.text.streams import Stream, read_range, with_contents
 
@@ -172,7 +172,7 @@ class SplitReader:
         rows: list[Row] = []
         bad: list[BadRow] = []
         size = number = 0
-        for name, path, content in with_contents(files_below(self.source.path)):
+        for name, path, content in with_contents(list_files(self.source.path)):
             if "/" not in name:
                 raise InputError(
                     f"{path} is not in a class folder: every file must be in a folder named after its class.",
@@ -206,7 +206,7 @@ class SplitReader:
         return split
 
 
-def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documents | Bags:
+def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments:
     """The documents of a split; `labelled` says whether labels are requested."""
     if split.format == "folder":
         return _load_documents(location(split.path))

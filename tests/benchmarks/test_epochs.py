@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
-from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_share, row_sizes
+from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.optimum import offline_optimum
 from sparseoco.offline.passes import LocalPasses
 from tests.benchmarks.corpora import corpus
@@ -109,7 +109,7 @@ def test_cost_of_a_round(estimate: str, columns: int, imdb: tuple[sp.csr_matrix,
         method = problem.sampled()
         run = (passes.source, np.arange(len(y)), slopes.__getitem__, totals.gradient if estimate != "sampled" else None)
         started = time.perf_counter()
-        for _ in play_share(method, *run, blocks, share, 0, 1):
+        for _ in play_rounds(method, *run, blocks, share, 0, 1):
             pass
         best = min(best, time.perf_counter() - started)
     cost = best / share.rounds / drawn / columns * 1e9

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from sparseoco.offline.bounds import Bound, NoBound, bound_of
+from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.training.learner import Learner
 from tests.oracles.stream import SLOPES, VALUES
 
@@ -47,7 +47,7 @@ class Play:
         self.learner = Learner(algorithm, loss=loss, penalty=penalty, grid=grid, n_features=n)
         self.configurations = self.learner.configurations
         C = len(self.configurations)
-        self.bounds: list[Bound | NoBound] = [bound_of(algorithm, c, penalty) for c in self.configurations]
+        self.bounds: list[Bound | NoBound] = [regret_bound(algorithm, c, penalty) for c in self.configurations]
         self.lam = np.array([c.get("lam", 0.0) for c in self.configurations])
         self.W, self.g, self.y = np.zeros((T, n, C)), np.zeros((T, n, C)), np.zeros(T)
         thresholds = self.learner.thresholds_of(0) is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparseoco.learners import ALGORITHMS, find_algorithm
 from sparseoco.offline import bounds
-from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, bound_of, state_quantities
+from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, regret_bound, state_quantities
 from sparseoco.training.learner import Learner
 from tests.bounds.play import Play, against, fixed_labels
 
@@ -127,7 +127,7 @@ def test_no_sequence_exceeds_the_bound(name: str, sequence: tuple[np.ndarray, An
         pytest.param(name, loss, penalty, marks=pytest.mark.slow)
         for loss, penalty in [("logistic", "l1"), ("squared", "l1"), ("squared_hinge", "l1"), ("hinge", "l2")]
         for name in GRIDS
-        if penalty in ALGORITHMS[name].penalties and isinstance(bound_of(name, GRIDS[name][0], penalty), Bound)
+        if penalty in ALGORITHMS[name].penalties and isinstance(regret_bound(name, GRIDS[name][0], penalty), Bound)
     ],
 )
 def test_other_losses_and_penalties(name: str, loss: str, penalty: str) -> None:
@@ -180,7 +180,7 @@ def test_the_state_holds_what_the_definitions_say(name: str) -> None:
 def test_every_learner_has_a_theorem_or_a_sentence() -> None:
     assert set(THEOREMS) <= set(ALGORITHMS)
     for name, algorithm in ALGORITHMS.items():
-        bound = bound_of(name, algorithm.configuration({}))
+        bound = regret_bound(name, algorithm.configuration({}))
         if isinstance(bound, NoBound):
             assert bound.why.endswith(".")
         else:
@@ -191,7 +191,7 @@ def test_every_learner_has_a_theorem_or_a_sentence() -> None:
 
 def test_a_learner_without_a_theorem_needs_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "find_algorithm", {"new": replace(find_algorithm("fobos"), name="new")}.__getitem__)
-    bound = bound_of("new", {"eta0": 1.0})
+    bound = regret_bound("new", {"eta0": 1.0})
     assert isinstance(bound, NoBound)
     assert "new" in bound.why
 
@@ -208,6 +208,6 @@ def test_a_learner_without_a_theorem_needs_no_entry(monkeypatch: pytest.MonkeyPa
 )
 def test_where_there_is_none_it_says_why(name: str, values: dict[str, Any], penalty: str, word: str) -> None:
     learner = Learner(name, penalty=penalty, grid=[values], n_features=2)
-    bound = bound_of(name, learner.configurations[0], penalty)
+    bound = regret_bound(name, learner.configurations[0], penalty)
     assert isinstance(bound, NoBound)
     assert word in bound.why

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparseoco.core.errors import InputError
 from sparseoco.learners import dense_learners, find_algorithm
-from sparseoco.learners.bandit import terms_of
+from sparseoco.learners.bandit import bandit_terms
 from sparseoco.training.learner import Learner
 from sparseoco.training.learner_file import _arrays
 from sparseoco.training.sizes import DENSE_BYTES, bytes_per_column, check_size
@@ -220,17 +220,17 @@ def test_what_is_computed_is_the_theorems() -> None:
     """Liu et al. 2019, Theorems 3.1 and 3.2 and Algorithm 1, line 2, in numbers."""
     d, T, D, F, sigma, r = 7, 626_550, 2.0, 3.0, 0.5, 0.8
     entry = {"T": T, "D": D, "F": F, "sigma": sigma, "r": r}
-    it = terms_of(find_algorithm("onseg").configuration(entry), d)
+    it = bandit_terms(find_algorithm("onseg").configuration(entry), d)
     delta = (25 * d**4 * D**2 * np.log(T) ** 2 * r / (3 * T**2)) ** (1 / 3)
     assert it.delta == pytest.approx(delta)
     assert it.gamma == pytest.approx((15 * d**2 * D * np.log(T) / (r * T)) ** (1 / 3))
     assert it.beta == pytest.approx(0.5 * min(delta / (4 * d * F * D), sigma * delta**2 / (d * F) ** 2))
-    it = terms_of(find_algorithm("onseg").configuration(entry | {"L": 4.0}), d)
+    it = bandit_terms(find_algorithm("onseg").configuration(entry | {"L": 4.0}), d)
     assert it.delta == pytest.approx(np.sqrt(10 * d**2 * F * D * r * np.log(T) / (3 * (4 * r + F) * T)))
     assert it.gamma == pytest.approx(it.delta / r)
-    own = terms_of(find_algorithm("onseg").configuration(entry | {"delta": 0.1, "gamma": 0.3, "beta": 0.01}), d)
+    own = bandit_terms(find_algorithm("onseg").configuration(entry | {"delta": 0.1, "gamma": 0.3, "beta": 0.01}), d)
     assert (own.delta, own.gamma, own.beta) == (0.1, 0.3, 0.01)
-    small = terms_of(find_algorithm("onseg").configuration({"T": 680, "domain": "simplex"}), 94)
+    small = bandit_terms(find_algorithm("onseg").configuration({"T": 680, "domain": "simplex"}), 94)
     assert small.gamma == 0.5  # the theorem's would be 15 here
     assert small.r == pytest.approx(1 / np.sqrt(94 * 93))
     assert small.delta <= small.gamma * small.r
@@ -258,7 +258,7 @@ def test_a_bandit_plays_inside_its_set(name: str, domain: str) -> None:
     rng = np.random.default_rng(0)
     learner = Learner(name, loss="squared", grid=grid, n_features=n, n_classes=None)
     learner.partial_fit(sp.csr_matrix(rng.normal(size=(T, n))), 3 * rng.normal(size=T))
-    it = terms_of(learner.configurations[0], n)
+    it = bandit_terms(learner.configurations[0], n)
     w = learner.weights()[:, 0]
     if domain == "ball":
         assert np.linalg.norm(w) <= (1 - it.gamma) * 1.0 * (1 + 1e-12)

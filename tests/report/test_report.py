@@ -7,7 +7,7 @@ import pytest
 from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.report import leaderboard_rows, leaderboard_table, read_results, summary_markdown, write_report
 from sparseoco.report.leaderboard import _labels, best_of_each, pareto_front
-from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locks import exclusive_lock
 from tests.report import synthetic
 from tests.report.synthetic import write_run
 from tests.support.errors import raises_code

@@ -46,10 +46,10 @@ from sparseoco.offline.bounds import dense
 from sparseoco.offline.bounds.definition import QUANTITIES, Bound, Measured, NoBound, Quantities
 from sparseoco.training.learner import Learner
 
-__all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "bound_of", "state_quantities"]
+__all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "regret_bound", "state_quantities"]
 
 
-def bound_of(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l1") -> Bound | NoBound:
+def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l1") -> Bound | NoBound:
     """The bound on the regret of a learner.
 
     Parameters

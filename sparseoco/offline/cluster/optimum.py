@@ -31,8 +31,8 @@ from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_ch
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import write_result_table
-from sparseoco.store.cache import corpus_of, end_with_worker
 from sparseoco.store.shards import Store
+from sparseoco.store.worker import check_worker_running, worker_corpus
 from sparseoco.training.model import write_model
 
 CHECKPOINT_SECONDS = 20.0  # of work that a killed run may have to repeat
@@ -130,12 +130,12 @@ def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
     every = chosen.problem(opened.classes)
     alpha, positive = divmod(number, len(every.positive))
     problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
-    indptr, indices, counts, labels = corpus_of(opened).gather(np.arange(opened.n_rows))
+    indptr, indices, counts, labels = worker_corpus(opened).gather(np.arange(opened.n_rows))
     matrix = csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
     passes = LocalPasses.of(matrix, labels)
     newton = Newton(passes, passes.columns(), problem, tol=chosen.tol, max_passes=chosen.max_passes)
     while newton.active:
-        end_with_worker()
+        check_worker_running()
         newton.step()
     (found,) = newton.columns
     sums = np.array([found.at_zero, found.objective, found.dual, found.passes, found.converged], np.float64)

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco.core.errors import InputError
 from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.kernels.epoch import DRAW
-from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_share, row_sizes
+from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.training.learner import Learner
 from tests.learners.streams import Stream, streams
@@ -130,7 +130,7 @@ def test_any_cut_of_the_rounds(estimate: str, cuts: list[int], batch: int) -> No
     gradient = totals.gradient if estimate == "corrected" else None
     whole = configured.sampled()
     run = (passes.source, np.arange(X.shape[0]), slopes.__getitem__, gradient, blocks, share, 3, 2)
-    assert sum(play_share(whole, *run)) == whole.rounds == 300
+    assert sum(play_rounds(whole, *run)) == whole.rounds == 300
 
     pieces = configured.sampled()
     pieces.start_run(gradient)
