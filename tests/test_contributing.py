@@ -23,7 +23,8 @@ print(learner.weights().tobytes().hex())
 
 def run(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {"PYTHONPATH": str(package.parent), "PATH": "/usr/bin", "HOME": str(package.parent)}
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=package.parent)
 
 
 def test_adding_the_learner_of_the_page(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.abc import MetaPathFinder
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ def predict(
     given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where", "format", "text_field"), defaults=False)],
 ) -> None:
     """Predict the classes of new text: one line of output for each line, or document id and prediction for files."""
+    _import_pyarrow()
     from sparseoco.pipeline.prediction import predict_files, predict_lines
     from sparseoco.training.model import Model
 
@@ -34,6 +36,25 @@ def predict(
         predict_files(opened, inputs, {"where": {}, "format": "auto"} | given, sys.stdout, margins=margins)
     else:
         predict_lines(opened, sys.stdin.buffer, sys.stdout, margins=margins)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Makes `import pandas` fail as if it were not installed."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Where a module is: for other finders to say, except for pandas."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
+
+
+def _import_pyarrow() -> None:
+    """Import PyArrow, without the pandas that its first conversion tries to import: it takes as long as predicting."""
+    finder = _WithoutPandas()
+    sys.meta_path.insert(0, finder)
+    import pyarrow
+
+    pyarrow.array([])  # tries only once
+    sys.meta_path.remove(finder)
 
 
 @command(MODELS)
