@@ -71,7 +71,7 @@ def _print_algorithm(algorithm: "Algorithm") -> None:
     _print_formula(algorithm)
     print(f"trained: {DRIVERS[algorithm.driver][0].lower()}{DRIVERS[algorithm.driver][1:]}")
     print(f"losses: {', '.join(algorithm.loss_names)}")
-    others = f" only: {algorithm.why}" if len(algorithm.penalties) == 1 else ""
+    others = f" (no others: {algorithm.why})" if len(algorithm.penalties) == 1 else ""
     print(f"penalties: {', '.join(algorithm.penalties)}{others}")
     print("parameters:")
     for parameter in algorithm.parameters:

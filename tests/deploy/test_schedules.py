@@ -207,7 +207,7 @@ def test_runs_that_fell_silent_with_their_worker_are_written_down_as_crashed(tmp
         for row in sessions_below(tmp_path):
             os.killpg(row, signal.SIGKILL)
         (run,) = wait_for(lambda: flow_runs(server, "CRASHED"), "the run to be given up", seconds=240)
-    assert run["state"]["message"] == "Nothing was heard of this run for two minutes."
+    assert run["state"]["message"] == "No heartbeat of this run for two minutes."
 
 
 def start_run(server: str, folder: Path) -> str:
