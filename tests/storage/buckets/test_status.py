@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from sparseoco.ops.doctor.places import look_at_folder
+
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
@@ -26,23 +27,23 @@ def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     }
     assert found.steps[1].figures["ended"] == 12
     assert found.seconds is not None
-    assert not found.holds
+    assert not found.locks
     with exclusive_lock(run.out):
-        (hold,) = read_status(run.out).holds
-        assert hold.sure
-        assert hold.by.startswith("process ")
+        (lock,) = read_status(run.out).locks
+        assert lock.held
+        assert lock.owner.startswith("process ")
         assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
     assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine"]
     *machine, number, beginning = leases._process_identity()
     ended = {"owner": "process 1 on here", "process": [*machine, number, int(beginning) + 1], "heartbeats": 3}
     commit_json(run.out / ".lock", ended)
-    (hold,) = read_status(run.out).holds
-    assert (hold.sure, hold.gone) == (False, True)
-    assert hold.sentence.endswith("which has ended or fallen silent: the next run takes it over")
+    (lock,) = read_status(run.out).locks
+    assert (lock.held, lock.expired) == (False, True)
+    assert lock.message.endswith("which has ended: the next run takes it over")
     commit_json(run.out / ".lock", ended | {"process": ["elsewhere", 0, 1, 1]})
-    (hold,) = read_status(run.out).holds
-    assert hold.sure
-    assert 15 <= hold.seconds < 60  # three renewals
+    (lock,) = read_status(run.out).locks
+    assert lock.held
+    assert 15 <= lock.seconds < 60  # three renewals
     assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
     remove_file(run.out / ".lock")
     assert not [place for place in run.out.iterdir() if "doctor" in place.name]
