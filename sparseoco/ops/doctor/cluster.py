@@ -69,16 +69,14 @@ def check_cluster(options: ClusterOptions, shared: Location | None) -> Iterator[
     if options.where == "local":
         shape = _requested_shape(options)
         where = "this process" if options.workers is None else plural(options.workers, "worker process", "processes")
-        yield ok("Dask", f"{plural(shape.tasks, 'task')} concurrently in {where}, {format_bytes(shape.memory)} each.")
+        yield ok("Dask", f"{plural(shape.tasks, 'concurrent task')} in {where}, {format_bytes(shape.memory)} each.")
         return
     with connect(options, Path()) as client:
         tasks, memory = worker_shape(client)
         workers = workers_of(client)
         hosts = {worker["host"] for worker in workers.values()}
-        there = (
-            f"{plural(len(workers), 'worker')} on {plural(len(hosts), 'host')}, {plural(tasks, 'task')} concurrently"
-        )
-        yield ok("Dask", f"The scheduler at {options.scheduler} responds: {there}, {format_bytes(memory)} each.")
+        size = f"{plural(len(workers), 'worker')} on {plural(len(hosts), 'host')}, {plural(tasks, 'concurrent task')}"
+        yield ok("Dask", f"The scheduler at {options.scheduler} responds: {size}, {format_bytes(memory)} each.")
         yield from _versions(client)
         if shared is not None:
             yield from _same_files(client, shared)
