@@ -16,7 +16,14 @@ from prefect import task as prefect_task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from sparseoco.pipeline.nightly import Outcome, night_line, nights_markdown, nights_table, roll_back, run_nightly
+from sparseoco.pipeline.nightly import (
+    Outcome,
+    increment_line,
+    increments_table,
+    nightly_markdown,
+    roll_back,
+    run_nightly,
+)
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.locations import Location
 
@@ -33,7 +40,7 @@ def _rollback(run: RunFile, increment: int) -> Location | None:
 
 
 def _log_outcome(run: RunFile, outcome: Outcome) -> Location | None:
-    for line in (*map(night_line, outcome.increments), outcome.message):
+    for line in (*map(increment_line, outcome.increments), outcome.message):
         if line:
             get_run_logger().info("%s: %s", run.name, line)
     return outcome.page
@@ -46,8 +53,8 @@ nightly_task = make_task("nightly", _run)
 def publish_increments(run: RunFile) -> None:
     """Publish the newest increment, the table of increments and a link to the page as Prefect artifacts."""
     key = artifact_key(run)
-    create_markdown_artifact(nights_markdown(run.out, run.name), key=f"{key}-nightly", description=run.name)
-    create_table_artifact(nights_table(run.out), key=f"{key}-increments", description=run.name)
+    create_markdown_artifact(nightly_markdown(run.out, run.name), key=f"{key}-nightly", description=run.name)
+    create_table_artifact(increments_table(run.out), key=f"{key}-increments", description=run.name)
     page = run.out.resolve() / "nightly.html"
     create_link_artifact(page.as_uri(), "nightly.html", key=f"{key}-nightly-page", description=run.name)
 

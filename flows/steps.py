@@ -32,7 +32,7 @@ RESULTS = {
     "leaderboard-parquet": "report/leaderboard.parquet",
     "metrics": "search/metrics.parquet",
     "curves": "search/curves.parquet",
-    "kept": "search/kept.parquet",
+    "feature-survival": "search/feature_survival.parquet",
     "weights": "model/weights.parquet",
     "evaluation": "evaluation.json",
 }

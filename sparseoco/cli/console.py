@@ -58,7 +58,7 @@ def error_exits() -> Iterator[None]:
     except OSError as error:
         if not error.errno:  # of a connection, not of a file
             _exit(f"{error_text(error)}.", "io-error", 1)
-        from sparseoco.storage.commit import storage_error
+        from sparseoco.storage.errors import storage_error
 
         found = storage_error(error, Path(error.filename or "/dev/stdout"))
         _exit(str(found), found.code, 1)

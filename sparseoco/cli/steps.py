@@ -258,12 +258,12 @@ def nightly(
     described = run_of_file(file, cluster_file)
     options = validate(NightlyOptions, described.nightly.model_dump() | given)
     described = described.model_copy(update={"nightly": options})
-    from sparseoco.pipeline.nightly import night_line, roll_back, run_nightly
+    from sparseoco.pipeline.nightly import increment_line, roll_back, run_nightly
 
     with progress_bars() as progress:
         outcome = roll_back(described, rollback) if rollback else run_nightly(described, progress=progress)
     for increment in outcome.increments:
-        print(night_line(increment))
+        print(increment_line(increment))
     if outcome.message:
         print(outcome.message)
     if outcome.page is not None:

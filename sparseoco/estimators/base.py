@@ -31,43 +31,10 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
     learner_: Learner
     n_features_in_: int
 
-    def __init__(
-        self,
-        algorithm: str,
-        loss: str,
-        penalty: str,
-        lam: float | None,
-        eta0: float | None,
-        gamma: float | None,
-        p: float | str | None,
-        K: int | None,
-        by: str | None,
-        R: float | None,
-        predict_gradient: str | None,
-        extra_params: Mapping[str, Any] | None,
-        epochs: int,
-        shuffle: bool,
-        random_state: Any,
-        fit_intercept: bool,
-        dtype: Any,
-    ) -> None:
-        self.algorithm = algorithm
-        self.loss = loss
-        self.penalty = penalty
-        self.lam = lam
-        self.eta0 = eta0
-        self.gamma = gamma
-        self.p = p
-        self.K = K
-        self.by = by
-        self.R = R
-        self.predict_gradient = predict_gradient
-        self.extra_params = extra_params
-        self.epochs = epochs
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.fit_intercept = fit_intercept
-        self.dtype = dtype
+    def _set_parameters(self, values: Mapping[str, Any]) -> None:
+        """Set the attributes of the parameters of `__init__`, unchanged, as scikit-learn wants it."""
+        for name in self._get_param_names():
+            setattr(self, name, values[name])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

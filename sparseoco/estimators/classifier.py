@@ -77,10 +77,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         fit_intercept: bool = False,
         dtype: Any = "float64",
     ) -> None:
-        super().__init__(
-            algorithm, loss, penalty, lam, eta0, gamma, p, K, by, R, predict_gradient, extra_params,
-            epochs, shuffle, random_state, fit_intercept, dtype,
-        )  # fmt: skip
+        self._set_parameters(locals())
 
     def fit(self, X: Any, y: Any) -> "SparseOnlineClassifier":
         """Start anew and learn the rows, `epochs` times. X : (rows, features), sparse or dense; y : labels."""

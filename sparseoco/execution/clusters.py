@@ -112,7 +112,7 @@ def _once_started(cluster: AbstractContextManager[Client], options: ClusterOptio
 def _wait_for(client: Client, count: int, seconds: float) -> bool:
     """Wait for `count` workers; False if they have not come in time."""
     end = time.monotonic() + seconds
-    while len(workers_of(client)) < count:
+    while len(scheduler_workers(client)) < count:
         if time.monotonic() > end:
             return False
         time.sleep(POLL_SECONDS)
@@ -225,7 +225,7 @@ async def _check_scheduler(address: str) -> None:
     await comm.close()
 
 
-def workers_of(client: Client) -> dict[str, Any]:
+def scheduler_workers(client: Client) -> dict[str, Any]:
     """The scheduler's description of each worker, by address.
 
     Queried from the scheduler: the client's copy (`Client.scheduler_info`) is overwritten every other second by a
@@ -244,7 +244,7 @@ def restart_workers(client: Client) -> int:
     0 while the scheduler cannot be reached.
     """
     try:
-        count, cluster = len(workers_of(client)), client.cluster
+        count, cluster = len(scheduler_workers(client)), client.cluster
     except SparseocoError:
         return 0
     if isinstance(cluster, LocalCluster) and count < len(cluster.worker_spec):
@@ -279,7 +279,7 @@ def worker_shape(client: Client) -> tuple[int, int]:
                 f"The Dask cluster has no worker after {CONNECT_SECONDS} s: start some and run again.",
                 code="no-workers",
             ) from error
-        workers = workers_of(client)  # empty if the last one has just died
+        workers = scheduler_workers(client)  # empty if the last one has just died
     limits = [(worker["memory_limit"] or MEMORY_LIMIT) // worker["nthreads"] for worker in workers.values()]
     return sum(worker["nthreads"] for worker in workers.values()), min(limits)
 
@@ -291,7 +291,7 @@ def placements(client: Client, count: int) -> list[dict[str, Any]]:
     take any task. Hosts are named rather than workers: when all workers are dead for a moment, Dask leaves tasks that
     name one waiting for that address.
     """
-    workers = workers_of(client)
+    workers = scheduler_workers(client)
     slots = [workers[address]["host"] for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
     if not slots:  # all workers have just died
         return [{}] * count

@@ -61,8 +61,8 @@ class Outcome(NamedTuple, Generic[T]):
 class TaskPool:
     """Tasks of one piece of work on a Dask cluster.
 
-    While anything is waited for, workers of our own that are gone for good are restarted, and a cluster without
-    workers raises `SparseocoError`.
+    While it waits, local workers that are gone for good are restarted, and a cluster without workers raises
+    `SparseocoError` (code ``cluster-lost``).
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class TaskPool:
     ) -> Iterator[Outcome[T]]:
         """Run tasks in the given order; yields the outcome of every attempt as it ends.
 
-        Whatever ends the iteration, tasks that have not begun are not begun any more.
+        When the iteration ends, tasks that have not started are not started any more.
 
         Parameters
         ----------
@@ -178,17 +178,20 @@ class TaskPool:
         monitor = WorkerMonitor(self.client)
         stopped = False
 
-        def begin(task: T, attempt: int = 1) -> None:
-            future = start(task)
-            running[future.key] = task, future, time.monotonic(), attempt
+        def watch(task: T, future: Future, started: float, attempt: int) -> None:
+            running[future.key] = task, future, started, attempt
             future.add_done_callback(lambda future: ended.put(future.key))
 
-        def again(task: T, attempt: int, error: BaseException) -> bool:
+        def begin(task: T, attempt: int = 1) -> None:
+            watch(task, start(task), time.monotonic(), attempt)
+
+        def split_or_retry(task: T, attempt: int, error: BaseException) -> bool:
             parts = split(task)
             if len(parts) > 1:
                 for part in parts:
                     begin(part)
             elif isinstance(error, KilledWorker) and attempt < tries:
+                log_event("cluster", "task retried", level=logging.WARNING, task=ended_key, attempt=attempt)
                 retries.append((task, attempt + 1))
             else:
                 return False
@@ -204,7 +207,7 @@ class TaskPool:
                 stop()
 
         try:
-            stop_at_deadline()  # before a task could be quicker than the first look at the clock
+            stop_at_deadline()  # or a quick task could end before the first check of the clock
             for task in tasks:
                 begin(task)
             while running:
@@ -215,16 +218,18 @@ class TaskPool:
                     monitor.check()
                     continue
                 task, future, started, attempt = running.pop(ended_key)
-                if future.status not in ("finished", "error"):
+                monitor.check_if_due()
+                status = future.status
+                if status == "cancelled":
                     raise SparseocoError(LOST, code="cluster-lost")
-                error = future.exception() if future.status == "error" else None
+                if status not in ("finished", "error"):  # its result was lost with its worker: Dask computes it again
+                    watch(task, future, started, attempt)
+                    continue
+                error = future.exception() if status == "error" else None
                 failure = None
                 if error is not None and not stopped:
                     reason = failure_reason(error)
-                    if again(task, attempt, error):
-                        log_event("cluster", "task retried", level=logging.WARNING, task=ended_key, reason=reason)
-                    else:
-                        failure = reason
+                    failure = None if split_or_retry(task, attempt, error) else reason
                 yield Outcome(task, future, time.monotonic() - started, error, failure)
                 if not running and retries and not stopped:
                     begin(*retries.pop())
@@ -253,7 +258,7 @@ class SubmittedTask(NamedTuple):
 
 
 class WorkerMonitor:
-    """Restarts workers of our own, and notices a lost cluster, while something is waited for."""
+    """Restarts local workers, and notices a lost cluster, while a pool waits."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -261,7 +266,7 @@ class WorkerMonitor:
         self._count: int | None = None
 
     def check_if_due(self) -> None:
-        """Check workers also where every result comes soon, and nobody would miss one that is gone."""
+        """Check workers also while results come quickly, where no wait would time out."""
         if time.monotonic() - _last_check.setdefault(self._client, time.monotonic()) > CHECK_SECONDS:
             self.check()
 

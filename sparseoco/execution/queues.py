@@ -21,7 +21,7 @@ from sparseoco.execution.options import JobOptions as JobOptions
 from sparseoco.execution.options import PbsOptions as PbsOptions
 from sparseoco.execution.options import SlurmOptions as SlurmOptions
 from sparseoco.execution.settings import ACROSS_HOSTS, worker_environment
-from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locks import exclusive_lock
 
 RESTART_SECONDS = 60  # a worker that died is restarted within its job; Dask would end the job after 15
 ADAPT_SECONDS = 10  # between checks whether jobs have ended and must be replaced

@@ -53,6 +53,6 @@ def _bound(function: Callable[..., Any], key: list[str]) -> Callable[..., Any]:
     return compiled(function, key, SOURCES, restrict=True)
 
 
-TALLY = _bound(count_nonzeros, [])
+COUNT_NONZEROS = _bound(count_nonzeros, [])
 MEASURE = _bound(measure, [])
 MEASURE_ABSOLUTE = _bound(measure_absolute, [])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sparseoco.kernels.binding import MEASURE, TALLY
+from sparseoco.kernels.binding import COUNT_NONZEROS, MEASURE
 from sparseoco.kernels.structs import Rows
 from sparseoco.learners.penalties import Penalty, penalty_values
 
@@ -48,7 +48,7 @@ class ColumnBlock(ABC):
         """(n_bins, columns) int64: weights that are not zero, by the bin of their feature."""
         out = np.zeros((n_bins, self.columns), np.int64)
         for first, stop, weights in self.weight_runs():
-            TALLY(weights, bins[first:stop], out)
+            COUNT_NONZEROS(weights, bins[first:stop], out)
         return out
 
     def measure(self, penalty: Penalty, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

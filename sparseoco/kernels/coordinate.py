@@ -175,24 +175,23 @@ PREDICTIONS = {
 }
 
 
-def slope_with_kink(loss: Loss) -> Callable[..., Any]:
-    """The slope of a loss; for the hinges a margin within `MARGIN_ERROR` of the kink yz = 1 is taken to be at it.
+@register_jitable
+def snap_to_kink(z, y):
+    """The margin, or the kink yz = 1 of a hinge if it is within `MARGIN_ERROR`.
 
     With counts of words and weights at 0 or ±R many margins are exactly at the kink, where the subgradient is 0.
     Rounding, of the margins and of the weights themselves, must not select another one: subgradients differ by |a|.
     """
-    slope = loss.slope
-    if slope is None or loss.regression or not loss.slope_vanishes:
-        return slope  # type: ignore[return-value]
-
-    @register_jitable
-    def slope_at(z, y):
-        return slope(y if abs(1.0 - y * z) <= MARGIN_ERROR else z, y)
-
-    return slope_at
+    return y if abs(1.0 - y * z) <= MARGIN_ERROR else z
 
 
-def build_play(slope, predict, store):
+@register_jitable
+def exact_margin(z, y):
+    """For losses without a kink."""
+    return z
+
+
+def build_play(slope, snap, predict, store):
     """The loop for one loss and one prediction."""
 
     def play(data, included, columns, sampling, drawn, origin, first, state):
@@ -233,7 +232,7 @@ def build_play(slope, predict, store):
                         z = margins[row]
                         for c in range(K):
                             y = response(data.labels[row], columns.positive[c])
-                            g[b, c] += a * slope(z[0, c] + k * z[1, c], y)
+                            g[b, c] += a * slope(snap(z[0, c] + k * z[1, c], y), y)
             for b in range(size):
                 i = start + b
                 moves = False
@@ -313,4 +312,6 @@ BLOCK_WEIGHTS = _compiled(block_weights)
 @lru_cache(maxsize=32)
 def play_kernel(loss: Loss, predict: str) -> Callable[..., None]:
     """The compiled loop of a loss and a prediction."""
-    return _compiled(build_play(slope_with_kink(loss), *PREDICTIONS[predict]), loss.name, predict)
+    hinge = loss.slope_vanishes and not loss.regression
+    function = build_play(loss.slope, snap_to_kink if hinge else exact_margin, *PREDICTIONS[predict])
+    return _compiled(function, loss.name, predict)

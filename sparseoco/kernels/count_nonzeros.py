@@ -31,7 +31,7 @@ def measure(weights, absolute, squares, norms):
     """Add to float64 `absolute` Σ_j |w_j| and to `squares` Σ_j w_j², (columns,), and to `norms` Σ_j ‖w_j‖₂, (groups,).
 
     A group is so many adjacent columns that there are as many groups as `norms` has. Every column's sum runs over the
-    features of `weights` (features, columns) in order, whatever lies beside it: no bit depends on the grouping.
+    features of `weights` (features, columns) in order, whatever other columns there are.
     """
     columns, groups = absolute.shape[0], norms.shape[0]
     outputs = columns // groups

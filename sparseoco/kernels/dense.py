@@ -1,8 +1,8 @@
 """The loop over rows for learners that touch all features in every round, and a block of their columns.
 
-Configuration by configuration, as far as the rows go: what a column moves by, d² numbers perhaps, stays in the cache
-for as long as it can. Every column's arithmetic is its own and in float64, whatever the type of the rows and of the
-weights that are handed out, so that its bits depend neither on its neighbours nor on how a stream is cut.
+The rows are played configuration by configuration: the memory of a column, d² numbers perhaps, stays in the cache.
+Every column's arithmetic is its own and in float64, whatever the type of the rows and of the returned weights, so that
+its bits depend neither on other columns nor on how a stream is cut.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,29 +25,36 @@ from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import response
 
 
-def build_learn(move, project, bandit, flat, respond, value, slope, bound):
-    """``learn``: play every row in turn, update points, memories and progress in place.
+class DenseState(NamedTuple):
+    """What rows change, but for sums: `points` (columns, n) and `memories` (columns, m, n), float64."""
 
-    `points` (columns, n), `memories` (columns, m, n), `numbers` (columns, fields of `Numbers`). `positive` (outputs,)
-    : the class that a column takes for +1, see `functions.response`. `told`, unless it is empty, (rows, columns),
-    receives the margins with which the rows were predicted.
+    points: Any
+    memories: Any
+    numbers: Any
+    """(columns, fields of `Numbers`): constant."""
+
+
+class DenseProgress(NamedTuple):
+    """Sums over the rounds, a configuration each; see `structs.Progress`."""
+
+    diverged: Any
+    loss_sum: Any
+    error_count: Any
+
+
+def build_learn(rule, respond, loss):
+    """``learn``: play every row in turn, after `rounds` rounds; updates state and progress in place.
+
+    `positive` (outputs,): the class with y = +1 of a column, see `numerics.response`. `margins_out`, unless it is
+    empty, (rows, columns), receives the margins with which the rows were predicted.
     """
+    move, project, bandit, flat = rule.move, rule.project, rule.bandit, rule.flat
+    value, slope, bound = loss.value, loss.slope, loss.bound
 
-    def learn(
-        indptr,
-        indices,
-        counts,
-        labels,
-        positive,
-        rounds,
-        points,
-        memories,
-        numbers,
-        diverged,
-        loss_sum,
-        error_count,
-        told,
-    ):
+    def learn(rows, labels, positive, rounds, state, progress, margins_out):
+        indptr, indices, values = rows
+        points, memories, numbers = state
+        diverged, loss_sum, error_count = progress
         outputs = positive.shape[0]
         n = points.shape[1]
         base = indptr[0]
@@ -66,12 +73,12 @@ def build_learn(move, project, bandit, flat, respond, value, slope, bound):
                         own = numbers_of(numbers[first + c])
                         direction(np.int64(own.repetition), t, c, flat, v[c])
                         for k in range(start, stop):
-                            z[c] += counts[k] * (y[indices[k]] + own.delta * v[c, indices[k]])
+                            z[c] += values[k] * (y[indices[k]] + own.delta * v[c, indices[k]])
                     else:
                         for k in range(start, stop):
-                            z[c] += counts[k] * y[indices[k]]
-                if told.shape[0] > 0:
-                    told[i, first:last] = z
+                            z[c] += values[k] * y[indices[k]]
+                if margins_out.shape[0] > 0:
+                    margins_out[i, first:last] = z
                 respond(
                     value,
                     slope,
@@ -97,30 +104,31 @@ def build_learn(move, project, bandit, flat, respond, value, slope, bound):
                     else:
                         g[:] = 0.0
                         for k in range(start, stop):
-                            g[indices[k]] = u[c] * counts[k]
+                            g[indices[k]] = u[c] * values[k]
                     move(points[first + c], memories[first + c], g, t, own, project)
 
     return learn
 
 
-def build_settle(project):
-    """``settle``: move points, given in float64, to the nearest ones of their sets."""
+def build_project(project):
+    """``project_points``: project points, given in float64, onto their sets."""
 
-    def settle(points, memories, numbers):
-        for c in range(points.shape[0]):
-            project(points[c], memories[c], numbers_of(numbers[c]))
+    def project_points(state):
+        for c in range(state.points.shape[0]):
+            project(state.points[c], state.memories[c], numbers_of(state.numbers[c]))
 
-    return settle
+    return project_points
 
 
-def margins(indptr, indices, counts, points, out):
+def margins(rows, points, out):
     """The margins of every row under `points` (columns, n) into `out` (rows, columns)."""
+    indptr, indices, values = rows
     base = indptr[0]
     for i in range(out.shape[0]):
         for c in range(out.shape[1]):
             total = 0.0
             for k in range(indptr[i] - base, indptr[i + 1] - base):
-                total += counts[k] * points[c, indices[k]]
+                total += values[k] * points[c, indices[k]]
             out[i, c] = total
 
 
@@ -129,28 +137,26 @@ class DenseKernels(NamedTuple):
 
     learn: Callable[..., None]
     evaluate: Callable[..., None]
-    settle: Callable[..., None]
+    project_points: Callable[..., None]
 
 
 @lru_cache(maxsize=64)
 def dense_kernels(rule: DenseRule, loss: Loss, respond: str) -> DenseKernels:
-    """The kernels of these functions; equal arguments share them. `respond` is a function of `outputs`."""
+    """The kernels of these functions; equal arguments share them. `respond` is a function of `responses`."""
     function = getattr(responses, respond)
     move, project = (f"{f.__module__}.{f.__qualname__}" for f in (rule.move, rule.project))
-    judged = [respond, loss.name]
-    learn = build_learn(rule.move, rule.project, rule.bandit, rule.flat, function, loss.value, loss.slope, loss.bound)
     return DenseKernels(
-        _bound(learn, [move, project, str((rule.bandit, rule.flat)), *judged]),
-        _bound(build_evaluate(function, loss.value, loss.slope), judged),
-        _bound(build_settle(rule.project), [project]),
+        _compiled(build_learn(rule, function, loss), move, project, str((rule.bandit, rule.flat)), respond, loss.name),
+        _compiled(build_evaluate(function, loss.value, loss.slope), respond, loss.name),
+        _compiled(build_project(rule.project), project),
     )
 
 
-def _bound(function: Callable[..., Any], key: list[str]) -> Callable[..., Any]:
-    return compiled(function, key, SOURCES, restrict=True)
+def _compiled(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
+    return compiled(function, list(key), SOURCES, restrict=True)
 
 
-MARGINS = _bound(margins, [])
+MARGINS = _compiled(margins)
 
 
 class DenseColumns(ColumnBlock):
@@ -158,9 +164,9 @@ class DenseColumns(ColumnBlock):
 
     Arrays: ``points`` (columns, n_features) and ``memories`` (columns, m, n_features), float64; ``clock`` (1,) the
     rounds done; a configuration: ``loss_sum`` float64, ``error_count`` and ``diverged`` int64. It is to a `Learner`
-    what `Columns` is, and has neither padding nor coordinates that sleep.
+    what `Columns` is, without padding and lazy updates.
 
-    Raises `InputError` for parameters that have no meaning together.
+    Raises `InputError` for parameters that cannot be combined.
     """
 
     refresh_interval = 0.0
@@ -211,16 +217,12 @@ class DenseColumns(ColumnBlock):
         """
         margins = np.empty((0 if margins_out is None else len(labels), self.columns))
         self.kernels.learn(
-            *_in_float64(rows),
+            _in_float64(rows),
             labels,
             self.positive,
             int(self.clock[0]),
-            self.points,
-            self.memories,
-            self.numbers,
-            self.diverged,
-            self.loss_sum,
-            self.error_count,
+            DenseState(self.points, self.memories, self.numbers),
+            DenseProgress(self.diverged, self.loss_sum, self.error_count),
             margins,
         )
         self.clock += len(labels)
@@ -230,7 +232,7 @@ class DenseColumns(ColumnBlock):
     def margins(self, rows: Rows) -> np.ndarray:
         """(rows, columns)."""
         out = np.empty((len(rows.indptr) - 1, self.columns))
-        MARGINS(*_in_float64(rows), self.points, out)
+        MARGINS(_in_float64(rows), self.points, out)
         return out.astype(self.dtype)
 
     def weights(self, first: int, stop: int) -> np.ndarray:
@@ -241,7 +243,7 @@ class DenseColumns(ColumnBlock):
         """No penalty, no thresholds."""
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
-        """All that there is to keep, with names."""
+        """The arrays of a checkpoint, with names."""
         yield "points", self.points
         yield "memories", self.memories
         yield "clock", self.clock
@@ -250,18 +252,18 @@ class DenseColumns(ColumnBlock):
         yield "diverged", self.diverged
 
     def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int) -> None:
-        """Become, being new, a block that has played `rows` rounds and has come to the nearest points of its set to
-        the weights (n_features, any number) of which these are its columns. Nothing but the points is known of those
-        rounds: memories are as they begin."""
+        """Initialise a new block as if `rows` rounds had led to these `columns` of the weights (n_features, …).
+
+        Points are projected onto their sets; memories are those of round 1."""
         self.points[...] = weights[:, columns].T
-        self.kernels.settle(self.points, self.memories, self.numbers)
+        self.kernels.project_points(DenseState(self.points, self.memories, self.numbers))
         self.clock[0] = rows
 
     def pad(self) -> None:
         """There is no padding."""
 
     def take(self, other: "DenseColumns", configurations: np.ndarray) -> None:
-        """Become these configurations of a block of the same rule, this block being new and made for them."""
+        """Copy these configurations of a block of the same rule into this new block."""
         columns = (configurations[:, None] * self.outputs + np.arange(self.outputs)).ravel()
         self.points[...], self.memories[...] = other.points[columns], other.memories[columns]
         self.clock[...] = other.clock
@@ -270,14 +272,17 @@ class DenseColumns(ColumnBlock):
 
 
 def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbers:
-    """A configuration's numbers. Raises `InputError` where float64 has no room for them."""
+    """A configuration's numbers. Raises `InputError` if they overflow."""
     try:
         numbers = rule.numbers(configuration, n)
     except (OverflowError, ZeroDivisionError):
         numbers = None
     if numbers is None or not np.isfinite(numbers).all():
         given = ", ".join(f"{name}={value}" for name, value in configuration.items())
-        raise InputError(f"Steps cannot be computed from {given}: they are too large or too small for numbers.")
+        raise InputError(
+            f"Steps cannot be computed from {given}: they are too large or too small for numbers.",
+            code="invalid-parameter",
+        )
     return numbers
 
 

@@ -3,8 +3,8 @@
 Weights and gradients lie ``[feature, column]`` in float64, so one random access to a feature serves every column. A
 linear model's gradient is Σ_j s_j·a_j for the slopes s_j = ℓ'(z_j): one number an example and column is all that a
 pass must keep. Sums over a row run in the order of its nonzeros and sums over rows in the order of the rows; every
-column's arithmetic is its own. So bits do not depend on how rows are cut into calls or on which columns lie side by
-side.
+column's arithmetic is its own. So bits depend neither on how rows are cut into calls nor on which columns are
+computed together.
 
 Rows come as CSR: ``indptr`` (rows + 1,), whose first entry need not be 0, and the ``indices`` and ``counts`` of these
 rows alone.
@@ -57,7 +57,7 @@ def accumulate_squares(indices, counts, squares):
 
 
 def build_respond(value, slope):
-    """``respond``: losses and slopes of rows whose margins are known, of the class ``positive[c]`` in column c."""
+    """``respond``: losses and slopes from the margins of rows; column c has the class ``positive[c]``."""
 
     def respond(z, labels, positive, slopes, loss_sum):
         for i in range(labels.shape[0]):
@@ -70,7 +70,7 @@ def build_respond(value, slope):
 
 
 def respond_smoothed(z, labels, positive, width, slopes, loss_sum, exact_sum):
-    """As ``respond`` for the hinge with its corner rounded over ``width`` (columns,); the hinge goes to `exact_sum`."""
+    """As ``respond`` for the hinge smoothed over ``width`` (columns,); `exact_sum` is of the hinge itself."""
     for i in range(labels.shape[0]):
         for c in range(positive.shape[0]):
             y = response(labels[i], positive[c])
@@ -90,14 +90,14 @@ def build_conjugate(conjugate):
     return conjugate_sums
 
 
-def _bound(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
+def _compiled(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
     return compiled(function, list(key), SOURCES, restrict=True)
 
 
-MARGINS = _bound(margins)
-ACCUMULATE = _bound(accumulate)
-ACCUMULATE_SQUARES = _bound(accumulate_squares)
-RESPOND_SMOOTHED = _bound(respond_smoothed)
+MARGINS = _compiled(margins)
+ACCUMULATE = _compiled(accumulate)
+ACCUMULATE_SQUARES = _compiled(accumulate_squares)
+RESPOND_SMOOTHED = _compiled(respond_smoothed)
 
 
 class LossKernels(NamedTuple):
@@ -111,6 +111,6 @@ class LossKernels(NamedTuple):
 def loss_kernels(loss: Loss) -> LossKernels:
     """The loops of a loss of one margin, compiled once."""
     return LossKernels(
-        _bound(build_respond(loss.value, loss.slope), loss.name),
-        _bound(build_conjugate(loss.conjugate), loss.name),
+        _compiled(build_respond(loss.value, loss.slope), loss.name),
+        _compiled(build_conjugate(loss.conjugate), loss.name),
     )

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 from numba.extending import register_jitable
 
 from sparseoco.kernels.tuples import LOAD, STORE
-from sparseoco.learners.caos_erm import EpochRule
 from sparseoco.learners.contract import Rule
 from sparseoco.learners.penalties import Maps
 
 
 class Functions(NamedTuple):
-    """The functions of a `Rule` or an `EpochRule`, and for each of its tuples one that loads and one that stores it."""
+    """The functions of a `Rule`, and for each of its tuples one that loads and one that stores it."""
 
     Params: Any
     Scalars: Any
@@ -44,7 +43,7 @@ def unused(*arguments):
     return 0.0
 
 
-def rule_key(rule: Rule | EpochRule) -> list[str]:
+def rule_key(rule: Rule) -> list[str]:
     """Everything of a rule that machine code depends on."""
     functions = (*(getattr(rule, name, None) for name in SCALAR_FUNCTIONS), *rule.maps)
     names = [f"{f.__module__}.{f.__qualname__}" if f else "" for f in functions]
@@ -52,7 +51,7 @@ def rule_key(rule: Rule | EpochRule) -> list[str]:
     return [*names, str((rule.params, rule.scalars, rule.state, *flags))]
 
 
-def bind(rule: Rule | EpochRule) -> Callable[[], Any]:
+def bind(rule: Rule) -> Callable[[], Any]:
     """A function without arguments that gives compiled code the `Functions` of a rule.
 
     It becomes a member of this module: numba's cache on disk identifies what a kernel is closed over by its pickle,

@@ -26,7 +26,7 @@ def build_pass_rounds(rule):
 def build_init_state(rule, *, grouped):
     """``init_state(first, outputs, weights, state, scalars)``: the state of a run of features, none of which was seen,
     such that their weights now are `weights` (features, columns), which may be changed."""
-    functions, stamped = bind(rule), rule.clock_time is not None
+    functions, timed = bind(rule), rule.clock_time is not None
 
     def init_state(first, outputs, weights, state, scalars):
         f = functions()
@@ -50,7 +50,7 @@ def build_init_state(rule, *, grouped):
             for c in range(weights.shape[1]):
                 own_scalars = f.Scalars(*f.load_scalars(scalars, c))
                 f.store_state(slots, c, f.state_from_weight(weights[i, c], own_scalars, maps))
-            if stamped:
+            if timed:
                 state.last_update[first + i] = settled
 
     return init_state

@@ -19,15 +19,15 @@ ERROR_C = 1.0  # errors are 0 or 1 and so are their predictions: half the range 
 
 
 def build_mix(respond, value, slope, bound):
-    """``mix``: play the rows in turn, given what each column said of them, and learn from how wrong it was."""
+    """``mix``: learn the rows in turn, given each column's margins, from the losses of the columns."""
 
     def mix(
-        told, labels, rounds, outputs, by_error, last, total, guess, sums, out, losses, errors, loss_sum, error_count
+        margins, labels, rounds, outputs, by_error, last, total, guess, sums, out, losses, errors, loss_sum, error_count
     ):
-        """`told` (rows, n·outputs) are margins, `rounds` the rows before; `total` (n,) is g_{1:t}, infinite for a
+        """`margins` (rows, n·outputs) are margins, `rounds` the rows before; `total` (n,) is g_{1:t}, infinite for a
         column that has diverged, `guess` (n,) g̃_{t+1}, `sums` the numbers of `SUMS`; `out` (n,) are the rounds at which
-        columns were taken out, 0 for those that were not. `losses` and `errors`, float64 and int64 (n,), are what each
-        column has suffered, `loss_sum` and `error_count` (1,) what the mixture has."""
+        columns were removed, 0 for those that were not. `losses` and `errors`, float64 and int64 (n,), are sums of
+        each column, `loss_sum` and `error_count` (1,) those of the mixture."""
         n = total.shape[0]
         x, z = np.zeros(n), np.zeros(outputs)
         lost, wrong = np.zeros(n), np.zeros(n, np.int64)
@@ -37,9 +37,9 @@ def build_mix(respond, value, slope, bound):
             t = rounds + i + 1
             lost[:] = 0.0
             wrong[:] = 0
-            respond(value, slope, bound, told[i], u, outputs, labels[i], t, out, lost, wrong)
+            respond(value, slope, bound, margins[i], u, outputs, labels[i], t, out, lost, wrong)
             for c in range(n):
-                if out[c] > 0:  # told before the row is played: its label has no part in it
+                if out[c] > 0:  # known before the row is learned: its label has no part in it
                     total[c], guess[c] = math.inf, 0.0
             scale = ao_eg_scale(ERROR_C, sums[0], n) if by_error else balanced_scale(sums[1], n)
             ao_eg_weights(total, guess, scale, x)
@@ -48,7 +48,7 @@ def build_mix(respond, value, slope, bound):
             for c in range(n):
                 if x[c] > 0.0:
                     for k in range(outputs):
-                        z[k] += x[c] * float(told[i, c * outputs + k])
+                        z[k] += x[c] * float(margins[i, c * outputs + k])
             respond(value, slope, bound, z, v, outputs, labels[i], t, own, loss_sum, error_count)
             for c in range(n):
                 losses[c] += lost[c]
@@ -70,7 +70,7 @@ def build_mix(respond, value, slope, bound):
 
 @lru_cache(maxsize=64)
 def mix_for(loss: Loss, response: str) -> Callable[..., None]:
-    """`build_mix` compiled for a loss; `response` is a function of `outputs`."""
+    """`build_mix` compiled for a loss; `response` is a function of `responses`."""
     mix = build_mix(getattr(responses, response), loss.value, loss.slope, loss.bound)
     return compiled(mix, [response, loss.name], SOURCES)
 

@@ -1,9 +1,8 @@
-"""Loops of a proximal Newton method on rows at hand: descent, conjugate gradients, line searches.
+"""Loops of a proximal Newton method on data by columns: coordinate descent, conjugate gradients, line searches.
 
 The model at w is m(x) = ⟨g, x − w⟩ + ½ Σ_i c_i⟨a_i, x − w⟩² + h(x), c_i the loss's second derivative at row i and h as
-in `drivers.quadratic`. ``r`` = c∘A(x − w) (rows,) is kept beside x: the slope of a column is one read of it. Columns
-come as `coordinates.ColumnMajor` has them. Everything is float64 and added in the order of the columns and of their
-rows.
+in `kernels.quadratic`. ``r`` = c∘A(x − w) (rows,) is updated with x: the slope of a column is one read of it. `data` is
+an `offline.coordinates.ColumnMajor`. Everything is float64 and summed in the order of the columns and of their rows.
 """
 
 from collections.abc import Callable
@@ -27,16 +26,18 @@ SOURCES = (
 
 
 @register_jitable
-def product(members, indptr, rows, counts, v, out):
+def product(members, data, v, out):
     """Add A·v to ``out`` (rows,), over the columns `members` alone."""
+    indptr, rows, counts, _ = data
     for a in range(members.shape[0]):
         j = members[a]
         for k in range(indptr[j], indptr[j + 1]):
             out[rows[k]] += float(counts[k]) * v[j]
 
 
-def column_curvatures(members, indptr, rows, counts, c, out):
+def column_curvatures(members, data, c, out):
     """Σ_i c_i·x_{i,j}² into out_j, for the columns `members`."""
+    indptr, rows, counts, _ = data
     for a in range(members.shape[0]):
         j = members[a]
         total = 0.0
@@ -47,8 +48,9 @@ def column_curvatures(members, indptr, rows, counts, c, out):
 
 
 @register_jitable
-def column_slopes(members, indptr, rows, counts, g, r, out):
+def column_slopes(members, data, g, r, out):
     """g_j + Σ_i x_{i,j}·r_i into out_j, for the columns `members`."""
+    indptr, rows, counts, _ = data
     for a in range(members.shape[0]):
         j = members[a]
         total = g[j]
@@ -64,11 +66,12 @@ def least_subgradients(members, x, slopes, l1, l2, box, out):
         out[j] = least_subgradient(x[j], slopes[j], l1, l2, box)
 
 
-def sweep_columns(members, indptr, rows, counts, c, g, curvatures, l1, l2, box, x, r):
+def sweep_columns(members, data, c, g, curvatures, l1, l2, box, x, r):
     """Minimise m over each coordinate of `members` in turn; `x` and `r` are changed in place.
 
     A column without curvature stays where it is.
     """
+    indptr, rows, counts, _ = data
     for a in range(members.shape[0]):
         j = members[a]
         if curvatures[j] + l2 > 0.0:
@@ -84,10 +87,11 @@ def sweep_columns(members, indptr, rows, counts, c, g, curvatures, l1, l2, box, 
                     r[i] += c[i] * float(counts[k]) * step
 
 
-def conjugate_gradients(free, indptr, rows, counts, c, curvatures, l2, slopes, until, iterations, found):
-    """Solve (AᵀCA + l2·I)·found = −slopes among the columns `free`, from 0 until that share of the residual is left.
+def conjugate_gradients(free, data, c, curvatures, l2, slopes, until, iterations, found):
+    """Solve (AᵀCA + l2·I)·found = −slopes among the columns `free`, from found = 0.
 
-    The residual is measured in the inverse of the matrix's diagonal, which also preconditions; `found` comes as 0.
+    Stops once the residual has fallen to the fraction `until`, measured in the inverse of the matrix's diagonal, which
+    is also the preconditioner.
     """
     nothing, residual, p, image = np.zeros((4, *found.shape))
     z = np.empty_like(c)
@@ -102,10 +106,10 @@ def conjugate_gradients(free, indptr, rows, counts, c, curvatures, l2, slopes, u
         if size <= goal or size == 0.0:
             break
         z[:] = 0.0
-        product(free, indptr, rows, counts, p, z)
+        product(free, data, p, z)
         for i in range(z.shape[0]):
             z[i] *= c[i]
-        column_slopes(free, indptr, rows, counts, nothing, z, image)
+        column_slopes(free, data, nothing, z, image)
         bend = 0.0
         for a in range(free.shape[0]):
             j = free[a]
@@ -157,20 +161,20 @@ def _without_width(function):
     return plain
 
 
-def _bound(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
+def _compiled(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
     return compiled(function, list(key), SOURCES, restrict=True)
 
 
-PRODUCT = _bound(product)
-COLUMN_CURVATURES = _bound(column_curvatures)
-COLUMN_SLOPES = _bound(column_slopes)
-SWEEP_COLUMNS = _bound(sweep_columns)
-LEAST_SUBGRADIENTS = _bound(least_subgradients)
-CONJUGATE_GRADIENTS = _bound(conjugate_gradients)
+PRODUCT = _compiled(product)
+COLUMN_CURVATURES = _compiled(column_curvatures)
+COLUMN_SLOPES = _compiled(column_slopes)
+SWEEP_COLUMNS = _compiled(sweep_columns)
+LEAST_SUBGRADIENTS = _compiled(least_subgradients)
+CONJUGATE_GRADIENTS = _compiled(conjugate_gradients)
 
 
 class NewtonKernels(NamedTuple):
-    """The loops that know the loss; `width` is of the hinge's rounded corner, and of no matter to other losses."""
+    """The loops that know the loss; `width` is of the smoothed hinge, and ignored by other losses."""
 
     curvatures: Callable[..., None]
     line: Callable[..., tuple[float, float]]
@@ -178,9 +182,11 @@ class NewtonKernels(NamedTuple):
 
 @lru_cache(maxsize=16)
 def newton_kernels(loss: Loss) -> NewtonKernels:
-    """The loops of a loss of one margin, compiled once; those of the hinge are of its rounded one."""
+    """The loops of a loss of one margin, compiled once; those of the hinge are of the smoothed hinge."""
     if loss.curvature is None:
         value, slope, curvature = smoothed_hinge_value, smoothed_hinge_slope, smoothed_hinge_curvature
     else:
         value, slope, curvature = map(_without_width, (loss.value, loss.slope, loss.curvature))
-    return NewtonKernels(_bound(build_curvatures(curvature), loss.name), _bound(build_line(value, slope), loss.name))
+    return NewtonKernels(
+        _compiled(build_curvatures(curvature), loss.name), _compiled(build_line(value, slope), loss.name)
+    )

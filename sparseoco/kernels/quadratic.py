@@ -1,7 +1,7 @@
 """Loops over a quadratic model with a penalty: coordinate descent, and the sums a quasi-Newton metric needs.
 
 The model at w is m(x) = ⟨g, x − w⟩ + ½(x − w)ᵀB(x − w) + h(x) with B = diag(D) − Q·diag(J)·Qᵀ, Q (features, r) and
-J = ±1, and h(x) = l1·‖x‖₁ + ½·l2·‖x‖² within |x_i| ≤ box. ``v`` = J∘Qᵀ(x − w) is kept beside x. Everything is float64
+J = ±1, and h(x) = l1·‖x‖₁ + ½·l2·‖x‖² within |x_i| ≤ box. ``v`` = J∘Qᵀ(x − w) is updated with x. Everything is float64
 and added in the order of the features.
 """
 
@@ -133,7 +133,7 @@ def factor(members, D, S, Y, order, T, Q):
             Q[a, k] = total
 
 
-def far_slopes(rows, g, D, S, Y, order, t, out):
+def outside_slopes(rows, g, D, S, Y, order, t, out):
     """g_i − [D_i·S_i, Y_i]·t for i in `rows`: the slope of the model where x_i = w_i."""
     m = order.shape[0]
     for a in range(rows.shape[0]):
@@ -180,19 +180,19 @@ def penalty_conjugate(g, scale, l1, l2, box):
     return total
 
 
-def _bound(function):
+def _compiled(function):
     return compiled(function, [], SOURCES, restrict=True)
 
 
-SWEEP = _bound(sweep)
-STEEPEST = _bound(steepest)
-MODEL_CHANGE = _bound(model_change)
-GRAM = _bound(gram)
-NEWTON_DIRECTION = _bound(newton_direction)
-PAIR_PRODUCTS = _bound(pair_products)
-FACTOR = _bound(factor)
-FAR_SLOPES = _bound(far_slopes)
-INNER = _bound(inner)
-PENALTY_VALUE = _bound(penalty_value)
-PENALTY_CHANGE = _bound(penalty_change)
-PENALTY_CONJUGATE = _bound(penalty_conjugate)
+SWEEP = _compiled(sweep)
+STEEPEST = _compiled(steepest)
+MODEL_CHANGE = _compiled(model_change)
+GRAM = _compiled(gram)
+NEWTON_DIRECTION = _compiled(newton_direction)
+PAIR_PRODUCTS = _compiled(pair_products)
+FACTOR = _compiled(factor)
+OUTSIDE_SLOPES = _compiled(outside_slopes)
+INNER = _compiled(inner)
+PENALTY_VALUE = _compiled(penalty_value)
+PENALTY_CHANGE = _compiled(penalty_change)
+PENALTY_CONJUGATE = _compiled(penalty_conjugate)

@@ -47,7 +47,7 @@ def group_share(f, slots, elapsed, scalars, first, outputs):
 
 
 @register_jitable(forceinline=True)
-def margins_of_row(f, stamped, alone, grouped, outputs, rows, start, stop, state, now, scalars, z):
+def margins_of_row(f, timed, alone, grouped, outputs, rows, start, stop, state, now, scalars, z):
     """z_c = Σ_j x_j·w_{j,c} over one row, in the order of its nonzeros."""
     indices = rows.indices
     width = 1 if alone else z.shape[0]
@@ -65,7 +65,7 @@ def margins_of_row(f, stamped, alone, grouped, outputs, rows, start, stop, state
         j = indices[k]
         x = rows.values[k]
         slots = state.slots[j]
-        elapsed = z.dtype.type(now - state.last_update[j]) if stamped else z.dtype.type(0)
+        elapsed = z.dtype.type(now - state.last_update[j]) if timed else z.dtype.type(0)
         if grouped:
             for first in range(0, width - outputs + 1, outputs):
                 share = group_share(f, slots, elapsed, scalars, first, outputs)
@@ -119,7 +119,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone):
     Where `tracked`, the L1 norm of every column is followed from the coordinates that move.
     """
     functions = bind(rule)
-    stamped, running, summed = rule.clock_time is not None, bool(rule.running), rule.row_term is not None
+    timed, running, summed = rule.clock_time is not None, bool(rule.running), rule.row_term is not None
     needs_row_norm, needs_loss = rule.needs_row_norm, rule.needs_loss
     settle_group = grouped and rule.stores_weight
     value, slope, bound, joint = loss.value, loss.slope, loss.bound, bool(loss.joint)
@@ -141,7 +141,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone):
                 max_abs, sq_norm = z.dtype.type(largest), z.dtype.type(square)
             begin_round(f, clock, state.params, scalars)
             now = f.clock_time(clock)
-            margins_of_row(f, stamped, alone, grouped, outputs, rows, start, stop, state, now, scalars, z)
+            margins_of_row(f, timed, alone, grouped, outputs, rows, start, stop, state, now, scalars, z)
             if margins_out is not None:
                 for c in range(width):
                     margins_out[i, c] = z[c]
@@ -160,7 +160,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone):
                 x = rows.values[k]
                 slots = state.slots[j]
                 elapsed = zero
-                if stamped:
+                if timed:
                     elapsed = z.dtype.type(now - state.last_update[j])
                     state.last_update[j] = now
                 if settle_group:  # the weights are brought up to date together, then take their steps
@@ -194,7 +194,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone):
 
 def build_margins(rule, *, grouped, alone):
     """``margins(rows, outputs, state, scalars, out)``: the margins of every row now; the state is only read."""
-    functions, stamped = bind(rule), rule.clock_time is not None
+    functions, timed = bind(rule), rule.clock_time is not None
 
     def margins(rows, outputs, state, scalars, out):
         f = functions()
@@ -203,14 +203,14 @@ def build_margins(rule, *, grouped, alone):
         now = f.clock_time(state.clock)
         for i in range(out.shape[0]):
             start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
-            margins_of_row(f, stamped, alone, grouped, outputs, rows, start, stop, state, now, scalars, out[i])
+            margins_of_row(f, timed, alone, grouped, outputs, rows, start, stop, state, now, scalars, out[i])
 
     return margins
 
 
 def build_materialize(rule, *, grouped):
     """``materialize(first, outputs, state, scalars, out)``: weights now of a run of features; state is only read."""
-    functions, stamped = bind(rule), rule.clock_time is not None
+    functions, timed = bind(rule), rule.clock_time is not None
 
     def materialize(first, outputs, state, scalars, out):
         f = functions()
@@ -218,7 +218,7 @@ def build_materialize(rule, *, grouped):
         now = f.clock_time(state.clock)
         for i in range(out.shape[0]):
             slots = state.slots[first + i]
-            elapsed = out.dtype.type(now - state.last_update[first + i]) if stamped else out.dtype.type(0)
+            elapsed = out.dtype.type(now - state.last_update[first + i]) if timed else out.dtype.type(0)
             for c in range(out.shape[1]):
                 out[i, c] = weight_of_column(f, slots, elapsed, scalars, c, f.maps)
             if grouped:

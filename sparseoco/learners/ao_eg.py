@@ -24,7 +24,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.dense import WHY, DenseRule, begin_with_nothing
+from sparseoco.learners.dense import WHY, DenseRule, begin_with_zeros
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.exponentiated import ao_eg_scale, ao_eg_weights
 from sparseoco.learners.losses import Loss
@@ -35,7 +35,7 @@ INWARD = 1e-3  # how far towards the centre weights that others made are moved
 
 
 @register_jitable
-def note(memory, g, numbers, width):
+def remember(memory, g, numbers, width):
     """Take the gradient into memory; `width` is R of a ball of the 1-norm, and 1 for the simplex."""
     missed = 0.0
     for i in range(g.shape[0]):
@@ -47,14 +47,14 @@ def note(memory, g, numbers, width):
 
 @register_jitable
 def move_on_simplex(y, memory, g, t, numbers, project):
-    note(memory, g, numbers, 1.0)
+    remember(memory, g, numbers, 1.0)
     ao_eg_weights(memory[0], memory[1], ao_eg_scale(numbers.spread, memory[2, 0], y.shape[0]), y)
 
 
 @register_jitable
 def move_in_l1(y, memory, g, t, numbers, project):
     R, n = numbers.radius, y.shape[0]
-    note(memory, g, numbers, R)
+    remember(memory, g, numbers, R)
     total, guess, x = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
     for i in range(n):
         total[i], total[n + i] = R * memory[0, i], -R * memory[0, i]
@@ -65,7 +65,7 @@ def move_in_l1(y, memory, g, t, numbers, project):
 
 
 @register_jitable
-def settle_on_simplex(y, memory, numbers):
+def start_on_simplex(y, memory, numbers):
     """g_{1:t} = −s log y."""
     n = y.shape[0]
     total = 0.0
@@ -79,7 +79,7 @@ def settle_on_simplex(y, memory, numbers):
 
 
 @register_jitable
-def settle_in_l1(y, memory, numbers):
+def start_in_l1(y, memory, numbers):
     """p_i − q_i = y_i/R with p_i q_i = k for all i, as exponentials have it: Σ_i √((y_i/R)² + 4k) = 1 gives k."""
     R, n = numbers.radius, y.shape[0]
     total = 0.0
@@ -99,20 +99,20 @@ def settle_in_l1(y, memory, numbers):
         memory[0, i] = -scale / R * math.asinh(y[i] / R / (2.0 * math.sqrt(high)))
 
 
-def three(n: int) -> int:
+def three_rows(n: int) -> int:
     """`DenseRule.memory`."""
     return 3
 
 
-def numbers_of_ao_eg(configuration: Mapping[str, Any], n: int) -> Numbers:
+def ao_eg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """A configuration's numbers."""
     return Numbers(configuration["R"], 0.0, 0.0, float(configuration["predict"] == "last"), configuration["C"], 0.0)
 
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     if configuration["domain"] == "simplex":
-        return DenseRule(move_on_simplex, begin_with_nothing, settle_on_simplex, three, numbers_of_ao_eg, flat=True)
-    return DenseRule(move_in_l1, begin_with_nothing, settle_in_l1, three, numbers_of_ao_eg)
+        return DenseRule(move_on_simplex, begin_with_zeros, start_on_simplex, three_rows, ao_eg_numbers, flat=True)
+    return DenseRule(move_in_l1, begin_with_zeros, start_in_l1, three_rows, ao_eg_numbers)
 
 
 DOMAINS = ("l1", "simplex")

@@ -43,9 +43,9 @@ from sparseoco.learners.dense import (
     WHY,
     DenseRule,
     auto_or,
-    begin_with_nothing,
+    begin_with_zeros,
     diameter,
-    nothing_kept,
+    no_memory,
 )
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
@@ -66,7 +66,7 @@ class Terms(NamedTuple):
     """Of onseg; 0 for ogdeg."""
 
 
-def terms_of(configuration: Mapping[str, Any], n: int) -> Terms:
+def bandit_terms(configuration: Mapping[str, Any], n: int) -> Terms:
     """Every number of a configuration for n features, those that are auto computed.
 
     Raises `InputError` where δ > γr or no ball of radius r is in the set, so that what is played would leave it.
@@ -74,13 +74,16 @@ def terms_of(configuration: Mapping[str, Any], n: int) -> Terms:
     ball = configuration["domain"] == "ball"
     m = n if ball else n - 1
     if m < 1:
-        raise InputError("A simplex of one feature is one point: there is nothing to learn.")
+        raise InputError("A simplex of one feature is one point: there is nothing to learn.", code="invalid-parameter")
     D, F = diameter(configuration), configuration["F"]
     r, largest = configuration["r"], D / 2 if ball else 1.0 / math.sqrt(n * (n - 1.0))
     if r == AUTO:
         r = largest
     if r > largest * (1.0 + 1e-12):
-        raise InputError(f"r={r:g} is not the radius of a ball within the set: the largest there has {largest:g}.")
+        raise InputError(
+            f"r={r:g} is not the radius of a ball within the set: the largest there has {largest:g}.",
+            code="invalid-parameter",
+        )
     delta, gamma = configuration["delta"], configuration["gamma"]
     best = _least_sum(_cost(configuration, m, D), configuration, r)
     if gamma == AUTO:
@@ -90,7 +93,8 @@ def terms_of(configuration: Mapping[str, Any], n: int) -> Terms:
     if delta > gamma * r * (1.0 + 1e-12) or gamma >= 1.0:
         raise InputError(
             f"delta={delta:g} is more than gamma·r={gamma:g}·{r:g}, or gamma is not less than 1: what is played, "
-            "y + delta·v, would leave the set."
+            "y + delta·v, would leave the set.",
+            code="invalid-parameter",
         )
     beta = 0.0
     if "sigma" in configuration:
@@ -122,16 +126,16 @@ def _least_sum(a: float, configuration: Mapping[str, Any], r: float) -> tuple[fl
     return (delta, gamma) if gamma < 1.0 else (min(delta, r / 2), 0.5)
 
 
-def numbers_of_ogdeg(configuration: Mapping[str, Any], n: int) -> Numbers:
+def ogdeg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """A configuration's numbers."""
-    it = terms_of(configuration, n)
+    it = bandit_terms(configuration, n)
     rate = it.D * it.delta / (it.m * configuration["F"])
     return Numbers(configuration["D"] / 2, it.gamma, it.delta, rate, 0.0, configuration["repetition"])
 
 
-def numbers_of_onseg(configuration: Mapping[str, Any], n: int) -> Numbers:
+def onseg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """A configuration's numbers."""
-    it = terms_of(configuration, n)
+    it = bandit_terms(configuration, n)
     spread = (it.beta * it.D) ** 2
     return Numbers(configuration["D"] / 2, it.gamma, it.delta, 1.0 / it.beta, spread, configuration["repetition"])
 
@@ -140,21 +144,22 @@ def _check(loss: Loss, name: str) -> None:
     if loss.joint:
         raise InputError(
             f"{name} has a bandit for every class, each shown a loss of its own: loss={loss.name!r} is one loss of all "
-            f"classes; use loss={loss.joint!r}."
+            f"classes; use loss={loss.joint!r}.",
+            code="unsupported-combination",
         )
 
 
-def rule_of_ogdeg(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
+def ogdeg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     _check(loss, "ogdeg")
     domain = configuration["domain"]
     flat = domain == "simplex"
-    return DenseRule(ogd.move, begin_with_nothing, EUCLIDEAN[domain], nothing_kept, numbers_of_ogdeg, True, flat)
+    return DenseRule(ogd.move, begin_with_zeros, EUCLIDEAN[domain], no_memory, ogdeg_numbers, True, flat)
 
 
-def rule_of_onseg(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
+def onseg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     _check(loss, "onseg")
     domain = configuration["domain"]
-    return DenseRule(ons.move, ons.begin, IN_METRIC[domain], ons.square, numbers_of_onseg, True, domain == "simplex")
+    return DenseRule(ons.move, ons.begin, IN_METRIC[domain], ons.square, onseg_numbers, True, domain == "simplex")
 
 
 def _repetition(value: Any) -> int:
@@ -186,7 +191,7 @@ OGDEG = Algorithm(
     source="Flaxman, Kalai and McMahan 2005; Liu et al. 2019, §4",
     parameters=(DOMAIN, DIAMETER, F, T, INNER, LIPSCHITZ, DELTA, SHRINKING, REPETITION),
     penalties=("l1",),
-    rule=rule_of_ogdeg,
+    rule=ogdeg_rule,
     why=WHY,
     driver="dense",
 )
@@ -197,7 +202,7 @@ ONSEG = Algorithm(
     source="Liu et al. 2019, Algorithm 1",
     parameters=(DOMAIN, DIAMETER, F._replace(grid=()), T, SIGMA, INNER, LIPSCHITZ, DELTA, SHRINKING, BETA, REPETITION),
     penalties=("l1",),
-    rule=rule_of_onseg,
+    rule=onseg_rule,
     why=WHY,
     driver="dense",
 )

@@ -39,8 +39,8 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import LastState, Scalars, State, minimizer, played, scalars_of_round
-from sparseoco.learners.caos_erm import ALPHA, EpochRule, Params, rounds
+from sparseoco.learners.cao_ftrl import minimizer, played, scalars_of_round
+from sparseoco.learners.caos_erm import ALPHA, rounds
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, choice, positive, positive_int
@@ -90,11 +90,13 @@ def slope_bounds(loss: Loss, norms: Any, sizes: Any, R: float) -> Any:
     return 2.0 * (1.0 + R * norms) if loss.name == "squared_hinge" else sizes + R * norms
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> EpochRule:
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
+    """There is nothing to choose. Raises `InputError` for what cannot be combined."""
     if not lipschitz(loss) and loss.name not in BOUNDED_IN_BOX:
-        raise InputError(f"cao-rcd draws by bounds on the slopes of the loss, and loss={loss.name!r} has none here.")
-    state = LastState if parameters["predict"] == "last" else State
-    return EpochRule(Params, Scalars, state, scalars_of_round, weight, update, penalty.maps)
+        raise InputError(
+            f"cao-rcd draws by bounds on the slopes of the loss, and loss={loss.name!r} has none here.",
+            code="unsupported-combination",
+        )
 
 
 PREDICTIONS = ("none", "half", "last")

@@ -32,84 +32,50 @@ Why lazy is exact: a coordinate in no example of Π_t has ĝ_t = g̃_t = 0, so Z
 function of them and of t. Corrected, ĝ_t = g̃_t = ∇_iF(x̄) there, and Z grows by that every round.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners.cao_ftrl import SEPARABLE, Scalars, State, minimizer, played, scalars_of_round
+from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, choice, nonnegative, positive, positive_int
-from sparseoco.learners.penalties import Maps, Penalty
-
-
-class Params(NamedTuple):
-    R: float
-    alpha: float
-    l1_ratio: float
-
-
-class EpochRule(NamedTuple):
-    """The functions of a method that goes through the same examples again and again."""
-
-    params: type
-    scalars: type
-    state: type
-    round_scalars: Callable[..., Any]
-    """``round_scalars(rounds, importance, params, maps) -> Scalars``."""
-    weight: Callable[..., Any]
-    """``weight(state, g_tilde, scalars, maps)``: x_t, or x̄ where g̃ = 0."""
-    update: Callable[..., Any]
-    """``update(state, x, g_tilde, missed, scalars) -> State`` after a round that played x and missed by ĝ − g̃."""
-    maps: Maps
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """Names of the numbers stored for a coordinate."""
-        return tuple(self.state._fields)  # type: ignore[attr-defined]
-
-    @property
-    def param_names(self) -> tuple[str, ...]:
-        """Names of the numbers of a column."""
-        return tuple(self.params._fields)  # type: ignore[attr-defined]
+from sparseoco.learners.penalties import Penalty, soft
 
 
 @register_jitable
-def round_scalars(rounds, importance, params, maps):
-    l1, ridge = maps.split(params.alpha, params)
-    return scalars_of_round(params.R, l1, ridge, rounds, importance)
-
-
-@register_jitable
-def weight(state, g_tilde, scalars, maps):
+def weight(Z, Delta, g_tilde, scalars):
     """x_t, or x̄ where g̃ = 0."""
-    return minimizer(state.Z + g_tilde, state.Delta, scalars.t, scalars, maps.prox)
+    return minimizer(Z + g_tilde, Delta, scalars.t, scalars, soft)
 
 
 @register_jitable
-def update(state, x, g_tilde, missed, scalars):
-    """After a round that played x and missed its gradient by ĝ − g̃."""
-    Z, Delta = played(state.Z, state.Delta, x, g_tilde + missed, missed, scalars)
-    return State(Z, Delta)
+def update(Z, Delta, x, g_tilde, deviation, scalars):
+    """Z and Δ after a round that played x, with deviation = ĝ − g̃."""
+    return played(Z, Delta, x, g_tilde + deviation, deviation, scalars)
 
 
 @register_jitable
-def drifted(state, rounds, gradient):
-    """After rounds in which ĝ = g̃ = gradient."""
-    return State(state.Z + rounds * gradient, state.Delta)
+def after_control_variate(Z, rounds, gradient):
+    """Z after rounds in which ĝ = g̃ = gradient; Δ does not change."""
+    return Z + rounds * gradient
 
 
-def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> EpochRule:
+def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
+    """There is nothing to choose. Raises `InputError` for what cannot be combined."""
     if parameters["placement"] == "parallel" and parameters["estimate"] != "corrected":
         raise InputError(
             "caos-erm: placement='parallel' needs estimate='corrected': gradients of a part's own examples are not "
-            "the whole's."
+            "those of all examples.",
+            code="unsupported-combination",
         )
     if loss.slope is None:
-        raise InputError(f"caos-erm needs a loss of one margin; loss={loss.name!r} is of all classes at once.")
-    return EpochRule(Params, Scalars, State, round_scalars, weight, update, penalty.maps)
+        raise InputError(
+            f"caos-erm needs a loss of one margin; loss={loss.name!r} is of all classes at once.",
+            code="unsupported-combination",
+        )
 
 
 def rounds(value: Any) -> int | str:

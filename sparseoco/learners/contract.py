@@ -236,7 +236,8 @@ class Algorithm:
     parameters: tuple[Parameter, ...]
     penalties: tuple[str, ...]
     rule: Callable[[Loss, Penalty, Mapping[str, Any]], Any]
-    """A configuration's functions: a `Rule`, a `DenseRule` where the driver is dense, an `EpochRule` for the others."""
+    """A configuration's functions: a `Rule`, or a `DenseRule` where the driver is dense; None for the other drivers.
+    Raises `InputError` for what cannot be combined."""
     why: str = "its update is a closed form that only l1 has"
     """Why it takes no other penalties."""
     driver: str = "stream"

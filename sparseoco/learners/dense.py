@@ -1,7 +1,7 @@
-"""What a dense learner is: a point of a convex set that is moved every round, and what it keeps to move it by.
+"""The contract of dense learners: a point of a convex set, moved every round, and a memory for moving it.
 
-With n features, a column has a point y (n,) and a memory (m, n), both float64, and its `Numbers`. The driver plays
-y, or for a bandit x = y + δv with a direction v of its own, and calls
+With n features, a column has a point y (n,) and a memory (m, n), both float64, and its `Numbers`. The kernel plays y,
+or for a bandit x = y + δv with a random direction v, and calls
 
 - ``move(y, memory, g, t, numbers, project)`` — round t showed the gradient g, or a bandit's estimate of it: y and
   memory become those of round t + 1, in place;
@@ -21,14 +21,14 @@ class DenseRule(NamedTuple):
     move: Callable[..., None]
     begin: Callable[..., None]
     project: Callable[..., None]
-    """``project(y, memory, numbers)``: y becomes the nearest point of the set, see `sparseoco.learners.domains`. It is
-    also what puts weights that others made into a column that is new."""
+    """``project(y, memory, numbers)``: y becomes the nearest point of the set, see `sparseoco.learners.domains`. Also
+    applied to initial weights."""
     memory: Callable[[int], int]
-    """``memory(n)``: rows of n numbers that are kept beside the point."""
+    """``memory(n)``: rows of n numbers stored with the point."""
     numbers: Callable[[Mapping[str, Any], int], Numbers]
-    """A configuration's numbers for n features. Raises `InputError` where they have no meaning together."""
+    """A configuration's numbers for n features. Raises `InputError` if they cannot be combined."""
     bandit: bool = False
-    """Whether a round shows nothing but the loss of the point that was played."""
+    """Whether a round reveals nothing but the loss of the point played."""
     flat: bool = False
     """Whether the set is of dimension n − 1, Σ x_i being the same everywhere in it."""
 
@@ -66,13 +66,13 @@ def diameter(configuration: Mapping[str, Any]) -> float:
     return float(configuration["D"]) if configuration["domain"] == "ball" else 2.0**0.5
 
 
-WHY = "it has no penalty but the set it plays in, so that l1 stands for none"
+WHY = "it has no penalty but its convex set, and l1 stands for none"
 
 
-def nothing_kept(n: int) -> int:
-    """`DenseRule.memory` of learners that keep nothing but their point."""
+def no_memory(n: int) -> int:
+    """`DenseRule.memory` of learners without a memory."""
     return 0
 
 
-def begin_with_nothing(memory: Any, numbers: Numbers) -> None:
-    """`DenseRule.begin` of the same."""
+def begin_with_zeros(memory: Any, numbers: Numbers) -> None:
+    """`DenseRule.begin` of learners whose memory begins at 0."""

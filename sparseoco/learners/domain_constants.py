@@ -42,10 +42,13 @@ def ball_constants(features: NDArray[np.float64], labels: NDArray[np.float64], l
         steep = size / (1 + np.exp(-np.minimum(reach, 700.0)))
         found = Constants(float(np.logaddexp(0.0, reach.max())), float(steep.max()), float(np.exp(-reach.max())))
     else:
-        raise InputError(f"loss={loss!r}: constants are known for squared and logistic.")
+        raise InputError(
+            f"loss={loss!r}: constants are known for squared and logistic.", code="unsupported-combination"
+        )
     if not (np.isfinite(found.F) and 0 < found.G < np.inf and found.alpha > 0):
         raise InputError(
             f"Bounds of the losses on a ball of diameter {D:g} cannot be found: F = {found.F:g}, "
-            f"G = {found.G:g}, α = {found.alpha:g}. Standardise the columns, or choose a smaller D."
+            f"G = {found.G:g}, α = {found.alpha:g}. Standardise the columns, or choose a smaller D.",
+            code="unbounded-losses",
         )
     return found

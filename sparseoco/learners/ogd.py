@@ -21,9 +21,9 @@ from sparseoco.learners.dense import (
     WHY,
     DenseRule,
     G,
-    begin_with_nothing,
+    begin_with_zeros,
     diameter,
-    nothing_kept,
+    no_memory,
 )
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
@@ -38,16 +38,14 @@ def move(y, memory, g, t, numbers, project):
     project(y, memory, numbers)
 
 
-def numbers_of_ogd(configuration: Mapping[str, Any], n: int) -> Numbers:
+def ogd_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """A configuration's numbers."""
     return Numbers(configuration["D"] / 2, 0.0, 0.0, diameter(configuration) / configuration["G"], 0.0, 0.0)
 
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     domain = configuration["domain"]
-    return DenseRule(
-        move, begin_with_nothing, EUCLIDEAN[domain], nothing_kept, numbers_of_ogd, flat=domain == "simplex"
-    )
+    return DenseRule(move, begin_with_zeros, EUCLIDEAN[domain], no_memory, ogd_numbers, flat=domain == "simplex")
 
 
 OGD = Algorithm(

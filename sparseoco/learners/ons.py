@@ -59,7 +59,7 @@ def begin(memory: Any, numbers: Numbers) -> None:
     np.fill_diagonal(memory, numbers.spread)
 
 
-def numbers_of_ons(configuration: Mapping[str, Any], n: int) -> Numbers:
+def ons_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """A configuration's numbers."""
     D, beta = diameter(configuration), configuration["beta"]
     if beta == AUTO:
@@ -69,7 +69,7 @@ def numbers_of_ons(configuration: Mapping[str, Any], n: int) -> Numbers:
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     domain = configuration["domain"]
-    return DenseRule(move, begin, IN_METRIC[domain], square, numbers_of_ons, flat=domain == "simplex")
+    return DenseRule(move, begin, IN_METRIC[domain], square, ons_numbers, flat=domain == "simplex")
 
 
 ALPHA = Parameter("alpha", 1.0, "α, exp-concavity of the losses: exp(−αf_t) is concave", positive)

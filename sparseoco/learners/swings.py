@@ -1,8 +1,8 @@
-"""What a weight does that only λ·sign(w) pulls on: down to zero, then to and fro across it, in closed form.
+"""A weight on which λ·sign(w) alone acts: it falls to zero, then swings across it, in closed form.
 
 In units of eta0·λ, with b = |w| and a_τ = 1/√τ, a round is b ← |b − a_τ|, the sign turning where b < a_τ. Once b ≤ ½a
 two rounds in a row are b ← |b − (a_τ − a_{τ+1})|: a round of the same kind, of the sequence of every second
-difference, which falls as well. So the rounds slept halve from level to level, and a level is a run of plain
+difference, which falls as well. So the rounds due halve from level to level, and a level is a run of plain
 subtractions, found by bisection of a sum in closed form, then at most one round by itself, then the next level; a
 round left over at the end of a level is played on the way back. On level L a step is
 
@@ -20,7 +20,7 @@ from numba.extending import register_jitable
 
 LEVELS = 7
 SERIES_FROM = 64.0
-SHORT = 12  # rounds that are played faster than summed
+SHORT = 12  # so many rounds are faster played than summed
 
 
 @register_jitable

@@ -1,8 +1,8 @@
-"""Epoch methods in one process: full passes over rows that are held, and what is played between them.
+"""Epoch methods in one process.
 
-An epoch of caos-erm begins with a full pass at the iterate that the last one left, then plays its rounds, in one run or
-in `parts` whose states are averaged; one of cao-rcd begins with margins made afresh, and its rounds are over features.
-`sparseoco.offline.cluster.epochs` does the same with the same pieces on the cluster, and gives the same bits.
+An epoch of caos-erm is a full pass at the last iterate, followed by rounds over sampled examples, in one run or in
+`parts` whose states are averaged; one of cao-rcd computes margins, followed by rounds over features.
+`sparseoco.offline.cluster.epochs` does the same on the cluster, with the same bits.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.binding import MEASURE
-from sparseoco.kernels.epoch import DRAW, ROW_SIZES, Sampled
+from sparseoco.kernels.epoch import DRAW, ROW_SIZES, EpochColumns
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss, find_loss
@@ -23,11 +23,11 @@ from sparseoco.offline.passes import Floats, LocalPasses, PassRequest, PassResul
 from sparseoco.training.grid import Grid, expand, group_by_static
 from sparseoco.training.validation import checked_labels, checked_rows, output_shape
 
-PLAYED_ROWS = 4096  # rows that are taken out of a source at a time
+CHUNK_EXAMPLES = 4096  # read from a source at a time
 
 
 class Fit(NamedTuple):
-    """What `fit_epochs` gives."""
+    """Result of `fit_epochs`."""
 
     configurations: list[dict[str, Any]]
     weights: Floats
@@ -39,7 +39,7 @@ class Fit(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Configurations of one epoch method, their loss and penalty; `positive` as `drivers.epoch.Sampled`."""
+    """Configurations of one epoch method, their loss and penalty; `positive` as in `EpochColumns`."""
 
     algorithm: Algorithm
     loss: Loss
@@ -52,11 +52,11 @@ class Problem(NamedTuple):
     def of(
         cls, algorithm: str, loss: str, penalty: str, grid: Grid | None, n_classes: int | None, n_features: int
     ) -> "Problem":
-        """Checked. Raises `InputError` for what is unknown or has no meaning."""
+        """A checked problem. Raises `InputError` for what is unknown or cannot be combined."""
         loss_, penalty_ = find_loss(loss), find_penalty(penalty)
         definition = find_algorithm(algorithm).under(penalty_)
         if definition.online:
-            raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.")
+            raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.", code="unsupported-algorithm")
         outputs, response = output_shape(loss_, n_classes)
         positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
         problem = cls(definition, loss_, penalty_, tuple(expand(definition, grid)), positive, n_features)
@@ -70,28 +70,26 @@ class Problem(NamedTuple):
 
     @property
     def response(self) -> str:
-        """The function of `drivers.outputs` that judges margins."""
+        """The function of `kernels.responses` that evaluates margins."""
         return "one_vs_rest" if self.outputs > 1 else "binary" if self.positive[0] == 1 else "regression"
 
     @property
-    def question(self) -> PassRequest:
-        """What passes are asked."""
+    def pass_request(self) -> PassRequest:
+        """The request of a full pass."""
         return PassRequest(self.loss.name, self.positive * len(self.configurations))
 
     def groups(self) -> list[tuple[list[int], "Problem"]]:
         """Configurations that share their rounds: the numbers of each group, and a problem of it alone."""
         for configuration in self.configurations:
-            self.algorithm.rule(self.loss, self.penalty, configuration)  # raises for what has no meaning
+            self.algorithm.rule(self.loss, self.penalty, configuration)  # raises for what cannot be combined
         return [
             (members, self._replace(configurations=tuple(self.configurations[i] for i in members)))
             for members in group_by_static(self.algorithm, self.configurations)
         ]
 
-    def sampled(self) -> Sampled:
+    def sampled(self) -> EpochColumns:
         """The state before the first round; of configurations that share their rounds."""
-        rule = self.algorithm.rule(self.loss, self.penalty, self.configurations[0])
-        hyper = [self.algorithm.numbers(configuration, rule.param_names) for configuration in self.configurations]
-        return Sampled(rule, self.loss, hyper, self.positive, self.n_features)
+        return EpochColumns(self.loss, self.penalty, self.configurations, self.positive, self.n_features)
 
     def penalties(self, weights: Floats) -> Floats:
         """(configurations,): αψ of weights (n_features, columns)."""
@@ -115,7 +113,7 @@ class Problem(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """The mini-batches of a span of examples: runs of `batch` positions, each drawn in proportion to its weight."""
+    """The mini-batches of a span of examples: `batch` positions in a row each, drawn in proportion to their weights."""
 
     weights: Floats
     """Σ_{j∈Π} L_j of every mini-batch."""
@@ -138,13 +136,13 @@ class Blocks(NamedTuple):
         return np.repeat(starts, sizes) + within, edges
 
     def shares(self, configuration: Mapping[str, Any]) -> list["Share"]:
-        """The rounds of an epoch as they are played one after the other: one run of them, or the parts.
+        """The rounds of an epoch that are played in turn: one run of them, or one per part.
 
-        Part p of P owns mini-batches, an even share of their number: a run of them (parallel), or those whose number
-        leaves p when divided by P (dealt). It plays ⌈rounds/P⌉ rounds, draws from what it owns in proportion to the
-        weights, and takes P times over what it finds: with F_p the sum over its own examples its estimates are unbiased
-        for ∇F(x̄) + P·(∇F_p(x) − ∇F_p(x̄)), corrected, or P·∇F_p(x), sampled, whose means over parts are ∇F(x). A part
-        that weighs nothing is none. With nothing to draw there are no rounds.
+        Part p of P owns an equal number of mini-batches: consecutive ones (parallel), or those whose number is p modulo
+        P (dealt). It plays ⌈rounds/P⌉ rounds, draws from its own mini-batches in proportion to their weights, and
+        multiplies by P: with F_p the sum over its own examples its estimates are unbiased for
+        ∇F(x̄) + P·(∇F_p(x) − ∇F_p(x̄)), corrected, or P·∇F_p(x), sampled, whose means over parts are ∇F(x). A part of
+        weight 0 is dropped. With nothing to draw there are no rounds.
         """
         placement, n = configuration["placement"], self.weights.size
         parts = 1 if placement == "serial" else configuration["parts"]
@@ -153,14 +151,14 @@ class Blocks(NamedTuple):
         else:
             runs = [(n * p // parts, n * (p + 1) // parts, 1) for p in range(parts)]
         totals = [float(np.cumsum(np.append(0.0, self.weights[slice(*run)]))[-1]) for run in runs]
-        exclusive_lock = [(run, total) for run, total in zip(runs, totals, strict=True) if total > 0.0]
+        owned = [(run, total) for run, total in zip(runs, totals, strict=True) if total > 0.0]
         rounds = n if configuration["rounds"] == "pass" else configuration["rounds"]
-        each = -(-rounds // max(1, len(exclusive_lock)))
-        return [Share(p, *run, each, total * len(exclusive_lock)) for p, (run, total) in enumerate(exclusive_lock)]
+        each = -(-rounds // max(1, len(owned)))
+        return [Share(p, *run, each, total * len(owned)) for p, (run, total) in enumerate(owned)]
 
 
 class Share(NamedTuple):
-    """The rounds of an epoch that are played one after the other on some of the mini-batches."""
+    """Rounds of an epoch that are played in turn, over some of the mini-batches."""
 
     part: int
     first: int
@@ -173,7 +171,7 @@ class Share(NamedTuple):
 
 
 class Slopes(Protocol):
-    """Slopes that a pass has left."""
+    """Slopes of a pass, by position."""
 
     def __call__(self, positions: NDArray[np.int64], /) -> Floats:
         """(positions, columns)."""
@@ -185,8 +183,8 @@ def row_sizes(source: Source, span: Span, start: int, stop: int) -> Floats:
     return np.concatenate([np.zeros(0), *parts])
 
 
-def play_share(
-    method: Sampled,
+def play_rounds(
+    method: EpochColumns,
     source: Source,
     rows: NDArray[np.int64],
     slopes: Slopes,
@@ -196,24 +194,24 @@ def play_share(
     seed: int,
     epoch: int,
 ) -> Iterator[int]:
-    """Play a share of an epoch's rounds; yields how many were played, a few thousand examples at a time.
+    """Play a share of an epoch's rounds; yields the number of rounds played, every few thousand examples.
 
-    `rows` are the row numbers at the span's positions; `gradient` is the pass's where it corrects estimates.
+    `rows` are the row numbers at the span's positions; `gradient` is the pass's if it corrects estimates.
     """
-    method.begin(gradient)
+    method.start_run(gradient)
     cumulative = np.cumsum(blocks.weights[share.first : share.stop : share.step])
-    step = max(1, PLAYED_ROWS // blocks.batch)
+    step = max(1, CHUNK_EXAMPLES // blocks.batch)
     for first in range(0, share.rounds, step):
         count = min(step, share.rounds - first)
         places = share.first + share.step * DRAW(cumulative, seed, epoch, share.part, first, count)
         positions, edges = blocks.positions(places)
         method.play(source.gather(rows[positions]), edges, slopes(positions), share.scale / blocks.weights[places])
         yield count
-    method.settle()
+    method.flush()
 
 
 class State(NamedTuple):
-    """What a part of an epoch leaves; added, and divided by their number, the parts' are the epoch's.
+    """The state after a part of an epoch; the mean over the parts is the epoch's.
 
     The mean of the parts' Z and Δ is the state of the mean of the functions that their iterates minimise. ``rounds``
     are those of one part; ``diverged`` the first of any.
@@ -229,13 +227,13 @@ class State(NamedTuple):
         return State(self.state + other.state, self.rounds, first)
 
 
-def mean_of(total: State, count: int) -> State:
-    """The mean of `count` states, of their sum."""
+def mean_state(total: State, count: int) -> State:
+    """The mean of `count` states, from their sum."""
     return total._replace(state=total.state / count)
 
 
 class SampledEpochs:
-    """caos-erm over rows at hand, of configurations that share their rounds (see `Problem.groups`)."""
+    """caos-erm in this process, for configurations that share their rounds (see `Problem.groups`)."""
 
     def __init__(self, problem: Problem, passes: LocalPasses, seed: int) -> None:
         self.problem, self.seed, self.epoch = problem, seed, 0
@@ -243,13 +241,13 @@ class SampledEpochs:
         source, span = passes.source, passes.span
         self._rows = span.rows(source.n_rows, span.start, span.stop)
         self._blocks = Blocks.of(row_sizes(source, span, span.start, span.stop), problem.configurations[0]["batch"])
-        self._head: PassResult = passes.totals(self._method.weights(), problem.question)
+        self._anchor: PassResult = passes.totals(self._method.weights(), problem.pass_request)
 
     def play(self) -> None:
-        """One epoch, and the pass at what it leaves."""
+        """One epoch, and the pass at its last iterate."""
         configuration, method = self.problem.configurations[0], self._method
-        slopes = self._passes.slopes(self._head)
-        gradient = self._head.gradient if configuration["estimate"] == "corrected" else None
+        slopes = self._passes.slopes(self._anchor)
+        gradient = self._anchor.gradient if configuration["estimate"] == "corrected" else None
         before = State(method.state, method.rounds, method.diverged)
         shares = self._blocks.shares(configuration)
         self.epoch += 1
@@ -258,14 +256,14 @@ class SampledEpochs:
             method.state, method.rounds = before.state.copy(), before.rounds
             method.diverged = before.diverged.copy()
             run = (self._passes.source, self._rows, slopes.__getitem__, gradient, self._blocks, shares[i])
-            for _ in play_share(method, *run, self.seed, self.epoch):
+            for _ in play_rounds(method, *run, self.seed, self.epoch):
                 pass
             return State(method.state, method.rounds, method.diverged)
 
         if shares:
             total = tree_sum(part, 0, len(shares))
-            method.state, method.rounds, method.diverged = mean_of(total, len(shares))
-        self._head = self._passes.totals(method.weights(), self.problem.question)
+            method.state, method.rounds, method.diverged = mean_state(total, len(shares))
+        self._anchor = self._passes.totals(method.weights(), self.problem.pass_request)
 
     def weights(self) -> Floats:
         """(n_features, columns) at the end of the last epoch."""
@@ -273,7 +271,7 @@ class SampledEpochs:
 
     def objectives(self) -> Floats:
         """(configurations,): Σ_j f_j + αψ there."""
-        losses = self.problem.by_configuration(self._head.loss_sum)
+        losses = self.problem.by_configuration(self._anchor.loss_sum)
         return np.asarray(losses + self.problem.penalties(self.weights()))
 
     @property
@@ -283,7 +281,7 @@ class SampledEpochs:
 
 
 class CoordinateEpochs:
-    """cao-rcd over features at hand."""
+    """cao-rcd in this process."""
 
     def __init__(self, problem: Problem, data: ColumnMajor, seed: int) -> None:
         self.problem = problem
@@ -324,16 +322,47 @@ def fit_epochs(
 ) -> Fit:
     """Minimise Σ_j f_j(x) + αψ(x) over the rows of a SciPy sparse matrix by an epoch method.
 
-    X : (rows, n_features); y : class indices (or −1 and +1 for two classes), numbers for regression (`n_classes` =
-    None); more than two classes are told apart one-vs-rest. grid : as `Learner`. Weights are float64. Equal arguments
-    give equal bits, whatever else is in the grid.
+    Equal arguments give equal bits, whatever else is in the grid.
 
-    Raises `InputError` as `Learner`, and for a loss or penalty that the method is not defined for.
+    Parameters
+    ----------
+    X : (rows, n_features) sparse matrix
+    y : (rows,) array
+        Class indices (or −1 and +1 for two classes); numbers for regression. More than two classes are one-vs-rest.
+    algorithm : {"caos-erm", "cao-rcd"}
+    loss, penalty : str
+        As in `Learner`; the method must be defined for them.
+    grid : dict or list of dict, optional
+        As in `Learner`.
+    epochs : int
+    seed : int
+        Of the draws.
+    n_classes : int or None
+        None for regression.
+
+    Returns
+    -------
+    Fit
+        Weights in float64, and the objective after every epoch.
+
+    Raises
+    ------
+    InputError
+        An argument is unknown, invalid or does not fit the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_matrix
+    >>> X = csr_matrix([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 2.0]])
+    >>> fit = fit_epochs(X, np.array([1, 0, 1, 0]), grid={"alpha": 0.5}, epochs=20)
+    >>> fit.weights.shape, bool(fit.objective[-1, 0] < 4 * np.log(2))
+    ((2, 1), True)
     """
     if isinstance(epochs, bool) or int(epochs) != epochs or epochs < 1:
-        raise InputError(f"epochs={epochs!r} must be a whole number of at least 1.")
+        raise InputError(f"epochs={epochs!r} must be a whole number of at least 1.", code="invalid-option")
     if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**63:
-        raise InputError(f"seed={seed!r} must be a whole number from 0 to 2**63 − 1.")
+        raise InputError(f"seed={seed!r} must be a whole number from 0 to 2**63 − 1.", code="invalid-option")
     n_features = X.shape[1] if getattr(X, "ndim", 0) == 2 else 0
     matrix = checked_rows(X, n_features, np.dtype(np.float64))
     labels = checked_labels(y, matrix.shape[0], n_classes)

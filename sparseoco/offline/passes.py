@@ -1,8 +1,8 @@
 """The full-gradient pass: losses, slopes and the gradient of a linear model over a span of examples, in fixed order.
 
-A span is cut into *leaves*, equal ranges of positions whose number depends on the data alone. In a leaf everything is
-added up row by row; leaves are added in a binary tree of fixed shape. Who computes which leaf, and which columns lie
-side by side, changes no bit: `LocalPasses` here and `cluster.passes.ClusterPasses` give the same.
+A span is divided into *leaves*, equal ranges of positions whose number depends on the data alone. A leaf is summed row
+by row; leaves are summed in a binary tree of fixed shape. Neither which worker computes a leaf nor which columns are
+computed together changes a bit: `LocalPasses` and `offline.cluster.passes.ClusterPasses` agree.
 
 The loss is of one margin. Column c has y = +1 for the class ``positive[c]`` and −1 for the others (one-vs-rest);
 ``positive[c]`` = −1 takes the label itself for y (regression).
@@ -24,13 +24,13 @@ from sparseoco.offline.coordinates import ColumnMajor, column_major
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 Floats = NDArray[np.float64]
 
-CHUNK_ROWS = 4096  # rows taken out of a source at a time
+CHUNK_ROWS = 4096  # read from a source at a time
 FEWEST_LEAVES, MOST_LEAVES = 4, 1024
-SPREAD = 4  # nonzeros a leaf has for each feature, so that adding leaves costs less than filling them
+SPREAD = 4  # nonzeros of a leaf per feature, so that adding leaves costs less than computing them
 
 
 class Source(Protocol):
-    """Rows to be had in any order: in memory (`Matrix`) or laid out on a worker's disk (`cluster.corpus.Corpus`)."""
+    """Rows with random access: in memory (`Matrix`) or on a worker's disk (`store.corpus.Corpus`)."""
 
     @property
     def n_rows(self) -> int:
@@ -40,7 +40,7 @@ class Source(Protocol):
         """Rows start..stop in document order: indptr, whose first entry need not be 0, indices, counts, labels."""
 
     def gather(self, rows: NDArray[np.int64]) -> Csr:
-        """The rows named, in that order, as `rows` gives them."""
+        """These rows, in this order, as `rows` returns them."""
 
 
 class Matrix:
@@ -66,7 +66,7 @@ class Matrix:
 
 
 class Span(NamedTuple):
-    """Positions start..stop of an epoch's stream, as `drivers.order.epoch_rows` gives them; all rows by default.
+    """Positions start..stop of an epoch's stream, as `kernels.order.epoch_rows` returns them; all rows by default.
 
     `shuffle` takes the order of (seed, epoch), else document order; rows of the held-out `fold` of `folds` are left
     out (−1: none are). ``stop`` = −1 is the end.
@@ -84,7 +84,9 @@ class Span(NamedTuple):
         """The same span with its end filled in. Raises `InputError` if it does not lie within `n_rows` rows."""
         stop = n_rows if self.stop == -1 else self.stop
         if not 0 <= self.start <= stop <= n_rows:
-            raise InputError(f"Positions {self.start:,} to {self.stop:,} do not lie within {n_rows:,} rows.")
+            raise InputError(
+                f"Positions {self.start:,} to {self.stop:,} do not lie within {n_rows:,} rows.", code="invalid-option"
+            )
         return self._replace(stop=stop)
 
     def rows(self, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
@@ -119,10 +121,10 @@ class Partial(NamedTuple):
 
 
 class PassRequest(NamedTuple):
-    """What a pass asks of every leaf: the loss, what columns take for y = +1, and the rounding of the hinge's corner.
+    """What a pass computes: the loss, the class with y = +1 of every column, and the smoothing of the hinge.
 
-    `positive` (columns,); `width` (columns,) is empty but where the hinge is rounded (`losses.smoothed_hinge_value`):
-    then `loss_sum` and slopes are the rounded loss's and `exact_sum` is the hinge's. Else the two sums are equal.
+    `positive` (columns,); `width` (columns,) is empty unless the hinge is smoothed (`losses.smoothed_hinge_value`):
+    then `loss_sum` and slopes are of the smoothed loss and `exact_sum` of the hinge. Else the two sums are equal.
     """
 
     loss: str
@@ -135,7 +137,7 @@ class PassRequest(NamedTuple):
 
 
 class PassResult(NamedTuple):
-    """What a pass gives: sums as in `Partial`, and where its slopes are (see `Passes.slopes`)."""
+    """Sums as in `Partial`, and where the slopes are (see `Passes.slopes`)."""
 
     loss_sum: Floats
     exact_sum: Floats
@@ -144,28 +146,28 @@ class PassResult(NamedTuple):
 
 
 class Passes(Protocol):
-    """Passes over one span of one corpus: what a solver is built on."""
+    """Passes over one span of one corpus, the interface solvers use."""
 
     shape: Shape
     span: Span
 
-    def totals(self, weights: Floats, question: PassRequest) -> PassResult:
+    def totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """One pass at `weights` (features, columns)."""
 
-    def slopes(self, totals: PassResult) -> Floats:
+    def slopes(self, result: PassResult) -> Floats:
         """(rows, columns): ℓ'(z) of every row of the span, in the order of the span."""
 
-    def conjugates(self, totals: PassResult, question: PassRequest, scale: Floats) -> Floats:
+    def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
         """(columns,): Σ_i ℓ*(scale_c·s_{i,c}) over the slopes of a pass, without regression's term in y."""
 
     def squares(self) -> Floats:
         """(features,): Σ_i x_{i,j}² over the span."""
 
-    def drop(self, totals: PassResult) -> None:
-        """Let go of what a pass left behind: its slopes are not wanted any more."""
+    def drop(self, result: PassResult) -> None:
+        """Delete the slopes of a pass."""
 
     def columns(self) -> ColumnMajor | None:
-        """The span by columns, where it is in the memory of this process; else None."""
+        """The span by columns if it is in the memory of this process, else None."""
 
 
 def leaf_bounds(span: Span, shape: Shape) -> list[tuple[int, int]]:
@@ -189,25 +191,25 @@ def chunks(source: Source, span: Span, start: int, stop: int) -> Iterator[Csr]:
 
 
 def leaf_totals(
-    source: Source, span: Span, bounds: tuple[int, int], weights: Floats, question: PassRequest
+    source: Source, span: Span, bounds: tuple[int, int], weights: Floats, request: PassRequest
 ) -> tuple[Partial, Floats]:
     """(sums, slopes (rows, columns)) of one leaf, all added row by row."""
     columns = weights.shape[1]
-    respond = loss_kernels(find_loss(question.loss)).respond
-    positive = np.array(question.positive, np.int64)
+    respond = loss_kernels(find_loss(request.loss)).respond
+    positive = np.array(request.positive, np.int64)
     total = Partial(np.zeros(columns), np.zeros(columns), np.zeros(weights.shape))
     slopes = []
     for indptr, indices, counts, labels in chunks(source, span, *bounds):
         z = np.empty((labels.size, columns))
         MARGINS(indptr, indices, counts, weights, z)
         s = np.empty_like(z)
-        if question.width:
-            RESPOND_SMOOTHED(z, labels, positive, np.array(question.width), s, total.loss_sum, total.exact_sum)
+        if request.width:
+            RESPOND_SMOOTHED(z, labels, positive, np.array(request.width), s, total.loss_sum, total.exact_sum)
         else:
             respond(z, labels, positive, s, total.loss_sum)
         ACCUMULATE(indptr, indices, counts, s, total.gradient)
         slopes.append(s)
-    if not question.width:
+    if not request.width:
         total.exact_sum[:] = total.loss_sum
     return total, np.concatenate(slopes) if slopes else np.empty((0, columns))
 
@@ -236,7 +238,7 @@ def tree_sum(leaf: Any, first: int, last: int) -> Any:
 
 
 class LocalPasses:
-    """Passes in this process over rows at hand; slopes stay in memory."""
+    """Passes in this process; slopes stay in memory."""
 
     def __init__(self, source: Source, shape: Shape, span: Span | None = None) -> None:
         self.source, self.shape = source, shape
@@ -248,26 +250,26 @@ class LocalPasses:
         """Passes over a checked CSR matrix and its labels."""
         return cls(Matrix(X, y), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz)), span)
 
-    def totals(self, weights: Floats, question: PassRequest) -> PassResult:
+    def totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """See `Passes.totals`."""
         weights = np.ascontiguousarray(weights, np.float64)
         slopes: list[Floats] = []
 
         def leaf(i: int) -> Partial:
-            total, s = leaf_totals(self.source, self.span, self._bounds[i], weights, question)
+            total, s = leaf_totals(self.source, self.span, self._bounds[i], weights, request)
             slopes.append(s)
             return total
 
         total = tree_sum(leaf, 0, len(self._bounds))
         return PassResult(total.loss_sum, total.exact_sum, total.gradient, tuple(slopes))
 
-    def slopes(self, totals: PassResult) -> Floats:
+    def slopes(self, result: PassResult) -> Floats:
         """See `Passes.slopes`."""
-        return np.concatenate(totals.slopes)
+        return np.concatenate(result.slopes)
 
-    def conjugates(self, totals: PassResult, question: PassRequest, scale: Floats) -> Floats:
+    def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
         """See `Passes.conjugates`."""
-        parts = [leaf_conjugates(question.loss, s, scale) for s in totals.slopes]
+        parts = [leaf_conjugates(request.loss, s, scale) for s in result.slopes]
         return np.asarray(tree_sum(parts.__getitem__, 0, len(parts)))
 
     def squares(self) -> Floats:
@@ -280,7 +282,7 @@ class LocalPasses:
             )
         )
 
-    def drop(self, totals: PassResult) -> None:
+    def drop(self, result: PassResult) -> None:
         """See `Passes.drop`; nothing is left on disk."""
 
     def columns(self) -> ColumnMajor:

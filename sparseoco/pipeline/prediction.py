@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any, TextIO
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.documents import Bags, Documents
+from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
 from sparseoco.training.model import Model
@@ -43,7 +43,11 @@ def predict_files(
 
 
 def _write(
-    model: Model, texts: list[str] | Documents | Bags, out: TextIO, margins: bool, ids: Sequence[tuple[str, ...]]
+    model: Model,
+    texts: list[str] | Documents | CountedDocuments,
+    out: TextIO,
+    margins: bool,
+    ids: Sequence[tuple[str, ...]],
 ) -> None:
     values = model.margins(texts)
     for document, label, row in zip(ids, model.decide(values), values, strict=True):

@@ -4,8 +4,8 @@ A step can be run alone, killed and run again; what is committed is not done twi
 these.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from distributed import Client
 
@@ -27,8 +27,9 @@ from sparseoco.search.feature_subset import feature_subset, model_features
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import run_search as run_search_on
-from sparseoco.storage.commit import commit_json, exclusive_lock, read_json
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import Location, local_work_folder, location, resolve_against
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
@@ -53,7 +54,7 @@ def ingest_texts(
     progress: ProgressCallback = no_progress,
 ) -> Manifest:
     """Raw text to a store of shards at `out`; new inputs add shards and, if it is extended, terms to the vocabulary."""
-    with exclusive_lock(out), connect(cluster, local_work_folder(out) / ".scratch") as client:
+    with _cluster(cluster, out) as client:
         return ingest(
             inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary, progress=progress
         )
@@ -112,11 +113,7 @@ def train(
     store = Store.open(store_folder)
     check_labels(store)
     options = _resolve_models(options, store, model)
-    with (
-        exclusive_lock(model),
-        connect(cluster, local_work_folder(model) / ".scratch") as client,
-        _features(client, options, store, model, progress) as learned,
-    ):
+    with _training_cluster(cluster, options, store, model, progress) as (client, learned):
         train_model(client, configuration, options, epochs, learned, model, progress)
     return model
 
@@ -145,11 +142,7 @@ def train_auto(
                 f"{name} makes many passes over the same rows: a mixture is trained in one.", code="not-online"
             )
     options = _resolve_models(options, store, model)
-    with (
-        exclusive_lock(model),
-        connect(cluster, local_work_folder(model) / ".scratch") as client,
-        _features(client, options, store, model, progress) as learned,
-    ):
+    with _training_cluster(cluster, options, store, model, progress) as (client, learned):
         train_mixture(client, options, mixing, epochs, learned, model, progress)
     return write_mixture_page(model)
 
@@ -182,7 +175,7 @@ def optimum(
     if store.manifest.labels.kind == "classes" or store.n_rows == 0:
         check_labels(store)
     options.problem(store.classes)
-    with exclusive_lock(out), connect(cluster, local_work_folder(out) / ".scratch") as client:
+    with _cluster(cluster, out) as client:
         run_optimum(client, store, out, options, progress)
     return out
 
@@ -227,11 +220,7 @@ def regret(
         raise InputError(
             f"{kept} has been replaced: {run} was trained on the features of the earlier model.", code="model-replaced"
         )
-    with (
-        exclusive_lock(run),
-        connect(cluster, local_work_folder(run) / ".scratch") as client,
-        _features(client, options, store, run, progress) as learned,
-    ):
+    with _training_cluster(cluster, options, store, run, progress) as (client, learned):
         folder = run / "regret"
         rows, ends = run_regret(client, configurations, options, learned, folder / "cells", marks, tol, progress)
         write_result_table(folder / "regret.parquet", rows, REGRET)
@@ -331,6 +320,22 @@ def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
         name: str(resolve_against(run, folder)) for name in MODELS if (folder := getattr(options, name)) is not None
     }
     return options.model_copy(update=models)
+
+
+@contextmanager
+def _cluster(cluster: ClusterOptions, folder: Location) -> Iterator[Client]:
+    """A client of a cluster that works on a folder, which is locked meanwhile."""
+    with exclusive_lock(folder), connect(cluster, local_work_folder(folder) / ".scratch") as client:
+        yield client
+
+
+@contextmanager
+def _training_cluster(
+    cluster: ClusterOptions, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
+) -> Iterator[tuple[Client, Store]]:
+    """As `_cluster`, with the store, or with the subset of its features that the options select."""
+    with _cluster(cluster, folder) as client, _features(client, options, store, folder, progress) as selected:
+        yield client, selected
 
 
 def _features(

@@ -11,10 +11,11 @@ from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.datasets.tables import Scaling, Table, standardise
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.bandit import terms_of
+from sparseoco.learners.bandit import bandit_terms
 from sparseoco.learners.domain_constants import ball_constants
 from sparseoco.learners.losses import PORTFOLIO_LOSSES
-from sparseoco.storage.commit import commit_json, digest_file, exclusive_lock
+from sparseoco.storage.commit import commit_json, digest_file
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import write_result_table
 from sparseoco.training.learner import Learner
 
@@ -177,7 +178,7 @@ def _computed(learner: Learner) -> dict[str, float]:
     configuration = learner.configurations[0]
     if "repetition" not in configuration:
         return {}
-    terms = terms_of(configuration, learner.n_features)
+    terms = bandit_terms(configuration, learner.n_features)
     return {name: getattr(terms, name) for name in ("delta", "gamma", "beta") if name in configuration}
 
 

@@ -140,7 +140,7 @@ def kept_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style)
     columns = 1 if classes == 2 else max(classes, 1)
     bins: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
     for row in _rows_shown(results.kept, shown):
-        bins[row["configuration"]][row["documents_from"]].append((row["features"], row["kept"]))
+        bins[row["configuration"]][row["documents_from"]].append((row["features"], row["nonzeros"]))
     order = sorted({key for of in bins.values() for key in of})
     for entry in shown[:MAX_LINES]:
         of = bins.get(entry.configuration, {})

@@ -10,7 +10,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.report.figures import NEUTRAL, Style, axes, decades, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import amount, integer, parameters, percent
-from sparseoco.storage.commit import commit_bytes, read_json, storage_error
+from sparseoco.storage.commit import commit_bytes, read_json
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import read_result_table
 

@@ -17,8 +17,9 @@ from sparseoco.report.leaderboard import (
 from sparseoco.report.overview import majority_error, overview
 from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, way_figure
 from sparseoco.report.results import Results, check_results, read_results
-from sparseoco.storage.commit import commit_bytes, exclusive_lock
+from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locks import exclusive_lock
 
 STRONGEST: Final = 15
 """Features shown of each class, unless the run file says otherwise; ten where there are many classes."""

@@ -10,7 +10,7 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.storage.commit import digest_file, read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import CURVES, KEPT, METRICS, TIMINGS, read_result_table
+from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, read_result_table
 
 WEIGHTS: Final = pa.schema(
     {
@@ -131,7 +131,7 @@ def read_results(run: Location) -> Results:
     best, model, evaluation = (run / name for name in ("search/best.json", "model/model.json", "evaluation.json"))
     weights = run / "model" / "weights.parquet"
     named = (
-        *(f"search/{name}.parquet" for name in ("metrics", "curves", "kept")),
+        *(f"search/{name}.parquet" for name in ("metrics", "curves", "feature_survival")),
         *(f"regret/{name}.parquet" for name in ("regret", "slopes")),
         "model/weights.parquet",
     )
@@ -142,7 +142,7 @@ def read_results(run: Location) -> Results:
         evaluation=_record(evaluation, EvaluationRecord) if evaluation.is_file() else None,
         metrics=_table(run / "search" / "metrics.parquet", METRICS),
         curves=_optional(run / "search" / "curves.parquet", CURVES),
-        kept=_optional(run / "search" / "kept.parquet", KEPT),
+        kept=_optional(run / "search" / "feature_survival.parquet", FEATURE_SURVIVAL),
         timings=_optional(run / "search" / "timings.parquet", TIMINGS),
         regret=_optional(run / "regret" / "regret.parquet", REGRET),
         slopes=_optional(run / "regret" / "slopes.parquet", SLOPES),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.store.corpus import Corpus
-from sparseoco.store.frequencies import frequency_bins, kept_rows
+from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Tables
 from sparseoco.training.learner import Learner, ProgressiveTotals
@@ -94,7 +94,12 @@ class BlockRun:
         self.seconds += time.monotonic() - started
         timing = {"epoch": self.position.epoch, "seconds": self.seconds / len(metrics)}
         return [
-            {"metrics": [row], "curves": list(curve), "kept": kept_rows(own, features), "timings": [timing]}
+            {
+                "metrics": [row],
+                "curves": list(curve),
+                "feature_survival": frequency_rows(own, features),
+                "timings": [timing],
+            }
             for row, curve, own in zip(metrics, self.curves, counts.T, strict=True)
         ]
 

@@ -14,7 +14,13 @@ from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool
 from sparseoco.storage.commit import digest_value, make_folder, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.feature_subset import KeptFeatures, commit_kept, cut_shard, describe_kept, kept_features
+from sparseoco.store.feature_subset import (
+    FeatureSubset,
+    commit_feature_subset,
+    cut_shard,
+    read_feature_subset,
+    write_feature_subset,
+)
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
 from sparseoco.training.warm_start import Origin
@@ -37,7 +43,7 @@ def feature_subset(
     remove_folder(folder)
 
 
-def model_features(origin: Origin, store: Store) -> KeptFeatures:
+def model_features(origin: Origin, store: Store) -> FeatureSubset:
     """The features of a store that have a nonzero weight in a model, for any class.
 
     Raises `InputError` if the model's features are not the store's, or all its weights are 0.
@@ -51,24 +57,24 @@ def model_features(origin: Origin, store: Store) -> KeptFeatures:
         )
     if not model.kept.size:
         raise InputError(f"All weights of {model.folder} are 0: there is no feature to train on.", code="no-features")
-    return KeptFeatures(store, model.kept, origin.sha256)
+    return FeatureSubset(store, model.kept, origin.sha256)
 
 
-def _write(client: Client, kept: KeptFeatures, folder: Location, progress: ProgressCallback) -> Store:
+def _write(client: Client, kept: FeatureSubset, folder: Location, progress: ProgressCallback) -> Store:
     own = folder.resolve() / digest_value([kept.source.manifest.digest, kept.model_sha256])[:32]
     if latest_manifest(own) is not None:
         return Store.open(own)
     make_folder(own)
-    describe_kept(kept, own)
+    write_feature_subset(kept, own)
     count = len(kept.source.manifest.shards)
     calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(own), shard) for shard in range(count)}
     pool = TaskPool(client, "The feature subset could not be written")
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
         raise error
-    return commit_kept(kept, own)
+    return commit_feature_subset(kept, own)
 
 
 def _cut_shard_task(folder: str, shard: int) -> None:
-    kept = kept_features(location(folder))
+    kept = read_feature_subset(location(folder))
     assert kept is not None
     cut_shard(kept, shard, location(folder))

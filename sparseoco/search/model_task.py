@@ -10,7 +10,7 @@ from sparseoco.core.errors import DamagedError, SparseocoError
 from sparseoco.core.progress import ProgressCallback, RowsCallback
 from sparseoco.execution.pool import TaskPool
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.epochs import begin, run_epoch_block
+from sparseoco.offline.cluster.epochs import begin, epoch_metrics, run_epoch_block
 from sparseoco.search.block_run import BlockRun, new_learner
 from sparseoco.search.packing import cluster_capacity, configurations_at_once
 from sparseoco.search.runner import search_setting
@@ -19,7 +19,7 @@ from sparseoco.storage.commit import digest_file, read_json, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, Cells, Setting
+from sparseoco.training.block import Block, Setting
 from sparseoco.training.model import STATE, write_model
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
@@ -88,14 +88,11 @@ def train_epoch_block(
     The folder `work` belongs to this block alone and is removed in the end. Raises as `run_epoch_block`, and
     `SparseocoError` if the configuration diverges.
     """
-    setting = block.setting
-    if is_complete(model, block.digest, setting.epochs):
+    if is_complete(model, block.digest, block.setting.epochs):
         return
     folder = work / block.digest
     run_epoch_block(client, block, store, folder / "cells", work, report, resumable=True)
-    cells = Cells(folder / "cells", [setting])
-    ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, setting.epochs + 1)]
-    rows = [tables["metrics"][0] for end in ends if (tables := cells.at(setting, block.identities[0], end))]
+    rows = epoch_metrics(folder / "cells", block, store)
     if rows[-1]["status"] != "ok":
         remove_folder(work)  # it would diverge again
         raise _diverged(block, rows[-1]["reason"], "R")

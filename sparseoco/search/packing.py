@@ -12,7 +12,7 @@ from dask.utils import format_bytes
 from distributed import Client
 
 from sparseoco.core.errors import InputError
-from sparseoco.execution.clusters import worker_shape, workers_of
+from sparseoco.execution.clusters import scheduler_workers, worker_shape
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.coordinates import bytes_needed
 from sparseoco.store.corpus import MAPPED_BYTES
@@ -110,7 +110,7 @@ def pack(
 def cluster_capacity(client: Client, options: SearchOptions, store: Store) -> Capacity:
     """The capacity of the cluster: a share of each worker's limit, or all that `max_memory` leaves for columns."""
     tasks, memory = worker_shape(client)
-    threads = max((worker["nthreads"] for worker in workers_of(client).values()), default=1)
+    threads = max((worker["nthreads"] for worker in scheduler_workers(client).values()), default=1)
     return capacity_per_task(tasks, memory, threads, options, store)
 
 

@@ -279,7 +279,7 @@ class _Search:
             if outcome:
                 break
         rows = {table: [row for part in parts for row in part.get(table, [])] for table in SEARCH_TABLES}
-        return rows | {"kept": parts[-1].get("kept", [])}
+        return rows | {"feature_survival": parts[-1].get("feature_survival", [])}
 
     def _unfinished(self) -> dict[str, Any]:
         limit = self._runner.options.time_limit

@@ -19,8 +19,8 @@ from sparseoco.search.packing import Job, halved
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
-from sparseoco.store.cache import end_with_worker
 from sparseoco.store.shards import Store
+from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block, Key, StreamPosition, cell_path
 
 TOPIC = "sparseoco-rows"
@@ -50,7 +50,12 @@ class ProgressTracker:
 
 
 def run_jobs(
-    client: Client, jobs: Sequence[Job], store: Store, folders: Folders, meter: ProgressTracker, deadline: float | None
+    client: Client,
+    jobs: Sequence[Job],
+    store: Store,
+    folders: Folders,
+    tracker: ProgressTracker,
+    deadline: float | None,
 ) -> dict[Key, str]:
     """Run blocks of streams to their cells, in the given order; the reason of each configuration that failed.
 
@@ -60,7 +65,7 @@ def run_jobs(
     `SparseocoError` for what would stop every block (a corrupt shard, a full disk).
     """
     pool, failures = TaskPool(client), dict[Key, str]()
-    with reported_rows(client, meter, {}) as blocks:
+    with reported_rows(client, tracker, {}) as blocks:
 
         def start(job: Job) -> Future:
             blocks[job.block.digest] = job.block
@@ -81,15 +86,20 @@ def run_jobs(
             block, goal = outcome.task.block, outcome.task.milestones[-1]
             if outcome.failure is not None:
                 failures |= dict.fromkeys(block.keys, outcome.failure)
-                meter.reach(block.keys)
+                tracker.reach(block.keys)
             # A task's result is lost with its worker, its cell is not.
             elif outcome.error is None and cell_path(folders.cells, block, goal).exists():
-                meter.reach(block.keys, goal.rows_before(store.n_rows))
+                tracker.reach(block.keys, goal.rows_before(store.n_rows))
     return failures
 
 
 def run_epoch_jobs(
-    client: Client, jobs: Sequence[Job], store: Store, folders: Folders, meter: ProgressTracker, deadline: float | None
+    client: Client,
+    jobs: Sequence[Job],
+    store: Store,
+    folders: Folders,
+    tracker: ProgressTracker,
+    deadline: float | None,
 ) -> dict[Key, str]:
     """Run blocks of epoch methods to their last epoch, as `run_jobs` runs those of streams.
 
@@ -105,7 +115,7 @@ def run_epoch_jobs(
         block = waiting.pop()
 
         def report(rows: int, keys: list[Key] = block.keys) -> None:
-            meter.reach(keys, rows)
+            tracker.reach(keys, rows)
 
         try:
             run_epoch_block(client, block, store, folders.cells, folders.checkpoints, report, stopped=late)
@@ -116,7 +126,7 @@ def run_epoch_jobs(
                 waiting += reversed(halves)
             else:
                 failures |= dict.fromkeys(block.keys, reason)
-                meter.reach(block.keys)
+                tracker.reach(block.keys)
     return failures
 
 
@@ -161,7 +171,7 @@ def reporter(block: Block) -> Callable[[int], None]:
 
     def report(rows: int) -> None:
         nonlocal last
-        end_with_worker()
+        check_worker_running()
         if time.monotonic() - last > PROGRESS_SECONDS:
             worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
             last = time.monotonic()
@@ -170,15 +180,15 @@ def reporter(block: Block) -> Callable[[int], None]:
 
 
 @contextmanager
-def reported_rows(client: Client, meter: ProgressTracker, blocks: dict[str, Block]) -> Iterator[dict[str, Block]]:
+def reported_rows(client: Client, tracker: ProgressTracker, blocks: dict[str, Block]) -> Iterator[dict[str, Block]]:
     """Turn what workers report of `blocks`, by digest, into progress; more may be added to what it yields."""
 
     def reported(event: tuple[float, dict[str, Any]]) -> None:
         block = blocks.get(event[1]["block"])
         if block is not None:
-            meter.reach(block.keys, event[1]["rows"])
+            tracker.reach(block.keys, event[1]["rows"])
 
-    meter.reach([], 0)
+    tracker.reach([], 0)
     client.subscribe_topic(TOPIC, reported)
     try:
         yield blocks

@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from sparseoco.core.errors import DamagedError, InputError, StorageError
-from sparseoco.storage.commit import committed, on_disk
+from sparseoco.storage.commit import as_local_file, committed
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 
@@ -80,7 +80,7 @@ def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[.
         If the file exists and cannot be read.
     """
     try:
-        with on_disk(path) as local, zipfile.ZipFile(local) as archive:
+        with as_local_file(path) as local, zipfile.ZipFile(local) as archive:
 
             def read(name: str, into: np.ndarray | None = None) -> np.ndarray:
                 member = archive.getinfo(f"{name}.npy")
@@ -103,7 +103,7 @@ def is_complete(path: Location) -> bool:
     """Whether a checkpoint exists and all its bytes are as they were written."""
     if not path.exists():
         return False
-    with on_disk(path) as local, suppress(*DAMAGE), zipfile.ZipFile(local) as archive:
+    with as_local_file(path) as local, suppress(*DAMAGE), zipfile.ZipFile(local) as archive:
         return archive.testzip() is None
     return False
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.storage.errors import storage_error as storage_error
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.leases import check_lease
 from sparseoco.storage.locations import Location
-from sparseoco.storage.locks import exclusive_lock as exclusive_lock
 from sparseoco.storage.remote import RemotePath, map_concurrently
 
 CHECKSUM = "sha256"
@@ -159,7 +158,7 @@ def read_files(paths: Sequence[Location]) -> list[bytes]:
 
 
 @contextmanager
-def on_disk(path: Location) -> Iterator[Path]:
+def as_local_file(path: Location) -> Iterator[Path]:
     """A local file with the content of `path` for the length of the block: itself, or a copy of a remote file.
 
     Raises `StorageError` if it cannot be downloaded. Whether a local file exists is not checked.
@@ -205,7 +204,7 @@ def remove_file(path: Location) -> None:
 def digest_file(path: Location) -> str:
     """SHA-256 of the content of a file, in hexadecimal. Raises `StorageError`."""
     try:
-        with on_disk(path) as local, local.open("rb") as file:
+        with as_local_file(path) as local, local.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise storage_error(error, path) from error

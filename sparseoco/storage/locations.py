@@ -101,7 +101,7 @@ def location(path: "str | os.PathLike[str] | Location") -> Location:
     if not isinstance(path, str | os.PathLike) or isinstance(path, Path):
         return path
     text = os.fspath(path)
-    if is_address(text):
+    if is_remote_uri(text):
         return remote_location(text)
     return Path(text.partition("://")[2] if "://" in text else text)
 
@@ -117,7 +117,7 @@ def remote_location(uri: str) -> RemotePath:
     return remote_path(uri)
 
 
-def is_address(text: str) -> bool:
+def is_remote_uri(text: str) -> bool:
     """Whether text is the URI of a remote file or folder, not a local path."""
     scheme, separator, _ = text.partition("://")
     return bool(separator) and scheme not in ("file", "local")

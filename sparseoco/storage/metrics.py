@@ -46,14 +46,14 @@ CURVES = pa.schema(
         ("progressive_error", pa.float64()),
     ]
 )
-KEPT = pa.schema(
+FEATURE_SURVIVAL = pa.schema(
     [
         ("configuration", pa.int32()),
         ("fold", pa.int32()),
         ("documents_from", pa.int64()),  # features found in this many documents,
         ("documents_to", pa.int64()),  # up to and including this many
         ("features", pa.int64()),
-        ("kept", pa.int64()),  # nonzero weights among them after the last epoch
+        ("nonzeros", pa.int64()),  # nonzero weights of these features after the last epoch
     ]
 )
 TIMINGS = pa.schema(
@@ -64,7 +64,7 @@ TIMINGS = pa.schema(
         ("seconds", pa.float64()),  # the block's, divided by its columns
     ]
 )
-SEARCH_TABLES = {"metrics": METRICS, "curves": CURVES, "kept": KEPT, "timings": TIMINGS}
+SEARCH_TABLES = {"metrics": METRICS, "curves": CURVES, "feature_survival": FEATURE_SURVIVAL, "timings": TIMINGS}
 
 
 def write_result_table(path: Location, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:

@@ -28,7 +28,7 @@ from sparseoco.store.shards import Rows, Store, write_shard, write_vocabulary
 SUBSET = "features.npz"
 
 
-class KeptFeatures(NamedTuple):
+class FeatureSubset(NamedTuple):
     """The source of a feature subset and the features that were selected."""
 
     source: Store
@@ -49,7 +49,7 @@ class KeptFeatures(NamedTuple):
         return np.where(self.features[found] == ids, found, -1)
 
 
-def kept_features(folder: Location) -> KeptFeatures | None:
+def read_feature_subset(folder: Location) -> FeatureSubset | None:
     """The feature subset in a folder, None for a store that was ingested.
 
     Raises `StorageError` if its source has changed.
@@ -66,16 +66,16 @@ def kept_features(folder: Location) -> KeptFeatures | None:
             f"{source_path} was changed while a run was learning on some of its features; run again.",
             code="store-changed",
         )
-    return KeptFeatures(source, features, model_sha256)
+    return FeatureSubset(source, features, model_sha256)
 
 
-def describe_kept(subset: KeptFeatures, folder: Location) -> None:
-    """Write the file that `kept_features` reads."""
+def write_feature_subset(subset: FeatureSubset, folder: Location) -> None:
+    """Write the file that `read_feature_subset` reads."""
     source = {"source": str(subset.source.folder.resolve()), "manifest": subset.source.manifest.digest}
     write_checkpoint(folder / SUBSET, source | {"model_sha256": subset.model_sha256}, [("features", subset.features)])
 
 
-def cut_shard(subset: KeptFeatures, shard: int, folder: Location) -> ShardEntry:
+def cut_shard(subset: FeatureSubset, shard: int, folder: Location) -> ShardEntry:
     """Write the selected features of one shard of the source, and return its entry, which is written too."""
     entry_path = folder / f"entry-{shard}.json"
     if entry_path.exists():
@@ -90,7 +90,7 @@ def cut_shard(subset: KeptFeatures, shard: int, folder: Location) -> ShardEntry:
     return entry
 
 
-def commit_kept(subset: KeptFeatures, folder: Location) -> Store:
+def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
     """Commit the manifest of the shards that `cut_shard` wrote, and open the store.
 
     Its digest is a function of those of its source and of the model.

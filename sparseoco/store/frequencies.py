@@ -27,14 +27,14 @@ def frequency_bins(store: Store) -> Bins:
         return _cache[digest]
 
 
-def kept_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """Rows of the table `kept` from the nonzero weights and the features of each bin; empty bins are left out."""
+def frequency_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Rows of the table `feature_survival`: nonzero weights and features of each bin that is not empty."""
     return [
         {
             "documents_from": 2 ** (b - 1),
             "documents_to": 2**b - 1,
             "features": int(features[b]),
-            "kept": int(kept[b]),
+            "nonzeros": int(kept[b]),
         }
         for b in range(1, features.size)
         if features[b]

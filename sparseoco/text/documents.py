@@ -82,7 +82,7 @@ class Documents(NamedTuple):
         return [data[a:b].decode() for a, b in zip(self.starts.tolist(), self.stops.tolist(), strict=True)]
 
 
-class Bags(NamedTuple):
+class CountedDocuments(NamedTuple):
     """Documents that come as counts of named features: a CSR matrix.
 
     Parameters

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sparseoco.text.documents import Bags, Documents
+from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.sources import UNLABELLED, find_sources
 from sparseoco.text.splits import SplitReader, check_bad_rows, read_split
@@ -12,7 +12,7 @@ from sparseoco.text.splits import SplitReader, check_bad_rows, read_split
 
 def read_documents(
     inputs: Sequence[str], options: TextOptions, *, labelled: bool = True, batch_bytes: int = SHARD_BYTES
-) -> Iterator[Documents | Bags]:
+) -> Iterator[Documents | CountedDocuments]:
     """Iterate over the documents of the inputs, in order.
 
     Parameters

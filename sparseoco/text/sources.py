@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.errors import storage_error
-from sparseoco.storage.locations import is_address, remote_location
+from sparseoco.storage.locations import is_remote_uri, remote_location
 from sparseoco.storage.remote import FileStatus
 from sparseoco.text.options import TextOptions
 from sparseoco.text.streams import first_bytes
@@ -57,7 +57,7 @@ class Source(NamedTuple):
     @property
     def remote(self) -> bool:
         """Whether the path is a remote URI."""
-        return is_address(self.path)
+        return is_remote_uri(self.path)
 
     @property
     def absolute(self) -> str:
@@ -121,7 +121,7 @@ def with_unique_names(sources: list[Source], earlier: Iterable[str]) -> list[Sou
 
 def real_path(path: str) -> str:
     """A local path without symbolic links; a remote URI as it is."""
-    return path if is_address(path) else os.path.realpath(path)
+    return path if is_remote_uri(path) else os.path.realpath(path)
 
 
 def check_name(path: str) -> None:
@@ -135,7 +135,7 @@ def check_name(path: str) -> None:
 
 def _expand(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
     """The files, or folders of class folders, that an input stands for, with the status of remote files."""
-    if is_address(item):
+    if is_remote_uri(item):
         return _expand_remote(item, options)
     path = Path(item.removeprefix("file://"))
     if not path.exists():
@@ -177,9 +177,9 @@ def _has_class_folders(options: TextOptions, has_folders: bool) -> bool:
     return options.format == "folder" or (options.format == "auto" and has_folders)
 
 
-def files_below(folder: str) -> Iterator[tuple[str, str]]:
+def list_files(folder: str) -> Iterator[tuple[str, str]]:
     """(name in the folder, path) of all visible files below a folder, in order. Raises `InputError`."""
-    if is_address(folder):
+    if is_remote_uri(folder):
         root_path = remote_location(folder)
         below = [path for path, _ in root_path.list(recursive=True)]
         found = [(path.key.removeprefix(root_path.key).lstrip("/"), str(path)) for path in below]
@@ -192,13 +192,13 @@ def files_below(folder: str) -> Iterator[tuple[str, str]]:
         if any(part.startswith(".") for part in name.split("/")):
             continue
         check_name(path)
-        if not is_address(path) and not Path(path).is_file():
+        if not is_remote_uri(path) and not Path(path).is_file():
             raise InputError(f"{path} is not a regular file.", code="not-a-file")
         yield name, path
 
 
 def _source(path: str, status: FileStatus | None, options: TextOptions) -> Source:
-    if is_address(path):
+    if is_remote_uri(path):
         size, modified, key = _remote_state(path, status)
         is_folder = status is None
     else:

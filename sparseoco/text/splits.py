@@ -1,6 +1,7 @@
 """Split sources into runs of whole lines, records or files, each counted by one task."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -11,14 +12,14 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings, write_all
-from sparseoco.text.documents import BadRow, Bags, Documents, Row
+from sparseoco.text.documents import BadRow, CountedDocuments, Documents, Row
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS, PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, line_too_long
 from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
 from sparseoco.text.parsers.delimited import parse_header
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text, validate_class
-from sparseoco.text.sources import COMPRESSIONS, Source, files_below
+from sparseoco.text.sources import COMPRESSIONS, Source, list_files
 from sparseoco.text.staging import staged
 from sparseoco.text.streams import Stream, read_range, with_contents
 
@@ -62,6 +63,7 @@ class Split(NamedTuple):
     key: str
 
 
+@dataclass
 class SplitReader:
     """Iterates over the splits of one source and reads it once; afterwards `sha256` and `bytes` are known.
 
@@ -70,28 +72,19 @@ class SplitReader:
     of this process, kept `in_memory`, remote files included.
     """
 
-    def __init__(
-        self,
-        index: int,
-        source: Source,
-        options: TextOptions,
-        shard_bytes: int,
-        staging: Location,
-        *,
-        is_counted: Callable[[str], bool] = lambda key: False,
-        in_memory: bool = False,
-    ) -> None:
-        self.index = index
-        self.source = source
-        self.options = options
-        self.shard_bytes = shard_bytes
-        self.staging = staging
-        self.is_counted = is_counted
-        self.in_memory = in_memory
-        self._delimiter = DELIMITERS.get(source.format)
-        self._records = RecordScanner(source.path, self._delimiter, options) if self._delimiter else None
-        self.sha256 = ""
-        self.bytes = 0
+    index: int
+    source: Source
+    options: TextOptions
+    shard_bytes: int
+    staging: Location
+    is_counted: Callable[[str], bool] = lambda key: False
+    in_memory: bool = False
+    sha256: str = field(default="", init=False)
+    bytes: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._delimiter = DELIMITERS.get(self.source.format)
+        self._records = self._delimiter and RecordScanner(self.source.path, ord(self._delimiter), self.options)
 
     def __iter__(self) -> Iterator[Split]:
         yield from self._split_folder() if self.source.format == "folder" else self._split_file()
@@ -115,7 +108,7 @@ class SplitReader:
                 if size < 0:
                     continue
                 assert self._delimiter is not None
-                header = parse_header(bytes(pending[:size]), self._delimiter, source.path, self.options)
+                header = parse_header(pending[:size], self._delimiter, source.path, self.options)
                 line, offset = line + self._count_lines(pending, size), size
                 del pending[:size]
             while len(pending) >= self.shard_bytes or (at_end and pending):
@@ -135,7 +128,7 @@ class SplitReader:
 
     def _find_end(self, pending: bytearray, at_least: int, line: int, at_end: bool) -> int:
         """Size of the shortest run of whole lines or records longer than `at_least`, or -1 if more bytes are needed."""
-        if self._records is not None:
+        if self._records:
             return self._records.find_end(pending, at_least, line, at_end=at_end)
         newline = pending.find(b"\n", min(at_least, len(pending)))
         if newline >= 0:
@@ -147,7 +140,7 @@ class SplitReader:
         return -1
 
     def _count_lines(self, pending: bytearray, size: int) -> int:
-        if self._records is not None:
+        if self._records:
             return line_starts(pending, size).size - 1
         return int(np.count_nonzero(np.frombuffer(pending, np.uint8, size) == ord("\n")))
 
@@ -179,7 +172,7 @@ class SplitReader:
         rows: list[Row] = []
         bad: list[BadRow] = []
         size = number = 0
-        for name, path, content in with_contents(files_below(self.source.path)):
+        for name, path, content in with_contents(list_files(self.source.path)):
             if "/" not in name:
                 raise InputError(
                     f"{path} is not in a class folder: every file must be in a folder named after its class.",
@@ -213,7 +206,7 @@ class SplitReader:
         return split
 
 
-def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documents | Bags:
+def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments:
     """The documents of a split; `labelled` says whether labels are requested."""
     if split.format == "folder":
         return _load_documents(location(split.path))

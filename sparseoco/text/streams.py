@@ -12,7 +12,7 @@ from isal import isal_zlib
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.errors import storage_error
-from sparseoco.storage.locations import is_address, location, remote_location
+from sparseoco.storage.locations import is_remote_uri, location, remote_location
 from sparseoco.storage.remote import map_concurrently
 
 BLOCK = 1 << 20
@@ -141,7 +141,7 @@ def with_contents(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, 
 
 
 def _small_contents(paths: list[str]) -> list[bytes | None]:
-    if not is_address(paths[0]):
+    if not is_remote_uri(paths[0]):
         return [None] * len(paths)
     return map_concurrently(_small_content, paths)
 
@@ -155,7 +155,7 @@ def _small_content(path: str) -> bytes | None:
 
 def read_blocks(path: str) -> Iterator[bytes]:
     """The bytes of a local or remote file, in blocks."""
-    if is_address(path):
+    if is_remote_uri(path):
         yield from remote_location(path).read_chunks(BLOCK)
         return
     with Path(path).open("rb", buffering=0) as file:
@@ -166,7 +166,7 @@ def read_blocks(path: str) -> Iterator[bytes]:
 def read_range(path: str, name: str, start: int, buffer: memoryview) -> None:
     """Fill `buffer` with the bytes of a file from `start` on; messages call the file `name`."""
     try:
-        if is_address(path):
+        if is_remote_uri(path):
             data = remote_location(path).read_range(start, start + len(buffer))
             if len(data) < len(buffer):
                 raise _shorter(name)

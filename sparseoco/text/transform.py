@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.text.counting.partial_counts import count_documents
-from sparseoco.text.documents import Bags, Documents, Row
+from sparseoco.text.documents import CountedDocuments, Documents, Row
 from sparseoco.text.encoding.encode import encode_rows
 from sparseoco.text.encoding.hashing import hash_ngrams
 from sparseoco.text.options import TextOptions
@@ -37,7 +37,7 @@ class Features(NamedTuple):
 
 
 def count_texts(
-    texts: Sequence[str] | Documents | Bags, features: Features, options: TextOptions
+    texts: Sequence[str] | Documents | CountedDocuments, features: Features, options: TextOptions
 ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
     """Count the features in documents; other terms are ignored.
 
@@ -59,7 +59,7 @@ def count_texts(
     InputError
         For a text with lone surrogates, unless ``encoding_errors`` is "replace".
     """
-    documents = texts if isinstance(texts, Documents | Bags) else _documents(texts, options)
+    documents = texts if isinstance(texts, Documents | CountedDocuments) else _documents(texts, options)
     counts = count_documents(documents, options)
     if features.vocabulary is not None:
         columns = features.vocabulary.features(counts)

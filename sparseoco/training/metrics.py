@@ -80,26 +80,3 @@ def evaluate_held_out(learner: Learner, source: RowSource, order: Order) -> Prog
     n_rows, size = source.n_rows, stream.CHUNK_ROWS
     starts = range(0, n_rows if order.fold != stream.NO_FOLD else 0, size)
     return evaluate(learner, source, (order.held_out(start, min(start + size, n_rows)) for start in starts))
-
-
-def classification_report(classes: Sequence[str], truth: NDArray[np.int64], predicted: NDArray[np.int64]) -> Row:
-    """Error, the error of always predicting the largest class, figures of each class and the confusion matrix.
-
-    `truth` and `predicted` hold class indices.
-    """
-    # Imported here: it takes most of a second, and every worker imports this module.
-    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
-
-    labels = list(range(len(classes)))
-    figures = precision_recall_fscore_support(truth, predicted, labels=labels, zero_division=0.0)
-    return {
-        "rows": int(truth.size),
-        "error": float(np.mean(truth != predicted)),
-        "majority_error": 1 - float(np.bincount(truth).max() / truth.size),
-        "classes": [
-            {"name": name, "rows": int(support)}
-            | {"precision": float(precision), "recall": float(recall), "f1": float(f1)}
-            for name, precision, recall, f1, support in zip(classes, *figures, strict=True)
-        ],
-        "confusion": confusion_matrix(truth, predicted, labels=labels).tolist(),
-    }

@@ -22,9 +22,9 @@ from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import read_result_table, write_result_table
-from sparseoco.store.feature_subset import kept_features
+from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
-from sparseoco.text.documents import Bags, Documents
+from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.transform import Features, count_texts
 from sparseoco.training.learner import Learner
@@ -76,7 +76,7 @@ def write_model(
     """
     features, outputs = np.nonzero(weights)
     values = weights[features, outputs].astype(np.float64)
-    kept = kept_features(store.folder)
+    kept = read_feature_subset(store.folder)
     if kept is not None:
         store, features = kept.source, kept.features[features]
         description = {**description, "features_from": kept.description}
@@ -218,14 +218,14 @@ class Model:
             return Features.hashed(ids, features["hash_bits"], features["hash_seed"]), weights
         return Features.named(self.table["feature"].combine_chunks().take(pa.array(first))), weights
 
-    def margins(self, texts: Sequence[str] | Documents | Bags) -> NDArray[np.float64]:
+    def margins(self, texts: Sequence[str] | Documents | CountedDocuments) -> NDArray[np.float64]:
         """Margins ⟨w, x⟩, (texts, outputs) float64."""
         features, weights = self._features
         indptr, indices, counts = count_texts(texts, features, self.text)
         matrix = csr_matrix((counts, indices, indptr), shape=(len(texts), weights.shape[0]))
         return np.asarray(matrix @ weights, dtype=np.float64)
 
-    def predict(self, texts: Sequence[str] | Documents | Bags) -> list[Any]:
+    def predict(self, texts: Sequence[str] | Documents | CountedDocuments) -> list[Any]:
         """The class of each text (the first of equals), or its number."""
         return self.decide(self.margins(texts))
 

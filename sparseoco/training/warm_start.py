@@ -17,7 +17,7 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.learners import find_algorithm
 from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.feature_subset import kept_features
+from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import STATE, Model, find_model
@@ -159,7 +159,7 @@ def _same_features(model: Model, store: Store) -> bool:
 
     A store whose vocabulary has grown may have more features, unless the learner updates all of them in every round.
     """
-    kept, described = kept_features(store.folder), model.description
+    kept, described = read_feature_subset(store.folder), model.description
     if kept is None:
         had = int(described["features"]["count"])
         if had != store.n_features and find_algorithm(described["algorithm"]).driver == "dense":
@@ -172,7 +172,7 @@ def _same_features(model: Model, store: Store) -> bool:
 
 def _features_in(model: Model, store: Store) -> NDArray[np.int64]:
     """The store's id of each weight's feature, −1 where it has none."""
-    kept = kept_features(store.folder)
+    kept = read_feature_subset(store.folder)
     if kept is not None:
         return kept.subset_ids(_features_in(model, kept.source))
     _check_features(model, store)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
-from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_share, row_sizes
+from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.optimum import offline_optimum
 from sparseoco.offline.passes import LocalPasses
 from tests.benchmarks.corpora import corpus
@@ -99,7 +99,7 @@ def test_cost_of_a_round(estimate: str, columns: int, imdb: tuple[sp.csr_matrix,
         "caos-erm", "logistic", "l1", [{"alpha": ALPHA, "estimate": estimate}] * columns, 2, X.shape[1]
     )
     passes = LocalPasses.of(X, y.astype(np.float64))
-    totals = passes.totals(np.zeros((X.shape[1], columns)), problem.question)
+    totals = passes.totals(np.zeros((X.shape[1], columns)), problem.pass_request)
     slopes = passes.slopes(totals)
     blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, len(y)), 1)
     (share,) = blocks.shares(problem.configurations[0])
@@ -109,7 +109,7 @@ def test_cost_of_a_round(estimate: str, columns: int, imdb: tuple[sp.csr_matrix,
         method = problem.sampled()
         run = (passes.source, np.arange(len(y)), slopes.__getitem__, totals.gradient if estimate != "sampled" else None)
         started = time.perf_counter()
-        for _ in play_share(method, *run, blocks, share, 0, 1):
+        for _ in play_rounds(method, *run, blocks, share, 0, 1):
             pass
         best = min(best, time.perf_counter() - started)
     cost = best / share.rounds / drawn / columns * 1e9

@@ -7,12 +7,12 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from sparseoco.offline.bounds import Bound, NoBound, bound_of
+from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.training.learner import Learner
 from tests.oracles.stream import SLOPES, VALUES
 
 Adversary = Callable[[int, float], float]
-"""``(t, margin) -> y``: the label ±1 of row t, told after the margin of the first configuration."""
+"""``(t, margin) -> y``: the label ±1 of row t, revealed after the margin of the first configuration."""
 
 
 def against(t: int, margin: float) -> float:
@@ -20,7 +20,7 @@ def against(t: int, margin: float) -> float:
     return -np.sign(margin) if margin else 1.0 - 2.0 * (t % 2)
 
 
-def told(y: Sequence[float]) -> Adversary:
+def fixed_labels(y: Sequence[float]) -> Adversary:
     """Labels that are settled."""
     return lambda t, margin: float(y[t])
 
@@ -47,7 +47,7 @@ class Play:
         self.learner = Learner(algorithm, loss=loss, penalty=penalty, grid=grid, n_features=n)
         self.configurations = self.learner.configurations
         C = len(self.configurations)
-        self.bounds: list[Bound | NoBound] = [bound_of(algorithm, c, penalty) for c in self.configurations]
+        self.bounds: list[Bound | NoBound] = [regret_bound(algorithm, c, penalty) for c in self.configurations]
         self.lam = np.array([c.get("lam", 0.0) for c in self.configurations])
         self.W, self.g, self.y = np.zeros((T, n, C)), np.zeros((T, n, C)), np.zeros(T)
         thresholds = self.learner.thresholds_of(0) is not None

@@ -1,6 +1,7 @@
 """The theorems: regret stays under `sparseoco.offline.bounds` for every T, sequence and comparator tried, and only
 just."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.learners import ALGORITHMS
-from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, bound_of, state_quantities
+from sparseoco.learners import ALGORITHMS, find_algorithm
+from sparseoco.offline import bounds
+from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, regret_bound, state_quantities
 from sparseoco.training.learner import Learner
-from tests.bounds.play import Play, against, told
+from tests.bounds.play import Play, against, fixed_labels
 
 # Two configurations a learner or three: without a penalty (or with little), and with one that bites. sg-l1, and l-fobos
 # with K = 1, are fobos bit for bit.
@@ -45,11 +47,11 @@ def rare(T: int) -> np.ndarray:
 
 
 STREAMS = {
-    "coins": lambda T: (coins(T)[0], told(coins(T)[1])),
+    "coins": lambda T: (coins(T)[0], fixed_labels(coins(T)[1])),
     "against": lambda T: (np.eye(3)[np.arange(T) % 3], against),
-    "repeated": lambda T: (np.tile([[0.6, -0.8]], (T, 1)), told(np.where(np.arange(T) // 50 % 2, -1.0, 1.0))),
+    "repeated": lambda T: (np.tile([[0.6, -0.8]], (T, 1)), fixed_labels(np.where(np.arange(T) // 50 % 2, -1.0, 1.0))),
     "rare": lambda T: (rare(T), against),
-    "alternating": lambda T: (np.ones((T, 1)), told(1.0 - 2.0 * (np.arange(T) % 2))),
+    "alternating": lambda T: (np.ones((T, 1)), fixed_labels(1.0 - 2.0 * (np.arange(T) % 2))),
 }
 
 
@@ -82,7 +84,7 @@ def test_a_learner_with_a_wrong_sign_is_not(name: str) -> None:
     """What learns from labels turned round is over the bound: it is one that a wrong learner would break."""
     X, y = coins(700)
     grid = [{**entry, "lam": 0.001} if "lam" in entry else entry for entry in GRIDS[name][:2]]
-    play = Play(name, X, told(y), grid, taught=-1.0)
+    play = Play(name, X, fixed_labels(y), grid, taught=-1.0)
     x = play.optimum(0)
     assert play.regret(0, x)[-1] > play.limit(0, x)[-1]
 
@@ -96,7 +98,7 @@ def test_bounds_are_nearly_reached(name: str) -> None:
 
 @st.composite
 def sequences(draw: st.DrawFn) -> tuple[np.ndarray, Any]:
-    """Rows with sleeping, repeated and empty ones among them; labels drawn, in blocks, or told by an opponent."""
+    """Rows with absent, repeated and empty ones among them; labels drawn, in blocks, or chosen by an opponent."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     T, n = draw(st.integers(1, 60)), draw(st.integers(1, 5))
     scale = draw(st.sampled_from([0.1, 1.0, 3.0]))
@@ -104,7 +106,7 @@ def sequences(draw: st.DrawFn) -> tuple[np.ndarray, Any]:
     X = np.repeat(X, draw(st.sampled_from([1, 2, 5])), axis=0)[:T]
     labels = rng.choice([-1.0, 1.0], T)
     blocks = labels[np.arange(T) // draw(st.integers(2, 30))]
-    return X, draw(st.sampled_from([against, told(labels), told(blocks)]))
+    return X, draw(st.sampled_from([against, fixed_labels(labels), fixed_labels(blocks)]))
 
 
 @pytest.mark.parametrize("name", GRIDS)
@@ -125,13 +127,13 @@ def test_no_sequence_exceeds_the_bound(name: str, sequence: tuple[np.ndarray, An
         pytest.param(name, loss, penalty, marks=pytest.mark.slow)
         for loss, penalty in [("logistic", "l1"), ("squared", "l1"), ("squared_hinge", "l1"), ("hinge", "l2")]
         for name in GRIDS
-        if penalty in ALGORITHMS[name].penalties and isinstance(bound_of(name, GRIDS[name][0], penalty), Bound)
+        if penalty in ALGORITHMS[name].penalties and isinstance(regret_bound(name, GRIDS[name][0], penalty), Bound)
     ],
 )
 def test_other_losses_and_penalties(name: str, loss: str, penalty: str) -> None:
     for seed in range(3):
         X, y = coins(300, seed)
-        for adversary in (told(y), against):
+        for adversary in (fixed_labels(y), against):
             play = Play(name, X, adversary, GRIDS[name], loss, penalty)
             for c in range(len(play.configurations)):
                 R = play.radius(c, 2.0)
@@ -146,7 +148,7 @@ def test_of_sampled_rows_in_expectation(sample: str, predict: str) -> None:
     X, y = coins(300)
     X = X * np.random.default_rng(1).lognormal(0, 0.5, (300, 1))
     grid = [{"R": 0.5, "lam": 0.01, "keep": 0.4, "sample": sample, "predict": predict, "seed": s} for s in range(48)]
-    play = Play("caos-ftrl", X, told(y), grid)
+    play = Play("caos-ftrl", X, fixed_labels(y), grid)
     x = play.optimum(0)
     bound = play.bounds[0]
     assert isinstance(bound, Bound)
@@ -178,13 +180,20 @@ def test_the_state_holds_what_the_definitions_say(name: str) -> None:
 def test_every_learner_has_a_theorem_or_a_sentence() -> None:
     assert set(THEOREMS) <= set(ALGORITHMS)
     for name, algorithm in ALGORITHMS.items():
-        bound = bound_of(name, algorithm.configuration({}))
+        bound = regret_bound(name, algorithm.configuration({}))
         if isinstance(bound, NoBound):
             assert bound.why.endswith(".")
         else:
             assert bound.needs
             assert set(bound.needs) <= set(QUANTITIES)
             assert (np.diff(bound.value([10, 1000], dict.fromkeys(bound.needs, 2.0))) >= 0).all()
+
+
+def test_a_learner_without_a_theorem_needs_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "find_algorithm", {"new": replace(find_algorithm("fobos"), name="new")}.__getitem__)
+    bound = regret_bound("new", {"eta0": 1.0})
+    assert isinstance(bound, NoBound)
+    assert "new" in bound.why
 
 
 @pytest.mark.parametrize(
@@ -199,6 +208,6 @@ def test_every_learner_has_a_theorem_or_a_sentence() -> None:
 )
 def test_where_there_is_none_it_says_why(name: str, values: dict[str, Any], penalty: str, word: str) -> None:
     learner = Learner(name, penalty=penalty, grid=[values], n_features=2)
-    bound = bound_of(name, learner.configurations[0], penalty)
+    bound = regret_bound(name, learner.configurations[0], penalty)
     assert isinstance(bound, NoBound)
     assert word in bound.why

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from sparseoco.offline.bounds import Bound, bound_of
+from sparseoco.offline.bounds import Bound, regret_bound
 from sparseoco.training.learner import Learner
 from tests.oracles.stream import SLOPES, VALUES
 
@@ -34,7 +34,7 @@ class Game:
             self.W[t] = self.learner.weights()[:, 0]
             self.learner.partial_fit(rows[t], taught * y[t : t + 1])
         self.g = self.slope((X * self.W).sum(axis=1), y)[:, None] * X
-        bound = bound_of(name, self.learner.configurations[0])
+        bound = regret_bound(name, self.learner.configurations[0])
         assert isinstance(bound, Bound)
         self.bound = bound
 
@@ -123,7 +123,7 @@ def test_no_sequence_exceeds_the_bound_of_ao_eg(seed: int, C: float, predict: st
     regret = np.cumsum(X - (X * W).sum(axis=1)[:, None], axis=0).max(axis=1)
     g, last = -X, np.vstack([np.zeros((1, n)), -X[:-1]]) * (predict == "last")
     miss = np.abs(g - last).max(axis=1) ** 2
-    bound = bound_of("ao-eg", learner.configurations[0])
+    bound = regret_bound("ao-eg", learner.configurations[0])
     assert isinstance(bound, Bound)
     S, m = np.cumsum(miss), np.maximum.accumulate(miss)
     assert (regret <= bound.value(np.arange(1.0, T + 1), {"n": n, "missed": S, "miss": m}) * (1 + 1e-12)).all()
@@ -139,7 +139,7 @@ def test_corollary_3_takes_more_than_it_asks_for() -> None:
     printed = 2 * np.sqrt(2 * np.log(2) * C)
     assert regret == pytest.approx(100.0)
     assert regret > 4 * printed
-    bound = bound_of("ao-eg", learner.configurations[0])
+    bound = regret_bound("ao-eg", learner.configurations[0])
     assert isinstance(bound, Bound)
     assert regret < bound.value(1, {"n": 2, "missed": 1e4, "miss": 1e4}) * 1.0001
 
@@ -194,13 +194,13 @@ def test_onseg_in_expectation() -> None:
     grid = [{"D": 2.0, "F": 2.0, "sigma": 1.0, "L": 2.0, "T": T, "delta": 0.1, "repetition": i} for i in range(12)]
     learner = Learner("onseg", loss="squared", grid=grid, n_features=1, n_classes=None)
     best = float((0.5 * (y.mean() - y) ** 2).sum())
-    bound = bound_of("onseg", learner.configurations[0])
+    bound = regret_bound("onseg", learner.configurations[0])
     assert isinstance(bound, Bound)
     assert bound.expected
     limit = float(bound.value(T, {"n": 1.0}))
     assert limit < 2 * 2.0 * T / 3
     assert expected_regret(learner, np.ones((T, 1)), y, best) < limit
-    steep = bound_of("onseg", learner.configurations[0] | {"beta": 0.1})
+    steep = regret_bound("onseg", learner.configurations[0] | {"beta": 0.1})
     assert isinstance(steep, Bound)
     assert steep.value(T, {"n": 1.0}) == np.inf  # strong convexity does not pay for steps as small as these
 
@@ -218,7 +218,7 @@ def test_ogdeg_in_expectation() -> None:
     best = minimize(total, np.zeros(3), method="SLSQP", constraints=BALL).fun
 
     def limit(**entry: float) -> float:
-        bound = bound_of("ogdeg", learner.configurations[0] | entry)
+        bound = regret_bound("ogdeg", learner.configurations[0] | entry)
         assert isinstance(bound, Bound)
         return float(bound.value(T, {"n": 3.0}))
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import minimize
 
 from sparseoco.learners import ALGORITHMS
-from sparseoco.offline.bounds import Bound, NoBound, bound_of
+from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of
 from tests.offline.epochs.oracle import caos_erm
 from tests.oracles.stream import SLOPES
@@ -67,7 +67,7 @@ def test_caos_erm(R: float, alpha: float, batch: int) -> None:
         bound.append(float(4 * R * np.sqrt((missed**2 / p[None, :, None]).sum(axis=(0, 1))).sum()))
     assert exceeds(regret, bound) < 0
     entry = {"R": R, "alpha": alpha, "batch": batch, "estimate": "corrected"}
-    theorem = bound_of("caos-erm", ALGORITHMS["caos-erm"].configuration(entry))
+    theorem = regret_bound("caos-erm", ALGORITHMS["caos-erm"].configuration(entry))
     assert isinstance(theorem, Bound)
     assert theorem.expected
     assert max(bound) < theorem.value(len(played), {"n": N, "L": L.sum()})
@@ -94,7 +94,9 @@ def test_cao_rcd(sample: str, batch: int) -> None:
         bound.append(float(4 * R * np.sqrt((g**2 / chance).sum(axis=0)).sum()))
     assert exceeds(regret, bound) < 0
     sides = np.array([len(block) * R for block in blocks]) * [np.linalg.norm(L[block]) for block in blocks]
-    theorem = bound_of("cao-rcd", ALGORITHMS["cao-rcd"].configuration({"R": R, "predict": "none", "sample": sample}))
+    theorem = regret_bound(
+        "cao-rcd", ALGORITHMS["cao-rcd"].configuration({"R": R, "predict": "none", "sample": sample})
+    )
     assert isinstance(theorem, Bound)
     measured = {"RL": (sides ** (2 / 3)).sum(), "RL1": sides.sum(), "blocks": len(blocks)}
     assert max(bound) < theorem.value(T, measured)
@@ -110,6 +112,6 @@ def test_cao_rcd(sample: str, batch: int) -> None:
     ],
 )
 def test_where_the_proof_fails_it_says_so(name: str, values: dict[str, Any], word: str) -> None:
-    bound = bound_of(name, ALGORITHMS[name].configuration(values))
+    bound = regret_bound(name, ALGORITHMS[name].configuration(values))
     assert isinstance(bound, NoBound)
     assert word in bound.why

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.bounds.play import Play, told
+from tests.bounds.play import Play, fixed_labels
 
 GRIDS: dict[str, dict[str, Any]] = {
     "cl-fobos": {"eta0": 0.5, "lam": 0.02},
@@ -35,7 +35,7 @@ def slope(name: str, configuration: dict[str, Any], streams: int = 3) -> float:
         rng = np.random.default_rng(seed)
         X = rng.choice([-1.0, 1.0], (ROUNDS, 4)) * (rng.random((ROUNDS, 4)) < [1, 0.7, 0.4, 0.2])
         y = np.sign(X @ np.array([0.6, -0.5, 0.4, 0.3]) + rng.normal(size=ROUNDS))
-        play = Play(name, X, told(y), [configuration] * 2)
+        play = Play(name, X, fixed_labels(y), [configuration] * 2)
         suffered = play.suffered(0)
         for k, T in enumerate(MARKS):
             regret[k] += suffered[T - 1] - play.objective(0, play.optimum(0, T))[T - 1]

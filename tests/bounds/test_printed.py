@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparseoco.offline.bounds import Bound
-from tests.bounds.play import Play, told
+from tests.bounds.play import Play, fixed_labels
 
 
 def test_stda_and_features_that_occur_twice() -> None:
@@ -17,7 +17,7 @@ def test_stda_and_features_that_occur_twice() -> None:
     """
     pairs = 150
     X = np.repeat(np.eye(pairs), 2, axis=0)
-    play = Play("stda", X, told(np.tile([1.0, -1.0], pairs)), [{"gamma": 1.0, "lam": 0.25, "p": 1}] * 2)
+    play = Play("stda", X, fixed_labels(np.tile([1.0, -1.0], pairs)), [{"gamma": 1.0, "lam": 0.25, "p": 1}] * 2)
     assert np.linalg.norm(play.g[:, :, 0], axis=1) == pytest.approx(np.ones(2 * pairs))
     x, T = np.zeros(pairs), np.arange(1, 2 * pairs + 1)
     regret = play.regret(0, x)

@@ -51,34 +51,34 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "named"),
     [
         ('"slurm"', '"lsf"', "cluster.toml: kind: "),
-        ('"slurm"', '"pbs"', 'cluster.toml: kind = "pbs" needs a table pbs'),
+        ('"slurm"', '"pbs"', 'kind = "pbs" needs a table pbs'),
         ("workers = 8", "", 'kind = "slurm" needs workers'),
         ('memory = "16GB"', "", 'kind = "slurm" needs memory'),
-        ('"16GB"', '"much"', "memory: write a size"),
-        ('"16GB"', '"16kB"', "memory: a worker needs at least 512 MiB"),
-        ('"16GB"', '"16GB"\nwait = "soon"', "wait: write a duration"),
+        ('"16GB"', '"much"', "memory: "),
+        ('"16GB"', '"16kB"', "512 MiB"),
+        ('"16GB"', '"16GB"\nwait = "soon"', "wait: "),
         ('"16GB"', '"16GB"\nscheduler = "tcp://127.0.0.1:8786"', 'scheduler and kind = "address" go together'),
         ('"slurm"', '"address"', 'scheduler and kind = "address" go together'),
-        ('"08:00:00"', '"8 hours"', "slurm.walltime: must be a time such as 08:00:00"),
-        ('walltime = "08:00:00"', "", "slurm.walltime: this key is required"),
-        ('queue = "long"', 'partition = "long"', "slurm.partition: there is no such key"),
-        ('queue = "long"', 'queue = "long\\nrm"', "slurm.queue: must be one word"),
-        ('queue = "long"', "queue = 3", "slurm.queue: must be text"),
+        ('"08:00:00"', '"8 hours"', "slurm.walltime: "),
+        ('walltime = "08:00:00"', "", "slurm.walltime: "),
+        ('queue = "long"', 'partition = "long"', "slurm.partition: "),
+        ('queue = "long"', 'queue = "long\\nrm"', "slurm.queue: "),
+        ('queue = "long"', "queue = 3", "slurm.queue: "),
         (
             'sparseoco:0.1.0"',
             'sparseoco:0.1.0"\nclaim = "My_Data"',
-            "kubernetes.claim: must be a name of small letters",
+            "kubernetes.claim: ",
         ),
-        ("image =", "picture =", "kubernetes.image: this key is required"),
+        ("image =", "picture =", "kubernetes.image: "),
     ],
 )
-def test_an_invalid_value_is_named_by_its_key(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_an_invalid_value_is_named_by_its_key(tmp_path: Path, old: str, new: str, named: str) -> None:
     with pytest.raises(InputError) as error:
         load_cluster_file(write(tmp_path, SLURM.replace(old, new, 1)))
-    assert said in str(error.value)
+    assert named in str(error.value)
 
 
 def test_the_waiting_time_has_units(tmp_path: Path) -> None:

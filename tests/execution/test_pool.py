@@ -197,6 +197,23 @@ def leave_file(path: str, number: int) -> None:
     Path(path).touch()
 
 
+def test_a_task_whose_result_was_lost_is_waited_for_again(pool: TaskPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker died after the task had ended, before its outcome was read."""
+    futures: list[Future] = []
+
+    def start(task: int) -> Future:
+        futures.append(pool.submit(slowly, task))
+        return futures[-1]
+
+    statuses = iter(["lost", "pending", "finished"])
+    status = Future.status
+    with monkeypatch.context() as patch:
+        patch.setattr(Future, "status", property(lambda future: next(statuses, status.__get__(future))))
+        (outcome,) = pool.run([7], start)
+    assert outcome.final
+    assert pool.result(futures[0]) == 7
+
+
 def test_a_lost_task_means_a_lost_cluster(pool: TaskPool) -> None:
     def start(task: int) -> Future:
         future = pool.submit(slowly, task)

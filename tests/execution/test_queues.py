@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparseoco.core.errors import SparseocoError
-from sparseoco.execution.clusters import ClusterOptions, connect, workers_of
+from sparseoco.execution.clusters import ClusterOptions, connect, scheduler_workers
 from sparseoco.execution.queues import JobOptions, PbsOptions, SlurmOptions, open_job_cluster
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
@@ -144,9 +144,9 @@ def alive(pid: int) -> bool:
 @pytest.mark.slow
 def test_a_job_that_ends_is_replaced(jobs: Path, tmp_path: Path) -> None:
     with connect(options("slurm"), tmp_path / "scratch") as client:
-        first = set(workers_of(client))
+        first = set(scheduler_workers(client))
         os.killpg(int((jobs / "1.pid").read_text()), signal.SIGKILL)
-        while not set(workers_of(client)) - first:
+        while not set(scheduler_workers(client)) - first:
             time.sleep(0.5)
         assert client.submit(sum, [1, 2]).result() == 3
 

@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster, Nanny
 from distributed.core import Status
 
 from sparseoco.execution import pool as module
-from sparseoco.execution.clusters import ClusterOptions, connect, restart_workers, worker_shape, workers_of
+from sparseoco.execution.clusters import ClusterOptions, connect, restart_workers, scheduler_workers, worker_shape
 from sparseoco.execution.pool import TaskPool
 
 
@@ -40,11 +40,11 @@ def give_up(client: Client, count: int) -> None:
     """Close so many nannies, as one does whose worker cannot start."""
     for nanny in nannies(client)[:count]:
         client.sync(nanny.close)
-    until(lambda: len(workers_of(client)) == 2 - count)
+    until(lambda: len(scheduler_workers(client)) == 2 - count)
 
 
 def all_back(client: Client) -> bool:
-    return len(workers_of(client)) == 2
+    return len(scheduler_workers(client)) == 2
 
 
 def test_while_waiting_for_a_result(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

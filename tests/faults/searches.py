@@ -11,7 +11,7 @@ OPTIONS = SearchOptions(
     patience=1,
     halving=Halving(factor=2, min_rows=40),
 )
-DETERMINED = ("metrics.parquet", "curves.parquet", "kept.parquet", "best.json")
+DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 
 
 def tables(run: Path) -> dict[str, bytes]:

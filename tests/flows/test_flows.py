@@ -32,7 +32,7 @@ for name in names:
 """
 PACKAGE = "sparseoco.flows"
 FLOWS = ("ingest", "nightly", "pipeline", "report", "search", "train")
-SAME = ("metrics.parquet", "curves.parquet", "kept.parquet", "best.json")
+SAME = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 
 
 def run_flow(name: str, *arguments: str, **env: Any) -> subprocess.CompletedProcess[str]:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sparseoco.core.errors import InputError
 from sparseoco.learners.domain_constants import ball_constants
+from tests.support.errors import raises_code
 
 
 def play(loss: str, margins: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -38,10 +38,10 @@ def test_constants_bound_every_point_and_are_reached(loss: str, D: float) -> Non
 
 
 def test_constants_that_do_not_exist_are_a_sentence() -> None:
-    with pytest.raises(InputError, match="squared and logistic"):
+    with raises_code("unsupported-combination", "squared", "logistic"):
         ball_constants(np.ones((2, 2)), np.ones(2), "hinge", 2.0)
-    with pytest.raises(InputError, match="Standardise the columns"):
+    with raises_code("unbounded-losses", "D"):
         ball_constants(np.full((2, 2), 1e6), np.ones(2), "logistic", 2.0)
     for features, labels in ((1e200, 1.0), (1e100, 1e200), (1.0, 1e160)):
-        with pytest.raises(InputError, match="F = inf"):
+        with raises_code("unbounded-losses", "F = inf"):
             ball_constants(np.full((2, 2), features), np.full(2, labels), "squared", 2.0)

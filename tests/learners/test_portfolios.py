@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from sparseoco import Learner
-from sparseoco.core.errors import InputError
+from tests.support.errors import raises_code
 
 
 def learner(loss: str, domain: str, n_classes: int | None = None) -> Learner:
@@ -13,12 +13,12 @@ def learner(loss: str, domain: str, n_classes: int | None = None) -> Learner:
 
 
 def test_a_portfolio_has_no_classes() -> None:
-    with pytest.raises(InputError, match="n_classes must be None"):
+    with raises_code("invalid-labels", "n_classes"):
         learner("return", "simplex", n_classes=2)
 
 
 def test_only_shares_have_a_log_return() -> None:
-    with pytest.raises(InputError, match="domain=simplex"):
+    with raises_code("unsupported-combination", "domain=simplex"):
         learner("log_return", "ball")
 
 
@@ -26,7 +26,7 @@ def test_relatives_are_not_negative_and_nothing_is_learned_of_those_that_are() -
     X = sp.csr_matrix([[1.0, 1.1, 0.0], [0.9, 1.0, 1.2], [1.0, 1.0, -0.5]])
     shares = learner("log_return", "simplex")
     before = shares.weights()
-    with pytest.raises(InputError, match=r"Row 2 has -0\.5"):
+    with raises_code("invalid-input", "Row 2", "-0.5"):
         shares.partial_fit(X, np.zeros(3))
     np.testing.assert_array_equal(shares.weights(), before)
     shares.partial_fit(X[:2], np.zeros(2))

@@ -17,7 +17,7 @@ from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.pipeline.steps import run_ingest
 from sparseoco.search.packing import Capacity, state_bytes
-from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import find_sources

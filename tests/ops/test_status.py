@@ -11,7 +11,7 @@ from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.ops.status import Status, read_status
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.steps import search, train_best
-from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
 from sparseoco.training.options import SearchOptions
 from tests.support.commands import call

@@ -13,7 +13,7 @@ from sparseoco.offline.regret.rounds import spread_marks
 from sparseoco.offline.regret.tables import REGRET, SLOPES, slope_row
 from sparseoco.report.results import WEIGHTS
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.metrics import CURVES, KEPT, METRICS, TIMINGS, write_result_table
+from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, write_result_table
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
 WORDS = [
@@ -156,13 +156,13 @@ def write_run(
                             "documents_from": 2 ** (power - 1),
                             "documents_to": 2**power - 1,
                             "features": size,
-                            "kept": int(share * size * columns),
+                            "nonzeros": int(share * size * columns),
                         }
                     )
     for table, rows, schema in (
         ("metrics", metrics, METRICS),
         ("curves", curves, CURVES),
-        ("kept", kept, KEPT),
+        ("feature_survival", kept, FEATURE_SURVIVAL),
         ("timings", timings, TIMINGS),
     ):
         write_result_table(folder / "search" / f"{table}.parquet", rows, schema)

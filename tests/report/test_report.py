@@ -7,7 +7,7 @@ import pytest
 from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.report import leaderboard_rows, leaderboard_table, read_results, summary_markdown, write_report
 from sparseoco.report.leaderboard import _labels, best_of_each, pareto_front
-from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locks import exclusive_lock
 from tests.report import synthetic
 from tests.report.synthetic import write_run
 from tests.support.errors import raises_code
@@ -126,7 +126,7 @@ def test_errors_on_documents_a_method_was_trained_on_are_said_to_be(tmp_path, mo
 
 def test_a_run_with_results_only_is_reported_too(tmp_path):
     run = write_run(tmp_path)
-    for name in ("search/curves", "search/kept", "search/timings", "model/weights"):
+    for name in ("search/curves", "search/feature_survival", "search/timings", "model/weights"):
         (run / f"{name}.parquet").unlink()
     own = _without_plotly(write_report(run).read_text())
     assert "Learning curves" not in own

@@ -23,7 +23,7 @@ from sparseoco.search.feature_subset import feature_subset, model_features
 from sparseoco.storage import commit
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.metrics import read_metrics
-from sparseoco.store.feature_subset import kept_features
+from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.manifest import FeatureTable, commit_manifest
 from sparseoco.store.shards import Store, read_shards, write_names, write_vocabulary
 from sparseoco.training.learner import Learner
@@ -214,7 +214,7 @@ def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monk
 
     folder = tmp_path / "features"
     with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.search.feature_subset.commit_kept", fail)
+        patch.setattr("sparseoco.search.feature_subset.commit_feature_subset", fail)
         with (
             pytest.raises(StorageError, match="full"),
             feature_subset(client, store, origin, folder, no_progress),
@@ -278,4 +278,4 @@ def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
         fewer = store.manifest.model_copy(update={"version": 2, "shards": store.manifest.shards[:-1]})
         commit_manifest(store.folder, fewer)
         with pytest.raises(StorageError, match="was changed while a run was learning on some of its features"):
-            kept_features(rows.folder)
+            read_feature_subset(rows.folder)

@@ -32,7 +32,7 @@ OPTIONS = SearchOptions(
     folds=3,
     epochs=2,
 )
-DETERMINED = ("metrics.parquet", "curves.parquet", "kept.parquet", "best.json")
+DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 
 
 @pytest.fixture(scope="module")

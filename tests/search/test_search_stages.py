@@ -85,7 +85,7 @@ def test_halving_is_ranking_by_hand_at_each_rung(
             assert all(row["nonzeros"] is not None and row["held_out_error"] is None for row in rows)
         alive = sorted(by_hand[: len(alive) // 2])
     assert len(alive) == 3
-    for table in ("metrics", "curves", "kept"):
+    for table in ("metrics", "curves", "feature_survival"):
         for survivor in alive:
             assert rows_of(got[table], survivor) == rows_of(whole[table], survivor)
     assert choose(got["metrics"], "error").configuration in alive

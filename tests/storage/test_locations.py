@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from sparseoco.core.errors import DamagedError, FolderInUseError
-from sparseoco.storage.commit import commit_bytes, exclusive_lock, on_disk, read_json, remove_file, remove_folder
+from sparseoco.storage.commit import as_local_file, commit_bytes, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import (
-    is_address,
     is_local,
+    is_remote_uri,
     local_work_folder,
     location,
     relative_path,
     resolve_against,
 )
+from sparseoco.storage.locks import exclusive_lock
 from tests.support.errors import raises_code
 
 
@@ -26,8 +27,8 @@ def test_a_local_path_is_a_path(tmp_path: Path) -> None:
     assert location(tmp_path) is tmp_path
     assert location(f"file://{tmp_path}") == tmp_path
     assert is_local(tmp_path)
-    assert not is_address("C:/x")
-    assert not is_address("file:///x")
+    assert not is_remote_uri("C:/x")
+    assert not is_remote_uri("file:///x")
 
 
 def test_a_remote_path_has_the_methods_of_a_local_one() -> None:
@@ -76,7 +77,7 @@ def test_another_store_than_s3() -> None:
         commit_bytes(folder / "a" / "file", b"[2]", replace=False)
     assert read_json(folder / "a" / "file") == [1]
     assert [path.name for path in folder.glob("*/file")] == ["file"]
-    with on_disk(folder / "a" / "file") as local:
+    with as_local_file(folder / "a" / "file") as local:
         assert local.read_bytes() == b"[1]"
     with exclusive_lock(folder):
         assert (folder / ".lock").exists()

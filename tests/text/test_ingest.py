@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
@@ -149,15 +148,18 @@ def test_duplicates_option_per_ingest(tmp_path: Path) -> None:
 
 
 def test_bad_rows(tmp_path: Path) -> None:
-    bad = [
-        b"{", b"[1]", b'{"label":"a"}', b'{"text":3,"label":"a"}', b'{"text":"ab"}', b'{"text":"ab","label":null}',
-        b'{"text":"ab","label":1.5}', b'{"text":"ab","label":""}', b'{"text":"ab","label":"a","id":[1]}',
-        b'{"text":"a\xffb","label":"a"}', b'{"text":"a\\ud800b","label":"a"}', b'{"text":"ab","label":"a"} x',
-        b'{"text":"ab","label":"a",}', b'{"text":"a\x01b","label":"a"}', b'{"text":"ab","label":01}', b"nul",
-    ]  # fmt: skip
+    malformed, missing, invalid = "malformed-record", "missing-field", "invalid-labels"
+    bad = {
+        b"{": malformed, b"[1]": malformed, b'{"label":"a"}': missing, b'{"text":3,"label":"a"}': malformed,
+        b'{"text":"ab"}': missing, b'{"text":"ab","label":null}': missing, b'{"text":"ab","label":1.5}': invalid,
+        b'{"text":"ab","label":""}': invalid, b'{"text":"ab","label":"a","id":[1]}': malformed,
+        b'{"text":"a\xffb","label":"a"}': "encoding", b'{"text":"a\\ud800b","label":"a"}': "encoding",
+        b'{"text":"ab","label":"a"} x': malformed, b'{"text":"ab","label":"a",}': malformed,
+        b'{"text":"a\x01b","label":"a"}': malformed, b'{"text":"ab","label":01}': malformed, b"nul": malformed,
+    }  # fmt: skip
     good = b'{"text":"good day","label":"a"}'
-    for row in bad:
-        with pytest.raises(InputError, match=r"one\.jsonl, line 2: ") as caught:
+    for row, code in bad.items():
+        with raises_code(code, "one.jsonl, line 2: ") as caught:
             ingest_bytes(tmp_path, "one.jsonl", good + b"\n" + row + b"\n", out="one")
         assert "ab" not in str(caught.value).replace("label", "").replace("table", "")
     data = b"\n".join(part for row in bad for part in (row, good))
@@ -165,7 +167,7 @@ def test_bad_rows(tmp_path: Path) -> None:
     assert (manifest.rows, manifest.quarantined_rows) == (len(bad), len(bad))
     table = pq.read_table(tmp_path / "out" / manifest.quarantine[0].file).to_pydict()
     assert table["line"] == list(range(1, 2 * len(bad), 2))
-    assert table["offset"][1] == len(bad[0]) + len(good) + 2
+    assert table["offset"][1] == len(b"{") + len(good) + 2
     with raises_code("too-many-bad-rows", "all.jsonl, line 7", "max_bad_rows = 3"):
         ingest_bytes(tmp_path, "all.jsonl", data, out="few", max_bad_rows=3, shard_bytes=1024)
     assert not list((tmp_path / "few").glob("manifest*"))
@@ -243,11 +245,13 @@ def test_no_terms(tmp_path: Path) -> None:
 
 def test_invalid_options() -> None:
     for values, key in [
-        ({"ngrams": 1}, "ngrams"), ({"min_df": 1.5}, "min_df"), ({"ngram_range": (2, 1)}, "ngram_range"),
+        ({"min_df": 1.5}, "min_df"), ({"ngram_range": (2, 1)}, "ngram_range"),
         ({"hash_bits": 49}, "hash_bits"), ({"hash_bits": 9, "min_df": 2}, "hash_bits"), ({"format": "xml"}, "format"),
     ]:  # fmt: skip
         with raises_code("invalid-option", key):
             TextOptions.of(values)
+    with raises_code("unknown-option", "ngrams"):
+        TextOptions.of({"ngrams": 1})
 
 
 def test_hash_is_xxh64() -> None:

@@ -46,13 +46,28 @@ from sparseoco.offline.bounds import dense
 from sparseoco.offline.bounds.definition import QUANTITIES, Bound, Measured, NoBound, Quantities
 from sparseoco.training.learner import Learner
 
-__all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "bound_of", "state_quantities"]
+__all__ = ["QUANTITIES", "THEOREMS", "Bound", "NoBound", "Quantities", "regret_bound", "state_quantities"]
 
 
-def bound_of(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l1") -> Bound | NoBound:
-    """The theorem of a learner with these parameters (as `Learner.configurations` has them).
+def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str = "l1") -> Bound | NoBound:
+    """The bound on the regret of a learner.
 
-    Raises `InputError` for an algorithm or penalty that is unknown.
+    Parameters
+    ----------
+    algorithm : str
+    configuration : dict
+        All its parameters, as in `Learner.configurations`.
+    penalty : str
+
+    Returns
+    -------
+    Bound or NoBound
+        `NoBound` if no theorem covers this learner with these parameters.
+
+    Raises
+    ------
+    InputError
+        The algorithm or penalty is unknown.
     """
     find_algorithm(algorithm), find_penalty(penalty)
     if configuration.get("step", "sqrt") != "sqrt":
@@ -79,9 +94,9 @@ def state_quantities(learner: Learner, configuration: int, x: ArrayLike, peaks: 
     slots = learner.slots_of(configuration)
     if "Delta" in slots:
         Delta = slots["Delta"].astype(np.float64)
-        if "g_last" in slots:  # asleep since before the last round, it was predicted g_last once, and that was wrong
-            asleep = learner.progress.rows - slots["stamp"] > 1
-            pending = np.where(asleep, slots["g_last"].astype(np.float64), 0.0)
+        if "g_last" in slots:  # not updated in the last round: it was predicted g_last once, and that was wrong
+            not_updated = learner.progress.rows - slots["last_update"] > 1
+            pending = np.where(not_updated, slots["g_last"].astype(np.float64), 0.0)
             Delta = np.hypot(Delta, pending)
         found["Delta"] = Delta.sum(axis=0)
     if "root" in slots:

@@ -14,7 +14,7 @@ QUANTITIES = {
     "G_inf": "largest |g_{t,i}|, t ≤ T",
     "U": "largest norm of a subgradient of the penalty at w_t: λ√(features seen) for l1, λ‖w_t‖₂ for l2, 0 for a box; "
     "λ‖h_T‖₂ for sgft; λ‖c_t‖₂ for cl-fobos",
-    "K": "longest sleep of a coordinate that is ever updated: rounds between updates, from round 0 and up to T",
+    "K": "longest run of rounds without an update of a coordinate that is ever updated, from round 0 and up to T",
     "spread": "largest Σ_i |ψ(w_{t,i}) − ψ(x_i)|, R of Togari and Yamashita's (12)",
     "S": "largest ψ(w_{t,i}) of a coordinate, their (13)",
     "n": "number of features",

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.learners.bandit import Terms, terms_of
+from sparseoco.learners.bandit import Terms, bandit_terms
 from sparseoco.learners.dense import diameter
-from sparseoco.learners.ons import numbers_of_ons
+from sparseoco.learners.ons import ons_numbers
 from sparseoco.offline.bounds.definition import Bound, Measured, NoBound
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ def ogd(configuration: Mapping[str, Any], penalty: str) -> Bound:
 
 def ons(configuration: Mapping[str, Any], penalty: str) -> Bound:
     """(Σ g_tᵀA_t⁻¹g_t)/(2β) + βεD²/2, the sum being at most log(det A_T/det A_0) ≤ n·log(1 + G²T/(nε))."""
-    D, beta = diameter(configuration), 1.0 / numbers_of_ons(configuration, 1).rate
+    D, beta = diameter(configuration), 1.0 / ons_numbers(configuration, 1).rate
 
     def compute(T: Floats, q: Measured) -> Floats:
         value = (q["n"] * np.log1p((q["G"] * beta * D) ** 2 * T / q["n"]) + 1.0) / (2.0 * beta)
@@ -73,7 +73,7 @@ def ogdeg(configuration: Mapping[str, Any], penalty: str) -> Bound:
     """`ogd` with ‖g_t‖ ≤ G = mF/δ, for f̂_t on the shrunk set, and what those cost."""
 
     def compute(T: Floats, q: Measured) -> Floats:
-        it = terms_of(configuration, int(np.max(q["n"])))
+        it = bandit_terms(configuration, int(np.max(q["n"])))
         steps = 1.5 * it.D * it.m * configuration["F"] / it.delta * np.sqrt(T)
         return np.asarray(steps + _of_bandit(configuration, T, it))
 
@@ -92,7 +92,7 @@ def onseg(configuration: Mapping[str, Any], penalty: str) -> Bound:
     F, sigma = configuration["F"], configuration["sigma"]
 
     def compute(T: Floats, q: Measured) -> Floats:
-        it = terms_of(configuration, int(np.max(q["n"])))
+        it = bandit_terms(configuration, int(np.max(q["n"])))
         if it.beta > sigma * it.delta**2 / (it.m * F * F):
             return np.full_like(T, np.inf)
         inside = it.m * (F * it.beta * it.D / it.delta) ** 2 * T

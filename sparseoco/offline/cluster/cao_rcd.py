@@ -22,9 +22,9 @@ from sparseoco.offline.coordinates import ColumnMajor, Coordinates, bytes_needed
 from sparseoco.offline.epochs import Problem
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.cache import corpus_of, end_with_worker
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import transpose, transposed_labels
+from sparseoco.store.worker import check_worker_running, worker_corpus
 from sparseoco.training.block import NO_FOLD, Block
 
 
@@ -67,7 +67,7 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
             for name, array in method.state().items():
                 read(name, array)
             method.resume(int(described["epoch"]))
-    method.play(lambda share: end_with_worker())
+    method.play(lambda share: check_worker_running())
     weights = method.weights()
     arrays = method.state() | {
         "examples": np.array(method.examples),
@@ -79,7 +79,7 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
 
 def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
     """A block before its first epoch, on a worker, over the store by columns."""
-    problem, corpus, labels = epoch_problem(block, store), corpus_of(columns), transposed_labels(columns)
+    problem, corpus, labels = epoch_problem(block, store), worker_corpus(columns), transposed_labels(columns)
     indptr, rows, counts, _ = corpus.whole()
     return Coordinates(
         ColumnMajor(indptr, rows, counts, labels),

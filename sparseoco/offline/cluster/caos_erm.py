@@ -37,15 +37,15 @@ from distributed import Client, Future
 from numpy.typing import NDArray
 
 from sparseoco.execution.clusters import placements
-from sparseoco.kernels.epoch import Sampled
+from sparseoco.kernels.epoch import EpochColumns
 from sparseoco.offline.cluster.epoch_method import EpochMethod, epoch_problem
 from sparseoco.offline.cluster.passes import ClusterPasses, PassFiles, read_rows
-from sparseoco.offline.epochs import Blocks, Problem, Share, State, mean_of, play_share, row_sizes
+from sparseoco.offline.epochs import Blocks, Problem, Share, State, mean_state, play_rounds, row_sizes
 from sparseoco.offline.passes import Floats, Span
 from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.cache import corpus_of, end_with_worker
 from sparseoco.store.shards import Store
+from sparseoco.store.worker import check_worker_running, worker_corpus
 from sparseoco.training.block import Block
 
 LEAVES_PER_TASK = 16
@@ -66,7 +66,7 @@ class SampledOnCluster(EpochMethod):
         self.examples[:] = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
 
     def _play(self, before: Location | None, target: Location) -> None:
-        files = self._passes.run(self._weights, self.problem.question)
+        files = self._passes.run(self._weights, self.problem.pass_request)
         if self._shares:
             for outcome in self._pool.run([target], partial(self._start_rounds, before, files)):
                 self._pool.check(outcome)
@@ -138,11 +138,11 @@ def _play(
             read("state", method.state)
             read("diverged", method.diverged)
             method.rounds = int(described["rounds"])
-    corpus = corpus_of(opened)
+    corpus = worker_corpus(opened)
     gradient = None
     if first["estimate"] == "corrected":
         gradient = np.hstack([_gradient(each.total) for each in files])
-    rounds = play_share(
+    rounds = play_rounds(
         method,
         corpus,
         _span(block).rows(corpus.n_rows, 0, corpus.n_rows),
@@ -154,7 +154,7 @@ def _play(
         epoch,
     )
     for _ in rounds:
-        end_with_worker()
+        check_worker_running()
     return State(method.state, method.rounds, method.diverged)
 
 
@@ -175,11 +175,11 @@ def _finish(
 ) -> None:
     """Commit the state that the parts' sum gives."""
     method = epoch_problem(Block.model_validate(description), Store.open(store)).sampled()
-    method.state, method.rounds, method.diverged = mean_of(total, count)
+    method.state, method.rounds, method.diverged = mean_state(total, count)
     _commit(method, epoch, location(target), examples)
 
 
-def _commit(method: Sampled, epoch: int, target: Location, examples: NDArray[np.int64]) -> None:
+def _commit(method: EpochColumns, epoch: int, target: Location, examples: NDArray[np.int64]) -> None:
     arrays = {
         "state": method.state,
         "diverged": method.diverged,
@@ -190,7 +190,7 @@ def _commit(method: Sampled, epoch: int, target: Location, examples: NDArray[np.
 
 
 def _sizes(store: str, span: Span, bounds: list[tuple[int, int]]) -> Floats:
-    corpus = corpus_of(Store.open(store))
+    corpus = worker_corpus(Store.open(store))
     return np.concatenate([row_sizes(corpus, span, start, stop) for start, stop in bounds])
 
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from sparseoco.core.progress import RowsCallback
 from sparseoco.execution.clusters import worker_shape
 from sparseoco.execution.pool import TaskPool
-from sparseoco.kernels.binding import TALLY
-from sparseoco.kernels.epoch import evaluate_for
+from sparseoco.kernels.binding import COUNT_NONZEROS
+from sparseoco.kernels.epoch import evaluate_kernel
 from sparseoco.kernels.full_pass import MARGINS
 from sparseoco.kernels.order import fold_rows
 from sparseoco.learners.losses import find_loss
@@ -34,10 +34,12 @@ from sparseoco.offline.passes import CHUNK_ROWS, Floats, Shape, Span, leaf_bound
 from sparseoco.storage.checkpoints import write_array
 from sparseoco.storage.commit import read_checksummed, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.cache import corpus_of
-from sparseoco.store.frequencies import frequency_bins, kept_rows
+from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
+from sparseoco.store.worker import worker_corpus
 from sparseoco.training.block import NO_FOLD, Block, StreamPosition, Tables, cell_path, write_cell
+from sparseoco.training.learner import ProgressiveTotals
+from sparseoco.training.metrics import metric_rows
 
 TASKS_PER_SLOT = 4  # of an evaluation: so that other workers can help a slower one
 
@@ -128,30 +130,19 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
     found = _evaluate(client, method, block, store, folder)
     bins, features = frequency_bins(store)
     kept = np.zeros((features.size, weights.shape[1]), np.int64)
-    TALLY(weights, bins, kept)
+    COUNT_NONZEROS(weights, bins, kept)
     kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
-    penalties = problem.penalties(weights)
-    learned, held_out = (max(int(rows), 1) for rows in found.rows)
+    objectives = found.loss_sum[0] + problem.penalties(weights)
+    training, held_out = (ProgressiveTotals(int(n), *sums) for n, *sums in zip(*found, strict=True))
+    diverged = (method.diverged > 0) | ~np.isfinite(found.loss_sum[0])
+    reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
+    rows = method.epoch * method.examples
+    metrics = metric_rows(method.epoch, rows, training, held_out, kept.sum(axis=0), reasons)
     tables: list[Tables] = []
-    for i, configuration_diverged in enumerate(method.diverged):
-        broken = bool(configuration_diverged) or not np.isfinite(found.loss_sum[0, i])
-        curve = {
-            "rows": method.epoch * int(method.examples[i]),
-            "progressive_loss": float(found.loss_sum[0, i] / learned),
-            "progressive_error": float(found.error_count[0, i] / learned),
-        }
-        metrics = {
-            "epoch": method.epoch,
-            **curve,
-            "objective": float(found.loss_sum[0, i] + penalties[i]),
-            "held_out_rows": int(found.rows[1]),
-            "held_out_loss": float(found.loss_sum[1, i] / held_out) if found.rows[1] else None,
-            "held_out_error": float(found.error_count[1, i] / held_out) if found.rows[1] else None,
-            "nonzeros": int(kept[:, i].sum()),
-            "status": "diverged" if broken else "ok",
-            "reason": f"diverged in round {configuration_diverged:,}" if broken else "",
-        }
-        tables.append({"metrics": [metrics], "curves": [curve], "kept": kept_rows(kept[:, i], features)})
+    for i, row in enumerate(metrics):
+        curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}
+        row["objective"] = float(objectives[i])
+        tables.append({"metrics": [row], "curves": [curve], "feature_survival": frequency_rows(kept[:, i], features)})
     return tables
 
 
@@ -183,10 +174,10 @@ def _evaluate_leaves(
     response: tuple[str, str],
     fold: tuple[int, int, int],
 ) -> list[Evaluation]:
-    corpus = corpus_of(Store.open(store))
+    corpus = worker_corpus(Store.open(store))
     columns, outputs = shape
     weights = read_rows(location(weights_path), columns)
-    evaluate = evaluate_for(find_loss(response[0]), response[1])
+    evaluate = evaluate_kernel(find_loss(response[0]), response[1])
     seed, held_fold, folds = fold
     size = columns // outputs
     evaluations = []

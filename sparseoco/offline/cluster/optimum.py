@@ -23,16 +23,16 @@ from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
 from sparseoco.offline.optimum import Newton, Problem, Solver
-from sparseoco.offline.optimum.found import Found
-from sparseoco.offline.optimum.regulariser import Regulariser
+from sparseoco.offline.optimum.certificate import ColumnProgress
+from sparseoco.offline.optimum.problem import Regulariser
 from sparseoco.offline.options import OptimumOptions as OptimumOptions
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import write_result_table
-from sparseoco.store.cache import corpus_of, end_with_worker
 from sparseoco.store.shards import Store
+from sparseoco.store.worker import check_worker_running, worker_corpus
 from sparseoco.training.model import write_model
 
 CHECKPOINT_SECONDS = 20.0  # of work that a killed run may have to repeat
@@ -94,7 +94,7 @@ def run_optimum(
     remove_file(done)
     if store.manifest.nonzeros <= NEWTON_NONZEROS:
         work = out / ".columns"
-        columns: Sequence[Found] = _by_tasks(client, problem, store, work / digest, options, progress)
+        columns: Sequence[ColumnProgress] = _by_tasks(client, problem, store, work / digest, options, progress)
     else:
         work = out / ".passes"
         columns = _by_passes(client, problem, store, work, digest, options, progress)
@@ -110,7 +110,7 @@ def _by_tasks(
     folder: Location,
     options: OptimumOptions,
     progress: ProgressCallback,
-) -> list[Found]:
+) -> list[ColumnProgress]:
     """One task for each column, which leaves a file in `folder`: a killed run repeats only what was running."""
     files = [folder / f"{i}.npz" for i in range(len(problem.columns))]
     described = str(store.folder.resolve()), options.model_dump(mode="json")
@@ -130,21 +130,21 @@ def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
     every = chosen.problem(opened.classes)
     alpha, positive = divmod(number, len(every.positive))
     problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
-    indptr, indices, counts, labels = corpus_of(opened).gather(np.arange(opened.n_rows))
+    indptr, indices, counts, labels = worker_corpus(opened).gather(np.arange(opened.n_rows))
     matrix = csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
     passes = LocalPasses.of(matrix, labels)
     newton = Newton(passes, passes.columns(), problem, tol=chosen.tol, max_passes=chosen.max_passes)
     while newton.active:
-        end_with_worker()
+        check_worker_running()
         newton.step()
     (found,) = newton.columns
     sums = np.array([found.at_zero, found.objective, found.dual, found.passes, found.converged], np.float64)
     write_checkpoint(location(path), {}, [("sums", sums), ("history", found.history), ("best", found.best)])
 
 
-def _read_column(path: Location, positive: int, h: Regulariser) -> Found:
+def _read_column(path: Location, positive: int, h: Regulariser) -> ColumnProgress:
     """The result of `_solve`."""
-    found = Found(positive, h, trial=np.zeros(0), best=np.zeros(0), done=True)
+    found = ColumnProgress(positive, h, trial=np.zeros(0), best=np.zeros(0), done=True)
     with read_checkpoint(path) as (_, read):
         found.at_zero, found.objective, found.dual, passes, converged = map(float, read("sums"))
         found.passes, found.converged = int(passes), bool(converged)
@@ -160,7 +160,7 @@ def _by_passes(
     digest: str,
     options: OptimumOptions,
     progress: ProgressCallback,
-) -> Sequence[Found]:
+) -> Sequence[ColumnProgress]:
     """All columns by passes of the cluster, with files in `work`; a killed run resumes from its saved state."""
     checkpoint = work / "state.npz"
     passes = ClusterPasses(client, store, work)
@@ -193,7 +193,9 @@ def _fraction_done(solver: Solver) -> int:
     return round(1000 * max(0.0, sum(shares) / len(shares)))
 
 
-def _write(columns: Sequence[Found], problem: Problem, store: Store, out: Location, options: OptimumOptions) -> None:
+def _write(
+    columns: Sequence[ColumnProgress], problem: Problem, store: Store, out: Location, options: OptimumOptions
+) -> None:
     """Write the tables and the models."""
     names = store.classes or ["value"]
     rows, passes = [], []

@@ -36,10 +36,11 @@ from sparseoco.offline.passes import (
     tree_sum,
 )
 from sparseoco.storage.checkpoints import DAMAGE, read_checkpoint, read_header, write_array, write_checkpoint
-from sparseoco.storage.commit import digest_value, make_folder, on_disk, remove_file, remove_folder, storage_error
+from sparseoco.storage.commit import as_local_file, digest_value, make_folder, remove_file, remove_folder
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.cache import corpus_of
 from sparseoco.store.shards import Store
+from sparseoco.store.worker import worker_corpus
 
 TASKS_PER_SLOT = 2  # so that other workers can help a slower one
 MEMORY_SHARE = 0.5  # of what a task may use; the rest is for rows, the interpreter and the page cache
@@ -223,7 +224,7 @@ class ClusterPasses:
 def read_rows(path: Location, columns: int) -> Floats:
     """An npy file (rows, columns) of float64 of a pass, mapped. Raises `StorageError` if it cannot be read."""
     try:
-        with on_disk(path) as local:  # a copy stays mapped when its name is gone
+        with as_local_file(path) as local:  # a copy stays mapped when its name is gone
             with local.open("rb") as file:
                 dtype, shape = read_header(file, path.name)
                 start = file.tell()
@@ -252,7 +253,7 @@ def _totals(
     first: int,
     last: int,
 ) -> Partial:
-    source = corpus_of(Store.open(store))
+    source = worker_corpus(Store.open(store))
     values = read_rows(location(weights), len(request.positive))
 
     def leaf(i: int) -> Partial:
@@ -265,7 +266,7 @@ def _totals(
 
 
 def _squares(store: str, span: Span, bounds: list[tuple[int, int]], n_features: int, first: int, last: int) -> Floats:
-    source = corpus_of(Store.open(store))
+    source = worker_corpus(Store.open(store))
     return np.asarray(tree_sum(lambda i: leaf_squares(source, span, bounds[i], n_features), first, last))
 
 

@@ -3,50 +3,164 @@
 The dual of min_x Σ_j f_j(x) + h(x), f_j(x) = ℓ(⟨a_j, x⟩, y_j), is max_θ −Σ_j ℓ*(θ_j) − h*(−Aᵀθ) (Fenchel). Its
 feasible points are made from the slopes s_j of a pass, θ = κ·s: κ = 1 where h* is finite everywhere, and
 the largest κ ≤ 1 with κ‖Aᵀs‖_∞ ≤ l1. Σ_j ℓ*(κs_j) needs the slopes alone, h* the gradient Aᵀs alone.
+
+`evaluate` makes a pass at one point of every column and records what it says: the best objective, the greatest lower
+bound, and whether they have met. Both solvers, by passes alone (`solver`) and on data by columns (`newton`), use it.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from sparseoco.core.errors import InputError
+from sparseoco.kernels.quadratic import INNER
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.optimum.regulariser import Regulariser
+from sparseoco.offline.optimum.problem import Regulariser
 from sparseoco.offline.passes import Floats, Passes, PassRequest, PassResult
 
-SHORT = 1.0 - 2.0**-50  # so that rounding does not make a point infeasible
+ARMIJO = 1e-4
+ROUNDING = 1e-9  # of the objective at 0: smaller differences of sums have few correct digits
+INITIAL_WIDTH, WIDTH_FACTOR = 1.0, 0.25
+SMOOTHING_SHARE = 0.5  # the hinge is smoothed less once smoothing has this share of the gap
+MAX_CURVATURE = {"logistic": 0.25, "squared": 1.0, "squared_hinge": 2.0, "hinge": 1.0}
+"""The largest ℓ''; of the smoothed hinge, times its width."""
+FEASIBLE = 1.0 - 2.0**-50  # so that rounding does not make a point infeasible
 
 
 class Certificate(NamedTuple):
-    """Of each column: `dual`, a lower bound of the optimum, and `slack`, what rounding the hinge adds to the gap."""
+    """Of each column: `dual`, a lower bound of the optimum, and `slack`, what smoothing the hinge adds to the gap."""
 
     dual: Floats
     slack: Floats
 
 
 def certify(
-    passes: Passes, totals: PassResult, question: PassRequest, inner: Floats, penalties: list[Regulariser]
+    passes: Passes, result: PassResult, request: PassRequest, inner: Floats, penalties: list[Regulariser]
 ) -> Certificate:
     """The best of the dual points that a pass gives; `inner` (columns,) is ⟨gradient, weights⟩."""
     columns = range(len(penalties))
-    loss = find_loss(question.loss)
+    loss = find_loss(request.loss)
     scales = np.ones((2, len(penalties)))
     for c in columns:
-        steepest = np.abs(totals.gradient[:, c]).max(initial=0.0)
-        feasible = min(1.0, SHORT * penalties[c].l1 / steepest) if steepest > 0.0 else 1.0
+        steepest = np.abs(result.gradient[:, c]).max(initial=0.0)
+        feasible = min(1.0, FEASIBLE * penalties[c].l1 / steepest) if steepest > 0.0 else 1.0
         scales[0, c] = feasible
         scales[1, c] = 1.0 if penalties[c].bounded else feasible
     # y_j·s_j, summed, of regression: s = z − y, so Σ y·s = ⟨g, w⟩ − Σ s² and Σ s² is twice the loss.
-    linear = inner - 2.0 * totals.loss_sum if loss.regression else np.zeros(len(penalties))
+    linear = inner - 2.0 * result.loss_sum if loss.regression else np.zeros(len(penalties))
     duals = np.full_like(scales, -np.inf)
     for k, scale in enumerate(scales):
         if k and (scale == scales[0]).all():
             break
-        conjugates = passes.conjugates(totals, question, scale) + scale * linear
+        conjugates = passes.conjugates(result, request, scale) + scale * linear
         for c in columns:
-            duals[k, c] = -conjugates[c] - penalties[c].conjugate(np.ascontiguousarray(totals.gradient[:, c]), scale[c])
+            duals[k, c] = -conjugates[c] - penalties[c].conjugate(np.ascontiguousarray(result.gradient[:, c]), scale[c])
     slack = np.zeros(len(penalties))
-    if question.width:
-        # Of the rounded hinge: Σ(½μa² − a) = ⟨g, w⟩ − Σ f_μ, with a = |s|.
-        total = -passes.conjugates(totals, question, np.ones(len(penalties)))
-        slack = totals.exact_sum - totals.loss_sum - (inner - totals.loss_sum + total)
+    if request.width:
+        # Of the smoothed hinge: Σ(½μa² − a) = ⟨g, w⟩ − Σ f_μ, with a = |s|.
+        total = -passes.conjugates(result, request, np.ones(len(penalties)))
+        slack = result.exact_sum - result.loss_sum - (inner - result.loss_sum + total)
     return Certificate(duals.max(axis=0), slack)
+
+
+@dataclass(eq=False)
+class ColumnProgress:
+    """One problem, its next trial point, and what is known of its minimum. Vectors are (features,)."""
+
+    positive: int
+    h: Regulariser
+    trial: Floats
+    best: Floats
+    width: float = 0.0  # of the smoothed hinge
+    at_zero: float = 0.0  # the objective there
+    objective: float = np.inf  # of the best point so far, of the loss itself
+    dual: float = -np.inf
+    passes: int = 0
+    done: bool = False
+    converged: bool = False
+    history: Floats = field(default_factory=lambda: np.zeros((0, 3)))
+    """(passes, 3): the least objective, the greatest dual and the nonzeros of the best point, after every pass."""
+
+    @property
+    def gap(self) -> float:
+        """How far above the optimum `best` can be; rounding may make the difference negative."""
+        return max(0.0, self.objective - self.dual)
+
+    def record(self, objective: float, dual: float, tol: float, max_passes: int) -> None:
+        """Record what a pass found at the trial point."""
+        self.passes += 1
+        if self.passes == 1:
+            self.at_zero = objective
+        self.dual = max(self.dual, dual)
+        if objective < self.objective:
+            self.objective, self.best = objective, self.trial
+        now = np.array([[self.objective, self.dual, float(np.count_nonzero(self.best))]])
+        self.history = np.concatenate([self.history, now])
+        self.converged = self.gap <= tol * self.at_zero
+        self.done = self.converged or self.passes >= max_passes
+
+
+class Evaluation(NamedTuple):
+    """A pass at one column's trial point; `loss_sum` and the gradient `g` are of the loss that is minimised."""
+
+    g: Floats
+    loss_sum: float
+    oversmoothed: bool
+    """Whether smoothing the hinge has too large a share of the gap."""
+
+
+def check_stopping(tol: float, max_passes: int) -> None:
+    """Raises `InputError` for an invalid tolerance or number of passes."""
+    if not 0.0 < tol < 1.0:
+        raise InputError(f"tol={tol!r} must be between 0 and 1.", code="invalid-option")
+    if isinstance(max_passes, bool) or max_passes != int(max_passes) or max_passes < 1:
+        raise InputError(f"max_passes={max_passes!r} must be a whole number of at least 1.", code="invalid-option")
+
+
+def evaluate(
+    passes: Passes, loss: str, columns: Sequence[ColumnProgress], tol: float, max_passes: int
+) -> list[Evaluation]:
+    """One pass at the trial points of columns, recorded in them."""
+    request = PassRequest(
+        loss,
+        tuple(column.positive for column in columns),
+        tuple(column.width for column in columns) if loss == "hinge" else (),
+    )
+    result = passes.totals(np.stack([column.trial for column in columns], axis=1), request)
+    gradients = [np.ascontiguousarray(result.gradient[:, c]) for c in range(len(columns))]
+    inner = np.array([INNER(g, column.trial) for g, column in zip(gradients, columns, strict=True)])
+    certificate = certify(passes, result, request, inner, [column.h for column in columns])
+    passes.drop(result)
+    evaluations = []
+    for c, column in enumerate(columns):
+        objective, dual = float(result.exact_sum[c]) + column.h.value(column.trial), float(certificate.dual[c])
+        oversmoothed = column.width > 0.0 and float(certificate.slack[c]) >= SMOOTHING_SHARE * (objective - dual)
+        column.record(objective, dual, tol, max_passes)
+        evaluations.append(Evaluation(gradients[c], float(result.loss_sum[c]), oversmoothed))
+    return evaluations
+
+
+class Step(NamedTuple):
+    """From w to w + step: of F, the sum of the loss and h.
+
+    gained       change of the loss
+    first, last  ⟨gradient of the loss, step⟩ at both ends
+    change       h(w + step) − h(w)
+    """
+
+    gained: float
+    first: float
+    last: float
+    change: float
+
+    def increase(self, scale: float) -> float:
+        """F(w + step) − F(w); where a difference of sums has lost its digits, from the slopes at both ends (Hager &
+        Zhang 2005)."""
+        increase = self.gained + self.change
+        return 0.5 * (self.first + self.last) + self.change if abs(increase) <= ROUNDING * scale else increase
+
+    def is_decrease(self, least: float, scale: float) -> bool:
+        """F(w + step) ≤ F(w) + 10⁻⁴·least (Tseng & Yun 2009, eq. 9); F being convex, last + change is no less."""
+        return min(self.last + self.change, self.increase(scale)) <= ARMIJO * least

@@ -1,20 +1,25 @@
-"""The minimum of Σ_j f_j(x) + h(x) by passes: proximal quasi-Newton steps to a duality gap, many columns in one pass.
+"""Minimise Σ_j f_j(x) + h(x) by passes: proximal quasi-Newton steps to a duality gap, many columns in one pass.
 
-This is the method where rows are elsewhere, on the workers of a cluster; where they are in this process, `newton` takes
-fewer passes to the same gap.
+For rows on the workers of a cluster; with the rows in this process, `newton` takes fewer passes to the same gap.
 
-Every column (a value of α and a class) is a problem of its own, with its own steps, line search and pairs; a pass looks
-at the next trial point of every column that is not done. Nothing a column does depends on another, so its bits do not
-depend on what it is grouped with.
+Every column (a value of α and a class) is a problem of its own, with its own steps, line search and pairs; a pass
+evaluates the trial point of every unfinished column. No column depends on another, so its bits do not depend on what it
+is grouped with.
 
-From w, x⁺ is the minimum of the quadratic model (`subproblem`), and the trial w + t·d, d = x⁺ − w, is taken where
+From w, x⁺ is the minimum of the quadratic model (`_minimise_model`), and the trial w + t·d, d = x⁺ − w, is taken where
 
     F(w + t·d) ≤ F(w) + 10⁻⁴·t·Δ,  Δ = ⟨g, d⟩ + h(x⁺) − h(w) < 0
 
-(Tseng & Yun 2009, A coordinate gradient descent method for nonsmooth separable minimization, eq. 9). What is too small
-to be seen in a difference of sums is told from the slopes at both ends (Hager & Zhang 2005). The gradient of a trial
-not taken is a pair like any other: the model is made again with it, then t is lowered. The hinge is minimised with its
-corner rounded, less and less, while its gap stays that of the hinge itself (`certificate`).
+(Tseng & Yun 2009, A coordinate gradient descent method for nonsmooth separable minimization, eq. 9). Where a
+difference of sums has lost its digits, the slopes at both ends decide (Hager & Zhang 2005). The gradient of a rejected
+trial is a pair like any other: the model is solved again with it, then t is lowered. The hinge is minimised through
+smooth approximations, ever closer ones; its gap is that of the hinge itself (`certificate`).
+
+The model is minimised by coordinate descent over a working set, which finds the coordinates that are zero or at the
+box, and by Newton's method for the values of the others (the model's matrix is a diagonal and a few columns, so that
+its inverse is cheap). Features outside the working set whose slope in the model passes l1 join it (Zhong, Yen, Dhillon
+& Ravikumar 2014, Proximal quasi-Newton for computationally intensive l1-regularized M-estimators; Scheinberg & Tang
+2016, Practical inexact proximal quasi-Newton method with global complexity analysis).
 """
 
 from dataclasses import dataclass, field
@@ -23,32 +28,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.kernels.quadratic import INNER
-from sparseoco.offline.optimum.found import (
-    MAX_PASSES,
-    NARROWING,
-    STEEPNESS,
-    TOLERANCE,
-    WIDEST,
-    Found,
-    Look,
+from sparseoco.kernels.quadratic import GRAM, INNER, MODEL_CHANGE, NEWTON_DIRECTION, STEEPEST, SWEEP
+from sparseoco.offline.optimum.certificate import (
+    INITIAL_WIDTH,
+    MAX_CURVATURE,
+    WIDTH_FACTOR,
+    ColumnProgress,
+    Evaluation,
     Step,
-    checked_ends,
-    look,
+    check_stopping,
+    evaluate,
 )
-from sparseoco.offline.optimum.metric import Metric, pairs_of
-from sparseoco.offline.optimum.problem import Problem
-from sparseoco.offline.optimum.subproblem import minimise_model
+from sparseoco.offline.optimum.lbfgs import Metric, Model, max_pairs
+from sparseoco.offline.optimum.problem import Problem, Regulariser
+from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, Passes
 
-SHORTEST = 1e-10  # the step below which a direction is given up
+MIN_STEP = 1e-10  # shorter steps give up the direction
 SOLVER_BYTES = 2 << 30  # of vectors of features kept in this process at a time
-VECTORS = 6  # of a column, beside its pairs
+VECTORS = 6  # of a column, besides its pairs
+EXACTNESS = 1e-3  # residual of the least subgradient, relative to that at w, of a solved model
+TURNS = 40  # of coordinate descent and Newton steps
+ROUNDS = 8  # of the working set's growing
+HALVINGS = 12
+NEAR = 0.5  # of l1: features whose slope is less are not thought to pass it in one step; if they do, the next step sees
 
 
 @dataclass(eq=False, kw_only=True)
-class Column(Found):
-    """One problem and where its solver stands. Vectors are (features,); sums are of the loss that is minimised."""
+class Column(ColumnProgress):
+    """One problem and the state of its solver. Vectors are (features,); sums are of the loss that is minimised."""
 
     metric: Metric
     w: Floats
@@ -57,7 +65,7 @@ class Column(Found):
     direction: Floats = field(default_factory=lambda: np.zeros(0))
     decrease: float = 0.0  # Δ
     t: float = 1.0
-    refused: int = 0  # trials since w was taken
+    rejected: int = 0  # trials since w was taken
 
     SCALARS = (
         "width",
@@ -65,7 +73,7 @@ class Column(Found):
         "at_zero",
         "decrease",
         "t",
-        "refused",
+        "rejected",
         "objective",
         "dual",
         "passes",
@@ -76,18 +84,18 @@ class Column(Found):
     VECTORS = ("trial", "w", "g", "best", "direction", "history")
 
     def rest(self) -> None:
-        """Keep the result alone."""
+        """Release everything but the result."""
         self.metric.release()
         self.trial = self.w = self.g = self.direction = np.zeros(0)
 
 
 class Solver:
-    """Columns on their way to their minima; `step` is one pass, after which `state` says all there is to say.
+    """Minimises columns; `step` is one pass, after which `state` can be stored.
 
-    A column is done at a gap of `tol`, relative to its objective at 0, or after
-    `max_passes`. As many columns go on at a time as have room in `SOLVER_BYTES`.
+    A column is done at a gap of `tol`, relative to its objective at 0, or after `max_passes`. Columns are solved
+    together as far as `SOLVER_BYTES` allows.
 
-    Raises `InputError` for a tolerance or a number of passes that has no meaning.
+    Raises `InputError` for an invalid tolerance or number of passes.
     """
 
     def __init__(
@@ -98,86 +106,86 @@ class Solver:
         tol: float = TOLERANCE,
         max_passes: int = MAX_PASSES,
     ) -> None:
-        checked_ends(tol, max_passes)
+        check_stopping(tol, max_passes)
         self.passes, self.loss, self.tol, self.max_passes = passes, problem.loss, tol, max_passes
         q = passes.squares()
         q[q == 0.0] = 1.0  # of features that no example has: their weights stay 0
-        nowhere = np.zeros(q.size)
-        self.columns = [
-            Column(p, h, nowhere, nowhere, metric=Metric(q), w=nowhere, g=nowhere) for p, h in problem.columns
-        ]
-        self._width = max(1, SOLVER_BYTES // (8 * q.size * (2 * pairs_of(q.size) + VECTORS)))
+        zeros = np.zeros(q.size)
+        self.columns = [Column(p, h, zeros, zeros, metric=Metric(q), w=zeros, g=zeros) for p, h in problem.columns]
+        self._width = max(1, SOLVER_BYTES // (8 * q.size * (2 * max_pairs(q.size) + VECTORS)))
         if self.loss == "hinge":
             for column in self.columns:
-                column.width = WIDEST
+                column.width = INITIAL_WIDTH
 
     @property
     def active(self) -> list[Column]:
-        """The columns that the next pass looks at."""
+        """The columns that the next pass evaluates."""
         return [column for column in self.columns if not column.done][: self._width]
 
     def step(self) -> None:
-        """One pass at every active column's trial point, and their next ones."""
+        """One pass at every active column's trial point, and the next trial points."""
         active = self.active
-        for column, seen in zip(active, look(self.passes, self.loss, active, self.tol, self.max_passes), strict=True):
+        for column, evaluation in zip(
+            active, evaluate(self.passes, self.loss, active, self.tol, self.max_passes), strict=True
+        ):
             if not column.done:
-                self._advance(column, seen)
+                self._advance(column, evaluation)
             if column.done:
                 column.rest()
 
-    def _advance(self, column: Column, seen: Look) -> None:
-        """What one column makes of a pass at its trial point."""
-        g = seen.g
+    def _advance(self, column: Column, evaluation: Evaluation) -> None:
+        """Use a pass at the trial point of a column."""
+        g = evaluation.g
         if column.direction.size:
             step = column.trial - column.w
             column.metric.add(step, g - column.g)
             change = column.h.change(column.trial, column.w)
-            taken = Step(seen.loss_sum - column.loss_sum, INNER(column.g, step), INNER(g, step), change)
-            if not taken.descends(column.t * column.decrease, column.at_zero):
-                self._refuse(column, taken.rise(column.at_zero))
+            taken = Step(evaluation.loss_sum - column.loss_sum, INNER(column.g, step), INNER(g, step), change)
+            if not taken.is_decrease(column.t * column.decrease, column.at_zero):
+                self._reject(column, taken.increase(column.at_zero))
                 return
-        column.w, column.g, column.loss_sum, column.refused = column.trial, g, seen.loss_sum, 0
-        if seen.rounded:
+        column.w, column.g, column.loss_sum, column.rejected = column.trial, g, evaluation.loss_sum, 0
+        if evaluation.oversmoothed:
             # The next pass is at the same point, of the loss with the sharper corner.
-            column.width *= NARROWING
+            column.width *= WIDTH_FACTOR
             column.metric.forget()
             column.direction = np.zeros(0)
             return
-        self._aim(column)
+        self._solve_model(column)
 
-    def _refuse(self, column: Column, rise: float) -> None:
-        """The trial was no good: the objective rose by `rise`. Aim anew once, then take shorter steps."""
-        column.refused += 1
-        if column.refused == 1:
-            self._aim(column)
+    def _reject(self, column: Column, increase: float) -> None:
+        """The trial was rejected: the objective rose by `increase`. Solve the model once more, then shorten t."""
+        column.rejected += 1
+        if column.rejected == 1:
+            self._solve_model(column)
             return
-        bend = rise - column.t * column.decrease
+        bend = increase - column.t * column.decrease
         column.t *= min(0.5, max(0.1, -0.5 * column.t * column.decrease / bend)) if bend > 0.0 else 0.1
-        if column.t < SHORTEST:
-            self._aim_afresh(column)
+        if column.t < MIN_STEP:
+            self._restart(column)
         else:
             column.trial = column.w + column.t * column.direction
 
-    def _aim(self, column: Column) -> None:
+    def _solve_model(self, column: Column) -> None:
         """The next trial: the minimum of the model at w."""
-        steepness = STEEPNESS[self.loss] / (column.width or 1.0)
-        best = minimise_model(column.w, column.g, column.metric, column.h, steepness)
+        curvature = MAX_CURVATURE[self.loss] / (column.width or 1.0)
+        best = _minimise_model(column.w, column.g, column.metric, column.h, curvature)
         column.direction, column.t = best - column.w, 1.0
         column.decrease = float(INNER(column.g, column.direction) + column.h.change(best, column.w))
         column.trial = best
         if not column.decrease < 0.0:
-            self._aim_afresh(column)
+            self._restart(column)
 
-    def _aim_afresh(self, column: Column) -> None:
-        """Without what the pairs say; if that is of no use either, rounding is all that is left."""
+    def _restart(self, column: Column) -> None:
+        """Continue without pairs; if there were none, steps are lost in rounding and the column is done."""
         if not column.metric.order:
             column.done = True
             return
         column.metric.forget()
-        self._aim(column)
+        self._solve_model(column)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Every column's state as arrays, from which `restore` goes on with the same bits."""
+        """Every column's state as arrays, from which `restore` resumes with the same bits."""
         found: dict[str, NDArray[Any]] = {}
         for i, column in enumerate(self.columns):
             found[f"{i}.scalars"] = np.array([float(getattr(column, name)) for name in Column.SCALARS])
@@ -186,10 +194,80 @@ class Solver:
         return found
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Stand where `state` was taken."""
+        """Restore what `state` returned."""
         for i, column in enumerate(self.columns):
             for name, value in zip(Column.SCALARS, state[f"{i}.scalars"], strict=True):
                 setattr(column, name, type(getattr(column, name))(value))
             for name in Column.VECTORS:
                 setattr(column, name, state[f"{i}.{name}"])
             column.metric.restore({name: state[f"{i}.metric.{name}"] for name in Metric.STATE})
+
+
+def _minimise_model(w: Floats, g: Floats, metric: Metric, h: Regulariser, curvature: float) -> Floats:
+    """argmin_x ⟨g, x − w⟩ + ½(x − w)ᵀB(x − w) + h(x), nearly; `curvature` is σ where there are no pairs yet."""
+    inside = (w != 0.0) | (np.abs(g) > h.l1)
+    sigma = metric.sigma(np.flatnonzero(inside), curvature)
+    weight = 1.0 / np.sqrt(sigma * metric.q)
+    x, goal = w.copy(), -1.0
+    for _ in range(ROUNDS):
+        members = np.flatnonzero(inside)
+        model = metric.model(members, sigma)
+        part = x[members]
+        v = np.zeros(model.J.size)
+        if goal < 0.0:
+            goal = EXACTNESS * _residual(part, w[members], g[members], model, h, v, weight[members])
+        _solve(part, w[members], g[members], model, h, v, weight[members], goal)
+        x[members] = part
+        near = np.flatnonzero(~inside & (np.abs(g) > NEAR * h.l1))
+        far = metric.outside_slopes(model, sigma, g, v, near)
+        joining = near[(np.abs(far) - h.l1) * weight[near] > goal]
+        if not joining.size:
+            break
+        inside[joining] = True
+    return x
+
+
+def _residual(x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: Floats, weight: Floats) -> float:
+    """The largest least subgradient of the model, each in units of √D_i."""
+    out = np.empty_like(x)
+    STEEPEST(x, w, g, model.D, model.Q, h.l1, h.l2, h.box, v, out)
+    return float(np.abs(out * weight).max(initial=0.0))
+
+
+def _solve(
+    x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: Floats, weight: Floats, goal: float
+) -> None:
+    """Minimise the model over its members, from x, in place; `v` is set to what belongs to x."""
+    MODEL_CHANGE(x, w, w, g, model.D, model.Q, model.J, h.l1, h.l2, np.zeros_like(v), v)
+    for _ in range(TURNS):
+        SWEEP(x, w, g, model.D, model.Q, model.J, h.l1, h.l2, h.box, v)
+        slopes = np.empty_like(x)
+        STEEPEST(x, w, g, model.D, model.Q, h.l1, h.l2, h.box, v, slopes)
+        if np.abs(slopes * weight).max(initial=0.0) <= goal:
+            return
+        _newton_step(x, w, g, model, h, v, slopes)
+
+
+def _newton_step(x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: Floats, slopes: Floats) -> None:
+    """A Newton step among coordinates that are neither zero nor at the box, kept on their side of zero."""
+    free = (x != 0.0) & (np.abs(x) < h.box) if h.l1 > 0.0 else np.abs(x) < h.box
+    scale = 1.0 / (model.D + h.l2)
+    r = model.J.size
+    matrix, vector = np.zeros((r, r)), np.zeros(r)
+    GRAM(model.Q, free, scale, -slopes, matrix, vector)
+    try:
+        solved = np.linalg.solve(np.diag(model.J) - matrix, vector)
+    except np.linalg.LinAlgError:
+        return
+    direction = np.empty_like(x)
+    NEWTON_DIRECTION(model.Q, free, scale, -slopes, solved, direction)
+    step, moved = 1.0, np.empty(r)
+    for _ in range(HALVINGS):
+        new = np.clip(x + step * direction, -h.box, h.box)
+        if h.l1 > 0.0:
+            new[new * x < 0.0] = 0.0
+        if MODEL_CHANGE(new, x, w, g, model.D, model.Q, model.J, h.l1, h.l2, v, moved) < 0.0:
+            x[:] = new
+            v += moved
+            return
+        step *= 0.5

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sparseoco.learners.cao_rcd import lipschitz
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.bounds import Bound, NoBound, bound_of, state_quantities
+from sparseoco.offline.bounds import Bound, NoBound, regret_bound, state_quantities
 from sparseoco.offline.regret.curve import FirstEpoch
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import Csr
@@ -104,7 +104,7 @@ def measure_bounds(
     (features, outputs). Yields nothing where there is no theorem, and ends where the learner diverges.
     """
     parameters = learner.configurations[0]
-    bound = measurable(bound_of(learner.algorithm, parameters, learner.penalty), learner.loss)
+    bound = measurable(regret_bound(learner.algorithm, parameters, learner.penalty), learner.loss)
     if isinstance(bound, NoBound):
         return
     comparators = {T: SparseComparator(np.asarray(x, np.float64)) for T, x in sorted(optima.items())}

@@ -22,9 +22,9 @@ from sparseoco.offline.epochs import Blocks, row_sizes
 from sparseoco.offline.passes import Csr, Floats, Span, chunks
 from sparseoco.offline.regret.curve import LinearSum
 from sparseoco.storage.locations import Location
-from sparseoco.store.cache import corpus_of
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import transpose
+from sparseoco.store.worker import worker_corpus
 from sparseoco.training.block import Block
 
 
@@ -130,7 +130,7 @@ def measure_epochs(
 def _facts(description: dict[str, Any], folder: str, columns: str | None) -> dict[str, Any]:
     """Rounds per epoch, H(0), and the quantities that bounds take."""
     block, store = Block.model_validate(description), Store.open(folder)
-    problem, corpus, (parameters,) = epoch_problem(block, store), corpus_of(store), block.configurations
+    problem, corpus, (parameters,) = epoch_problem(block, store), worker_corpus(store), block.configurations
     span = Span().within(store.n_rows)
     sums = Sums(0.0, 0.0)
     for rows in chunks(corpus, span, span.start, span.stop):

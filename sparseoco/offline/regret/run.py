@@ -16,7 +16,7 @@ from distributed import Client
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool, failure_reason
-from sparseoco.offline.bounds import Bound, NoBound, bound_of
+from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
 from sparseoco.offline.passes import Span
 from sparseoco.offline.regret.bound_quantities import measurable
@@ -201,7 +201,7 @@ class _Regret:
             samples=0 if comparator.epochs else sample_size(store.n_rows, store.manifest.nonzeros, store.n_features),
             epochs=options.epochs if comparator.epochs else 1,
         )
-        bound = measurable(bound_of(c.algorithm, c.parameters, options.penalty), options.loss)
+        bound = measurable(regret_bound(c.algorithm, c.parameters, options.penalty), options.loss)
         tol = self.tol * (EPOCHS_TOL if comparator.epochs else 1.0)
         return _Curve(measurement, comparator, bound, tol, self.marks[-1], self.folder)
 

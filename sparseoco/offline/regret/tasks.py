@@ -20,8 +20,8 @@ from sparseoco.offline.regret.optima import Solution, find_optima, find_weighted
 from sparseoco.offline.regret.rounds import sampled_rounds
 from sparseoco.storage.commit import commit_json, committed, digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.cache import corpus_of
 from sparseoco.store.shards import Store
+from sparseoco.store.worker import worker_corpus
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import Order
 
@@ -99,7 +99,7 @@ def optima_task(
 ) -> None:
     series = Series(Comparator(*description[0]), *description[1:])
     opened = Store.open(store)
-    corpus = corpus_of(opened)
+    corpus = worker_corpus(opened)
     for T, _ in series.cells:
         path = series.missing(T)
         if path is None:
@@ -150,4 +150,4 @@ def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> 
         dtype=DTYPE,
         objective=objective,
     )
-    return learner, FirstEpoch(corpus_of(store), Order(measurement.seed, measurement.shuffle))
+    return learner, FirstEpoch(worker_corpus(store), Order(measurement.seed, measurement.shuffle))

@@ -10,7 +10,7 @@ from dask.utils import format_bytes, parse_bytes
 from distributed import Client
 from distributed.system import MEMORY_LIMIT
 
-from sparseoco.execution.clusters import ClusterOptions, connect, worker_shape, workers_of
+from sparseoco.execution.clusters import ClusterOptions, connect, scheduler_workers, worker_shape
 from sparseoco.execution.queues import JobOptions, check_commands
 from sparseoco.ops.doctor.findings import Finding, error, ok, warning
 from sparseoco.report.wording import plural
@@ -35,7 +35,7 @@ def cluster_shape(options: ClusterOptions) -> Shape:
         return _requested_shape(options)
     with connect(options, Path()) as client:
         tasks, memory = worker_shape(client)
-        return Shape(tasks, memory, max(worker["nthreads"] for worker in workers_of(client).values()))
+        return Shape(tasks, memory, max(worker["nthreads"] for worker in scheduler_workers(client).values()))
 
 
 def _requested_shape(options: ClusterOptions) -> Shape:
@@ -73,7 +73,7 @@ def check_cluster(options: ClusterOptions, shared: Location | None) -> Iterator[
         return
     with connect(options, Path()) as client:
         tasks, memory = worker_shape(client)
-        workers = workers_of(client)
+        workers = scheduler_workers(client)
         hosts = {worker["host"] for worker in workers.values()}
         size = f"{plural(len(workers), 'worker')} on {plural(len(hosts), 'host')}, {plural(tasks, 'concurrent task')}"
         yield ok("Dask", f"The scheduler at {options.scheduler} responds: {size}, {format_bytes(memory)} each.")

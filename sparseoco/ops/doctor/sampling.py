@@ -17,7 +17,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS
-from sparseoco.text.sources import COMPRESSIONS, SUFFIXES, Source, files_below
+from sparseoco.text.sources import COMPRESSIONS, SUFFIXES, Source, list_files
 from sparseoco.text.streams import Stream
 
 SLICE = 1 << 18
@@ -94,7 +94,7 @@ def _take(source: Source, seconds: float) -> _Sample:
 
 
 def _take_files(source: Source) -> _Sample:
-    files = list(files_below(source.path))
+    files = list(list_files(source.path))
     chosen = files[:: max(1, len(files) // FOLDER_FILES)]
     slices = [(name, b"".join(Stream(path, COMPRESSIONS.get(PurePosixPath(name).suffix)))) for name, path in chosen]
     size = sum(len(data) for _, data in slices)

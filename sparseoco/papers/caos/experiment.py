@@ -26,7 +26,7 @@ from sparseoco.papers.cells import Cell, run_cells
 from sparseoco.papers.documents import SOURCES, Documents, find_sources, load_documents
 from sparseoco.papers.experiment import check_repetitions, publish
 from sparseoco.papers.tables import Records, extend, read_schemas
-from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locks import exclusive_lock
 
 REPETITIONS: Final = 5
 SETS: Final = ("books", "dvd", "ob-2-1", "sb-2-1")

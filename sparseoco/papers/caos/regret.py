@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.offline.bounds import Bound, bound_of, state_quantities
+from sparseoco.offline.bounds import Bound, regret_bound, state_quantities
 from sparseoco.offline.optimum import offline_optimum
 from sparseoco.papers.cells import Cell
 from sparseoco.papers.documents import Documents
@@ -133,7 +133,7 @@ def playing_cell(documents: Documents, order: int, arrangement: str) -> Cell:
 
 def _bound(learner: Learner, configuration: int) -> float:
     """Of Theorem 1 or Corollary 2, 4R Σ_i √(Σ_t (g_{t,i} − g̃_{t,i})²), for any comparator in the box."""
-    bound = bound_of(learner.algorithm, learner.configurations[configuration], learner.penalty)
+    bound = regret_bound(learner.algorithm, learner.configurations[configuration], learner.penalty)
     assert isinstance(bound, Bound)
     zeros = np.zeros((learner.n_features, 1))
     quantities = state_quantities(learner, configuration, zeros, zeros)

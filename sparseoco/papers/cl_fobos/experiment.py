@@ -15,7 +15,8 @@ from sparseoco.papers.cl_fobos.published import OTHERS
 from sparseoco.papers.cl_fobos.runs import Draw
 from sparseoco.papers.experiment import check_repetitions, find_file, find_files, publish
 from sparseoco.papers.tables import read_schemas
-from sparseoco.storage.commit import digest_file, exclusive_lock
+from sparseoco.storage.commit import digest_file
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions

@@ -12,7 +12,7 @@ from sparseoco.papers.onseg.page import onseg_page
 from sparseoco.papers.onseg.portfolios import PANELS, panel_cell, read_panel
 from sparseoco.papers.onseg.supervised import dataset_cells, describe, time_methods
 from sparseoco.papers.tables import Records, extend, read_schemas, select
-from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locks import exclusive_lock
 
 REPETITIONS: Final = 20
 DRAWS: Final = 100

@@ -17,7 +17,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.datasets.tables import read_table
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.bandit import terms_of
+from sparseoco.learners.bandit import bandit_terms
 from sparseoco.papers.cells import Cell
 from sparseoco.papers.onseg.datasets import even_marks, theorem_as_printed
 from sparseoco.papers.onseg.play import Game, OnlineMethod, play
@@ -124,7 +124,7 @@ def run_panel(panel: Panel, draws: int) -> Records:
     records: Records = {"panels": [_describe(panel, chosen, F)], "draws": [], "returns": []}
     for method in methods:
         keys = {"panel": panel.name, "method": method.name}
-        terms = terms_of(find_algorithm(method.algorithm).configuration(method.parameters), n)
+        terms = bandit_terms(find_algorithm(method.algorithm).configuration(method.parameters), n)
         own = {"delta": terms.delta, "gamma": terms.gamma, "beta": terms.beta or None}
         curves = np.array(means[method.name]).T
         records["draws"] += [

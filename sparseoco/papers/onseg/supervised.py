@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sparseoco import __version__
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.bandit import terms_of
-from sparseoco.learners.ons import numbers_of_ons
+from sparseoco.learners.bandit import bandit_terms
+from sparseoco.learners.ons import ons_numbers
 from sparseoco.papers.cells import Cell
 from sparseoco.papers.onseg.datasets import D, Dataset, best_fixed, even_marks, theorem_as_printed
 from sparseoco.papers.onseg.play import Game, OnlineMethod, play, single_run_seconds
@@ -45,7 +45,7 @@ def _methods(dataset: Dataset) -> list[list[OnlineMethod]]:
     constants, source = dataset.constants, dataset.source
     gradients = {"D": D, "G": constants.G}
     losses = {"D": D, "F": constants.F, "T": dataset.rounds}
-    terms = terms_of(find_algorithm("onseg").configuration(losses), dataset.features.shape[1])
+    terms = bandit_terms(find_algorithm("onseg").configuration(losses), dataset.features.shape[1])
     same_terms = losses | {"delta": terms.delta, "gamma": terms.gamma}
     return [
         [OnlineMethod("OGD", "ogd", gradients)],
@@ -123,12 +123,12 @@ def _summary(
     dataset: Dataset, method: OnlineMethod, losses: NDArray[np.float64], errors: NDArray[np.float64] | None
 ) -> Row:
     configuration = find_algorithm(method.algorithm).configuration(method.parameters)
-    terms = terms_of(configuration, dataset.features.shape[1]) if method.is_bandit else None
+    terms = bandit_terms(configuration, dataset.features.shape[1]) if method.is_bandit else None
     beta = None
     if terms:
         beta = terms.beta or None
     elif method.algorithm == "ons":
-        beta = 1 / numbers_of_ons(configuration, 1).rate
+        beta = 1 / ons_numbers(configuration, 1).rate
     loss, loss_error = _mean_and_error(losses)
     rate, rate_error = (None, None) if errors is None else _mean_and_error(errors)
     return {

@@ -27,7 +27,7 @@ from sparseoco.papers.truncation.validation import (
     result_rows,
     trial_cells,
 )
-from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locks import exclusive_lock
 
 
 class Experiment(NamedTuple):

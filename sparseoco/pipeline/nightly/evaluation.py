@@ -17,10 +17,10 @@ from sparseoco.search.increments import increment_store, learner_after
 from sparseoco.search.model_task import describe_block, is_complete
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_checksummed
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.cache import end_with_worker
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store
+from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import mean_rows
@@ -95,7 +95,7 @@ def _evaluate_task(version: int, deployed: str | None, store: str, target: str) 
     learner = None if deployed is None else _deployed_learner(location(deployed), increment)
     words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
     for _, rows in stream(corpus, Order(), START, StreamPosition(1, corpus.n_rows)):
-        end_with_worker()
+        check_worker_running()
         words += float(rows[2].sum(dtype=np.float64))
         if learner is not None:
             learner.evaluate(*rows, losses, errors)

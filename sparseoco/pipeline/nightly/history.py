@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.storage.commit import commit_json, read_json, storage_error
+from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import read_result_table, write_result_table
 from sparseoco.training.model import PROMOTED

@@ -106,7 +106,7 @@ def render_nightly(
     return environment("sparseoco.pipeline.nightly").get_template("nightly.html.j2").render(context)
 
 
-def night_line(row: Row) -> str:
+def increment_line(row: Row) -> str:
     """An increment in a line of plain text."""
     line = f"increment {row['increment']}: {plural(row['documents'], 'document')}"
     if row["new_terms"] is not None:

@@ -11,8 +11,8 @@ from sparseoco.pipeline.nightly.page import parameters_label
 from sparseoco.pipeline.nightly.run import Outcome, publish
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.wording import plural
-from sparseoco.storage.commit import exclusive_lock
 from sparseoco.storage.locations import Location
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.training.model import Model
 
 LISTED = 10  # increments named in an error

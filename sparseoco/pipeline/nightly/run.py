@@ -31,8 +31,8 @@ from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.steps import check_labels
 from sparseoco.search.chain import IncrementChain
 from sparseoco.search.increments import StateLostError
-from sparseoco.storage.commit import exclusive_lock
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest, new_sources

@@ -3,13 +3,13 @@
 from typing import Any
 
 from sparseoco.pipeline.nightly.history import find_deployed, read_rows
-from sparseoco.pipeline.nightly.page import deployed_line, night_line, parameters_label
+from sparseoco.pipeline.nightly.page import deployed_line, increment_line, parameters_label
 from sparseoco.report.summary import plain
 from sparseoco.report.wording import integer, percent, plural
 from sparseoco.storage.locations import Location
 
 
-def nights_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]:
+def increments_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]:
     """The last `limit` increments, the latest first, as rows of text for a Prefect table artifact."""
     return [
         {
@@ -28,7 +28,7 @@ def nights_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]:
     ]
 
 
-def nights_markdown(run: Location, name: str) -> str:
+def nightly_markdown(run: Location, name: str) -> str:
     """The deployed model, and the last increment in a line."""
     history = read_rows(run, "history")
     deployed = find_deployed(history, read_rows(run, "history-rollbacks"))
@@ -38,5 +38,5 @@ def nights_markdown(run: Location, name: str) -> str:
         row = deployed.row
         sentence += f": {row['algorithm']} ({parameters_label(row)}), {plural(row['nonzeros'], 'nonzero weight')}"
     sentence += "."
-    last = [plain(night_line(history[-1]))] if history else []
+    last = [plain(increment_line(history[-1]))] if history else []
     return "\n\n".join([f"# {plain(name)}", plain(sentence), *last]) + "\n"

@@ -24,7 +24,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings, string_array
 from sparseoco.text.counting.allocator import retain_freed_memory
 from sparseoco.text.counting.preprocess import preprocess
-from sparseoco.text.documents import BadRow, Bags, Documents
+from sparseoco.text.documents import BadRow, CountedDocuments, Documents
 from sparseoco.text.kernels.keys import map_keys, pack_sortable, unpack_sortable
 from sparseoco.text.kernels.ngrams import COUNT, DOCUMENTS, count_ngrams
 from sparseoco.text.options import TextOptions
@@ -81,9 +81,9 @@ def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -
     return _describe(target, split)
 
 
-def count_documents(documents: Documents | Bags, options: TextOptions) -> Arrays:
+def count_documents(documents: Documents | CountedDocuments, options: TextOptions) -> Arrays:
     """The arrays of partial counts of documents."""
-    arrays = _count_bags(documents) if isinstance(documents, Bags) else _count_text(documents, options)
+    arrays = _from_counted(documents) if isinstance(documents, CountedDocuments) else _count_text(documents, options)
     arrays["lines"] = documents.lines
     store_strings(arrays, "id", documents.ids)
     if isinstance(documents.labels, np.ndarray):
@@ -177,18 +177,20 @@ def _sort_by_key(
     return mapped[order], nodes[order]
 
 
-def _count_bags(bags: Bags) -> Arrays:
-    order = alphabetical_order(bags.names)
-    whole = bool(np.all((bags.counts > 0) & (bags.counts < 2**32) & (bags.counts == np.floor(bags.counts))))
-    counts = _smallest_dtype(bags.counts.astype(np.uint32)) if whole else bags.counts
+def _from_counted(documents: CountedDocuments) -> Arrays:
+    order = alphabetical_order(documents.names)
+    integral = bool(
+        np.all((documents.counts > 0) & (documents.counts < 2**32) & (documents.counts == np.floor(documents.counts)))
+    )
+    counts = _smallest_dtype(documents.counts.astype(np.uint32)) if integral else documents.counts
     arrays: Arrays = {
-        "indptr": bags.indptr,
-        "ngrams": bags.features.astype(np.int32),
+        "indptr": documents.indptr,
+        "ngrams": documents.features.astype(np.int32),
         "counts": counts,
         "nodes_1": order.astype(np.int32),
         "totals_1": np.empty(0, np.int64),
     }
-    store_strings(arrays, "token", bags.names.take(pa.array(order)))
+    store_strings(arrays, "token", documents.names.take(pa.array(order)))
     _sum_totals(arrays)
     return arrays
 

@@ -42,29 +42,20 @@ def check_label_kinds(sources: Sequence[Source], options: TextOptions, previous:
     sources = [source for source in sources if source.bytes]
     unlabelled = [source.path for source in sources if source.format in UNLABELLED]
     labelled = [source.path for source in sources if source.format not in UNLABELLED]
-    code = "unsupported-combination"
+    problem = None
     if previous is None:
         if labelled and unlabelled:
-            raise InputError(
-                f"{unlabelled[0]} is plain text without labels, and other inputs have labels: ingest it into another "
-                "folder.",
-                code=code,
-            )
+            problem = f"{unlabelled[0]} is plain text without labels, and other inputs have labels"
     elif previous.labels.kind == "numbers" or previous.labels.classes:
         if unlabelled:
-            raise InputError(
-                f"{unlabelled[0]} is plain text without labels, and the documents of the store have labels: ingest it "
-                "into another folder.",
-                code=code,
-            )
+            problem = f"{unlabelled[0]} is plain text without labels, and the documents of the store have labels"
     elif labelled:
-        raise InputError(
-            f"{labelled[0]} has labels, and the documents of the store have none: ingest it into another folder.",
-            code=code,
-        )
-    for source in sources:
-        if source.format == "folder" and options.labels == "numbers":
-            raise InputError(f"{source.path} is a folder of class folders: classes are not numbers.", code=code)
+        problem = f"{labelled[0]} has labels, and the documents of the store have none"
+    folders = [source.path for source in sources if source.format == "folder"]
+    if problem is None and folders and options.labels == "numbers":
+        problem = f"{folders[0]} is a folder of class folders, and classes are not numbers"
+    if problem is not None:
+        raise InputError(f"{problem}: ingest it into another folder.", code="unsupported-combination")
 
 
 def encode_labels(counts: list[PartialCounts], options: TextOptions, previous: Manifest | None) -> LabelEncoding:

@@ -18,25 +18,6 @@ PARSED, LEFT, BLANK = 0, 1, 2
 MISSING, STRING, ESCAPED, INTEGER = 0, 1, 2, 3
 
 
-@kernel
-def find_lines(data, size):
-    """Offsets at which the lines of data[:size] start, and `size` at the end."""
-    n = 0
-    for i in range(size):
-        n += data[i] == 10
-    if size > 0 and data[size - 1] != 10:
-        n += 1
-    starts = np.empty(n + 1, np.int64)
-    starts[0] = 0
-    k = 1
-    for i in range(size):
-        if data[i] == 10:
-            starts[k] = i + 1
-            k += 1
-    starts[n] = size
-    return starts
-
-
 @register_jitable
 def _skip_blanks(data, i):
     while data[i] == 32 or data[i] == 9 or data[i] == 13:
@@ -224,7 +205,7 @@ def _line(data, i, end, names, name_offsets, kinds, starts, stops):
 def scan_json_lines(data, lines, names, name_offsets):
     """Find the requested fields of each line.
 
-    data   uint8, with a newline and eight bytes of slack after the last line; lines from `find_lines`
+    data   uint8, with a newline and eight bytes of slack after the last line; lines from `Chunk.lines`
     names  the requested keys, concatenated, and their offsets
     Returns status uint8 (lines,): PARSED, LEFT or BLANK; kinds uint8, starts, stops int64 (fields, lines) of values.
     A missing key has the kind MISSING. The span of a string is inside its quotes, with its escapes.

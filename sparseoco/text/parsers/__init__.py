@@ -1,9 +1,9 @@
-"""One parser per format: whole lines or records in, `Documents` or `Bags` out."""
+"""One parser per format: whole lines or records in, `Documents` or `CountedDocuments` out."""
 
 from functools import partial
 from typing import Protocol
 
-from sparseoco.text.documents import Bags, Documents
+from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.delimited import DELIMITERS, read_delimited
@@ -16,7 +16,7 @@ from sparseoco.text.parsers.svmlight import read_svmlight
 class Parser(Protocol):
     """Parses a chunk; `labelled` says whether labels are requested."""
 
-    def __call__(self, chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents | Bags: ...
+    def __call__(self, chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments: ...
 
 
 PARSERS: dict[str, Parser] = {

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.text.documents import BadRow
-from sparseoco.text.kernels.json_lines import find_lines
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.fields import MalformedRowError
 
@@ -42,7 +41,9 @@ class Chunk(NamedTuple):
 
     def lines(self, options: TextOptions) -> NDArray[np.int64]:
         """Offsets of the lines, and the end. Raises `InputError` for a line that is too long."""
-        lines: NDArray[np.int64] = find_lines(self.data, self.size)
+        lines = np.concatenate([[0], np.flatnonzero(self.data[: self.size] == ord("\n")) + 1])
+        if lines[-1] < self.size:
+            lines = np.append(lines, self.size)
         sizes = np.diff(lines)
         if sizes.size and sizes.max() > options.max_line_bytes:
             raise line_too_long(self.name, self.line + int(np.argmax(sizes > options.max_line_bytes)), options)

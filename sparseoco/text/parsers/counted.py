@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sparseoco.text.documents import Bags, label_array
+from sparseoco.text.documents import CountedDocuments, label_array
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.fields import MalformedRowError
@@ -16,7 +16,7 @@ Pairs = list[tuple[str, float]]
 
 def read_counted(
     chunk: Chunk, options: TextOptions, parse: Callable[[str], tuple[Pairs, Any] | None], *, labelled: bool
-) -> Bags:
+) -> CountedDocuments:
     """Bags of all lines; parse(text) returns the pairs and the label of a line, or None for a blank line.
 
     Counts of a name that is repeated in a line are summed, and counts of zero left out.
@@ -37,7 +37,7 @@ def read_counted(
     numbers: dict[str, int] = {}
     features = [numbers.setdefault(name, len(numbers)) for _, counts, _ in rows for name in counts]
     counts = np.array([value for _, counts, _ in rows for value in counts.values()], np.float64)
-    return Bags(
+    return CountedDocuments(
         indptr=np.cumsum([0, *(len(counts) for _, counts, _ in rows)], dtype=np.int64),
         features=np.array(features, np.int64),
         counts=np.ones_like(counts) if options.binary else counts,

@@ -1,5 +1,7 @@
 """Where the records and lines of CSV and TSV begin and end."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,16 +21,18 @@ def line_starts(data: bytes | bytearray | NDArray[np.uint8], size: int) -> NDArr
     return np.concatenate([[0], np.flatnonzero(ends) + 1])
 
 
+@dataclass
 class RecordScanner:
     """Finds ends of records in a file that is read in parts, scanning each byte once.
 
     Records are those of `csv.reader`; their ends depend neither on the parts nor on where the file is split.
     """
 
-    def __init__(self, name: str, delimiter: str, options: TextOptions) -> None:
-        self.name = name
-        self.delimiter = ord(delimiter)
-        self.options = options
+    name: str
+    delimiter: int
+    options: TextOptions
+
+    def __post_init__(self) -> None:
         self._at_start = True
         self._reset()
 

@@ -20,7 +20,7 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 NOT_A_NUMBER = frozenset({"nan", "NaN", "NAN", "-nan", "-NaN"})
 
 
-def parse_header(data: bytes, delimiter: str, name: str, options: TextOptions) -> tuple[str, ...]:
+def parse_header(data: bytes | bytearray, delimiter: str, name: str, options: TextOptions) -> tuple[str, ...]:
     """The column names at the beginning of the file `name`: its first record that is not blank."""
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
     try:

@@ -51,7 +51,8 @@ def parse_name(value: Any, kind: str, name: str) -> str:
         return str(value)
     if value is None:
         raise missing_field(kind, name)
-    raise MalformedRowError(f"{kind} field {name!r} is neither a string nor an integer")
+    code = "invalid-labels" if kind == "label" else "malformed-record"
+    raise MalformedRowError(f"{kind} field {name!r} is neither a string nor an integer", code=code)
 
 
 def parse_label(value: Any, options: TextOptions) -> Any:

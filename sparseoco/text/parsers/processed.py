@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sparseoco.text.documents import Bags
+from sparseoco.text.documents import CountedDocuments
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.counted import Pairs, read_counted
@@ -11,7 +11,7 @@ from sparseoco.text.parsers.fields import MalformedRowError, encode_text, parse_
 LABEL = "#label#"
 
 
-def read_processed(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Bags:
+def read_processed(chunk: Chunk, options: TextOptions, *, labelled: bool) -> CountedDocuments:
     """Names may contain colons and any Unicode; the count follows the last colon."""
 
     def parse(text: str) -> tuple[Pairs, Any] | None:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from sparseoco.text.documents import Bags
+from sparseoco.text.documents import CountedDocuments
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.counted import Pairs, read_counted
@@ -13,7 +13,7 @@ MAX_INDEX = 2**63 - 1
 MAX_DIGITS = len(str(MAX_INDEX))
 
 
-def read_svmlight(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Bags:
+def read_svmlight(chunk: Chunk, options: TextOptions, *, labelled: bool) -> CountedDocuments:
     """The name of a feature is its index as in the file."""
 
     def parse(text: str) -> tuple[Pairs, Any] | None:

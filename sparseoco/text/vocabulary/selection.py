@@ -1,6 +1,7 @@
 """Which counted terms become features, and in which order: the arithmetic of CountVectorizer, ids by frequency."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary.trie import Vocabulary
 
 
+@dataclass
 class Candidates:
     """The counted n-grams `first`, `first` + 1, … of a trie, and which of them pass the options.
 
@@ -24,22 +26,17 @@ class Candidates:
     n_documents : int
     """
 
-    def __init__(
-        self,
-        totals: NDArray[np.int64],
-        documents: NDArray[np.int64],
-        first: int,
-        trie: Callable[[], Vocabulary],
-        n_documents: int,
-        options: TextOptions,
-    ) -> None:
-        self.totals = totals
-        self.documents = documents
-        self.first = first
-        self.trie = trie
-        self.options = options
+    totals: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    first: int
+    trie: Callable[[], Vocabulary]
+    n_documents: int
+    options: TextOptions
+
+    def __post_init__(self) -> None:
         self.low, self.high = (
-            bound if isinstance(bound, int) else bound * n_documents for bound in (options.min_df, options.max_df)
+            bound if isinstance(bound, int) else bound * self.n_documents
+            for bound in (self.options.min_df, self.options.max_df)
         )
 
     def select(self) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.offline.epochs import Problem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.search.model_task import train_epoch_block
-from sparseoco.storage.metrics import CURVES, KEPT, METRICS
+from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import NO_FOLD, Block
 from sparseoco.training.model import Model
@@ -93,10 +93,10 @@ def test_metrics_of_a_fold(client: Client, tmp_path: Path) -> None:
         assert metrics["progressive_loss"] == curve["progressive_loss"] == pytest.approx(losses[~held_out, i].mean())
         assert metrics["progressive_error"] == pytest.approx(wrong[~held_out, i].mean())
         assert metrics["status"] == "ok"
-        assert sum(row["kept"] for row in own["kept"]) == metrics["nonzeros"]
+        assert sum(row["nonzeros"] for row in own["feature_survival"]) == metrics["nonzeros"]
         assert set(metrics) <= set(METRICS.names)
         assert set(curve) <= set(CURVES.names)
-        assert set(own["kept"][0]) <= set(KEPT.names)
+        assert set(own["feature_survival"][0]) <= set(FEATURE_SURVIVAL.names)
 
 
 @pytest.mark.parametrize("variant", [pytest.param({}, marks=pytest.mark.slow), PARALLEL], ids=["serial", "parallel"])

@@ -9,7 +9,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import PREDICTIONS
 from sparseoco.learners.losses import find_loss
@@ -18,6 +17,7 @@ from sparseoco.offline.coordinates import Coordinates, bytes_needed, column_majo
 from sparseoco.offline.epochs import fit_epochs
 from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, objective, stable_weights
 from tests.oracles.stream import SLOPES, VALUES
+from tests.support.errors import raises_code
 
 LOSSES = [
     pytest.param(loss, marks=() if loss in ("logistic", "squared") else pytest.mark.slow)
@@ -280,11 +280,11 @@ def test_a_pass_is_worth_of_rounds() -> None:
 
 def test_what_has_no_meaning_is_refused() -> None:
     X, y = random_problem(30, 5)
-    with pytest.raises(InputError, match="bounds on the slopes"):
+    with raises_code("unsupported-combination", "cao-rcd"):
         fit_epochs(X, y, algorithm="cao-rcd", loss="softmax", n_classes=3)
-    with pytest.raises(InputError, match="only l1"):
+    with raises_code("unsupported-combination", "cao-rcd", "l1"):
         fit_epochs(X, y > 0, algorithm="cao-rcd", penalty="elastic_net")
-    with pytest.raises(InputError, match="rounds='all'"):
+    with raises_code("invalid-parameter", "rounds='all'"):
         fit_epochs(X, y > 0, algorithm="cao-rcd", grid={"rounds": "all"})
 
 

@@ -13,12 +13,13 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco.core.errors import InputError
 from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.kernels.epoch import DRAW
-from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_share, row_sizes
+from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.training.learner import Learner
 from tests.learners.streams import Stream, streams
 from tests.offline.epochs.oracle import caos_erm, uniform
 from tests.oracles.stream import SLOPES
+from tests.support.errors import raises_code
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -122,23 +123,23 @@ def test_any_cut_of_the_rounds(estimate: str, cuts: list[int], batch: int) -> No
     passes = LocalPasses.of(X, y.astype(np.float64))
     blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, X.shape[0]), batch)
     start = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
-    totals = passes.totals(start, configured.question)
+    totals = passes.totals(start, configured.pass_request)
     slopes = passes.slopes(totals)
     (share,) = blocks.shares(configured.configurations[0])
     share = share._replace(rounds=300)
     gradient = totals.gradient if estimate == "corrected" else None
     whole = configured.sampled()
     run = (passes.source, np.arange(X.shape[0]), slopes.__getitem__, gradient, blocks, share, 3, 2)
-    assert sum(play_share(whole, *run)) == whole.rounds == 300
+    assert sum(play_rounds(whole, *run)) == whole.rounds == 300
 
     pieces = configured.sampled()
-    pieces.begin(gradient)
+    pieces.start_run(gradient)
     for first, stop in itertools.pairwise(sorted({0, 300, *cuts})):
         places = DRAW(np.cumsum(blocks.weights), 3, 2, 0, first, stop - first)
         positions, edges = blocks.positions(places)
         importance = share.scale / blocks.weights[places]
         pieces.play(passes.source.gather(positions), edges, slopes[positions], importance)
-    pieces.settle()
+    pieces.flush()
     assert pieces.rounds == whole.rounds
     assert bits_of(pieces.state, pieces.weights()) == bits_of(whole.state, whole.weights())
 
@@ -165,7 +166,7 @@ def test_estimates_are_unbiased(placement: str) -> None:
     passes = LocalPasses.of(X, y.astype(np.float64))
     blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, 50), 4)
     x = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
-    totals = passes.totals(x, Problem.of("caos-erm", "logistic", "l1", None, 2, X.shape[1]).question)
+    totals = passes.totals(x, Problem.of("caos-erm", "logistic", "l1", None, 2, X.shape[1]).pass_request)
     gradients = X.multiply(passes.slopes(totals)).tocsr()
     shares = blocks.shares({"placement": placement, "parts": 5, "rounds": "pass"})
     assert len(shares) == (1 if placement == "serial" else 5)
@@ -225,20 +226,21 @@ def test_towards_the_optimum(way: dict[str, Any], gap: float) -> None:
 
 def test_what_has_no_meaning_is_refused() -> None:
     X, y = problem(rows=20)
-    refused: list[tuple[str, dict[str, Any]]] = [
-        ("placement='parallel' needs estimate='corrected'", {"grid": [{"placement": "parallel"}]}),
-        ("needs a loss of one margin", {"loss": "softmax", "n_classes": 3}),
-        ("caos-erm is not defined for penalty='box'", {"penalty": "box"}),
-        ("caos-erm has no parameter 'lam'", {"grid": {"lam": [1.0]}}),
-        ("rounds=0 must be a whole number", {"grid": {"rounds": [0]}}),
-        ("fobos learns from a stream: use sparseoco.Learner", {"algorithm": "fobos"}),
-        ("epochs=0 must be", {"epochs": 0}),
-        ("seed=-1 must be", {"seed": -1}),
-        ("'hinge' needs classes", {"loss": "hinge", "n_classes": None}),
+    refused: list[tuple[str, str, dict[str, Any]]] = [
+        ("unsupported-combination", "placement='parallel'", {"grid": [{"placement": "parallel"}]}),
+        ("unsupported-combination", "loss='softmax'", {"loss": "softmax", "n_classes": 3}),
+        ("unsupported-combination", "penalty='box'", {"penalty": "box"}),
+        ("unknown-parameter", "'lam'", {"grid": {"lam": [1.0]}}),
+        ("invalid-parameter", "rounds=0", {"grid": {"rounds": [0]}}),
+        ("unsupported-algorithm", "fobos", {"algorithm": "fobos"}),
+        ("invalid-option", "epochs=0", {"epochs": 0}),
+        ("invalid-option", "seed=-1", {"seed": -1}),
     ]
-    for sentence, arguments in refused:
-        with pytest.raises(InputError, match=sentence):
+    for code, value, arguments in refused:
+        with raises_code(code, value):
             fit_epochs(X, y, **arguments)
+    with pytest.raises(InputError, match="'hinge' needs classes"):
+        fit_epochs(X, y, loss="hinge", n_classes=None)
     with pytest.raises(InputError, match="caos-erm goes through the same rows again and again"):
         Learner("caos-erm", n_features=3)
     with pytest.raises(InputError, match="caos-erm goes through the same rows again and again"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparseoco.offline.bounds import Bound, NoBound, bound_of
+from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.offline.passes import LocalPasses, PassRequest
 from sparseoco.offline.regret.bound_quantities import measurable, measure_bounds
 from sparseoco.offline.regret.comparator import Comparator
@@ -85,7 +85,7 @@ def test_bounds_equal_those_of_the_dense_recursion(
     name: str, parameters: dict[str, Any], dense: dict[str, Any]
 ) -> None:
     learner = Learner(name, grid=[parameters], n_features=FEATURES)
-    bound = bound_of(name, learner.configurations[0])
+    bound = regret_bound(name, learner.configurations[0])
     assert isinstance(bound, Bound)
     x, w = comparators(), case_iterates(name)
     measured = dict(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, x))
@@ -111,12 +111,12 @@ def test_bounds_add_up_over_outputs_and_samples_lower_them() -> None:
 
 
 def test_unmeasured_quantities_have_a_reason() -> None:
-    fobos = bound_of("fobos", {"eta0": 0.5, "lam": 0.1, "step": "sqrt"})
+    fobos = regret_bound("fobos", {"eta0": 0.5, "lam": 0.1, "step": "sqrt"})
     assert measurable(fobos, "hinge") is fobos
     unmeasured = measurable(fobos, "squared_hinge")
     assert isinstance(unmeasured, NoBound)
     assert "grow with the margin" in unmeasured.why
-    lazy = bound_of("cl-fobos", {"eta0": 0.5, "lam": 0.1, "step": "sqrt"})
+    lazy = regret_bound("cl-fobos", {"eta0": 0.5, "lam": 0.1, "step": "sqrt"})
     assert measurable(lazy, "logistic") is lazy
     assert isinstance(measurable(lazy, "hinge"), NoBound)
     learner = Learner("cumulative-l1", grid=[{"lam": 0.1}], n_features=FEATURES)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparseoco.core.errors import InputError, SparseocoError, StorageError
-from sparseoco.pipeline.nightly import night_line, run_nightly
+from sparseoco.pipeline.nightly import increment_line, run_nightly
 from sparseoco.pipeline.nightly.page import ClassMix, mix_figure
 from sparseoco.pipeline.nightly.promotion import choose_candidate, decide
 from sparseoco.storage.commit import commit_checksummed, read_checksummed, read_json
@@ -89,7 +89,7 @@ def test_nights_unlike_the_others(tmp_path: Path) -> None:
     run_nightly(run)
     arrive(tmp_path, 3)
     outcome = run_nightly(run)
-    assert "not promoted" in night_line(outcome.increments[0]) or outcome.increments[0]["promoted"]
+    assert "not promoted" in increment_line(outcome.increments[0]) or outcome.increments[0]["promoted"]
     (tmp_path / "incoming" / "night-4.jsonl").write_text("")
     empty = run_nightly(run).increments[0]
     assert (empty["documents"], empty["promoted"], empty["error"], empty["deployed_error"]) == (0, False, None, None)
@@ -199,7 +199,7 @@ def test_a_state_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="Too many open files"):
-        patch.setattr("sparseoco.storage.checkpoints.on_disk", fail)
+        patch.setattr("sparseoco.storage.checkpoints.as_local_file", fail)
         run_nightly(run)
     assert sorted(path.name for path in states.iterdir()) == before
     with monkeypatch.context() as patch:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparseoco.pipeline.nightly import run_nightly
-from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locks import exclusive_lock
 from tests.support.commands import call
 from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 

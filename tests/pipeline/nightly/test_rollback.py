@@ -10,11 +10,12 @@ import pytest
 
 from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.ops.status import read_status
-from sparseoco.pipeline.nightly import nights_markdown, roll_back, run_nightly
+from sparseoco.pipeline.nightly import nightly_markdown, roll_back, run_nightly
 from sparseoco.pipeline.nightly.history import TABLES, add_increment, find_deployed, read_rows
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
-from sparseoco.storage.commit import exclusive_lock, read_json
+from sparseoco.storage.commit import read_json
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.training.model import Model
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -84,7 +85,7 @@ def said(run: RunFile) -> list[int]:
     assert found.deployed is not None
     line = f"he model of increment {found.deployed['increment']} is deployed"
     assert line in found.summary
-    assert line in nights_markdown(run.out, run.name)
+    assert line in nightly_markdown(run.out, run.name)
     assert line in (run.out / "nightly.html").read_bytes().decode()
     assert Model(run.out).folder.name == f"{read_json(run.out / 'promoted.json')['increment']:08d}"
     return [found.deployed["increment"], read_json(run.out / "promoted.json")["increment"]]
@@ -97,7 +98,7 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
         outcome = roll_back(run, 1)
         assert outcome.message.startswith("Rolled back from the model of increment 2 to that of increment 1: ")
         assert said(run) == [1, 1]
-        assert "by a rollback after increment 3" in nights_markdown(run.out, run.name)
+        assert "by a rollback after increment 3" in nightly_markdown(run.out, run.name)
         page = (run.out / "nightly.html").read_bytes().decode()
         assert "a rollback after increment 3, from the model of increment 2" in page
         before = contents(Path(str(run.out)))

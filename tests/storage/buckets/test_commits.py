@@ -13,11 +13,11 @@ import pytest
 from sparseoco.core.errors import DamagedError, FolderInUseError, StorageError
 from sparseoco.storage import leases
 from sparseoco.storage.commit import (
+    as_local_file,
     commit_bytes,
     commit_checksummed,
     committed,
     digest_file,
-    on_disk,
     read_all_checksummed,
     read_checksummed,
     read_json,
@@ -75,7 +75,7 @@ def test_reading_remote_files(bucket: Location) -> None:
     assert [value for _, value in read_all_checksummed(paths)] == [{"n": 0}, {"n": 1}, None]
     with raises_code("corrupt-file", paths[2], kind=DamagedError):
         read_checksummed(paths[2])
-    with on_disk(paths[1]) as local:
+    with as_local_file(paths[1]) as local:
         assert local.read_bytes() == whole
     assert not local.exists()
     assert len(digest_file(paths[1])) == 64
@@ -181,5 +181,5 @@ def test_a_process_suspended_for_long_writes_nothing_more(bucket: Location, monk
 
 def test_a_local_file_is_not_copied(tmp_path: Path) -> None:
     commit_bytes(tmp_path / "file", b"x")
-    with on_disk(tmp_path / "file") as local:
+    with as_local_file(tmp_path / "file") as local:
         assert local == tmp_path / "file"

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from sparseoco.core.errors import StorageError
-from sparseoco.storage.commit import commit_bytes, exclusive_lock, on_disk, read_bytes, read_json
+from sparseoco.storage.commit import as_local_file, commit_bytes, read_bytes, read_json
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
@@ -131,7 +132,7 @@ def test_a_broken_connection(bucket: Location, monkeypatch: pytest.MonkeyPatch) 
     with breaking_off() as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         place = location("s3://other/file")
-        for attempt in (lambda: read_bytes(place), lambda: on_disk(place).__enter__()):
+        for attempt in (lambda: read_bytes(place), lambda: as_local_file(place).__enter__()):
             with raises_code("no-answer", "s3://other", kind=StorageError):
                 attempt()
         with raises_code("no-answer", "s3://other", kind=StorageError):

@@ -8,8 +8,9 @@ from sparseoco.ops.status import read_status
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage import leases
-from sparseoco.storage.commit import commit_json, exclusive_lock, remove_file
+from sparseoco.storage.commit import commit_json, remove_file
 from sparseoco.storage.locations import Location
+from sparseoco.storage.locks import exclusive_lock
 from tests.support.texts import write_run_file
 
 

@@ -84,11 +84,11 @@ def test_text_under_a_prefix_is_ingested_as_a_folder(tmp_path: Path, bucket: Loc
 
 
 def test_small_files_are_read_concurrently(bucket: Location) -> None:
-    sizes = {"a": 3, "b": 0, "c": streams.SMALL, "d": streams.SMALL + 1}
+    sizes = {"a": 3, "b": 0, "c": streams.SMALL_FILE, "d": streams.SMALL_FILE + 1}
     for name, size in sizes.items():
         commit_bytes(bucket / "x" / name, b"x" * size)
     found = list(streams.with_contents((name, f"{bucket}/x/{name}") for name in sizes))
-    assert [content if content is None else len(content) for _, _, content in found] == [3, 0, streams.SMALL, None]
+    assert [content if content is None else len(content) for _, _, content in found] == [3, 0, streams.SMALL_FILE, None]
     for name, path, content in found:
         stream = Stream(path, None, content=content)
         assert sum(map(len, stream)) == stream.bytes == sizes[name]

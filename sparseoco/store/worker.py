@@ -12,12 +12,12 @@ from sparseoco.store.shards import Store
 CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
-def corpus_of(store: Store) -> Corpus:
+def worker_corpus(store: Store) -> Corpus:
     """The corpus of a store on this worker. Raises `StorageError` if its files cannot be written."""
     return open_corpus(store, Path(get_worker().local_directory))
 
 
-def end_with_worker() -> None:
+def check_worker_running() -> None:
     """Raises `SparseocoError` if the worker is closing: a task is a thread, and would keep it alive."""
     if get_worker().status in CLOSING:
         raise SparseocoError("The worker is closing.", code="worker-closing")

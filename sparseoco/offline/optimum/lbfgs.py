@@ -1,4 +1,4 @@
-"""The quasi-Newton metric: what pairs of steps and gradient changes say of the Hessian of the loss.
+"""The quasi-Newton metric: the Hessian of the loss, approximated from pairs of steps and gradient changes.
 
 Compact L-BFGS (Byrd, Nocedal & Schnabel 1994, Representations of quasi-Newton matrices, Theorem 2.3), from a
 diagonal D = σ·q with q_i = Σ_j a_{j,i}² in place of a multiple of the identity: counts of words differ by orders of
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.kernels.quadratic import FACTOR, FAR_SLOPES, INNER, PAIR_PRODUCTS
+from sparseoco.kernels.quadratic import FACTOR, INNER, OUTSIDE_SLOPES, PAIR_PRODUCTS
 from sparseoco.offline.passes import Floats
 
 MOST_PAIRS, FEWEST_PAIRS = 30, 5
-PAIR_BYTES = 1 << 30  # of one column's pairs, which is what bounds their number
-CURVED = 1e-12  # a pair whose cosine is less says nothing but rounding
-REGULAR = 1e-10  # of the largest eigenvalue of M: below it two pairs say the same
+PAIR_BYTES = 1 << 30  # of one column's pairs; it limits their number
+MIN_COSINE = 1e-12  # of a pair; below it there is nothing but rounding
+MIN_EIGENVALUE = 1e-10  # of M, relative to the largest; below it two pairs repeat each other
 
 
 class Model(NamedTuple):
@@ -32,8 +32,8 @@ class Model(NamedTuple):
     order: NDArray[np.int64]
 
 
-def pairs_of(n_features: int) -> int:
-    """How many pairs a column keeps, 16 bytes a feature each."""
+def max_pairs(n_features: int) -> int:
+    """Number of pairs a column stores, 16 bytes per feature each."""
     return min(max(PAIR_BYTES // (16 * n_features), FEWEST_PAIRS), MOST_PAIRS)
 
 
@@ -42,7 +42,7 @@ class Metric:
 
     def __init__(self, q: Floats) -> None:
         self.q = q
-        self.pairs = pairs_of(q.size)
+        self.pairs = max_pairs(q.size)
         self.S: Floats
         self.Y: Floats
         self.moved: NDArray[np.bool_]
@@ -52,9 +52,9 @@ class Metric:
         self.sqs, self.sy = np.zeros((self.pairs, self.pairs)), np.zeros((self.pairs, self.pairs))
 
     def add(self, s: Floats, y: Floats) -> None:
-        """Keep a pair, unless it has no curvature; the oldest makes room."""
+        """Store a pair unless it has no curvature; it replaces the oldest."""
         curvature = INNER(s, y)
-        if not curvature > CURVED * np.sqrt(INNER(s, s) * INNER(y, y)):
+        if not curvature > MIN_COSINE * np.sqrt(INNER(s, s) * INNER(y, y)):
             return
         place = self.order.pop(0) if len(self.order) == self.pairs else self._free_place()
         if not self.S.size:
@@ -84,7 +84,7 @@ class Metric:
         self.order.clear()
 
     def sigma(self, members: NDArray[np.int64], otherwise: float) -> float:
-        """σ = Σ_i y_i²/q_i over `members`, of the last pair: the largest curvature it has seen."""
+        """σ = Σ_i y_i²/q_i over `members`, of the last pair: an estimate of the largest curvature."""
         if not self.order:
             return otherwise
         y = self.Y[members, self.order[-1]]
@@ -92,7 +92,7 @@ class Metric:
         return sigma if sigma > 0.0 else otherwise
 
     def model(self, members: NDArray[np.int64], sigma: float) -> Model:
-        """B on some of the features; older pairs are left out where they repeat newer ones."""
+        """B on some of the features; older pairs that repeat newer ones are dropped."""
         while True:
             m = len(self.order)
             order = np.array(self.order, np.int64)
@@ -100,7 +100,7 @@ class Metric:
             lower = np.tril(self.sy[pick], -1)
             M = np.block([[sigma * self.sqs[pick], lower], [lower.T, -np.eye(m)]]) if m else np.zeros((0, 0))
             values, vectors = np.linalg.eigh(M)
-            if not m or np.abs(values).min() > REGULAR * np.abs(values).max():
+            if not m or np.abs(values).min() > MIN_EIGENVALUE * np.abs(values).max():
                 break
             self.order.pop(0)
         T = vectors / np.sqrt(np.abs(values))
@@ -109,20 +109,20 @@ class Metric:
         FACTOR(members, D, self.S, self.Y, order, T, Q)
         return Model(members, D[members], Q, np.sign(values), T, order)
 
-    def far_slopes(self, model: Model, sigma: float, g: Floats, v: Floats, rows: NDArray[np.int64]) -> Floats:
+    def outside_slopes(self, model: Model, sigma: float, g: Floats, v: Floats, rows: NDArray[np.int64]) -> Floats:
         """(rows,): the slope of the model at features where x_i = w_i, for v = J∘Qᵀ(x − w)."""
         out = np.empty(rows.size)
-        FAR_SLOPES(rows, g, sigma * self.q, self.S, self.Y, model.order, model.T @ v, out)
+        OUTSIDE_SLOPES(rows, g, sigma * self.q, self.S, self.Y, model.order, model.T @ v, out)
         return out
 
     STATE = ("S", "Y", "order", "sqs", "sy")
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that it knows, as arrays."""
+        """The state as arrays."""
         return {"S": self.S, "Y": self.Y, "order": np.array(self.order, np.int64), "sqs": self.sqs, "sy": self.sy}
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Know again what `state` gave."""
+        """Restore what `state` returned."""
         self.S, self.Y, self.sqs, self.sy = (state[name].copy() for name in ("S", "Y", "sqs", "sy"))
         self.order = [int(place) for place in state["order"]]
         self.moved = (self.S != 0.0).any(axis=1)
