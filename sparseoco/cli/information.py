@@ -127,7 +127,7 @@ def _print_status(found: "Status") -> None:
     if not found.locks and not found.ended:
         print("no process is running")
     for step in found.steps:
-        print(f"{step.name:<8}  {step.state:<9}  {step.summary}".rstrip())
+        print(f"{step.name:<8}  {step.state:<11}  {step.summary}".rstrip())
     if found.increments is not None:
         print(found.increments.summary)
     for error in found.errors:

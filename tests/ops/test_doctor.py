@@ -156,8 +156,8 @@ def test_versions_that_fail_late_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(machine, "version", lambda name: there.get(name, real(name)))
     problems = messages(list(machine.installed()), "error")
     assert len(problems) == 2
-    assert any("every flow run would fail" in message for message in messages)
-    assert any("silently never" in message for message in messages)
+    assert any("every flow run would fail" in message for message in problems)
+    assert any("silently never" in message for message in problems)
 
 
 @contextmanager
@@ -185,15 +185,15 @@ def answering(code: int) -> Iterator[str]:
 def test_the_health_of_the_prefect_server(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(200) as address:
         monkeypatch.setenv("PREFECT_API_URL", address)
-        (well,) = machine.prefect()
-    assert well.state == "ok"
-    assert "secret" not in well.sentence
-    (gone,) = machine.prefect()
-    assert (gone.state, "secret" in gone.sentence) == ("error", False)
+        (healthy,) = machine.prefect()
+    assert healthy.state == "ok"
+    assert "secret" not in healthy.message
+    (missing,) = machine.prefect()
+    assert (missing.state, "secret" in missing.message) == ("error", False)
     with answering(401) as address:
         monkeypatch.setenv("PREFECT_API_URL", address)
         (refused,) = machine.prefect()
-    assert "status 401" in refused.sentence
+    assert "status 401" in refused.message
 
 
 def test_the_workers_versions_and_files_of_a_scheduler_are_checked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,11 +205,11 @@ def test_the_workers_versions_and_files_of_a_scheduler_are_checked(file: Path, m
         text = file.read_text().replace("threads = 2", f'scheduler = "{cluster.scheduler_address}"')
         file.write_text(text)
         findings = examine(file)
-    fine = messages(findings, "ok")
-    assert any("1 worker on 1 host, 3 concurrent tasks" in message for message in fine)
-    assert any("have the versions installed here" in message for message in fine)
-    assert any("All workers see files written to" in message for message in fine)
-    assert any("A process with 3 tasks" in message and "it has 2.79 GiB" in message for message in fine)
+    ok = messages(findings, "ok")
+    assert any("1 worker on 1 host, 3 concurrent tasks" in message for message in ok)
+    assert any("have the versions installed here" in message for message in ok)
+    assert any("All workers see files written to" in message for message in ok)
+    assert any("A process with 3 tasks" in message and "it has 2.79 GiB" in message for message in ok)
     assert not list((file.parent / "run").iterdir())
     monkeypatch.setattr(connect, "CONNECT_SECONDS", 0.2)
     findings = examine(file)
@@ -221,7 +221,8 @@ def test_a_queue_is_described_by_what_will_be_requested(file: Path, monkeypatch:
     text, table = file.read_text(), '\nkind = "slurm"\nworkers = 8\nmemory = "16GB"\nslurm.walltime = "08:00:00"'
     file.write_text(text.replace("[cluster]", f"[cluster]{table}"))
     monkeypatch.setenv("PATH", str(file.parent))
-    assert messages(examine(file), "error") == ["sbatch is not found: run this on a machine that submits jobs."]
+    (message,) = messages(examine(file), "error")
+    assert message.startswith("sbatch is not found")
     (file.parent / "sbatch").touch(mode=0o755)
     findings = examine(file)
     assert not messages(findings, "error")

@@ -135,7 +135,7 @@ def test_locks_are_reported(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         assert call(monkeypatch, "status", run) == 0
         return capsys.readouterr().out.splitlines()
 
-    assert lines()[1] == "nobody works on it"
+    assert lines()[1] == "no process is running"
     with exclusive_lock(run):
         assert lines()[1].startswith(f"{run} is locked by process {os.getpid()} on ")
     lock = run / ".lock"
@@ -199,9 +199,9 @@ def test_an_increment_that_is_ingested_and_not_trained_is_reported(
     state.write_text("{}")
     assert call(monkeypatch, "status", tmp_path) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "nobody works on it"
+    assert lines[1] == "no process is running"
     assert lines[3:] == [
-        "train     started    nightly: 0 of 1 increment completed",
+        "train     started      nightly: 0 of 1 increment completed",
         "The same command resumes with increment 1, which is ingested, and then with new files.",
     ]
     row = {"documents": 300, "error": 0.25, "promoted": True}
