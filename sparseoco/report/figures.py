@@ -133,7 +133,7 @@ def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: flo
     return figure
 
 
-def kept_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> go.Figure:
+def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> go.Figure:
     """Share of weights that are not zero, by how many documents contain the feature."""
     figure = go.Figure()
     classes = len(results.run.corpus.classes)

@@ -4,7 +4,7 @@ import json
 from typing import Final, NamedTuple
 
 from sparseoco.report.features import MAX_CLASSES, strongest
-from sparseoco.report.figures import curves_figure, kept_figure, sparsity_figure, styles
+from sparseoco.report.figures import curves_figure, density_figure, sparsity_figure, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.leaderboard import (
     LeaderboardRow,
@@ -15,7 +15,7 @@ from sparseoco.report.leaderboard import (
     write_leaderboard,
 )
 from sparseoco.report.overview import majority_error, overview
-from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, way_figure
+from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, suboptimality_figure
 from sparseoco.report.results import Results, check_results, read_results
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
@@ -72,7 +72,7 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         "sparsity": plot(
             "sparsity", "Error against nonzero weights", sparsity_figure(table, style, baseline, results.held_out)
         ),
-        "kept": plot("kept", "Share of nonzero weights by document frequency", kept_figure(results, shown, style)),
+        "kept": plot("kept", "Share of nonzero weights by document frequency", density_figure(results, shown, style)),
     }
     measured = regret_lines(results, table)
     lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
@@ -80,7 +80,7 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         plots["regret"] = plot("regret", "Regret against documents seen", regret_figure(lines, style))
         plots["growth"] = plot("growth", "The same, both axes logarithmic", growth_figure(lines, style))
     if any(line.marks for line in epochs):
-        plots["way"] = plot("way", "Objective above the optimum against passes", way_figure(epochs, style))
+        plots["way"] = plot("way", "Objective above the optimum against passes", suboptimality_figure(epochs, style))
     context = {
         "run": results.run,
         "overview": overview(results, table),

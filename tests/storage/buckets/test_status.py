@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from sparseoco.ops.doctor.places import look_at_folder
-
+from sparseoco.ops.doctor.paths import check_folder
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
@@ -33,8 +32,8 @@ def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
         (lock,) = read_status(run.out).locks
         assert lock.held
         assert lock.owner.startswith("process ")
-        assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
-    assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine"]
+        assert [finding.state for finding in check_folder("out", run.out)] == ["ok", "error"]
+    assert [finding.state for finding in check_folder("out", run.out)] == ["ok"]
     *machine, number, beginning = leases._process_identity()
     ended = {"owner": "process 1 on here", "process": [*machine, number, int(beginning) + 1], "heartbeats": 3}
     commit_json(run.out / ".lock", ended)
@@ -45,6 +44,6 @@ def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     (lock,) = read_status(run.out).locks
     assert lock.held
     assert 15 <= lock.seconds < 60  # three renewals
-    assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
+    assert [finding.state for finding in check_folder("out", run.out)] == ["ok", "error"]
     remove_file(run.out / ".lock")
     assert not [place for place in run.out.iterdir() if "doctor" in place.name]
