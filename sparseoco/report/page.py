@@ -72,7 +72,9 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         "sparsity": plot(
             "sparsity", "Error against nonzero weights", sparsity_figure(table, style, baseline, results.held_out)
         ),
-        "kept": plot("kept", "Share of nonzero weights by document frequency", density_figure(results, shown, style)),
+        "density": plot(
+            "density", "Share of nonzero weights by document frequency", density_figure(results, shown, style)
+        ),
     }
     measured = regret_lines(results, table)
     lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
@@ -80,7 +82,9 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         plots["regret"] = plot("regret", "Regret against documents seen", regret_figure(lines, style))
         plots["growth"] = plot("growth", "The same, both axes logarithmic", growth_figure(lines, style))
     if any(line.marks for line in epochs):
-        plots["way"] = plot("way", "Objective above the optimum against passes", suboptimality_figure(epochs, style))
+        plots["suboptimality"] = plot(
+            "suboptimality", "Objective above the optimum against passes", suboptimality_figure(epochs, style)
+        )
     context = {
         "run": results.run,
         "overview": overview(results, table),
@@ -95,7 +99,7 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         "weights_total": results.run.corpus.features * (1 if len(classes) == 2 else len(classes)),
         "plots": plots if any(s.rank is not None for s in table) else {},
         "has_curves": results.curves.num_rows > 0 and bool(online),
-        "has_kept": results.kept.num_rows > 0,
+        "has_density": results.feature_survival.num_rows > 0,
         "regret": lines,
         "epochs": epochs,
         "weighted": any("h_t" in (line.end["objective"] or "") for line in lines),

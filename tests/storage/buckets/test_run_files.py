@@ -130,7 +130,7 @@ def test_errors_of_the_store(
     assert call(monkeypatch, "run", bucket / "run.toml") == 3
     assert "needs credentials: set AWS_ACCESS_KEY_ID" in capsys.readouterr().err
     assert call(monkeypatch, "doctor", bucket / "run.toml") == 1
-    assert "wrong     run file: " in capsys.readouterr().out
+    assert "error     run file: " in capsys.readouterr().out
 
 
 def test_flows_take_the_uri_as_it_is(file: Location, monkeypatch: pytest.MonkeyPatch) -> None:
