@@ -21,9 +21,9 @@ def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     assert {step.name: step.state for step in found.steps} == {
         "ingest": "done",
         "search": "done",
-        "train": "not begun",
-        "evaluate": "not begun",
-        "report": "not begun",
+        "train": "not started",
+        "evaluate": "not started",
+        "report": "not started",
     }
     assert found.steps[1].figures["ended"] == 12
     assert found.seconds is not None
