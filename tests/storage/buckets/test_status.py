@@ -25,7 +25,7 @@ def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
         "evaluate": "not started",
         "report": "not started",
     }
-    assert found.steps[1].figures["ended"] == 12
+    assert found.steps[1].figures["completed"] == 12
     assert found.seconds is not None
     assert not found.locks
     with exclusive_lock(run.out):
