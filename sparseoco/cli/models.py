@@ -26,7 +26,10 @@ def predict(
     margins: Annotated[bool, typer.Option("--margins", help="Also print the margin of each class.")] = False,
     given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where", "format", "text_field"), defaults=False)],
 ) -> None:
-    """Predict the classes of new text: one line of output for each line, or document id and prediction for files."""
+    """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
+
+    Example: sparseoco predict model reviews.jsonl --where split=test --margins
+    """
     _import_pyarrow()
     from sparseoco.pipeline.prediction import predict_files, predict_lines
     from sparseoco.training.model import Model
@@ -65,7 +68,10 @@ def evaluate(
     given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, without=("inputs",))],
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare a model's predictions with the labels of new text."""
+    """Compare a model's predictions with the labels of new text.
+
+    Example: sparseoco evaluate model reviews.jsonl --where split=test
+    """
     from rich.table import Table
     from rich.text import Text
 
