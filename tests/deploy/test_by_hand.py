@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.deploy.deployments import check_results, copy_with_three_lines_changed, deployed
 from tests.deploy.postgres import Database, postgres
-from tests.deploy.test_schedules import check_results, copy_with_three_lines_changed, deployed
 from tests.search.by_hand import as_environment, certificates, cluster_by_hand
 from tests.support.prefect_server import FINAL, ask, flow_runs, prefect_server, wait_for
 from tests.support.texts import write_run_file

@@ -85,7 +85,8 @@ def test_any_cut_of_the_stream_gives_the_bits_of_one_fit(
     algorithm: str, cuts: list[int], n_classes: int, fit_intercept: bool
 ) -> None:
     X, y = rows(), classes(n_classes)
-    whole = SparseOnlineClassifier(algorithm, fit_intercept=fit_intercept)
+    loss = ALGORITHMS[algorithm].default_loss
+    whole = SparseOnlineClassifier(algorithm, loss=loss, fit_intercept=fit_intercept)
     pieces = clone(whole)
     whole.fit(X, y)
     for start, stop in itertools.pairwise([0, *cuts, ROWS]):

@@ -7,9 +7,8 @@ import pytest
 
 from sparseoco.core.errors import InputError
 from sparseoco.training.learner import Learner
-from tests.learners.test_invariance import CASES, FEATURES, LAMS, ROWS, bits, data, new
+from tests.learners.grids import CASES, FEATURES, LAMS, ROWS, bits, new
 
-__all__ = ["data"]
 CHOSEN = [4, 0, 3]
 
 

@@ -21,17 +21,10 @@ from sparseoco.search.runner import run_search
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.store.shards import Store
 from sparseoco.training.options import SearchOptions
+from tests.search.options import OPTIONS
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
-OPTIONS = SearchOptions(
-    algorithms={
-        "cl-fobos": {"lam": [1e-4, 1e-3, 1e-2], "eta0": [0.1, 1.0]},
-        "stda": {"lam": [1e-3], "p": [1, 2, "inf"]},
-    },
-    folds=3,
-    epochs=2,
-)
 DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 
 
@@ -202,7 +195,7 @@ from pathlib import Path
 from sparseoco.pipeline import steps
 from sparseoco.search import packing as module
 from sparseoco.execution.clusters import ClusterOptions
-from tests.search.test_search import OPTIONS
+from tests.search.options import OPTIONS
 if __name__ == "__main__":
     module.BLOCK_COLUMNS = 1
     folder = Path(sys.argv[1])
