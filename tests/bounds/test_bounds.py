@@ -132,7 +132,7 @@ def test_the_state_holds_what_the_definitions_say(name: str) -> None:
             assert value[0] == pytest.approx(defined[quantity][-1], rel=1e-9), quantity
 
 
-def test_every_learner_has_a_theorem_or_a_sentence() -> None:
+def test_every_learner_has_a_theorem_or_a_reason() -> None:
     assert set(THEOREMS) <= set(ALGORITHMS)
     for name, algorithm in ALGORITHMS.items():
         bound = regret_bound(name, algorithm.configuration({}))
@@ -161,7 +161,7 @@ def test_a_learner_without_a_theorem_needs_no_entry(monkeypatch: pytest.MonkeyPa
         ("cumulative-l1", {}, "l1", "cumulative"),
     ],
 )
-def test_where_there_is_none_it_says_why(name: str, values: dict[str, Any], penalty: str, word: str) -> None:
+def test_a_missing_bound_has_a_reason(name: str, values: dict[str, Any], penalty: str, word: str) -> None:
     learner = Learner(name, penalty=penalty, grid=[values], n_features=2)
     bound = regret_bound(name, learner.configurations[0], penalty)
     assert isinstance(bound, NoBound)

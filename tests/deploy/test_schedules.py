@@ -57,7 +57,7 @@ def test_every_deployment_names_a_flow_and_its_parameters() -> None:
     assert active == ["pipeline"]
 
 
-def test_a_run_that_lives_is_heard_of_several_times_before_it_is_given_up() -> None:
+def test_a_live_run_sends_several_heartbeats_before_it_counts_as_crashed() -> None:
     (automation,) = yaml.safe_load(AUTOMATIONS.read_text())["automations"]
     pools = [deployment["work_pool"] for deployment in yaml.safe_load(EXAMPLE.read_text())["deployments"]]
     for env in [os.environ, *(pool["job_variables"]["env"] for pool in pools)]:  # the first: by hand, or served
@@ -130,7 +130,7 @@ def group_of(leader: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_run_of_a_worker_is_over_soon_after_it_is_cancelled(tmp_path: Path, server: str) -> None:
+def test_a_cancelled_run_of_a_worker_ends_soon(tmp_path: Path, server: str) -> None:
     copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron="0 0 1 1 *")
     with deployed(tmp_path, server):
         run = start_run(server, tmp_path)
@@ -142,7 +142,7 @@ def test_a_run_of_a_worker_is_over_soon_after_it_is_cancelled(tmp_path: Path, se
 
 
 @pytest.mark.slow
-def test_runs_that_fell_silent_with_their_worker_are_written_down_as_crashed(tmp_path: Path, server: str) -> None:
+def test_runs_without_heartbeats_are_marked_as_crashed(tmp_path: Path, server: str) -> None:
     copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron="0 0 1 1 *")
     with deployed(tmp_path, server) as worker:
         env = environment(tmp_path / "home", PREFECT_API_URL=server)

@@ -32,7 +32,7 @@ def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
     return tmp_path / "states", block, run
 
 
-def test_a_state_is_taken_up_as_it_was_left(kept: tuple[Path, Block, BlockRun]) -> None:
+def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
     folder, block, run = kept
     found = load_checkpoint(folder, block, StreamPosition(1, 200))
     assert found is not None

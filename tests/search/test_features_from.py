@@ -165,7 +165,7 @@ def keeping(folder: Path, store: Path, features: list[int]) -> Path:
 
 
 @pytest.mark.usefixtures("here")
-def test_going_on(tmp_path: Path) -> None:
+def test_resuming(tmp_path: Path) -> None:
     """From the state where the features are the same ones, else from weights by name."""
     store = make_store(tmp_path / "store")
     even = {"features_from": str(keeping(tmp_path / "even", store, list(range(0, 200, 2))))}
@@ -204,7 +204,7 @@ def test_models_whose_features_cannot_be_taken(tmp_path: Path) -> None:
         train(store, tmp_path / "out", features_from=str(model))
 
 
-def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(make_store(tmp_path / "store", shard_rows=50))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5, 190]))
     kept = model_features(origin, store)
@@ -216,7 +216,7 @@ def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monk
     with monkeypatch.context() as patch:
         patch.setattr("sparseoco.search.feature_subset.commit_feature_subset", fail)
         with (
-            pytest.raises(StorageError, match="full"),
+            raises_code("disk-full", kind=StorageError),
             feature_subset(client, store, origin, folder, no_progress),
         ):
             pass
@@ -277,5 +277,5 @@ def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
     with feature_subset(client, store, origin, tmp_path / "features", no_progress) as rows:
         fewer = store.manifest.model_copy(update={"version": 2, "shards": store.manifest.shards[:-1]})
         commit_manifest(store.folder, fewer)
-        with pytest.raises(StorageError, match="was changed while a run was learning on some of its features"):
+        with raises_code("store-changed", store.folder, kind=StorageError):
             read_feature_subset(rows.folder)

@@ -140,7 +140,7 @@ def test_regret_is_under_its_bounds_whatever_comes(seed, n, by_error, last, spit
             assert bound <= 2 * np.sqrt(2 * np.log(n) * (1 + deviation_before)) + 1e-9
 
 
-def test_bounds_as_a_mixture_tells_them() -> None:
+def test_bounds_reported_by_a_mixture() -> None:
     X, y = data()
     for by in ("error", "loss"):
         snapshot = new(by=by).partial_fit(X, y).snapshot()
@@ -270,5 +270,5 @@ def test_what_has_no_meaning_is_refused(options, code, named) -> None:
 
 
 @pytest.mark.parametrize(("loss", "by"), [("logistic", "error"), ("hinge", "error"), ("squared_hinge", "loss")])
-def test_columns_that_may_run_away_are_judged_by_what_they_lose(loss: str, by: str) -> None:
+def test_columns_that_may_diverge_are_compared_by_their_losses(loss: str, by: str) -> None:
     assert new(loss=loss).by == by

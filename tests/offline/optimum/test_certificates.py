@@ -90,7 +90,7 @@ def test_the_optimality_conditions_hold(loss: str, penalty: str, rho: float, box
     assert (w == 0).any() == (penalty != "l2")
 
 
-def test_the_gap_asked_for_is_reached_and_said() -> None:
+def test_the_requested_gap_is_reached_and_reported() -> None:
     X, y = problem("logistic", 300, 60, 1)
     at_zero = 300 * np.log(2)
     gaps = [offline_optimum(X, y, alpha=1.0, tol=tol) for tol in (1e-2, 1e-6, 1e-10)]
@@ -100,7 +100,7 @@ def test_the_gap_asked_for_is_reached_and_said() -> None:
     assert [found.passes for found in gaps] == sorted(found.passes for found in gaps)
 
 
-def test_too_few_passes_are_said() -> None:
+def test_too_few_passes_raise_a_warning() -> None:
     X, y = problem("logistic", 300, 60, 1)
     with pytest.warns(UserWarning, match="not found to tol=1e-06 for alpha=1"):
         found = offline_optimum(X, y, alpha=[100.0, 1.0], max_passes=3)

@@ -44,7 +44,7 @@ def stream(store: Store, seed: int, shuffle: bool) -> tuple[sp.csr_matrix, np.nd
 
 
 @pytest.mark.parametrize("shuffle", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_the_bits_of_one_long_run(four_nights: Path, tmp_path: Path, shuffle: bool) -> None:
+def test_the_bits_of_an_uninterrupted_run(four_nights: Path, tmp_path: Path, shuffle: bool) -> None:
     """The model of the last night, its state included, is that of one learner with the last vocabulary."""
     folder = four_nights
     if not shuffle:
@@ -74,7 +74,7 @@ def test_the_bits_of_one_long_run(four_nights: Path, tmp_path: Path, shuffle: bo
     assert curve[-1]["progressive_loss"] == pytest.approx(float(whole.progress.loss_sum[0]) / 360, abs=1e-12)
 
 
-def test_every_configuration_is_judged_before_it_learns(four_nights: Path) -> None:
+def test_every_configuration_is_evaluated_before_it_learns(four_nights: Path) -> None:
     """Errors of a night are those that one learner suffers on its rows, the champion's those of its model."""
     run = four_nights / "run"
     store = Store.open(run / "shards")
@@ -134,7 +134,7 @@ def test_nothing_new(four_nights: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (four_nights / "run" / "nightly.html").stat().st_mtime_ns == page
 
 
-def test_the_model_that_serves(four_nights: Path) -> None:
+def test_the_served_model(four_nights: Path) -> None:
     run = four_nights / "run"
     served = read_json(run / "promoted.json")
     assert served["model"] == "models/00000004"
@@ -146,7 +146,7 @@ RDA = "algorithms.rda = { lam = [1e-3], gamma = [1, 3] }"
 
 
 @pytest.mark.parametrize("name", [name for name, algorithm in ALGORITHMS.items() if algorithm.driver != "stream"])
-def test_what_cannot_go_on_from_night_to_night(name: str, tmp_path: Path) -> None:
+def test_options_that_rule_out_nightly_runs(name: str, tmp_path: Path) -> None:
     code = "fixed-features" if ALGORITHMS[name].online else "not-online"
     run = prepare(tmp_path, 1, **{RDA: f"algorithms.{name} = {{}}"})
     with raises_code(code, name):
@@ -155,7 +155,7 @@ def test_what_cannot_go_on_from_night_to_night(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("model", ["run", "run/models/00000001", "run/model", "elsewhere/../run"])
-def test_nights_do_not_begin_from_what_they_left(model: str, tmp_path: Path) -> None:
+def test_increments_do_not_warm_start_from_each_other(model: str, tmp_path: Path) -> None:
     run = prepare(tmp_path, 1, **{"seed = 3": f'seed = 3\nwarm_start = "{model}"'})
     with raises_code("invalid-warm-start", "warm_start"):
         run_nightly(run)

@@ -131,7 +131,7 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
     assert page.count('class="badge">deployed<') == page.count('class="badge">candidate<') == 1
 
 
-def test_back_and_forth(run: RunFile) -> None:
+def test_rolling_back_and_forward(run: RunFile) -> None:
     roll_back(run, 1)
     assert roll_back(run, 2).message.startswith("Rolled back from the model of increment 1 to that of increment 2: ")
     assert said(run) == [2, 2]
@@ -183,10 +183,10 @@ def test_killed_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch
         nonlocal calls
         calls += 1
         if calls == at:
-            raise SparseocoError("killed")
+            raise SparseocoError("killed", code="killed")
         sync(path)
 
-    with monkeypatch.context() as patch, pytest.raises(SparseocoError, match="killed"):
+    with monkeypatch.context() as patch, raises_code("killed", kind=SparseocoError):
         patch.setattr(commit, "_sync", stop)
         roll_back(run, 1)
     roll_back(run, 1)
@@ -195,7 +195,7 @@ def test_killed_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("left", [b"", b"[]", None])
-def test_what_names_the_model_is_written_anew(run: RunFile, left: bytes | None) -> None:
+def test_the_reference_to_the_model_is_rewritten(run: RunFile, left: bytes | None) -> None:
     path = Path(str(run.out)) / "promoted.json"
     whole = path.read_bytes()
     path.unlink() if left is None else path.write_bytes(left)
@@ -203,7 +203,7 @@ def test_what_names_the_model_is_written_anew(run: RunFile, left: bytes | None) 
     assert path.read_bytes() == whole
 
 
-def test_increments_that_were_not_decided_are_not_on_the_page(run: RunFile) -> None:
+def test_increments_without_a_decision_are_not_on_the_page(run: RunFile) -> None:
     """A run that was killed before a night was in the history has left its rows in the other tables."""
     rows: dict[str, list[dict[str, Any]]] = {
         "history-configurations": [],

@@ -33,7 +33,7 @@ def nights(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
+def test_increments_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     here = prepare(tmp_path / "here")
     nights(here, tmp_path / "here", tmp_path / "here" / "incoming", 3)
     there = prepare(tmp_path / "there", **{'inputs = ["incoming"]': f'inputs = ["{bucket / "incoming"}/"]'})
@@ -52,7 +52,7 @@ def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     assert Model(bucket / "run").predict(["wave boat tide salt", "tree leaf moss"]) == ["sea", "wood"]
 
 
-def test_manifests_of_nights_are_batches_for_some_at_once(
+def test_manifests_of_several_increments_can_be_batches(
     tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = read_manifest(make_store(tmp_path), 1)
