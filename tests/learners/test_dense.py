@@ -238,7 +238,7 @@ def test_what_is_computed_is_the_theorems() -> None:
 @pytest.mark.parametrize("name", ["ogdeg", "onseg"])
 @pytest.mark.parametrize("domain", ["ball", "simplex"])
 def test_a_bandit_plays_inside_its_set(name: str, domain: str) -> None:
-    """By what it tells of rows that are unit vectors: the coordinates of what it played."""
+    """Its margins of rows that are unit vectors are the coordinates of the points it played."""
     T, n = 400, 4
     grid = {"domain": domain, "D": 2.0, "T": T, "F": 1.0} | ({"beta": 0.01} if name == "onseg" else {})
     played = []

@@ -1,4 +1,4 @@
-"""Configurations taken out of a grid go on, bit for bit, as they would have in it."""
+"""Configurations selected from a grid continue with the bits that they would have had in it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Learners that begin from weights: the weights are those, and it goes on as the dense recursion does from there."""
+"""Learners that start from weights have those weights, and continue as the dense recursion does."""
 
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,7 @@ def test_it_continues_as_the_dense_recursion(name: str, penalty: str, loss: str,
     before = np.zeros((rows, 6))
     touched = 1e-9 if name == "cl-fobos" and parameters.get("lam") else 0.0  # it owes nothing for the rounds before
     before[-1] = last_row_of(ORACLES[name], rows, weights, own, touched)
-    slopes = np.ones(rows + 25)  # told to the oracle as its own margins have them
+    slopes = np.ones(rows + 25)  # set for the oracle from its own margins
     oracle = ORACLES[name](np.vstack([before, X]), slopes, "given", **own)
     for _ in range(rows):
         w = next(oracle)

@@ -1,4 +1,4 @@
-"""States of blocks in mid-stream: taken up as they were left, or not at all."""
+"""Checkpoints of blocks within a stream: loaded as saved, or ignored."""
 
 import re
 from pathlib import Path

@@ -93,7 +93,7 @@ def test_a_search_for_any_shards_and_grouping(
 def test_a_block_that_was_stopped_ends_with_the_same_cell(
     store: Path, tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is taken up from its state, not played again from the first row."""
+    """It resumes from its checkpoint, not from the first row."""
     monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 16)
     monkeypatch.setattr("sparseoco.search.worker.POLL_SECONDS", 0.0)
     monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)

@@ -142,7 +142,7 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
         assert set(Model(out / "model").kept) <= set(first.kept)
         run = read_json(out / "run.json")
         assert (run["search"]["features_from"], run["corpus"]["features"]) == ("../first", 200)
-        assert f"shown only the {first.kept.size} that a model had kept" in summary_markdown(out)
+        assert f"{first.kept.size} features" in summary_markdown(out)
         assert not (out / ".features").exists()
         steps.search(store, out, options, HERE)  # found, though the features were made again
         assert set((out / "search" / "cells").iterdir()) == cells
@@ -224,8 +224,8 @@ def test_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path, monkey
     stamps = {path: path.stat().st_mtime_ns for path in own.glob("entry-*.json")}
     assert len(stamps) == 6
     next(iter(stamps)).unlink()
-    told: list[tuple[str, int, int]] = []
-    with feature_subset(client, store, origin, folder, lambda *now: told.append(now)) as rows:
+    events: list[tuple[str, int, int]] = []
+    with feature_subset(client, store, origin, folder, lambda *event: events.append(event)) as rows:
         assert {path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()} == {True, False}
         assert (rows.n_rows, rows.n_features, rows.classes) == (300, 3, store.classes)
         matrix, terms = read_shards(rows.folder)
@@ -234,7 +234,7 @@ def test_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path, monkey
         np.testing.assert_array_equal(rows.document_frequencies(), store.document_frequencies()[kept.features])
         with feature_subset(client, store, origin, folder, no_progress) as again:
             assert again.manifest == rows.manifest
-    assert told[-1] == ("features", 6, 6)
+    assert events[-1] == ("features", 6, 6)
     assert not folder.exists()
     (tmp_path / "model" / "model.json").write_text("{}")
     with raises_code("model-replaced", kind=StorageError):

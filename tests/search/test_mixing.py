@@ -178,9 +178,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         1,
     )
     assert call(monkeypatch, *asked, "--out", out) == 0
-    told = capsys.readouterr().out
-    assert str(out / "mixture.html") in told
-    assert "mixture.html" in told
+    printed = capsys.readouterr().out
+    assert str(out / "mixture.html") in printed
+    assert "mixture.html" in printed
     assert {of["algorithm"] for of in read_json(out / "model.json")["mixture"]["columns"]} == {"adagrad"}
     for command, arguments, message in (
         ("train", ("--algorithm", "auto", "--set", "by=luck"), "by"),

@@ -141,7 +141,7 @@ def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path
 
 
 def test_a_failed_search_can_be_repeated_while_its_error_is_referenced(client: Client, tmp_path: Path) -> None:
-    """An error keeps the frames it came through, and with them tasks of blocks that failed beside the first."""
+    """An error keeps its traceback, and with it futures of blocks that failed with the first."""
     folder = make_store(tmp_path / "store", rows=280)  # a corpus this process has not read yet
     shard = folder / Store.open(folder).manifest.shards[0].file
     whole = shard.read_bytes()

@@ -69,7 +69,9 @@ def figures_at(store: Path, options: SearchOptions, position: int, fold: int) ->
 def test_halving_is_ranking_by_hand_at_each_rung(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    monkeypatch.setattr(worker, "_pays", lambda *_, **__: kept)  # states are taken up, or the stream is played again
+    monkeypatch.setattr(
+        worker, "_pays", lambda *_, **__: kept
+    )  # checkpoints are loaded, or the stream is learned again
     got = search(client, store, tmp_path / "halving", HALVING)
     whole = search(client, store, tmp_path / "whole")
     alive = list(range(len(LAM) * len(ETA)))

@@ -88,7 +88,7 @@ def state(model: Path) -> bytes:
 
 @pytest.mark.parametrize("algorithm", ["stda", "ogd"])
 def test_a_grown_vocabulary(client: Client, tmp_path: Path, algorithm: str) -> None:
-    """A learner goes on with the features that came since, unless it has touched all that there were."""
+    """A learner continues with the new features, unless it touches all features."""
     store = make_store(tmp_path / "store")
     train(client, store, tmp_path / "first", algorithm=algorithm)
     files = Store.open(store).manifest.features.files
@@ -119,7 +119,7 @@ def test_a_resumed_learner_has_the_bits_of_an_uninterrupted_run(client: Client, 
 
 
 def test_new_rows_of_the_same_features(client: Client, tmp_path: Path) -> None:
-    """As one learner that was handed the rows of one store, then of the other."""
+    """As one learner that learns the rows of one store, then of the other."""
     old, new = make_store(tmp_path / "old"), make_store(tmp_path / "new", rows=170)
     train(client, old, tmp_path / "first")
     model = train(client, new, tmp_path / "second", tmp_path / "first")

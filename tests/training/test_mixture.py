@@ -118,16 +118,16 @@ def test_the_recursion_of_the_paper(classes, loss, by, predict) -> None:
 def test_regret_is_under_its_bounds_whatever_comes(seed, n, by_error, last, spiteful) -> None:
     rng = np.random.default_rng(seed)
     T = int(rng.integers(1, 80))
-    told = rng.normal(0, rng.choice([0.1, 1, 30]), (T, n)) + rng.normal(0, 1, n)
-    told[rng.random((T, n)) < 0.003] = np.nan  # columns that diverge
+    margins = rng.normal(0, rng.choice([0.1, 1, 30]), (T, n)) + rng.normal(0, 1, n)
+    margins[rng.random((T, n)) < 0.003] = np.nan  # columns that diverge
     labels = rng.integers(0, 2, T).astype(float)
     total, guess, sums, out = np.zeros(n), np.zeros(n), np.zeros(len(SUMS)), np.zeros(n, np.int64)
     played = (total, guess, sums, out, np.zeros(n), np.zeros(n, np.int64), np.zeros(1), np.zeros(1, np.int64))
     mix = mix_for(LOSSES["logistic"], "binary")
     for t in range(T):
         if spiteful and np.isfinite(guess).all():  # the label that what did well last time gets wrong
-            labels[t] = float(told[t, guess.argmin()] <= 0)
-        mix(told[t : t + 1], labels[t : t + 1], t, 1, by_error, last, *played)
+            labels[t] = float(margins[t, guess.argmin()] <= 0)
+        mix(margins[t : t + 1], labels[t : t + 1], t, 1, by_error, last, *played)
         deviation, gaps, drawn, deviation_before, gaps_before = sums
         least = total.min()
         if not np.isfinite(least):

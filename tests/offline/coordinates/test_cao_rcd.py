@@ -302,5 +302,5 @@ def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any) -> None:
     method = Coordinates(data, configurations, loss=find_loss("logistic"), positive=(1,), seed=0)
     (_, block), *_ = method._blocks
     held = (*block._state, method.weights())
-    told = bytes_needed(n_rows, n_features, 2, rounds)
-    assert 0.9 * told <= sum(array.nbytes for array in held) <= told
+    estimate = bytes_needed(n_rows, n_features, 2, rounds)
+    assert 0.9 * estimate <= sum(array.nbytes for array in held) <= estimate

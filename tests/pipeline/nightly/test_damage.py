@@ -1,4 +1,4 @@
-"""Files of a run that are lost, damaged or set back between nights: the bytes of an undisturbed run, or a sentence."""
+"""Lost, corrupt or outdated files between increments: the bytes of an undisturbed run, or an error."""
 
 import errno
 import os
@@ -15,34 +15,34 @@ from sparseoco.search import block_run
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 
-NIGHTS = 3
+INCREMENTS = 3
 
 
-def learn(folder: Path, nights: int = NIGHTS) -> RunFile:
-    """Nights that came one by one."""
-    for night in range(1, nights + 1):
+def learn(folder: Path, increments: int = INCREMENTS) -> RunFile:
+    """Increments one by one."""
+    for increment in range(1, increments + 1):
         run = prepare(folder)
-        arrive(folder, night)
+        arrive(folder, increment)
         run_nightly(run)
     return run
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of one night more."""
+    """The folder of a run with one more increment."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    learn(folder, NIGHTS + 1)
+    learn(folder, INCREMENTS + 1)
     return folder
 
 
 def same(run: RunFile, undisturbed: Path) -> None:
-    """Take in the last night, and compare what is there with what would be."""
-    arrive(Path(str(run.out)).parent, NIGHTS + 1)
+    """Run the last increment, and compare its files with those of an undisturbed run."""
+    arrive(Path(str(run.out)).parent, INCREMENTS + 1)
     run_nightly(run)
     found, wanted = contents(Path(str(run.out))), contents(undisturbed / "run")
     assert {name for name in wanted if name not in found} == set()
     different = {name for name in wanted if found[name] != wanted[name]}
-    # A manifest says where its sources are; looks of nights that are decided are not asked for any more.
+    # A manifest says where its sources are; evaluations of increments with a decision are no longer needed.
     assert {name for name in different if "manifest" not in name and "evaluations" not in name} == set()
 
 
@@ -95,16 +95,16 @@ def test_a_transient_file_system_error_ends_the_run(
     def stale(*_: object) -> None:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
-    arrive(tmp_path, NIGHTS + 1)
+    arrive(tmp_path, INCREMENTS + 1)
     with monkeypatch.context() as patch, raises_code("io-error", os.strerror(errno.ESTALE), kind=StorageError):
         patch.setattr("sparseoco.search.worker.open_corpus", stale)
         run_nightly(run)
-    assert len(rows_of(tmp_path / "run", "history")) == NIGHTS
+    assert len(rows_of(tmp_path / "run", "history")) == INCREMENTS
     same(run, undisturbed)
 
 
 def test_decisions_of_a_lost_history_are_repeated(tmp_path: Path, undisturbed: Path) -> None:
-    """Also where a model that did not serve had been deleted: its night is learned again."""
+    """Also where a model that was not deployed had been deleted: its increment is learned again."""
     run = learn(tmp_path)
     (tmp_path / "run" / "history.parquet").unlink()
     shutil.rmtree(tmp_path / "run" / "models" / "00000001")
@@ -114,7 +114,7 @@ def test_decisions_of_a_lost_history_are_repeated(tmp_path: Path, undisturbed: P
 def test_a_missing_table_is_not_overwritten(tmp_path: Path, undisturbed: Path) -> None:
     run = learn(tmp_path)
     (tmp_path / "run" / "history-configurations.parquet").unlink()
-    arrive(tmp_path, NIGHTS + 1)
+    arrive(tmp_path, INCREMENTS + 1)
     with raises_code("incomplete-history", "history-configurations.parquet lacks 3 of 3", kind=StorageError):
         run_nightly(run)
     assert not (tmp_path / "run" / "history-configurations.parquet").exists()

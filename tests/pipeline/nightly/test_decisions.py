@@ -1,4 +1,4 @@
-"""Who is chosen and who is promoted, from made-up figures; and from nights that are unlike the others."""
+"""Which configuration is chosen and promoted, from synthetic figures and from unusual increments."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, prepare, rows_of
 
 
-def night(documents: int, *errors: float | None, nonzeros: int = 10) -> list[dict[str, Any]]:
+def increment(documents: int, *errors: float | None, nonzeros: int = 10) -> list[dict[str, Any]]:
     """Rows of configurations 0, 1, …; None for one that diverged."""
     return [
         {
@@ -36,23 +36,23 @@ def night(documents: int, *errors: float | None, nonzeros: int = 10) -> list[dic
 
 
 def test_errors_of_a_window_are_those_of_its_documents() -> None:
-    nights = [night(100, 0.5, 0.1), night(0, 0.0, 0.0), night(900, 0.1, 0.2)]
-    choice = choose_candidate(nights, "error")
+    increments = [increment(100, 0.5, 0.1), increment(0, 0.0, 0.0), increment(900, 0.1, 0.2)]
+    choice = choose_candidate(increments, "error")
     assert (choice.row["configuration"], choice.window) == (0, 2)
     assert choice.window_error == pytest.approx(0.14)
     assert choice.row["progressive_error"] == 0.1
-    assert choose_candidate(nights[:1], "error").row["configuration"] == 1
+    assert choose_candidate(increments[:1], "error").row["configuration"] == 1
     # √(0.14·0.86/1000) = 0.011: 0.19 is too far; at 0.145 the sparser one is taken.
-    assert choose_candidate(nights, "one-standard-error").row["configuration"] == 0
-    near = [night(100, 0.5, 0.5), night(900, 0.1, 0.105)]
+    assert choose_candidate(increments, "one-standard-error").row["configuration"] == 0
+    near = [increment(100, 0.5, 0.5), increment(900, 0.1, 0.105)]
     assert choose_candidate(near, "one-standard-error").row["configuration"] == 1
 
 
 def test_diverged_configurations_are_not_chosen() -> None:
-    assert choose_candidate([night(10, 0.0, 0.5), night(10, None, 0.5)], "error").row["configuration"] == 1
-    assert choose_candidate([night(10, None, 0.5), night(10, 0.0, 0.5)], "error").row["configuration"] == 1
+    assert choose_candidate([increment(10, 0.0, 0.5), increment(10, None, 0.5)], "error").row["configuration"] == 1
+    assert choose_candidate([increment(10, None, 0.5), increment(10, 0.0, 0.5)], "error").row["configuration"] == 1
     with raises_code("no-candidate", "diverged at row 3", kind=SparseocoError):
-        choose_candidate([night(10, None, None)], "error")
+        choose_candidate([increment(10, None, None)], "error")
 
 
 def test_no_worse_by_the_margin() -> None:
@@ -90,7 +90,7 @@ def test_increments_unlike_the_others(tmp_path: Path) -> None:
     arrive(tmp_path, 3)
     outcome = run_nightly(run)
     assert "not promoted" in increment_line(outcome.increments[0]) or outcome.increments[0]["promoted"]
-    (tmp_path / "incoming" / "night-4.jsonl").write_text("")
+    (tmp_path / "incoming" / "increment-4.jsonl").write_text("")
     empty = run_nightly(run).increments[0]
     assert (empty["documents"], empty["promoted"], empty["error"], empty["deployed_error"]) == (0, False, None, None)
     arrive(tmp_path, 5)
@@ -129,10 +129,10 @@ def test_a_class_that_comes_later(tmp_path: Path) -> None:
 
 
 def three_nights(folder: Path, before_last: Callable[[], None] = lambda: None, **changes: str) -> list[dict[str, Any]]:
-    """The history of three nights; `changes` to the run file hold for the first two of them."""
-    for night in (1, 2):
+    """The history of three increments; `changes` to the run file hold for the first two of them."""
+    for increment in (1, 2):
         run = prepare(folder, **changes)
-        arrive(folder, night)
+        arrive(folder, increment)
         run_nightly(run)
     before_last()
     run = prepare(folder)
@@ -142,7 +142,7 @@ def three_nights(folder: Path, before_last: Callable[[], None] = lambda: None, *
 
 
 def test_a_grid_that_changes(tmp_path: Path) -> None:
-    """A configuration that is new learns all nights there were, with the bits of one that was always there."""
+    """A new configuration learns all earlier increments, with the bits of one that was there from the start."""
     three_nights(tmp_path / "always")
     fewer = {"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4], eta0 = [0.3]"}
     history = three_nights(tmp_path / "later", **fewer)
@@ -170,7 +170,7 @@ def test_a_grid_that_changes_during_an_increment(tmp_path: Path, monkeypatch: py
 
 
 def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All is learned anew, and the model that serves is judged by its weights: as it was."""
+    """Everything is learned again, and the deployed model is evaluated by its weights, as before."""
     whole = three_nights(tmp_path / "whole")
     later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner.FORMAT", 99))
     assert later[2]["deployed_error"] == whole[2]["deployed_error"]
@@ -178,7 +178,7 @@ def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_state_at_an_earlier_position_than_its_files(tmp_path: Path) -> None:
-    """A run that was killed between the two, after another had left the night's results: it is learned anew."""
+    """A run killed between the two, after another had left the increment's results: it is learned again."""
     run = prepare(tmp_path, 1)
     run_nightly(run)
     for path in (tmp_path / "run" / "nightly" / "checkpoints").glob("*.json"):
@@ -188,7 +188,7 @@ def test_a_state_at_an_earlier_position_than_its_files(tmp_path: Path) -> None:
 
 
 def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine out of descriptors, or a store that does not answer: the run ends, and the same run goes on later."""
+    """Out of file descriptors, or a store that does not answer: the run ends, and resumes later."""
     run = prepare(tmp_path, 1)
     run_nightly(run)
     arrive(tmp_path, 2)
@@ -210,7 +210,7 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["remove", "flip"])
 def test_a_state_that_is_lost(tmp_path: Path, damage: str) -> None:
-    """What a night left is gone or damaged: the nights that lead there are learned anew, to the same bits."""
+    """The files of an increment are missing or corrupt: the increments up to it are learned again, to the same bits."""
     folder = tmp_path / "lost"
 
     def lose() -> None:
