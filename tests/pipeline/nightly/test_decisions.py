@@ -172,7 +172,7 @@ def test_a_grid_that_changes_during_an_increment(tmp_path: Path, monkeypatch: py
 def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is learned again, and the deployed model is evaluated by its weights, as before."""
     whole = three_nights(tmp_path / "whole")
-    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner.FORMAT", 99))
+    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner_file.FORMAT", 99))
     assert later[2]["deployed_error"] == whole[2]["deployed_error"]
     assert later[2]["error"] == whole[2]["error"]
 
