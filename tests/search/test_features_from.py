@@ -210,7 +210,7 @@ def test_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path, monkey
     kept = model_features(origin, store)
 
     def fail(*_: object) -> None:
-        raise StorageError("The disk is full.")
+        raise StorageError("The disk is full.", code="disk-full")
 
     folder = tmp_path / "features"
     with monkeypatch.context() as patch:
