@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +61,7 @@ def defaults() -> set[str]:
     }
 
 
+@cache
 def constructions() -> list[Construction]:
     known, optional = kinds(), defaults()
     return [

@@ -22,7 +22,7 @@ from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 @pytest.fixture(scope="module")
 def four_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose four files came one by one."""
-    folder = tmp_path_factory.mktemp("nights")
+    folder = tmp_path_factory.mktemp("increments")
     run = prepare(folder)
     for increment in range(1, 5):
         arrive(folder, increment)
