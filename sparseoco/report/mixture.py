@@ -49,7 +49,7 @@ def write_mixture_page(model: Location) -> Location:
     """
     described = read_json(model / "model.json")
     if "mixture" not in described:
-        raise InputError(f"{model} is not a mixture: it was not learned by --algorithm auto.")
+        raise InputError(f"{model} is not a mixture: it was not trained with --algorithm auto.", code="not-a-mixture")
     try:
         marks = read_result_table(model / "regret.parquet").to_pylist()
         rows = read_result_table(model / "columns.parquet").to_pylist()
