@@ -16,8 +16,9 @@ from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.search.block_run import BlockRun
 from sparseoco.storage.commit import commit_checksummed, read_checksummed, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.training.block import Block, StreamPosition
+from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner, ProgressiveTotals
+from sparseoco.training.stream import StreamPosition
 
 
 class Checkpoint(NamedTuple):

@@ -17,10 +17,11 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.coordinates import bytes_needed
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, Setting, StreamPosition
+from sparseoco.training.block import Block, Setting
 from sparseoco.training.columns import padded
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.sizes import bytes_per_column
+from sparseoco.training.stream import StreamPosition
 
 BLOCK_COLUMNS = 64  # wider blocks share no more of a feature's cache lines
 STREAM_COLUMNS = 44  # the cost of the stream itself, in columns: extrapolated from the time of 16 and 64 columns

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sparseoco.training.block import StreamPosition
 from sparseoco.training.options import Halving, SearchOptions
+from sparseoco.training.stream import StreamPosition
 
 Metrics = Mapping[str, Sequence[dict[str, Any]]]
 """By configuration, its metrics at one position, a row for each fold."""

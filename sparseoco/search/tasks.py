@@ -21,7 +21,8 @@ from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running
-from sparseoco.training.block import Block, Key, StreamPosition, cell_path
+from sparseoco.training.block import Block, Key, cell_path
+from sparseoco.training.stream import StreamPosition
 
 TOPIC = "sparseoco-rows"
 PROGRESS_SECONDS = 0.5

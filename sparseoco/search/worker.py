@@ -19,7 +19,8 @@ from sparseoco.search.packing import state_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, StreamPosition, cell_path, write_cell
+from sparseoco.training.block import Block, cell_path, write_cell
+from sparseoco.training.stream import StreamPosition
 
 POLL_SECONDS = 0.5  # between two checks of the clock and the stop file
 CHECKPOINT_BYTES_PER_SECOND = 500e6  # at which a checkpoint is written and synced, roughly

@@ -17,9 +17,7 @@ from sparseoco import __version__
 from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_all_checksummed, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.training.stream import NO_FOLD as NO_FOLD
-from sparseoco.training.stream import Order
-from sparseoco.training.stream import StreamPosition as StreamPosition
+from sparseoco.training.stream import Order, StreamPosition
 from sparseoco.training.warm_start import Origin
 
 Tables = dict[str, list[dict[str, Any]]]

@@ -15,8 +15,9 @@ from sparseoco.search.stages import full_run
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.block import Block
 from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import NO_FOLD
 from tests.benchmarks.corpora import corpus
 
 pytestmark = pytest.mark.benchmark

@@ -11,8 +11,9 @@ from sparseoco.search.checkpoints import has_checkpoint, load_checkpoint, save_c
 from sparseoco.search.runner import search_setting
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.block import Block
 from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.stores import make_store
 
 GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}

@@ -20,10 +20,11 @@ from sparseoco.search.runner import run_search, search_setting
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training import sizes
-from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 

@@ -18,8 +18,9 @@ from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import search_setting
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
-from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.block import Block
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.stream import NO_FOLD
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.kills import check_under_kills

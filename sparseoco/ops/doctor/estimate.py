@@ -35,8 +35,9 @@ from sparseoco.search.packing import (
 from sparseoco.search.runner import search_setting
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.block import Block
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 OTHERS_BYTES = 128 << 20  # what the steps before a search leave of themselves, and those after it take
 TRY_SECONDS = 0.4  # a kind of block
