@@ -166,7 +166,7 @@ def _with_computed(algorithm: str, given: dict[str, Any], table: Table, loss: st
     found: dict[str, Any] = {"T": len(table.features) * epochs} if "T" in names else {}
     configuration = definition.configuration(given)
     wanted = {"F", "G"} & names - given.keys()
-    if definition.driver == "dense" and "D" in configuration and loss in ("squared", "logistic") and wanted:
+    if definition.touches_all_features and "D" in configuration and loss in ("squared", "logistic") and wanted:
         D = 2.0 if configuration["domain"] == "simplex" else configuration["D"]
         constants = ball_constants(table.features, table.labels, loss, D)._asdict()
         found |= {name: constants[name] for name in wanted}

@@ -2,7 +2,7 @@
 
 import json
 from html import escape
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -13,14 +13,13 @@ from sparseoco.report.wording import amount, integer, parameters, percent
 from sparseoco.storage.commit import commit_bytes, read_json
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_result_table
+from sparseoco.storage.metrics import Row, read_result_table
 
 OWN: Final = "#CC79A7"
 """The colour of the mixture; columns have those of their algorithms."""
 LINES: Final = 8
 """Columns drawn: those that were heaviest on the way."""
 DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-Row = dict[str, Any]
 
 
 class Column(NamedTuple):

@@ -5,11 +5,11 @@ Its state at a position depends on the block and the position alone, not on wher
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
@@ -18,8 +18,6 @@ from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import curve_rows, difference, evaluate_held_out, metric_rows
 from sparseoco.training.stream import START, Order, StreamPosition, curve_marks, stream
 from sparseoco.training.warm_start import take_weights
-
-Rows = list[dict[str, Any]]
 
 
 class BlockRun:
@@ -38,7 +36,7 @@ class BlockRun:
         learner: Learner,
         position: StreamPosition = START,
         epoch_start: ProgressiveTotals | None = None,
-        curves: list[Rows] | None = None,
+        curves: list[list[Row]] | None = None,
         seconds: float = 0.0,
     ) -> None:
         self.block, self.learner, self.position = block, learner, position
@@ -103,7 +101,7 @@ class BlockRun:
             for row, curve, own in zip(metrics, self.curves, counts.T, strict=True)
         ]
 
-    def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> Rows:
+    def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> list[Row]:
         now = self.learner.progress
         at_end = self.position.position == corpus.n_rows
         return metric_rows(

@@ -29,7 +29,7 @@ from sparseoco.search.runner import search_setting
 from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import write_result_table
+from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
@@ -134,8 +134,8 @@ def mix_blocks(
         for learner in mixture.learners:
             take_weights(setting.origin, learner, store)
     marks: list[Snapshot] = []
-    timings: list[dict[str, Any]] = []
-    curve: list[dict[str, Any]] = []
+    timings: list[Row] = []
+    curve: list[Row] = []
     n_rows, started = corpus.n_rows, time.monotonic()
     points, goal = curve_marks(n_rows), StreamPosition(setting.epochs, n_rows)
     for position in train(mixture, corpus, setting.order, START, goal, points):
@@ -195,7 +195,7 @@ def _regret_row(mark: Snapshot) -> dict[str, Any]:
     }
 
 
-def _column_rows(mixture: Mixture, marks: list[Snapshot]) -> list[dict[str, Any]]:
+def _column_rows(mixture: Mixture, marks: list[Snapshot]) -> list[Row]:
     names = [(algorithm, _json(parameters)) for algorithm, parameters in mixture.columns]
     diverged = mixture.diverged.tolist()
     return [

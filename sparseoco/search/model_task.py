@@ -17,6 +17,7 @@ from sparseoco.search.runner import search_setting
 from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
 from sparseoco.storage.commit import digest_file, read_json, remove_folder
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Setting
@@ -68,7 +69,7 @@ def train_block(block: Block, store: Store, model: Location, scratch: Path, repo
     if setting.origin is not None:
         learner, start["warm_start"] = resume_learner(setting.origin, learner, store)
     run = BlockRun(block, learner)
-    curve: list[dict[str, Any]] = []
+    curve: list[Row] = []
     for epoch in range(1, setting.epochs + 1):
         for _ in run.advance(corpus, StreamPosition(epoch, corpus.n_rows)):
             report(run.position.rows_before(corpus.n_rows))

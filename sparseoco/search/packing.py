@@ -185,7 +185,7 @@ def _cost(job: Job, store: Store) -> float:
     """In columns of a sparse learner; a column of a dense learner updates its whole state in every round."""
     block = job.block
     columns = len(block.configurations) * _outputs(store)
-    if find_algorithm(block.algorithm).driver == "dense":
+    if find_algorithm(block.algorithm).touches_all_features:
         numbers = _column_bytes(block.algorithm, block.configurations[0], block.setting, store) / 8
         return len(job.milestones) * columns * numbers * store.n_rows / max(store.manifest.nonzeros, 1)
     return float(len(job.milestones) * (STREAM_COLUMNS + padded(columns, np.dtype(block.setting.dtype))))
@@ -198,13 +198,13 @@ def _outputs(store: Store) -> int:
 def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, options: Any, store: Store) -> int:
     """Bytes of a block's state, padding and time stamps included; loss, penalty and dtype are those of `options`."""
     columns = configurations * _outputs(store)
-    driver = find_algorithm(algorithm).driver
-    if driver == "coordinate":
+    definition = find_algorithm(algorithm)
+    if definition.samples_features:
         return bytes_needed(store.n_rows, store.n_features, columns, parameters["rounds"])
-    if driver == "epoch":
+    if not definition.online:
         return EPOCH_NUMBERS * 8 * store.n_features * columns
     column = _column_bytes(algorithm, parameters, options, store)
-    if driver == "dense":
+    if definition.touches_all_features:
         return columns * column
     return padded(columns, np.dtype(options.dtype)) * column + 8 * store.n_features
 

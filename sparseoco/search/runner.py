@@ -11,7 +11,7 @@ commits cells, from which the tables are read. Nightly runs run a chain of incre
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from distributed import Client
 
@@ -25,7 +25,7 @@ from sparseoco.search.tasks import ProgressTracker, run_epoch_jobs, run_jobs
 from sparseoco.search.worker import Folders
 from sparseoco.storage.commit import make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import SEARCH_TABLES
+from sparseoco.storage.metrics import SEARCH_TABLES, Row
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Cells, Key, Setting, Tables, configuration_id
 from sparseoco.training.options import Configuration, SearchOptions
@@ -268,7 +268,7 @@ class _Search:
         parts = []
         for position in ends:
             part = cells.at(setting, name, position)
-            outcome: dict[str, Any] = {}
+            outcome: Row = {}
             if part is None:
                 reason = self._runner.failures.get((setting.fold, name))
                 outcome = {"status": "failed", "reason": reason} if reason else self._unfinished()
@@ -281,11 +281,11 @@ class _Search:
         rows = {table: [row for part in parts for row in part.get(table, [])] for table in SEARCH_TABLES}
         return rows | {"feature_survival": parts[-1].get("feature_survival", [])}
 
-    def _unfinished(self) -> dict[str, Any]:
+    def _unfinished(self) -> Row:
         limit = self._runner.options.time_limit
         return {"status": "unfinished", "reason": f"not finished within the time limit of {limit:g} s"}
 
-    def _rows(self, name: str, position: StreamPosition) -> list[dict[str, Any]]:
+    def _rows(self, name: str, position: StreamPosition) -> list[Row]:
         """The metrics of a configuration at a position, a row for each fold that has one."""
         found = [self._runner.cells.at(setting, name, position) for setting in self._runner.settings]
         return [tables["metrics"][0] for tables in found if tables is not None]
@@ -295,8 +295,8 @@ class _Search:
         return epochs_without_improvement(ends, self._runner.options.min_improvement)
 
 
-def _with_key(row: dict[str, Any], table: str, configuration: Configuration, setting: Setting) -> dict[str, Any]:
-    key: dict[str, Any] = {"configuration": configuration.number, "fold": setting.fold}
+def _with_key(row: Row, table: str, configuration: Configuration, setting: Setting) -> Row:
+    key: Row = {"configuration": configuration.number, "fold": setting.fold}
     if table == "metrics":
         key |= {
             "algorithm": configuration.algorithm,

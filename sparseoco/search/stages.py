@@ -6,12 +6,13 @@ time.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from sparseoco.storage.metrics import Row
 from sparseoco.training.options import Halving, SearchOptions
 from sparseoco.training.stream import StreamPosition
 
-Metrics = Mapping[str, Sequence[dict[str, Any]]]
+Metrics = Mapping[str, Sequence[Row]]
 """By configuration, its metrics at one position, a row for each fold."""
 
 
@@ -77,7 +78,7 @@ def survivors(metrics: Metrics, factor: float) -> set[str]:
     return {name for name in best if all(row["status"] == "ok" for row in metrics[name])}
 
 
-def epochs_without_improvement(epochs: Sequence[Sequence[dict[str, Any]]], min_improvement: float) -> int:
+def epochs_without_improvement(epochs: Sequence[Sequence[Row]], min_improvement: float) -> int:
     """How many of the last epochs did not improve a configuration; `epochs` has a row for each fold of each epoch.
 
     An epoch improves it if the mean over folds of its held-out error (progressive error without held-out rows) is more
@@ -94,5 +95,5 @@ def epochs_without_improvement(epochs: Sequence[Sequence[dict[str, Any]]], min_i
     return since
 
 
-def _mean(rows: Sequence[dict[str, Any]], column: str) -> float:
+def _mean(rows: Sequence[Row], column: str) -> float:
     return math.fsum(row[column] for row in rows) / len(rows)

@@ -14,6 +14,9 @@ from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
 
+Row = dict[str, Any]
+"""A row of a table, by column."""
+
 METRICS = pa.schema(
     [
         ("configuration", pa.int32()),

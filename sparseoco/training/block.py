@@ -17,10 +17,11 @@ from sparseoco import __version__
 from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_all_checksummed, remove_file
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import Row
 from sparseoco.training.stream import Order, StreamPosition
 from sparseoco.training.warm_start import Origin
 
-Tables = dict[str, list[dict[str, Any]]]
+Tables = dict[str, list[Row]]
 """Rows of the tables of a search (`sparseoco.storage.metrics`) for a configuration in a fold, without their keys."""
 
 Key = tuple[int, str]

@@ -4,16 +4,14 @@ A progressive figure is of rows each predicted before it was learned; a held-out
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.storage.metrics import Row
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.stream import Order, RowSource
-
-Row = dict[str, Any]
 
 
 def difference(now: ProgressiveTotals, before: ProgressiveTotals) -> ProgressiveTotals:

@@ -21,7 +21,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import read_result_table, write_result_table
+from sparseoco.storage.metrics import Row, read_result_table, write_result_table
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
 from sparseoco.text.documents import CountedDocuments, Documents
@@ -58,7 +58,7 @@ def write_model(
     weights: NDArray[Any],
     store: Store,
     description: dict[str, Any],
-    curve: Sequence[dict[str, Any]],
+    curve: Sequence[Row],
     learner: Learner | None = None,
 ) -> None:
     """Commit a model; `model.json` comes last and has digests of the rest.

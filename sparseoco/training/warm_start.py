@@ -162,7 +162,7 @@ def _same_features(model: Model, store: Store) -> bool:
     kept, described = read_feature_subset(store.folder), model.description
     if kept is None:
         had = int(described["features"]["count"])
-        if had != store.n_features and find_algorithm(described["algorithm"]).driver == "dense":
+        if had != store.n_features and find_algorithm(described["algorithm"]).touches_all_features:
             return False
         there = store.features_digest(had), None
     else:

@@ -70,7 +70,7 @@ def cost_of(options: SearchOptions, whole: Store, sample: Store, shape: Shape) -
     tried = _tried(jobs, whole, sample)
     seconds = [len(job.milestones) * each for job in jobs if (each := tried[_kind(job.block)]) is not None]
     left_out = sorted({job.block.algorithm for job in jobs if tried[_kind(job.block)] is None})
-    by_columns = any(find_algorithm(job.block.algorithm).driver == "coordinate" for job in jobs)
+    by_columns = any(find_algorithm(job.block.algorithm).samples_features for job in jobs)
     turning = turning_seconds(whole, sample) / shape.tasks if by_columns else 0.0
     cheapest = min((each for each in tried.values() if each is not None), default=0.0)
     largest = max(state_bytes(job.block, whole) for job in jobs)

@@ -1,13 +1,12 @@
 """What the nights of a run have come to."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.pipeline.nightly.history import read_deployed, read_rows
 from sparseoco.pipeline.nightly.page import deployed_line
 from sparseoco.report.wording import percent, plural
 from sparseoco.storage.locations import Location
-
-Row = dict[str, Any]
+from sparseoco.storage.metrics import Row
 
 
 class Nights(NamedTuple):

@@ -13,7 +13,7 @@ history.parquet is written last: an increment that is in it is decided, and noth
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -21,10 +21,8 @@ from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_result_table, write_result_table
+from sparseoco.storage.metrics import Row, read_result_table, write_result_table
 from sparseoco.training.model import PROMOTED
-
-Row = dict[str, Any]
 
 HISTORY = pa.schema(
     [

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -14,8 +14,7 @@ from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import integer, parameters, percent, plural
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
-
-Row = dict[str, Any]
+from sparseoco.storage.metrics import Row
 
 PAGE: Final = "nightly.html"
 MAX_CLASSES: Final = 12

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sparseoco.search.selection import choose
+from sparseoco.storage.metrics import Row
 from sparseoco.training.stream import NO_FOLD
-
-Row = dict[str, Any]
 
 
 class WindowCandidate(NamedTuple):

@@ -6,13 +6,14 @@ was killed in between.
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.logs import log_event, logged_step
-from sparseoco.pipeline.nightly.history import Row, add_rollback, model_folder, read_deployed, read_rows
+from sparseoco.pipeline.nightly.history import add_rollback, model_folder, read_deployed, read_rows
 from sparseoco.pipeline.nightly.page import parameters_label
 from sparseoco.pipeline.nightly.run import Outcome, publish
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.wording import plural
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.metrics import Row
 from sparseoco.training.model import Model
 
 LISTED = 10  # increments named in an error

@@ -7,7 +7,7 @@ killed at any moment is run again, resumes and ends with the same files.
 import time
 from contextlib import ExitStack
 from logging import WARNING
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from distributed import Client
 
@@ -33,6 +33,7 @@ from sparseoco.search.chain import IncrementChain
 from sparseoco.search.increments import StateLostError
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.metrics import Row
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest, new_sources
@@ -40,8 +41,6 @@ from sparseoco.text.sources import find_sources
 from sparseoco.training.block import Block
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin
-
-Row = dict[str, Any]
 
 MAX_LOST_STATES = 20  # in one run: more is no accident
 
@@ -88,7 +87,7 @@ def _check_options(run: RunFile) -> None:
                 "Use stream learners in [search.algorithms].",
                 code="not-online",
             )
-        if algorithm.driver == "dense" and run.ingest.vocabulary == "extend" and run.ingest.hash_bits is None:
+        if algorithm.touches_all_features and run.ingest.vocabulary == "extend" and run.ingest.hash_bits is None:
             raise InputError(
                 f'{name} updates all features in every round, so none can be added: set vocabulary = "frozen" or '
                 "hash_bits in [ingest].",
