@@ -17,7 +17,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train
+from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train_stream
 from sparseoco.training.validation import checked_rows
 
 _PARAMETERS = ("lam", "eta0", "gamma", "p", "K", "by", "R", "predict_gradient")
@@ -105,7 +105,9 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
         order = Order(self._seed(), True) if self.shuffle else Order()
-        for _ in train(learner, MatrixRows(rows, labels), order, START, StreamPosition(int(self.epochs), len(labels))):
+        for _ in train_stream(
+            learner, MatrixRows(rows, labels), order, START, StreamPosition(int(self.epochs), len(labels))
+        ):
             pass
         self._finish(learner, 0)
 

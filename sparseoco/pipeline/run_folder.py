@@ -10,32 +10,30 @@ from sparseoco.search.feature_subset import model_features
 from sparseoco.search.selection import choose
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.store.shards import Store
-from sparseoco.training.options import MODELS, SearchOptions
+from sparseoco.training.options import SearchOptions
 from sparseoco.training.warm_start import Origin
 
 
 def describe_run(name: str, store: Store, out: Location, options: SearchOptions) -> dict[str, Any]:
     """The contents of run.json: the store, its classes and text options, the options; paths relative to `out`."""
-    labels, kept = store.manifest.labels, options.features_from
-    described = options.model_dump(mode="json")
-    for model in MODELS:
-        if described[model] is not None:
-            described[model] = relative_path(location(described[model]), out)
+    models = {option: relative_path(location(path), out) for option, path in options.models.items()}
+    corpus = {
+        "store": store.manifest.digest,
+        "folder": relative_path(store.folder, out),
+        "rows": store.n_rows,
+        "nonzeros": store.manifest.nonzeros,
+        "features": store.n_features,
+        "classes": [entry.model_dump(mode="json") for entry in store.manifest.labels.classes],
+        "text": store.manifest.options,
+    }
+    if options.features_from is not None:
+        corpus["features_from"] = model_features(Origin.of(options.features_from), store).description
     return {
         "name": name,
         "seed": options.seed,
         "version": __version__,
-        "corpus": {
-            "store": store.manifest.digest,
-            "folder": relative_path(store.folder, out),
-            "rows": store.n_rows,
-            "nonzeros": store.manifest.nonzeros,
-            "features": store.n_features,
-            "classes": [entry.model_dump(mode="json") for entry in labels.classes],
-            "text": store.manifest.options,
-        }
-        | ({} if kept is None else {"features_from": model_features(Origin.of(kept), store).description}),
-        "search": described,
+        "corpus": corpus,
+        "search": options.model_dump(mode="json") | models,
     }
 
 

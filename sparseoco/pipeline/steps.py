@@ -37,7 +37,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import Policy, TextOptions
 from sparseoco.text.sources import find_sources
 from sparseoco.training.model import Model
-from sparseoco.training.options import MODELS, Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
@@ -76,15 +76,11 @@ def search(
     and another call resumes. Raises `SparseocoError` if no configuration was completed.
     """
     folder = out / "search"
-    store = Store.open(store_folder)
-    check_labels(store)
-    options = _resolve_models(options, store, out / "model")
-    configurations = options.configurations()
-    with exclusive_lock(out):
-        with connect(cluster, local_work_folder(out) / ".scratch") as client:
-            commit_json(out / "run.json", describe_run(name, store, out, options))
-            with _features(client, options, store, out, progress) as learned:
-                tables = run_search_on(client, configurations, options, learned, folder, progress)
+    store, options = _open_store(store_folder, options, out / "model")
+    with _cluster(cluster, out) as client:
+        commit_json(out / "run.json", describe_run(name, store, out, options))
+        with _features(client, options, store, out, progress) as selected:
+            tables = run_search_on(client, options.configurations(), options, selected, folder, progress)
         for table, schema in SEARCH_TABLES.items():
             write_result_table(folder / f"{table}.parquet", tables[table], schema)
         commit_json(folder / "best.json", describe_choice(tables["metrics"], options))
@@ -110,11 +106,9 @@ def train(
 
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
-    store = Store.open(store_folder)
-    check_labels(store)
-    options = _resolve_models(options, store, model)
-    with _training_cluster(cluster, options, store, model, progress) as (client, learned):
-        train_model(client, configuration, options, epochs, learned, model, progress)
+    store, options = _open_store(store_folder, options, model)
+    with _training_cluster(cluster, options, store, model, progress) as (client, selected):
+        train_model(client, configuration, options, epochs, selected, model, progress)
     return model
 
 
@@ -134,16 +128,14 @@ def train_auto(
     Raises `InputError` for learners that do not learn from a stream or a grid that does not fit in memory,
     `SparseocoError` if every column diverges.
     """
-    store = Store.open(store_folder)
-    check_labels(store)
     for name in options.algorithms:
         if not find_algorithm(name).online:
             raise InputError(
                 f"{name} makes many passes over the same rows: a mixture is trained in one.", code="not-online"
             )
-    options = _resolve_models(options, store, model)
-    with _training_cluster(cluster, options, store, model, progress) as (client, learned):
-        train_mixture(client, options, mixing, epochs, learned, model, progress)
+    store, options = _open_store(store_folder, options, model)
+    with _training_cluster(cluster, options, store, model, progress) as (client, selected):
+        train_mixture(client, options, mixing, epochs, selected, model, progress)
     return write_mixture_page(model)
 
 
@@ -152,8 +144,7 @@ def train_best(
 ) -> Location:
     """Train the best configuration of the search in `out` on all the data; the model goes to `out`/model."""
     best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
-    options = SearchOptions.model_validate(run["search"])
-    options = _absolute_models(options, out)
+    options = _absolute_models(SearchOptions.model_validate(run["search"]), out)
     chosen = Configuration(number=best["configuration"], algorithm=best["algorithm"], parameters=best["parameters"])
     return train(store_folder, out / "model", chosen, options, cluster, epochs=best["epochs"], progress=progress)
 
@@ -215,14 +206,15 @@ def regret(
         raise InputError(f"tol={tol} must be between 0 and 1.", code="invalid-option")
     store = open_store(run, described["corpus"], store_folder)
     configurations = _configurations(table, numbers)
-    kept = options.features_from
-    if kept is not None and Origin.of(kept).sha256 != described["corpus"]["features_from"]["model_sha256"]:
+    selector = options.features_from
+    if selector is not None and Origin.of(selector).sha256 != described["corpus"]["features_from"]["model_sha256"]:
         raise InputError(
-            f"{kept} has been replaced: {run} was trained on the features of the earlier model.", code="model-replaced"
+            f"{selector} has been replaced: {run} was trained on the features of the earlier model.",
+            code="model-replaced",
         )
-    with _training_cluster(cluster, options, store, run, progress) as (client, learned):
+    with _training_cluster(cluster, options, store, run, progress) as (client, selected):
         folder = run / "regret"
-        rows, ends = run_regret(client, configurations, options, learned, folder / "cells", marks, tol, progress)
+        rows, ends = run_regret(client, configurations, options, selected, folder / "cells", marks, tol, progress)
         write_result_table(folder / "regret.parquet", rows, REGRET)
         write_result_table(folder / "slopes.parquet", ends, SLOPES)
     return folder
@@ -293,12 +285,14 @@ def run_all(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     return result
 
 
-def _resolve_models(options: SearchOptions, store: Store, model: Location) -> SearchOptions:
-    """The options with absolute paths of their models, which are checked.
+def _open_store(folder: Location, options: SearchOptions, model: Location) -> tuple[Store, SearchOptions]:
+    """The store to learn from, and the options with absolute paths of the models they name; `model` is written to.
 
-    Raises `InputError` too for a learner whose state is too large for this many features.
+    Raises `InputError` for labels or models that do not fit, and for a learner whose state would be too large.
     """
-    origins = {name: Origin.of(folder) for name in MODELS if (folder := getattr(options, name)) is not None}
+    store = Store.open(folder)
+    check_labels(store)
+    origins = {name: Origin.of(path) for name, path in options.models.items()}
     for origin in origins.values():
         if location(origin.model) == model.resolve():
             raise InputError(
@@ -307,18 +301,16 @@ def _resolve_models(options: SearchOptions, store: Store, model: Location) -> Se
             )
     if "warm_start" in origins:
         check_origin(origins["warm_start"], store)
-    kept = origins.get("features_from")
-    n_features = store.n_features if kept is None else model_features(kept, store).features.size
+    selector = origins.get("features_from")
+    n_features = store.n_features if selector is None else model_features(selector, store).features.size
     for algorithm in options.algorithms:
         check_size(algorithm, n_features)
-    return options.model_copy(update={name: origin.model for name, origin in origins.items()})
+    return store, options.model_copy(update={name: origin.model for name, origin in origins.items()})
 
 
 def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
-    """The options of a run as it keeps them, with absolute paths of their models."""
-    models = {
-        name: str(resolve_against(run, folder)) for name in MODELS if (folder := getattr(options, name)) is not None
-    }
+    """The options in a run's run.json, with absolute paths of the models they name."""
+    models = {name: str(resolve_against(run, path)) for name, path in options.models.items()}
     return options.model_copy(update=models)
 
 

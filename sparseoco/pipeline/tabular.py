@@ -18,6 +18,8 @@ from sparseoco.storage.commit import commit_json, digest_file
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import write_result_table
 from sparseoco.training.learner import Learner
+from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train_stream
+from sparseoco.training.validation import checked_labels, checked_rows
 
 INTERCEPT: Final = "(intercept)"
 METRICS: Final = pa.schema(
@@ -184,15 +186,16 @@ def _computed(learner: Learner) -> dict[str, float]:
 
 def _train(learner: Learner, table: Table, epochs: int) -> list[dict[str, Any]]:
     """Metrics at numbers of rows that are spaced logarithmically; the last is the end."""
-    matrix, n = table.rows, len(table.labels)
-    marks = sorted({round((n * epochs) ** (k / 40)) for k in range(41)})
-    metrics, rows = [], 0
-    for mark in marks:
-        while rows < mark:
-            first = rows % n
-            part = slice(first, min(n, first + mark - rows))
-            learner.partial_fit(matrix[part], table.labels[part])
-            rows += part.stop - first
+    matrix = checked_rows(table.rows, learner.n_features, learner.dtype)
+    n = len(table.labels)
+    source = MatrixRows(matrix, checked_labels(table.labels, n, learner.n_classes))
+    metrics, reached = [], START
+    for mark in sorted({round((n * epochs) ** (k / 40)) for k in range(41)}):
+        epoch = -(-mark // n)
+        goal = StreamPosition(epoch, mark - (epoch - 1) * n)
+        for _ in train_stream(learner, source, Order(), reached, goal):
+            pass
+        reached = goal
         progress, finite = learner.progress, learner.diverged[0] == 0  # a diverged learner's sums stop
         error = float(progress.error_count[0]) / mark if finite and table.classes else None
         mean = float(progress.loss_sum[0]) / mark if finite else None

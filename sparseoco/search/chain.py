@@ -84,9 +84,9 @@ class IncrementChain:
         for folder in self._runner.folders[:2]:
             make_folder(folder)
         keys = [(NO_FOLD, name) for name in names]
-        meter = ProgressTracker(f"increment {version}", keys, max(store.n_rows, 1), progress)
+        tracker = ProgressTracker(f"increment {version}", keys, max(store.n_rows, 1), progress)
         work = [(increment.setting, name, (increment.end,)) for name in names]
-        return self._runner.run(client, store, work, meter)
+        return self._runner.run(client, store, work, tracker)
 
     def remove_unneeded(self, version: int) -> None:
         """Remove the states that nothing continues from, once the increments up to `version` are learned."""

@@ -15,11 +15,10 @@ from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import Manifest, read_manifest, read_manifests
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, Increment, Setting
+from sparseoco.training.block import Block, Increment, Setting, search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
-from sparseoco.training.warm_start import Origin
 
 
 class StateLostError(StorageError):
@@ -43,31 +42,29 @@ def increment_store(folder: Location, version: int) -> Store:
 
     Raises `StorageError` for a manifest that is missing or cannot be read.
     """
-    previous = None if version == 1 else read_manifest(folder, version - 1)
-    return Store(folder, _added(read_manifest(folder, version), previous))
+    return Store(folder, _added(read_manifest(folder, version), previous_manifest(folder, version)))
+
+
+def previous_manifest(folder: Location, version: int) -> Manifest | None:
+    """The manifest before that of a version; None for the first. Raises as `increment_store`."""
+    return None if version == 1 else read_manifest(folder, version - 1)
 
 
 def plan_increments(options: SearchOptions, folder: Location, last: int) -> list[PlannedIncrement]:
     """Every increment up to version `last`, in order; increment v is at index v − 1."""
-    origin = None if options.warm_start is None else Origin.of(options.warm_start)
     planned: list[PlannedIncrement] = []
     previous: Manifest | None = None
     for version, manifest in enumerate(read_manifests(folder, last), 1):
         added = _added(manifest, previous)
-        setting = Setting(
-            manifest=added.digest,
-            loss=options.loss,
-            penalty=options.penalty,
-            dtype=options.dtype,
-            fold=NO_FOLD,
-            folds=1,
-            epochs=1,
-            seed=increment_seed(options.seed, version),
-            shuffle=options.shuffle,
-            origin=origin,
-            increment=Increment(version=version, previous=planned[-1].setting.digest if planned else None),
-        )
-        planned.append(PlannedIncrement(setting, added.rows))
+        if not planned:
+            common = search_setting(options, Store(folder, added), NO_FOLD)
+        own = {
+            "manifest": added.digest,
+            "epochs": 1,
+            "seed": increment_seed(options.seed, version),
+            "increment": Increment(version=version, previous=planned[-1].setting.digest if planned else None),
+        }
+        planned.append(PlannedIncrement(common.model_copy(update=own), added.rows))
         previous = manifest
     return planned
 

@@ -11,7 +11,6 @@ timings.parquet  seconds until each point
 import json
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,20 @@ from dask.utils import format_bytes
 from distributed import Client, get_worker
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.progress import ProgressCallback
-from sparseoco.execution.pool import TaskPool
-from sparseoco.search.model_task import describe_setting, is_complete
+from sparseoco.core.progress import ProgressCallback, RowsCallback
+from sparseoco.search.model_task import describe_setting, model_is_complete, train_in_task
 from sparseoco.search.packing import cluster_capacity, state_bytes
-from sparseoco.search.runner import search_setting
-from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
+from sparseoco.search.tasks import reporter
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.model import write_model
 from sparseoco.training.options import MixtureOptions, SearchOptions
-from sparseoco.training.stream import NO_FOLD, START, StreamPosition, curve_marks, train
+from sparseoco.training.stream import NO_FOLD, START, StreamPosition, curve_marks, train_stream
 from sparseoco.training.warm_start import take_weights
 
 REGRET = pa.schema(
@@ -86,21 +83,10 @@ def train_mixture(
     grids: dict[str, list[dict[str, Any]]] = {}
     for configuration in options.configurations():
         grids.setdefault(configuration.algorithm, []).append(configuration.parameters)
-    blocks = [Block(setting=setting, algorithm=name, configurations=tuple(grid)) for name, grid in grids.items()]
+    blocks = [Block(setting=setting, algorithm=algorithm, configurations=tuple(g)) for algorithm, g in grids.items()]
     _check_memory(blocks, store, cluster_capacity(client, options, store).column_bytes)
     name = digest_value([[block.digest for block in blocks], mixing.model_dump(mode="json")])[:32]
-    keys = [key for block in blocks for key in block.keys]
-    meter = ProgressTracker("train", keys, epochs * store.n_rows, progress)
-    with reported_rows(client, meter, {block.digest: block for block in blocks}):
-        TaskPool(client, "Training failed").call(
-            _mix_on_worker,
-            [block.model_dump(mode="json") for block in blocks],
-            mixing.model_dump(mode="json"),
-            name,
-            str(store.folder.resolve()),
-            str(model.resolve()),
-        )
-        meter.reach(keys)
+    train_in_task(client, _mix_task, blocks, store, model, progress, mixing.model_dump(mode="json"), name)
 
 
 def mix_blocks(
@@ -110,14 +96,14 @@ def mix_blocks(
     store: Store,
     model: Location,
     scratch: Path,
-    report: Callable[[int], None],
+    report: RowsCallback,
 ) -> None:
     """Train these blocks on one stream, mix them and commit the model to the folder `model`, unless it is complete.
 
     `name` identifies blocks and options. Raises as `train_block`.
     """
     setting = blocks[0].setting
-    if is_complete(model, name, setting.epochs):
+    if model_is_complete(model, name, setting.epochs):
         return
     corpus = open_corpus(store, scratch)
     mixture = Mixture(
@@ -138,7 +124,7 @@ def mix_blocks(
     curve: list[Row] = []
     n_rows, started = corpus.n_rows, time.monotonic()
     points, goal = curve_marks(n_rows), StreamPosition(setting.epochs, n_rows)
-    for position in train(mixture, corpus, setting.order, START, goal, points):
+    for position in train_stream(mixture, corpus, setting.order, START, goal, points):
         report(position.rows_before(n_rows))
         if position.position in points:
             marks.append(mixture.snapshot())
@@ -196,7 +182,7 @@ def _regret_row(mark: Snapshot) -> dict[str, Any]:
 
 
 def _column_rows(mixture: Mixture, marks: list[Snapshot]) -> list[Row]:
-    names = [(algorithm, _json(parameters)) for algorithm, parameters in mixture.columns]
+    names = [(algorithm, json.dumps(parameters, sort_keys=True)) for algorithm, parameters in mixture.columns]
     diverged = mixture.diverged.tolist()
     return [
         {
@@ -232,24 +218,14 @@ def _check_memory(blocks: list[Block], store: Store, available: float) -> None:
         )
 
 
-def _json(parameters: dict[str, Any]) -> str:
-    return json.dumps(parameters, sort_keys=True)
-
-
-def _mix_on_worker(blocks: list[dict[str, Any]], mixing: dict[str, Any], name: str, store: str, model: str) -> None:
-    opened = [Block.model_validate(block) for block in blocks]
-    reporters = [reporter(block) for block in opened]
-
-    def report(rows: int) -> None:
-        for report_block in reporters:
-            report_block(rows)
-
+def _mix_task(descriptions: list[dict[str, Any]], store: str, model: str, mixing: dict[str, Any], name: str) -> None:
+    blocks = [Block.model_validate(description) for description in descriptions]
     mix_blocks(
-        opened,
+        blocks,
         MixtureOptions.model_validate(mixing),
         name,
         Store.open(store),
         location(model),
         Path(get_worker().local_directory),
-        report,
+        reporter(blocks),
     )

@@ -27,10 +27,9 @@ from sparseoco.storage.commit import make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import SEARCH_TABLES, Row
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Cells, Key, Setting, Tables, configuration_id
+from sparseoco.training.block import Cells, Key, Setting, Tables, configuration_id, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
-from sparseoco.training.warm_start import Origin
 
 Work = Sequence[tuple[Setting, str, tuple[StreamPosition, ...]]]
 """Configurations, by setting and identity, with the milestones at which they have no cell yet."""
@@ -69,7 +68,7 @@ class Runner:
         client: Client,
         store: Store,
         work: Work,
-        meter: ProgressTracker,
+        tracker: ProgressTracker,
         *,
         resumable: bool = True,
         whole_cluster: bool = False,
@@ -92,7 +91,7 @@ class Runner:
         make_folder(self.folders.stop.parent)
         remove_file(self.folders.stop)
         run = run_epoch_jobs if whole_cluster else run_jobs
-        failures = run(client, jobs, store, self.folders, meter, self._deadline)
+        failures = run(client, jobs, store, self.folders, tracker, self._deadline)
         self.cells.refresh()
         remove_file(self.folders.stop)
         self.failures |= failures
@@ -128,16 +127,16 @@ def run_search(
     log_event(
         "search", "search started", configurations=len(configurations), folds=options.folds, found=len(runner.cells)
     )
-    meter = ProgressTracker(
+    tracker = ProgressTracker(
         "search", search.keys([*search.alive, *search.offline]), options.epochs * store.n_rows, progress
     )
 
     def run(stage: Stage, names: Sequence[str], **options: bool) -> bool:
         work = search.missing(stage, names)
         waiting = {(setting.fold, name) for setting, name, _ in work}
-        meter.reach([key for key in search.keys(names) if key not in waiting], stage.goal.rows_before(store.n_rows))
+        tracker.reach([key for key in search.keys(names) if key not in waiting], stage.goal.rows_before(store.n_rows))
         if work:
-            runner.run(client, store, work, meter, resumable=stage.rule != "end", **options)
+            runner.run(client, store, work, tracker, resumable=stage.rule != "end", **options)
         return search.is_complete(stage, names)
 
     done = True
@@ -148,7 +147,7 @@ def run_search(
         done = run(stage, search.alive)
         if not done:
             break
-        meter.reach(search.keys(search.decide(stage)))
+        tracker.reach(search.keys(search.decide(stage)))
         remove_unneeded(checkpoints, [setting.digest for setting in settings], set(search.alive))
     done = run(full_run(options, store.n_rows), search.offline, whole_cluster=True) and done
     if done:
@@ -159,22 +158,6 @@ def run_search(
             fields = {name: row[name] for name in ("configuration", "algorithm", "fold", "epoch", "reason")}
             log_event("search", f"configuration {row['status']}", level=logging.WARNING, **fields)
     return tables
-
-
-def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
-    """The setting of all configurations in a fold."""
-    return Setting(
-        manifest=store.manifest.digest,
-        loss=options.loss,
-        penalty=options.penalty,
-        dtype=options.dtype,
-        fold=fold,
-        folds=options.folds if fold != NO_FOLD else 1,
-        epochs=options.epochs,
-        seed=options.seed,
-        shuffle=options.shuffle,
-        origin=None if options.warm_start is None else Origin.of(options.warm_start),
-    )
 
 
 class _Ending(NamedTuple):

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -11,7 +11,7 @@ from typing import Any
 from distributed import Client, Future, get_worker
 
 from sparseoco.core.logs import log_event
-from sparseoco.core.progress import ProgressCallback
+from sparseoco.core.progress import ProgressCallback, RowsCallback
 from sparseoco.execution.pool import Outcome, TaskPool, failure_reason
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.search.increments import increment_store
@@ -160,21 +160,22 @@ def _run_block_task(
         Store.open(store) if increment is None else increment_store(location(store), increment.version),
         folders,
         Path(get_worker().local_directory),
-        reporter(block),
+        reporter([block]),
         resumable=resumable,
         stopped=folders.stop.exists,
     )
 
 
-def reporter(block: Block) -> Callable[[int], None]:
-    """For a task: reports to the client how many rows of a block's stream are learned, and ends with its worker."""
+def reporter(blocks: Sequence[Block]) -> RowsCallback:
+    """For a task: reports to the client how many rows of the blocks' stream are learned; ends with its worker."""
     worker, last = get_worker(), time.monotonic()
 
     def report(rows: int) -> None:
         nonlocal last
         check_worker_running()
         if time.monotonic() - last > PROGRESS_SECONDS:
-            worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
+            for block in blocks:
+                worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
             last = time.monotonic()
 
     return report

@@ -18,7 +18,9 @@ from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_all_checksummed, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
-from sparseoco.training.stream import Order, StreamPosition
+from sparseoco.store.shards import Store
+from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
 from sparseoco.training.warm_start import Origin
 
 Tables = dict[str, list[Row]]
@@ -87,6 +89,22 @@ class Setting(Description):
 
     def _identity(self) -> Any:
         return self.described
+
+
+def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
+    """The setting of all configurations of a search in a fold."""
+    return Setting(
+        manifest=store.manifest.digest,
+        loss=options.loss,
+        penalty=options.penalty,
+        dtype=options.dtype,
+        fold=fold,
+        folds=options.folds if fold != NO_FOLD else 1,
+        epochs=options.epochs,
+        seed=options.seed,
+        shuffle=options.shuffle,
+        origin=None if options.warm_start is None else Origin.of(options.warm_start),
+    )
 
 
 class Block(Description):

@@ -93,10 +93,6 @@ class MixtureOptions(OptionModel):
     )
 
 
-MODELS = ("warm_start", "features_from")
-"""Options of a search that are paths of models."""
-
-
 class SearchOptions(OptionModel):
     """`[search]`: which configurations are tried and how they are compared."""
 
@@ -200,6 +196,12 @@ class SearchOptions(OptionModel):
         if self.min_improvement and self.patience is None:
             raise ValueError("min_improvement is used by patience: set patience too")
         return self
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The paths of the models it reads, by the name of the option."""
+        paths = {"warm_start": self.warm_start, "features_from": self.features_from}
+        return {name: path for name, path in paths.items() if path is not None}
 
     def configurations(self) -> list[Configuration]:
         """Every configuration, numbered from 0: algorithms as listed, then the grid's product or the random draw.

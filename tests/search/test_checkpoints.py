@@ -8,10 +8,9 @@ import pytest
 
 from sparseoco.search.block_run import BlockRun
 from sparseoco.search.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
-from sparseoco.search.runner import search_setting
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.stores import make_store

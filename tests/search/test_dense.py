@@ -16,11 +16,11 @@ from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.pipeline import steps
 from sparseoco.search import packing
 from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
-from sparseoco.search.runner import run_search, search_setting
+from sparseoco.search.runner import run_search
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training import sizes
-from sparseoco.training.block import Block
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
 from sparseoco.training.options import Configuration, SearchOptions

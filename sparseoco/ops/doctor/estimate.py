@@ -32,10 +32,9 @@ from sparseoco.search.packing import (
     pack,
     state_bytes,
 )
-from sparseoco.search.runner import search_setting
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 

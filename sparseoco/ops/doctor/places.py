@@ -9,7 +9,7 @@ from dask.utils import format_bytes
 
 from sparseoco.ops.doctor.findings import Finding, doubtful, fine, wrong
 from sparseoco.ops.status.holding import hold_on
-from sparseoco.pipeline.nightly.history import read_rows
+from sparseoco.pipeline.nightly.history import read_history
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.wording import plural
 from sparseoco.storage.commit import commit_bytes, remove_file
@@ -36,7 +36,7 @@ def look_at_new_inputs(run: RunFile) -> Iterator[Finding]:
 
 def by_night(run: RunFile) -> bool:
     """Whether nights have been learned in the run's folder: then files may be gone once they are taken in."""
-    return bool(read_rows(run.out, "history"))
+    return bool(read_history(run.out, "history"))
 
 
 def _readable(subject: str, sources: list[Source], more: str = "") -> Finding:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sparseoco.pipeline.nightly.history import read_deployed, read_rows
+from sparseoco.pipeline.nightly.history import read_deployed, read_history
 from sparseoco.pipeline.nightly.page import deployed_line
 from sparseoco.report.wording import percent, plural
 from sparseoco.storage.locations import Location
@@ -21,7 +21,7 @@ class Nights(NamedTuple):
 
 def look_at_nights(folder: Location) -> Nights | None:
     """The nights of a run; None where there were none. Raises `StorageError` for a file that cannot be read."""
-    history = read_rows(folder, "history")
+    history = read_history(folder, "history")
     if not history:
         return None
     last, served = history[-1], read_deployed(folder, history)

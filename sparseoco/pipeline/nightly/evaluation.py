@@ -14,7 +14,7 @@ from distributed import Client, get_worker
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.execution.pool import TaskPool
 from sparseoco.search.increments import increment_store, learner_after
-from sparseoco.search.model_task import describe_block, is_complete
+from sparseoco.search.model_task import describe_block, model_is_complete
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_checksummed
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus
@@ -29,7 +29,7 @@ from sparseoco.training.stream import START, Order, StreamPosition, stream
 from sparseoco.training.warm_start import Origin, take_weights
 
 
-class Evaluation(NamedTuple):
+class IncrementEvaluation(NamedTuple):
     """An increment before it is learned: its words, and loss and error of the deployed model on its documents.
 
     `words` is a number of occurrences, or the sum of the values where features have values; loss and error are None if
@@ -43,7 +43,7 @@ class Evaluation(NamedTuple):
 
 def evaluate_increment(
     client: Client, store: Location, version: int, deployed: Location | None, folder: Location
-) -> Evaluation:
+) -> IncrementEvaluation:
     """Evaluate the deployed model, given by its folder, on an increment; the result is kept in `folder`.
 
     Raises `SparseocoError` if it cannot be done.
@@ -52,11 +52,11 @@ def evaluate_increment(
     name = digest_value([increment_store(store, version).manifest.digest, learner])[:32]
     target = folder / f"{name}.json"
     with suppress(DamagedError):  # missing, or to be done again
-        return Evaluation(**read_checksummed(target))
+        return IncrementEvaluation(**read_checksummed(target))
     model = None if deployed is None else str(deployed.resolve())
     arguments = version, model, str(store.resolve()), str(target.resolve())
     TaskPool(client, "The new documents could not be evaluated").call(_evaluate_task, *arguments)
-    return Evaluation(**read_checksummed(target))
+    return IncrementEvaluation(**read_checksummed(target))
 
 
 def _open_deployed(folder: Location) -> Model:
@@ -82,7 +82,7 @@ def write_candidate(
 
     Raises `SparseocoError` if it cannot be done.
     """
-    if is_complete(model, block.digest, block.setting.epochs):
+    if model_is_complete(model, block.digest, block.setting.epochs):
         return
     paths = [str(path.resolve()) for path in (store, checkpoints, model)]
     arguments = block.model_dump(mode="json"), seed, list(curve), *paths
@@ -100,7 +100,7 @@ def _evaluate_task(version: int, deployed: str | None, store: str, target: str) 
         if learner is not None:
             learner.evaluate(*rows, losses, errors)
     (means,) = mean_rows(ProgressiveTotals(corpus.n_rows, losses, errors), "deployed")
-    evaluation = Evaluation(words) if learner is None else Evaluation(words, **means)
+    evaluation = IncrementEvaluation(words) if learner is None else IncrementEvaluation(words, **means)
     commit_checksummed(location(target), evaluation._asdict())
 
 

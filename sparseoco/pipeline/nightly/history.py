@@ -82,7 +82,7 @@ TABLES = {
 }
 
 
-def read_rows(run: Location, name: str) -> list[Row]:
+def read_history(run: Location, name: str) -> list[Row]:
     """The rows of one of `TABLES`, or of history-rollbacks, in order of increments; none where there is no such file.
 
     Raises `StorageError` for a file that cannot be read.
@@ -104,7 +104,7 @@ def add_increment(run: Location, increment: int, rows: Mapping[str, Iterable[Row
 
     Raises `StorageError` where a table lacks an earlier increment.
     """
-    earlier = {name: [row for row in read_rows(run, name) if row["increment"] < increment] for name in TABLES}
+    earlier = {name: [row for row in read_history(run, name) if row["increment"] < increment] for name in TABLES}
     for name, found in earlier.items():
         missing = set(range(1, increment)) - {row["increment"] for row in found}
         if missing:
@@ -157,18 +157,18 @@ def find_deployed(history: Sequence[Row], rollbacks: Sequence[Row]) -> Deployed 
 
 def read_deployed(run: Location, history: Sequence[Row]) -> Deployed | None:
     """As `find_deployed`, with the rollbacks of a run."""
-    return find_deployed(history, read_rows(run, "history-rollbacks"))
+    return find_deployed(history, read_history(run, "history-rollbacks"))
 
 
 def add_rollback(run: Location, increment: int, history: Sequence[Row]) -> None:
     """Commit a rollback to the model of an increment, after the increments of `history`."""
     last = history[-1]
     row = {"after": last["increment"], "increment": increment, "store": last["store"], "time": _now()}
-    rows = [*read_rows(run, "history-rollbacks"), row]
+    rows = [*read_history(run, "history-rollbacks"), row]
     write_result_table(run / "history-rollbacks.parquet", rows, ROLLBACKS)
 
 
-def model_folder(run: Location, increment: int) -> Location:
+def increment_model(run: Location, increment: int) -> Location:
     """The folder of the model of an increment."""
     return run / "models" / f"{increment:08d}"
 

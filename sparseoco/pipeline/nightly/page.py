@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import plotly.graph_objects as go
 
-from sparseoco.pipeline.nightly.history import Deployed, find_deployed, read_rows
+from sparseoco.pipeline.nightly.history import Deployed, find_deployed, read_history
 from sparseoco.report.figures import COLOURS, NEUTRAL, SYMBOLS, axes, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import integer, parameters, percent, plural
@@ -56,7 +56,7 @@ def write_nightly_page(run: Location, name: str) -> Location:
     """
     page = run / PAGE
     tables = ("history", "history-configurations", "history-classes", "history-timings", "history-rollbacks")
-    text = render_nightly(name, *(read_rows(run, table) for table in tables)).encode()
+    text = render_nightly(name, *(read_history(run, table) for table in tables)).encode()
     if not page.exists() or page.read_bytes() != text:
         commit_bytes(page, text)
     return page
