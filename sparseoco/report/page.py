@@ -4,7 +4,7 @@ import json
 from typing import Final, NamedTuple
 
 from sparseoco.report.features import MAX_CLASSES, strongest
-from sparseoco.report.figures import curves_figure, kept_figure, sparsity_figure, styles
+from sparseoco.report.figures import curves_figure, sparsity_figure, styles, survival_figure
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.leaderboard import (
     LeaderboardRow,
@@ -72,7 +72,9 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         "sparsity": plot(
             "sparsity", "Error against nonzero weights", sparsity_figure(table, style, baseline, results.held_out)
         ),
-        "kept": plot("kept", "Share of nonzero weights by document frequency", kept_figure(results, shown, style)),
+        "survival": plot(
+            "survival", "Share of nonzero weights by document frequency", survival_figure(results, shown, style)
+        ),
     }
     measured = regret_lines(results, table)
     lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
@@ -95,7 +97,7 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         "weights_total": results.run.corpus.features * (1 if len(classes) == 2 else len(classes)),
         "plots": plots if any(s.rank is not None for s in table) else {},
         "has_curves": results.curves.num_rows > 0 and bool(online),
-        "has_kept": results.kept.num_rows > 0,
+        "has_survival": results.feature_survival.num_rows > 0,
         "regret": lines,
         "epochs": epochs,
         "weighted": any("h_t" in (line.end["objective"] or "") for line in lines),

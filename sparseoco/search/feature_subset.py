@@ -55,26 +55,26 @@ def model_features(origin: Origin, store: Store) -> FeatureSubset:
             "model of the same vocabulary or the same hash.",
             code="features-differ",
         )
-    if not model.kept.size:
+    if not model.feature_ids.size:
         raise InputError(f"All weights of {model.folder} are 0: there is no feature to train on.", code="no-features")
-    return FeatureSubset(store, model.kept, origin.sha256)
+    return FeatureSubset(store, model.feature_ids, origin.sha256)
 
 
-def _write(client: Client, kept: FeatureSubset, folder: Location, progress: ProgressCallback) -> Store:
-    own = folder.resolve() / digest_value([kept.source.manifest.digest, kept.model_sha256])[:32]
+def _write(client: Client, subset: FeatureSubset, folder: Location, progress: ProgressCallback) -> Store:
+    own = folder.resolve() / digest_value([subset.source.manifest.digest, subset.model_sha256])[:32]
     if latest_manifest(own) is not None:
         return Store.open(own)
     make_folder(own)
-    write_feature_subset(kept, own)
-    count = len(kept.source.manifest.shards)
+    write_feature_subset(subset, own)
+    count = len(subset.source.manifest.shards)
     calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(own), shard) for shard in range(count)}
     pool = TaskPool(client, "The feature subset could not be written")
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
         raise error
-    return commit_feature_subset(kept, own)
+    return commit_feature_subset(subset, own)
 
 
 def _cut_shard_task(folder: str, shard: int) -> None:
-    kept = read_feature_subset(location(folder))
-    assert kept is not None
-    cut_shard(kept, shard, location(folder))
+    subset = read_feature_subset(location(folder))
+    assert subset is not None
+    cut_shard(subset, shard, location(folder))

@@ -1,6 +1,7 @@
 """The metrics of a run, defined once: progressive and held-out loss and error, nonzero weights, divergence.
 
-A progressive figure is of rows each predicted before it was learned; a held-out figure is of rows that are not learned.
+Progressive metrics are of rows that were each predicted before they were learned, held-out metrics of rows that are not
+learned.
 """
 
 from collections.abc import Iterable, Sequence
@@ -64,7 +65,7 @@ def metric_rows(
 
 
 def evaluate(learner: Learner, source: RowSource, chunks: Iterable[NDArray[np.int64]]) -> ProgressiveTotals:
-    """The totals of rows, given by their numbers, under the weights of this moment; nothing is learned."""
+    """The totals of rows, given by number, under the current weights; nothing is learned."""
     size = len(learner.configurations)
     losses, errors, n_rows = np.zeros(size), np.zeros(size, np.int64), 0
     for rows in chunks:
@@ -74,7 +75,7 @@ def evaluate(learner: Learner, source: RowSource, chunks: Iterable[NDArray[np.in
 
 
 def evaluate_held_out(learner: Learner, source: RowSource, order: Order) -> ProgressiveTotals:
-    """The totals of the held-out fold; zeros where there is none."""
+    """The totals of the held-out fold; zeros without one."""
     n_rows, size = source.n_rows, stream.CHUNK_ROWS
     starts = range(0, n_rows if order.fold != stream.NO_FOLD else 0, size)
     return evaluate(learner, source, (order.held_out(start, min(start + size, n_rows)) for start in starts))

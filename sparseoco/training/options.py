@@ -55,7 +55,7 @@ MAX_CONFIGURATIONS = 100_000
 
 
 def _listed(values: Any) -> Any:
-    """A single value as a list of one."""
+    """A list of values; a single value is a list of one."""
     values = [values] if isinstance(values, (int, float, str)) else values
     if isinstance(values, list) and any(isinstance(value, bool) for value in values):
         raise ValueError("true and false are not values of a parameter")

@@ -249,7 +249,7 @@ def test_a_dense_learner_on_the_features_that_a_sparse_one_kept(monkeypatch: pyt
     X, y = rows(), (rows() @ np.random.default_rng(1).normal(size=FEATURES) > 0).astype(int)
     monkeypatch.setattr("sparseoco.training.sizes.DENSE_BYTES", 8 * 20**2)
     newton = SparseOnlineClassifier("ons", extra_params={"beta": 0.05})
-    with pytest.raises(InputError, match="ons keeps d² numbers a column: 30 features need"):
+    with pytest.raises(InputError, match="ons keeps d² numbers per column: 30 features need"):
         newton.fit(X, y)
     both = make_pipeline(SelectFromModel(SparseOnlineClassifier("rda", lam=0.05), threshold=1e-12), newton).fit(X, y)
     kept = both[0].get_support()

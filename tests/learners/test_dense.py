@@ -267,7 +267,7 @@ def test_a_bandit_plays_inside_its_set(name: str, domain: str) -> None:
 
 
 def test_too_many_features_are_refused_with_the_figure() -> None:
-    with pytest.raises(InputError, match=r"onseg keeps d² numbers a column: 44,798 features need 16\.1 GB"):
+    with pytest.raises(InputError, match=r"onseg keeps d² numbers per column: 44,798 features need 16\.1 GB"):
         Learner("onseg", n_features=44_798)
     check_size("ons", 11_584)
     assert bytes_per_column("ons", 11_584, "float32") <= DENSE_BYTES

@@ -155,7 +155,7 @@ def test_too_many_features_are_refused_before_anything_runs(
         lambda: steps.search(store, tmp_path / "run", options, HERE),
         lambda: steps.train(store, tmp_path / "run", configuration("ons"), options, HERE, epochs=1),
     ):
-        with pytest.raises(InputError, match=r"ons keeps d² numbers a column: 24 features need .*--features-from"):
+        with pytest.raises(InputError, match=r"ons keeps d² numbers per column: 24 features need .*--features-from"):
             run()
         assert not (tmp_path / "run").exists()
     first = SearchOptions(algorithms={"rda": {}})

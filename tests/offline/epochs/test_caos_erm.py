@@ -241,7 +241,7 @@ def test_what_has_no_meaning_is_refused() -> None:
             fit_epochs(X, y, **arguments)
     with pytest.raises(InputError, match="'hinge' needs classes"):
         fit_epochs(X, y, loss="hinge", n_classes=None)
-    with pytest.raises(InputError, match="caos-erm goes through the same rows again and again"):
+    with pytest.raises(InputError, match="caos-erm makes many passes over the same rows"):
         Learner("caos-erm", n_features=3)
-    with pytest.raises(InputError, match="caos-erm goes through the same rows again and again"):
+    with pytest.raises(InputError, match="caos-erm makes many passes over the same rows"):
         SparseOnlineClassifier("caos-erm").fit(X, y)
