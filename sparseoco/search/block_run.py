@@ -1,6 +1,6 @@
-"""A block in progress: its learner, its position in the stream, and what is recorded on the way.
+"""A block in progress: its learner, its position in the stream, and the metrics recorded so far.
 
-Its state at a position depends on the block and the position alone, not on where it was stopped, saved or resumed.
+Its state at a position depends only on the block and the position, not on where it was stopped, saved or resumed.
 """
 
 import time
@@ -53,7 +53,7 @@ class BlockRun:
         return cls(block, learner)
 
     def select(self, block: Block) -> "BlockRun":
-        """The configurations of `block`, which are among those of this one, as if they had been run alone."""
+        """The run of `block`, whose configurations are some of this one's, as if they had been run alone."""
         if block.identities == self.block.identities:
             return self
         numbers = [self.block.identities.index(name) for name in block.identities]
@@ -63,7 +63,7 @@ class BlockRun:
         return BlockRun(block, self.learner.select(numbers), self.position, start, curves, self.seconds)
 
     def advance(self, corpus: Corpus, goal: StreamPosition) -> Iterator[None]:
-        """Learn up to `goal`, in steps small enough to be interrupted between them."""
+        """Learn up to `goal`, in small steps between which the caller may stop."""
         marks = curve_marks(corpus.n_rows)
         started = time.monotonic()
         for position, rows in stream(corpus, self.block.setting.order, self.position, goal, marks):
@@ -81,7 +81,7 @@ class BlockRun:
     def tables(self, corpus: Corpus, store: Store) -> list[Tables]:
         """Each configuration's rows of the tables; at the end of an epoch, the held-out fold is evaluated.
 
-        For an increment of a nightly run, metrics are all there is: reading the vocabulary is not worth the rest.
+        An increment of a nightly run has metrics only: the others would require reading the whole vocabulary.
         """
         if self.block.setting.increment is not None:
             return [{"metrics": [row]} for row in self._metrics(corpus, self.learner.nonzeros())]
@@ -115,7 +115,7 @@ class BlockRun:
 
 
 def new_learner(block: Block, store: Store) -> Learner:
-    """The learner of a block, nothing learned yet."""
+    """A new learner for a block."""
     setting = block.setting
     return Learner(
         block.algorithm,

@@ -1,6 +1,6 @@
 """Feature subsets on the cluster: the features with nonzero weights in a model (see `sparseoco.store.feature_subset`).
 
-Each shard is a task, a pure function of its paths, so any of them may run twice; a killed run resumes with what is
+Each shard is a task, a pure function of its paths, so it may run twice; a killed run resumes with the shards that are
 written.
 """
 
@@ -32,8 +32,8 @@ def feature_subset(
 ) -> Iterator[Store]:
     """The store or, with a model, a store of the features with nonzero weights in it.
 
-    That store is written to `folder`, which the workers must see and which is removed in the end. After a run was
-    killed or failed, the next one uses what is there. Raises as `model_features`, `StorageError` for a corrupt shard or
+    That store is written to `folder`, which the workers must see and which is removed at the end. If a run was killed
+    or failed, the next one uses what it has written. Raises as `model_features`, `StorageError` for a corrupt shard or
     a full disk.
     """
     if origin is None:
@@ -44,9 +44,9 @@ def feature_subset(
 
 
 def model_features(origin: Origin, store: Store) -> FeatureSubset:
-    """The features of a store that have a nonzero weight in a model, for any class.
+    """The features of a store with a nonzero weight in a model, for any class.
 
-    Raises `InputError` if the model's features are not the store's, or all its weights are 0.
+    Raises `InputError` if the model has other features than the store, or all its weights are 0.
     """
     model = origin.open()
     if model.description.get("features_sha256") != store.features_digest():

@@ -1,7 +1,7 @@
 """Training a mixture (`sparseoco.training.mixture`) of a whole grid in one pass, as one task that writes a model.
 
-The result is a function of the task's description, so a task that was killed is run again to the same bytes; shards,
-threads and workers do not matter. The folder gets the files of every model, and
+The result is a function of the task's description: a task that was killed runs again to the same bytes, whatever the
+shards, threads and workers. The folder has the files of every model (`sparseoco.training.model`) and
 
 regret.parquet   points along the stream: the mixture against the best column, the regret and its bounds
 columns.parquet  at the same points, every column: its weight in the mixture, its loss and error
@@ -41,14 +41,14 @@ REGRET = pa.schema(
         ("rows", pa.int64()),  # learned so far, all epochs; sums and means are over them
         ("progressive_loss", pa.float64()),  # mean of the mixture, each example predicted before it is learned
         ("progressive_error", pa.float64()),
-        ("best_loss", pa.float64()),  # of the column with the least so far
+        ("best_loss", pa.float64()),  # of the best column so far
         ("best_loss_column", pa.int32()),
         ("best_error", pa.float64()),
         ("best_error_column", pa.int32()),
-        ("drawn", pa.float64()),  # mean of what columns drawn by their weights would have incurred, errors or losses
-        ("regret", pa.float64()),  # sum: `drawn` minus that of the best column; the bounds are of this
+        ("drawn", pa.float64()),  # expected error or loss of a column drawn by the weights, mean
+        ("regret", pa.float64()),  # sum: `drawn` minus the sum of the best column; the bounds are bounds of it
         ("bound", pa.float64()),  # sum: s log n + Σ m_t
-        ("printed_bound", pa.float64()),  # sum: Corollary 3 as printed; null by loss
+        ("printed_bound", pa.float64()),  # sum: Corollary 3 as printed; null with by="loss"
     ]
 )
 COLUMNS = pa.schema(
@@ -58,7 +58,7 @@ COLUMNS = pa.schema(
         ("algorithm", pa.string()),
         ("parameters", pa.string()),  # canonical JSON
         ("weight", pa.float64()),  # in the prediction of the next row
-        ("progressive_loss", pa.float64()),  # null for one that has diverged
+        ("progressive_loss", pa.float64()),  # null after divergence
         ("progressive_error", pa.float64()),
         ("diverged", pa.int64()),  # the row, or null
     ]
@@ -98,7 +98,7 @@ def mix_blocks(
     scratch: Path,
     report: RowsCallback,
 ) -> None:
-    """Train these blocks on one stream, mix them and commit the model to the folder `model`, unless it is complete.
+    """Train blocks on one stream, mix them and commit the model to the folder `model`, unless it is already there.
 
     `name` identifies blocks and options. Raises as `train_block`.
     """
@@ -143,7 +143,7 @@ def mix_blocks(
 
 
 def _description(mixture: Mixture, mixing: MixtureOptions, name: str, block: Block) -> dict[str, Any]:
-    """How the model was trained; with ``keep="best"`` it is a model of the heaviest column's own learner."""
+    """How the model was trained; with ``keep="best"`` it is a model of the learner of the heaviest column."""
     options = mixing.model_dump(mode="json") | {"by": mixture.by}
     algorithm, parameters = ("auto", options)
     if mixing.keep == "best":
@@ -202,7 +202,7 @@ def _column_rows(mixture: Mixture, marks: list[Snapshot]) -> list[Row]:
 
 
 def _check_memory(blocks: list[Block], store: Store, available: float) -> None:
-    """Raises `InputError` where the columns, and their weights read at once, do not fit in memory."""
+    """Raises `InputError` if the columns, and the weights of one block, do not fit in memory."""
     states = [state_bytes(block, store) for block in blocks]
     outputs = len(store.classes) if len(store.classes) > 2 else 1
     widest = max(len(block.configurations) for block in blocks) * outputs

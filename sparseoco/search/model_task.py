@@ -1,4 +1,4 @@
-"""Training one configuration on all the data: a stream learner in one task, an epoch method spread over the cluster."""
+"""Training one configuration on all data: a stream learner in one task, an epoch method spread over the cluster."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -76,7 +76,7 @@ def train_in_task(
 
 
 def train_block(block: Block, store: Store, model: Location, scratch: Path, report: RowsCallback) -> None:
-    """Run a block of one configuration and commit its model to the folder `model`, unless it is complete already.
+    """Run a block of one configuration and commit its model to the folder `model`, unless it is already there.
 
     Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if the configuration diverges.
     """
@@ -106,7 +106,7 @@ def train_epoch_block(
 ) -> None:
     """As `train_block`, for an epoch method, which is spread over the cluster.
 
-    The folder `work` belongs to this block alone and is removed in the end. Raises as `run_epoch_block`, and
+    The folder `work` is used by this block only, and removed at the end. Raises as `run_epoch_block`, and
     `SparseocoError` if the configuration diverges.
     """
     if model_is_complete(model, block.digest, block.setting.epochs):
@@ -129,26 +129,26 @@ def _diverged(block: Block, reason: str, smaller: str) -> SparseocoError:
 
 
 def model_is_complete(model: Location, block: str, epochs: int) -> bool:
-    """Whether the folder `model` has all that a block, given by its digest, writes there after so many epochs."""
-    with suppress(DamagedError):  # missing, or to be written again
+    """Whether the folder `model` has the complete model of a block, given by its digest, after this many epochs."""
+    with suppress(DamagedError):  # missing or corrupt: it is written again
         described = read_json(model / "model.json")
         if (described.get("block"), described.get("epochs")) != (block, epochs):
             return False
-        # Another block may have been killed while it replaced these files.
+        # A run of another block may have been killed while replacing these files.
         parts = ("weights.parquet", "weights_sha256"), (STATE, "learner_sha256")
         return all(digest_file(model / name) == described[key] for name, key in parts if key in described)
     return False
 
 
 def describe_block(block: Block) -> dict[str, Any]:
-    """What a model's description says of the block of one configuration that it was trained by."""
+    """The block of one configuration in the description of the model trained by it."""
     (parameters,) = block.configurations
     description = {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest}
     return description | describe_setting(block.setting)
 
 
 def describe_setting(setting: Setting) -> dict[str, Any]:
-    """What a model's description says of the setting it was trained under."""
+    """The setting in the description of a model trained under it."""
     return setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
 
 

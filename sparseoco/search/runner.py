@@ -1,11 +1,11 @@
 """Searches: every configuration in every fold, stage by stage.
 
-Results are kept as cells and found again by what they are, so a search that was killed, extended or out of time runs
-what is missing, and ends with the tables of an undisturbed one.
+Results are committed as cells and identified by their contents. A search that was killed, extended or stopped at its
+time limit runs what is missing, and ends with the same tables as one that was not interrupted.
 
-The route of a search: `run_search` takes its `stages` one by one; `Runner` packs what is missing into blocks
-(`packing`) and runs them as `tasks`; a `worker` runs each block to its milestones (`block_run`, `checkpoints`) and
-commits cells, from which the tables are read. Nightly runs run a chain of increments in the same way (`chain`).
+`run_search` goes through the `stages`; `Runner` packs missing work into blocks (`packing`) and runs them as `tasks`; a
+`worker` runs each block to its milestones (`block_run`, `checkpoints`) and commits cells, from which the tables are
+built. Nightly runs use `Runner` for a chain of increments (`chain`).
 """
 
 import logging
@@ -32,11 +32,11 @@ from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 Work = Sequence[tuple[Setting, str, tuple[StreamPosition, ...]]]
-"""Configurations, by setting and identity, with the milestones at which they have no cell yet."""
+"""Configurations, by setting and identity, with the milestones at which their cells are missing."""
 
 
 class Runner:
-    """Runs configurations under settings, in blocks on the cluster, and keeps their results in a folder.
+    """Runs configurations under settings, in blocks on the cluster; results are committed to a folder.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class Runner:
     Attributes
     ----------
     configurations : by identity.
-    cells : the results there are.
-    failures : reasons of configurations that could not be run.
+    cells : the results so far.
+    failures : by configuration and fold, the reason why it could not be run.
     """
 
     def __init__(
@@ -73,21 +73,21 @@ class Runner:
         resumable: bool = True,
         whole_cluster: bool = False,
     ) -> dict[Key, str]:
-        """Run what is wanted of a store; returns the reasons of what failed.
+        """Run `work` on a store; returns the reasons of failures.
 
-        `resumable` as in `run_block`; with `whole_cluster`, each block is spread over the cluster by itself. Raises
+        `resumable` as in `run_block`; with `whole_cluster`, one block runs at a time, spread over the cluster. Raises
         `InputError` if not even one configuration fits in memory, `SparseocoError` for what stops every block.
         """
-        packs: dict[Pack, list[Configuration]] = {}
+        groups: dict[Pack, list[Configuration]] = {}
         starts = furthest_checkpoints(self.folders.checkpoints, {_start(setting) for setting, _, _ in work})
         for setting, name, milestones in work:
             start, configuration = starts.get((_start(setting), name)), self.configurations[name]
             key = Pack.of(setting, milestones, None if start is None else start.block.digest, configuration)
-            packs.setdefault(key, []).append(configuration)
+            groups.setdefault(key, []).append(configuration)
         capacity = cluster_capacity(client, self.options, store)
         if whole_cluster:
             capacity = capacity._replace(tasks=1)
-        jobs = pack(packs, self.options, store, capacity, resumable=resumable)
+        jobs = pack(groups, self.options, store, capacity, resumable=resumable)
         make_folder(self.folders.stop.parent)
         remove_file(self.folders.stop)
         run = run_epoch_jobs if whole_cluster else run_jobs
@@ -113,8 +113,9 @@ def run_search(
 ) -> Tables:
     """The tables of a search, rows in order of configuration, fold and epoch; cells and checkpoints go to `folder`.
 
-    Stream learners run stage by stage; epoch methods run to the end, for they are compared at convergence. What cannot
-    be run, was dropped, stopped early or unfinished at the time limit becomes rows with the reason.
+    Stream learners run stage by stage; epoch methods run to the end, since they are compared at convergence.
+    Configurations that failed, were dropped or stopped early, or are unfinished at the time limit have rows with the
+    reason.
 
     Raises `InputError` if not even one configuration fits in memory, `SparseocoError` for what would stop every block
     (a corrupt shard, a full disk).
@@ -161,7 +162,7 @@ def run_search(
 
 
 class _Ending(NamedTuple):
-    """Where a configuration was taken out of the search in all folds, and its status and reason there."""
+    """Where a configuration left the search, in all folds, with its status and reason."""
 
     position: StreamPosition
     status: str
@@ -169,9 +170,9 @@ class _Ending(NamedTuple):
 
 
 class _Search:
-    """Which configurations are still in a search, by identity, and why the others are not.
+    """The configurations of a search by identity: which continue, and why the others do not.
 
-    `alive` are stream learners that were not taken out, `offline` epoch methods.
+    `alive` are the stream learners that continue, `offline` the epoch methods.
     """
 
     def __init__(self, runner: Runner, n_rows: int) -> None:
@@ -186,7 +187,7 @@ class _Search:
         return [(setting.fold, name) for name in names for setting in self._runner.settings]
 
     def missing(self, stage: Stage, names: Sequence[str]) -> Work:
-        """The milestones of a stage at which these configurations have no cell and did not fail."""
+        """The milestones of a stage at which cells of these configurations are missing; failed ones are left out."""
         at = self._runner.cells.at
         wanted = [
             (setting, name, tuple(position for position in stage.milestones if at(setting, name, position) is None))
@@ -197,7 +198,7 @@ class _Search:
         return [entry for entry in wanted if entry[2]]
 
     def is_complete(self, stage: Stage, names: Sequence[str]) -> bool:
-        """Whether these configurations, but for those that failed, have reached the end of a stage."""
+        """Whether these configurations, except those that failed, have reached the end of a stage."""
         return all(
             self._runner.cells.at(setting, name, stage.goal) is not None
             for setting in self._runner.settings
@@ -206,7 +207,7 @@ class _Search:
         )
 
     def decide(self, stage: Stage) -> list[str]:
-        """Take out the configurations that do not continue after a stage; returns them."""
+        """End the configurations that do not continue after a stage; returns them."""
         if stage.rule == "end":
             return []
         options = self._runner.options
@@ -215,7 +216,9 @@ class _Search:
         complete = {name: found for name, found in rows.items() if len(found) == len(self._runner.settings)}
         for name, found in rows.items():
             if name not in complete or any(row["status"] != "ok" for row in found):
-                self._endings[name] = _Ending(stage.goal, "dropped", f"dropped at {at}: another fold broke off")
+                self._endings[name] = _Ending(
+                    stage.goal, "dropped", f"dropped at {at}: it did not complete another fold"
+                )
         if stage.rule == "halving" and options.halving is not None:
             best = survivors(complete, options.halving.factor)
             ending = _Ending(stage.goal, "dropped", f"dropped at {at} by successive halving")
@@ -244,7 +247,7 @@ class _Search:
         return tables
 
     def _tables(self, name: str, setting: Setting) -> Tables:
-        """The rows of a configuration in a fold, up to where it was taken out, failed or was left unfinished."""
+        """The rows of a configuration in a fold, up to where it ended, failed or was left unfinished."""
         cells, ending = self._runner.cells, self._endings.get(name)
         last = StreamPosition(setting.epochs, self._n_rows) if ending is None else ending.position
         ends = [min(StreamPosition(epoch, self._n_rows), last) for epoch in range(1, last.epoch + 1)]
@@ -269,7 +272,7 @@ class _Search:
         return {"status": "unfinished", "reason": f"not finished within the time limit of {limit:g} s"}
 
     def _rows(self, name: str, position: StreamPosition) -> list[Row]:
-        """The metrics of a configuration at a position, a row for each fold that has one."""
+        """The metrics of a configuration at a position, one row per fold with a cell."""
         found = [self._runner.cells.at(setting, name, position) for setting in self._runner.settings]
         return [tables["metrics"][0] for tables in found if tables is not None]
 

@@ -13,7 +13,7 @@ from sparseoco.training.options import Halving, SearchOptions
 from sparseoco.training.stream import StreamPosition
 
 Metrics = Mapping[str, Sequence[Row]]
-"""By configuration, its metrics at one position, a row for each fold."""
+"""By configuration, its metrics at one position, one row per fold."""
 
 
 class Stage(NamedTuple):
@@ -31,7 +31,7 @@ def plan_stages(options: SearchOptions, n_rows: int, configurations: int) -> lis
         StreamPosition(1, position): "halving" for position in rungs
     }
     if options.patience is not None:
-        # An epoch without improvement is the second at the earliest.
+        # The first epoch always improves, so the first without improvement is the second.
         stops |= {StreamPosition(epoch, n_rows): "patience" for epoch in range(1 + options.patience, options.epochs)}
     stops[StreamPosition(options.epochs, n_rows)] = "end"
     milestones = sorted({*full_run(options, n_rows).milestones, *stops})
@@ -50,8 +50,8 @@ def full_run(options: SearchOptions, n_rows: int) -> Stage:
 def rung_positions(halving: Halving, n_rows: int, configurations: int) -> list[int]:
     """Positions in the first pass at which configurations are dropped, rows of the held-out fold counted.
 
-    By default there are as many as reduce the search to one configuration; the last is at a `factor`-th of the pass,
-    each one before at a `factor`-th of the next, and none is before `min_rows`.
+    By default there are as many as reduce the search to one configuration: the last at 1/`factor` of the pass, each
+    earlier one at 1/`factor` of the next, none before `min_rows`.
     """
     fractions = halving.rungs
     if fractions is None:
@@ -61,10 +61,10 @@ def rung_positions(halving: Halving, n_rows: int, configurations: int) -> list[i
 
 
 def survivors(metrics: Metrics, factor: float) -> set[str]:
-    """The best of the configurations: one in `factor` of them, at least one.
+    """The best configurations: one in `factor`, at least one.
 
     Configurations are compared by the mean over folds of the progressive error, then of the progressive loss, then by
-    their order. One that diverged in any fold is last and never survives.
+    their order. A configuration that diverged in any fold is last and does not survive.
     """
 
     def rank(entry: tuple[int, str]) -> tuple[bool, float, float, int]:
@@ -79,10 +79,10 @@ def survivors(metrics: Metrics, factor: float) -> set[str]:
 
 
 def epochs_without_improvement(epochs: Sequence[Sequence[Row]], min_improvement: float) -> int:
-    """How many of the last epochs did not improve a configuration; `epochs` has a row for each fold of each epoch.
+    """The number of epochs since the last improvement; `epochs` has, for each epoch, one row per fold.
 
-    An epoch improves it if the mean over folds of its held-out error (progressive error without held-out rows) is more
-    than `min_improvement` below that of the last epoch that did.
+    An epoch improves a configuration if its held-out error (without held-out rows: progressive error), mean over folds,
+    is more than `min_improvement` below that of the last improvement.
     """
     best, since = math.inf, 0
     for rows in epochs:
