@@ -1,4 +1,4 @@
-"""The files that describe a run in its folder: run.json, search/best.json; and the run's store."""
+"""The files that describe a run in its folder, run.json and search/best.json, and the run's store."""
 
 import json
 from collections.abc import Sequence
@@ -63,14 +63,14 @@ def open_store(run: Location, corpus: dict[str, Any], folder: Location | None) -
     """
     if folder is None:
         if "folder" not in corpus:
-            raise InputError(f"{run} has no path of its shards: set --store.", code="missing-store")
+            raise InputError(f"{run}/run.json has no path of the shards: set --store.", code="missing-store")
         folder = resolve_against(run, corpus["folder"])
         if not folder.exists():
-            raise InputError(f"The shards of {run} are not at {folder} any more: set --store.", code="missing-store")
+            raise InputError(f"The shards of {run} are no longer at {folder}: set --store.", code="missing-store")
     store = Store.open(folder)
     if store.manifest.digest != corpus["store"]:
         raise InputError(
-            f"{folder} does not have the shards that {run} was trained on: they have changed, or are others.",
+            f"{folder} does not have the shards that {run} was trained on.",
             code="store-changed",
         )
     return store

@@ -1,7 +1,7 @@
 """The steps of a run, each a function from paths to paths: ingest, search, train, evaluate, report.
 
-A step can be run alone, killed and run again; what is committed is not done twice. Flows and the command line call only
-these.
+A step that was killed resumes when it is run again: committed work is not repeated. Flows and the command line call
+these functions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ def ingest_texts(
     vocabulary: Policy = "frozen",
     progress: ProgressCallback = no_progress,
 ) -> Manifest:
-    """Raw text to a store of shards at `out`; new inputs add shards and, if it is extended, terms to the vocabulary."""
+    """Raw text to a store of shards at `out`; new inputs add shards and, with ``vocabulary="extend"``, terms."""
     with _cluster(cluster, out) as client:
         return ingest(
             inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary, progress=progress
@@ -72,8 +72,8 @@ def search(
 ) -> Location:
     """Run every configuration in every fold; returns the folder of the tables and the best configuration, `out`/search.
 
-    At the time limit, the best of the finished configurations is chosen, `best.json` has the number of unfinished ones,
-    and another call resumes. Raises `SparseocoError` if no configuration was completed.
+    At the time limit, the best of the finished configurations is chosen; `best.json` then has the number of unfinished
+    ones, and another call resumes. Raises `SparseocoError` if no configuration was completed.
     """
     folder = out / "search"
     store, options = _open_store(store_folder, options, out / "model")
@@ -101,8 +101,8 @@ def train(
     """Train one configuration on all the data; returns the folder of the model.
 
     With `warm_start`, the same learner on the same features resumes from the model's state as one long run: the rows of
-    this call follow those of earlier calls, in document order or, shuffled, in the order of this call's seed and epochs
-    (from 1). Any other learner starts from the model's weights.
+    this call follow those of earlier calls, in document order or, shuffled, in the order of this call's seed, epochs
+    counted from 1. Any other learner starts from the model's weights.
 
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
@@ -125,13 +125,13 @@ def train_auto(
 ) -> Location:
     """Train the whole grid in one pass and mix it (`sparseoco.Mixture`); returns the report page.
 
-    Raises `InputError` for learners that do not learn from a stream or a grid that does not fit in memory,
+    Raises `InputError` for learners that cannot learn from a stream and for a grid that does not fit in memory,
     `SparseocoError` if every column diverges.
     """
     for name in options.algorithms:
         if not find_algorithm(name).online:
             raise InputError(
-                f"{name} makes many passes over the same rows: a mixture is trained in one.", code="not-online"
+                f"{name} makes many passes over the same rows: a mixture is trained in one pass.", code="not-online"
             )
     store, options = _open_store(store_folder, options, model)
     with _training_cluster(cluster, options, store, model, progress) as (client, selected):
@@ -158,9 +158,9 @@ def optimum(
     *,
     progress: ProgressCallback = no_progress,
 ) -> Location:
-    """The offline optimum on all the data, for every α: tables and models in `out`. Returns that folder.
+    """The offline optimum on all the data, for every α; returns the folder of the tables and models, `out`.
 
-    Raises `InputError` where the loss does not fit the labels, `SparseocoError` if a pass cannot be run.
+    Raises `InputError` if the loss is not defined for the labels, `SparseocoError` if a pass fails.
     """
     store = Store.open(store_folder)
     if store.manifest.labels.kind == "classes" or store.n_rows == 0:
@@ -184,8 +184,8 @@ def regret(
 ) -> Location:
     """The regret of a search's configurations along its own stream; returns the folder of the tables, `run`/regret.
 
-    What is done is not done again. Raises `InputError` if the run has no results or started from a model, its store is
-    missing or has changed, a number is not one of its configurations, or no configuration has a comparator.
+    Committed work is not repeated. Raises `InputError` if the run has no results or started from a model, its store is
+    missing or has changed, a configuration is unknown, or none has a comparator.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def regret(
     options = _absolute_models(SearchOptions.model_validate(described["search"]), run)
     if options.warm_start is not None:
         raise InputError(
-            f"{run} started from a model: regret and its bounds are of learners that start from zero.",
+            f"{run} started from a model: regret and its bounds are defined for learners that start from zero.",
             code="unsupported-combination",
         )
     if not 0 < tol < 1:
@@ -222,7 +222,7 @@ def regret(
 
 @logged_step("ingest", "run")
 def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """The ingest step of a run file; returns the store. Documents to evaluate must exist before the work starts."""
+    """The ingest step of a run file; returns the store. Files to evaluate on are looked up first."""
     if run.evaluate is not None and run.evaluate.inputs is not None:
         find_sources(list(run.evaluate.inputs), run.ingest.text)
     ingest_texts(
@@ -251,7 +251,7 @@ def run_train(run: RunFile, progress: ProgressCallback = no_progress) -> Locatio
 
 @logged_step("evaluate", "run")
 def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
-    """The evaluate step of a run file, if it has one: the model on unseen text; returns the result."""
+    """The evaluate step of a run file, if it has one: the model on unseen text; returns the path of the result."""
     if run.evaluate is None:
         return None
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
@@ -272,7 +272,7 @@ STEPS = {"ingest": run_ingest, "search": run_search, "train": run_train, "evalua
 
 
 def one_cluster(run: RunFile) -> AbstractContextManager[None]:
-    """Steps run inside share the jobs or pods of the run's cluster, if it has any."""
+    """A context in which all steps share the jobs or pods of the run's cluster, if it has any."""
     return shared_cluster(run.cluster, local_work_folder(run.out) / ".scratch")
 
 
@@ -296,7 +296,7 @@ def _open_store(folder: Location, options: SearchOptions, model: Location) -> tu
     for origin in origins.values():
         if location(origin.model) == model.resolve():
             raise InputError(
-                f"{model} cannot start from itself: a run that is stopped would lose it. Choose another --out.",
+                f"{model} cannot start from itself: if the run stops, the model is lost. Choose another --out.",
                 code="invalid-warm-start",
             )
     if "warm_start" in origins:
@@ -316,7 +316,7 @@ def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
 
 @contextmanager
 def _cluster(cluster: ClusterOptions, folder: Location) -> Iterator[Client]:
-    """A client of a cluster that works on a folder, which is locked meanwhile."""
+    """A client of the cluster, with an exclusive lock on the folder that it works in."""
     with exclusive_lock(folder), connect(cluster, local_work_folder(folder) / ".scratch") as client:
         yield client
 
@@ -325,7 +325,7 @@ def _cluster(cluster: ClusterOptions, folder: Location) -> Iterator[Client]:
 def _training_cluster(
     cluster: ClusterOptions, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
 ) -> Iterator[tuple[Client, Store]]:
-    """As `_cluster`, with the store, or with the subset of its features that the options select."""
+    """As `_cluster`, with the store or the subset of its features that the options select."""
     with _cluster(cluster, folder) as client, _features(client, options, store, folder, progress) as selected:
         yield client, selected
 
@@ -333,7 +333,7 @@ def _training_cluster(
 def _features(
     client: Client, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
 ) -> AbstractContextManager[Store]:
-    """The store, or the subset of its features that the options select, written to the folder."""
+    """The store or the subset of its features that the options select, written to the folder."""
     origin = None if options.features_from is None else Origin.of(options.features_from)
     return feature_subset(client, store, origin, folder / ".features", progress)
 

@@ -216,9 +216,7 @@ class _Search:
         complete = {name: found for name, found in rows.items() if len(found) == len(self._runner.settings)}
         for name, found in rows.items():
             if name not in complete or any(row["status"] != "ok" for row in found):
-                self._endings[name] = _Ending(
-                    stage.goal, "dropped", f"dropped at {at}: it did not complete another fold"
-                )
+                self._endings[name] = _Ending(stage.goal, "dropped", f"dropped at {at}: another fold failed")
         if stage.rule == "halving" and options.halving is not None:
             best = survivors(complete, options.halving.factor)
             ending = _Ending(stage.goal, "dropped", f"dropped at {at} by successive halving")

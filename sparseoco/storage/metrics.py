@@ -34,7 +34,7 @@ METRICS = pa.schema(
         ("held_out_loss", pa.float64()),  # of the weights at the end of the epoch
         ("held_out_error", pa.float64()),
         ("nonzeros", pa.int64()),  # nonzero weights, all classes
-        # ok, stopped (no improvement), dropped (by successive halving, or since another fold was not completed),
+        # ok, stopped (no improvement), dropped (by successive halving, or since another fold failed),
         # unfinished (at the time limit), diverged, failed
         ("status", pa.string()),
         ("reason", pa.string()),

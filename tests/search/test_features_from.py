@@ -142,7 +142,7 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
         assert set(Model(out / "model").feature_ids) <= set(first.feature_ids)
         run = read_json(out / "run.json")
         assert (run["search"]["features_from"], run["corpus"]["features"]) == ("../first", 200)
-        assert f"shown only the {first.feature_ids.size} that a model had kept" in summary_markdown(out)
+        assert f"restricted to {first.feature_ids.size} features selected by a model" in summary_markdown(out)
         assert not (out / ".features").exists()
         steps.search(store, out, options, HERE)  # found, though the features were made again
         assert set((out / "search" / "cells").iterdir()) == cells

@@ -1,4 +1,4 @@
-"""Nightly runs: new files are ingested, the deployed model is evaluated on them, they are learned, a model promoted."""
+"""Nightly runs: ingest new files, evaluate the deployed model on them, learn them, promote a model."""
 
 from sparseoco.pipeline.nightly.page import increment_line
 from sparseoco.pipeline.nightly.rollback import roll_back

@@ -1,6 +1,6 @@
-"""Tasks of a nightly run beside learning: evaluating the deployed model on new documents, writing a promoted model.
+"""Tasks of a nightly run: evaluating the deployed model on new documents, writing the model of a candidate.
 
-They leave files named by what they depend on.
+Their results are files named by what they depend on.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ from sparseoco.training.warm_start import Origin, take_weights
 
 
 class IncrementEvaluation(NamedTuple):
-    """An increment before it is learned: its words, and loss and error of the deployed model on its documents.
+    """The words of an increment, and loss and error of the deployed model on its documents, before they are learned.
 
-    `words` is a number of occurrences, or the sum of the values where features have values; loss and error are None if
-    no model is deployed.
+    `words` is the number of occurrences, or the sum of the values of features that have values; loss and error are None
+    if no model is deployed.
     """
 
     words: float
@@ -44,14 +44,14 @@ class IncrementEvaluation(NamedTuple):
 def evaluate_increment(
     client: Client, store: Location, version: int, deployed: Location | None, folder: Location
 ) -> IncrementEvaluation:
-    """Evaluate the deployed model, given by its folder, on an increment; the result is kept in `folder`.
+    """Evaluate the deployed model, given by its folder, on an increment; the result is a file in `folder`.
 
-    Raises `SparseocoError` if it cannot be done.
+    Raises `SparseocoError` if the task fails.
     """
     learner = None if deployed is None else _open_deployed(deployed).description["learner_sha256"]
     name = digest_value([increment_store(store, version).manifest.digest, learner])[:32]
     target = folder / f"{name}.json"
-    with suppress(DamagedError):  # missing, or to be done again
+    with suppress(DamagedError):  # missing or corrupt: it is evaluated again
         return IncrementEvaluation(**read_checksummed(target))
     model = None if deployed is None else str(deployed.resolve())
     arguments = version, model, str(store.resolve()), str(target.resolve())
@@ -60,7 +60,7 @@ def evaluate_increment(
 
 
 def _open_deployed(folder: Location) -> Model:
-    """The deployed model. Raises `SparseocoError`, saying how another can be deployed."""
+    """The deployed model. Raises `SparseocoError`, saying how to deploy another."""
     try:
         return Model(folder)
     except (InputError, DamagedError) as error:
@@ -80,7 +80,7 @@ def write_candidate(
 ) -> None:
     """Write the model of a block of one configuration at the end of its increment to the folder `model`.
 
-    Raises `SparseocoError` if it cannot be done.
+    Raises `SparseocoError` if the task fails.
     """
     if model_is_complete(model, block.digest, block.setting.epochs):
         return
@@ -105,7 +105,7 @@ def _evaluate_task(version: int, deployed: str | None, store: str, target: str) 
 
 
 def _deployed_learner(model: Location, increment: Store) -> Learner:
-    """The learner of a model; from its weights, where its state is corrupt or of another version."""
+    """The learner of a model; with its weights only, if its state is corrupt or of another version."""
     try:
         return Learner.load(model / STATE, n_features=increment.n_features)
     except DamagedError:

@@ -41,7 +41,7 @@ class ClassMix(NamedTuple):
         return [counts[index] / total if total else 0.0 for counts in self.documents.values()]
 
     def shift(self, index: int) -> float | None:
-        """The total variation distance of an increment's mix from that of all before: half of Σ |share − before|."""
+        """The total variation distance between the class mix of an increment and of all before, ½ Σ |p − q|."""
         before = [sum(counts[:index]) for counts in self.documents.values()]
         now = [counts[index] for counts in self.documents.values()]
         if not sum(before) or not sum(now):
@@ -50,7 +50,7 @@ class ClassMix(NamedTuple):
 
 
 def write_nightly_page(run: Location, name: str) -> Location:
-    """Write RUN/nightly.html from the history's tables, unless it is there unchanged; gives its path.
+    """Write RUN/nightly.html from the history's tables, unless it is up to date; returns its path.
 
     Raises `StorageError` if a file cannot be read or written.
     """
@@ -70,7 +70,7 @@ def render_nightly(
     timings: list[Row],
     rollbacks: list[Row],
 ) -> str:
-    """The HTML of the page: of the increments in `history`, though a killed run may have left more in other tables."""
+    """The HTML of the page; rows of other tables beyond `history`, left by a killed run, are ignored."""
     deployed = find_deployed(history, rollbacks)
     mix = ClassMix.from_rows([row for row in classes if row["increment"] <= len(history)])
     times = {row["increment"]: row for row in timings}

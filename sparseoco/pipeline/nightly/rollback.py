@@ -1,7 +1,7 @@
-"""Rolling back to the model of an earlier increment, until a later one is promoted.
+"""Rolling back to the model of an earlier increment, until the next promotion.
 
-The rollback is committed first; promoted.json and the page are written after it, and again by the same command if that
-was killed in between.
+The rollback is committed first, then promoted.json and the page are written. If the command is killed in between, the
+same command writes them.
 """
 
 from sparseoco.core.errors import InputError, StorageError
@@ -33,9 +33,7 @@ def roll_back(run: RunFile, increment: int, *, if_running: str | None = None) ->
     StorageError : for a model that is missing or corrupt.
     FolderInUseError : if another run uses the folder and is not waited for.
     """
-    _find(
-        run.out, read_history(run.out, "history"), increment
-    )  # before the folder is locked, and made if it is missing
+    _find(run.out, read_history(run.out, "history"), increment)  # before the lock, which creates a missing folder
     with exclusive_lock(run.out.resolve(), wait=(if_running or run.nightly.if_running) == "wait"):
         history = read_history(run.out, "history")
         row = _find(run.out, history, increment)
@@ -55,7 +53,7 @@ def roll_back(run: RunFile, increment: int, *, if_running: str | None = None) ->
 
 
 def _find(run: Location, history: list[Row], increment: int) -> Row:
-    """The row of an increment that has a model. Raises `InputError`."""
+    """The row of an increment. Raises `InputError` if it has no model."""
     promoted = [row["increment"] for row in history if row["promoted"]]
     if increment in promoted:
         return history[increment - 1]
@@ -70,7 +68,7 @@ def _find(run: Location, history: list[Row], increment: int) -> Row:
 
 
 def _check_model(run: Location, increment: int) -> None:
-    """Raises `StorageError` where the model of an increment is missing or corrupt."""
+    """Raises `StorageError` if the model of an increment is missing or corrupt."""
     folder = increment_model(run, increment)
     if not (folder / "model.json").exists():
         raise StorageError(

@@ -1,7 +1,7 @@
 """Nightly runs: ingest new files, evaluate the deployed model on them, learn them, decide on a promotion.
 
-Every step writes files named by what they depend on, and an increment is done when it is in the history: a run that was
-killed at any moment is run again, resumes and ends with the same files.
+Every step writes files named by what they depend on, and an increment is done when it is in the history. A run that was
+killed at any moment resumes when it is run again, and ends with the same files.
 """
 
 import time
@@ -42,11 +42,11 @@ from sparseoco.training.block import Block
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
-MAX_LOST_STATES = 20  # in one run: more is no accident
+MAX_LOST_STATES = 20  # in one run; more point to a fault of the storage
 
 
 class NightlyResult(NamedTuple):
-    """What a run did: the rows it added to the history, the page, and why there are none."""
+    """The rows that a run added to the history, the page, and a message if there are no rows."""
 
     increments: list[Row]
     page: Location | None
@@ -133,7 +133,7 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
             try:
                 history = _learn(run, client, last, deadline, progress)
                 break
-            except StateLostError as error:  # the increments that lead to it are learned again
+            except StateLostError as error:  # its increment is learned again
                 lost += 1
                 if lost > MAX_LOST_STATES:
                     raise
@@ -142,7 +142,7 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
 
 
 def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback) -> list[Row]:
-    """Learn what is left of all increments and decide those that are not decided yet; returns the history."""
+    """Learn what is missing of all increments and decide the new ones; returns the history."""
     history = read_history(run.out, "history")
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(1, last + 1):
@@ -157,7 +157,7 @@ def _learn(run: RunFile, client: Client, last: int, deadline: float | None, prog
 
 
 def _check_history(run: RunFile, manifest: Manifest | None, history: list[Row]) -> None:
-    """Raises `InputError` where the increments of the history are not those of the store."""
+    """Raises `InputError` if the increments of the history are not those of the store."""
     if history and (
         manifest is None
         or len(history) > manifest.version
@@ -170,9 +170,9 @@ def _check_history(run: RunFile, manifest: Manifest | None, history: list[Row]) 
 
 
 def has_new_files(run: RunFile, manifest: Manifest) -> bool:
-    """Whether there are files among the inputs that are not in the store.
+    """Whether the inputs have files that are not in the store.
 
-    Raises `InputError` if one that is in it has changed since.
+    Raises `InputError` if a file that was ingested has changed.
     """
     options = run.ingest.text
     return bool(new_sources(find_sources(list(run.ingest.inputs), options, may_be_empty=True), options, manifest))
@@ -198,7 +198,7 @@ def _check_store(run: RunFile) -> int:
 def _decide(
     run: RunFile, client: Client, chain: IncrementChain, version: int, history: list[Row], started: float
 ) -> Row:
-    """Decide an increment that was learned: write the model if it is promoted, then the tables; returns its row."""
+    """Decide an increment after learning: write the model if it is promoted, then the tables; returns its row."""
     deployed = read_deployed(run.out, history)
     model = None if deployed is None else increment_model(run.out, deployed.increment)
     evaluation = evaluate_increment(client, run.store, version, model, run.out / "nightly" / "evaluations")
@@ -245,7 +245,7 @@ def _write_candidate(
 
 
 def _counts(store: Location, version: int, evaluation: IncrementEvaluation) -> Row:
-    """Documents, features and words of an increment."""
+    """The columns of the history on documents, features and words."""
     manifest, previous = read_manifest(store, version), previous_manifest(store, version)
     row: Row = {
         "documents": manifest.rows - (previous.rows if previous else 0),
