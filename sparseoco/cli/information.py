@@ -81,8 +81,8 @@ def doctor(
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
         for finding in findings:
-            print(f"{finding.state:<8}  {finding.subject}: {finding.sentence}")
-    if any(finding.state == "wrong" for finding in findings):
+            print(f"{finding.state:<8}  {finding.subject}: {finding.message}")
+    if any(finding.state == "error" for finding in findings):
         raise typer.Exit(1)
 
 
@@ -122,14 +122,14 @@ def _print_status(found: "Status") -> None:
     name = f"{found.name}: " if found.name else ""
     written = "" if found.seconds is None else f", last written {duration(found.seconds)} ago"
     print(f"{name}{found.run}{written}")
-    for hold in found.holds:
-        print(hold.sentence)
-    if not found.holds and not found.ended:
+    for lock in found.locks:
+        print(lock.message)
+    if not found.locks and not found.ended:
         print("no process is running")
     for step in found.steps:
-        print(f"{step.name:<8}  {step.state:<9}  {step.sentence}".rstrip())
-    if found.nights is not None:
-        print(found.nights.sentence)
+        print(f"{step.name:<8}  {step.state:<11}  {step.summary}".rstrip())
+    if found.increments is not None:
+        print(found.increments.summary)
     for error in found.errors:
         print(f"failed: {error}")
     print(found.rerun)

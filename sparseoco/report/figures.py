@@ -132,7 +132,7 @@ def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: flo
     return figure
 
 
-def survival_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> go.Figure:
+def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> go.Figure:
     """Share of weights that are not zero, by how many documents contain the feature."""
     figure = go.Figure()
     classes = len(results.run.corpus.classes)
@@ -146,7 +146,7 @@ def survival_figure(results: Results, shown: Sequence[LeaderboardRow], style: St
         shares, texts = [], []
         for key in order:
             features = sum(f for f, _ in of.get(key, [])) * columns
-            nonzeros = sum(k for _, k in of.get(key, []))
+            nonzeros = sum(count for _, count in of.get(key, []))
             shares.append(100 * nonzeros / features if features else None)
             folds = max(len(of.get(key, [])), 1)
             texts.append(

@@ -65,8 +65,12 @@ def render_mixture(described: Row, marks: list[Row], columns: list[MixtureColumn
     style = styles(column.algorithm for column in columns)
     plots = [
         plot("weights", "Weights of the configurations in the mixture", weights_figure(columns, style)),
-        plot("errors", "Mistakes made so far, in % of documents", against_figure(marks, columns, style)),
-        plot("regret", "Regret and its bounds", regret_figure(marks)),
+        plot(
+            "errors",
+            "Progressive error of the mixture and its columns, %",
+            mixture_errors_figure(marks, columns, style),
+        ),
+        plot("regret", "Regret and its bounds", mixture_regret_figure(marks)),
     ]
     heaviest = max(columns, key=lambda column: float(column.end["weight"]))
     context = {
@@ -118,7 +122,7 @@ def weights_figure(columns: list[MixtureColumn], style: Style) -> go.Figure:
     return figure
 
 
-def against_figure(marks: list[Row], columns: list[MixtureColumn], style: Style) -> go.Figure:
+def mixture_errors_figure(marks: list[Row], columns: list[MixtureColumn], style: Style) -> go.Figure:
     """Progressive error of the mixture, of the best column so far, and of the heaviest columns."""
     figure = go.Figure()
     rows = [mark["rows"] for mark in marks]
@@ -144,13 +148,13 @@ def against_figure(marks: list[Row], columns: list[MixtureColumn], style: Style)
             hovertext=[f"{name}<br>{integer(mark['rows'])} documents: {percent(mark[key])}" for mark in marks],
             hoverinfo="text",
         )
-    axes(figure, "documents seen (log scale)", "mistakes so far, % of documents")
+    axes(figure, "documents seen (log scale)", "progressive error, %")
     figure.update_xaxes(type="log", **decades(rows))
     return figure
 
 
-def regret_figure(marks: list[Row]) -> go.Figure:
-    """The regret of the weights against the best column, and what it can be at most."""
+def mixture_regret_figure(marks: list[Row]) -> go.Figure:
+    """The regret of the weights against the best column, and its bound."""
     figure = go.Figure()
     for name, key, colour, width, dash in (
         ("regret", "regret", OWN, 3, "solid"),

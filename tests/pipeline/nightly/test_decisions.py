@@ -172,7 +172,7 @@ def test_a_grid_that_changes_before_the_night_is_over(tmp_path: Path, monkeypatc
 def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is learned anew, and the model that serves is judged by its weights: as it was."""
     whole = three_nights(tmp_path / "whole")
-    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner.FORMAT", 99))
+    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner_file.FORMAT", 99))
     assert later[2]["deployed_error"] == whole[2]["deployed_error"]
     assert later[2]["error"] == whole[2]["error"]
 

@@ -75,7 +75,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         assert call(monkeypatch, "nightly", file, "--if-running", "end") == 0
     assert "Nothing was done" in capsys.readouterr().out
     assert call(monkeypatch, "evaluate", tmp_path / "run", tmp_path / "incoming" / "night-1.jsonl") == 0
-    assert "of 90 documents" in capsys.readouterr().out
+    assert "on 90 documents" in capsys.readouterr().out
     odd = file.with_name("odd.toml")
     odd.write_text(file.read_text().replace("window = 2", "window = 0"))
     assert call(monkeypatch, "nightly", odd) == 2

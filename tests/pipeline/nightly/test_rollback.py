@@ -79,16 +79,16 @@ def run(nights: Path, tmp_path: Path) -> RunFile:
 
 
 def said(run: RunFile) -> list[int]:
-    """Whose model serves, as everyone who tells it says."""
-    found = read_status(run.out).nights
+    """The deployed increment, as reported everywhere."""
+    found = read_status(run.out).increments
     assert found is not None
-    assert found.serving is not None
-    line = f"he model of increment {found.serving['increment']} is deployed"
-    assert line in found.sentence
+    assert found.deployed is not None
+    line = f"he model of increment {found.deployed['increment']} is deployed"
+    assert line in found.summary
     assert line in nightly_markdown(run.out, run.name)
     assert line in (run.out / "nightly.html").read_bytes().decode()
     assert Model(run.out).folder.name == f"{read_json(run.out / 'promoted.json')['increment']:08d}"
-    return [found.serving["increment"], read_json(run.out / "promoted.json")["increment"]]
+    return [found.deployed["increment"], read_json(run.out / "promoted.json")["increment"]]
 
 
 def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_the_command(run: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "to that of increment 1" in told
     assert "nightly.html" in told
     assert call(monkeypatch, "status", run.out, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["nights"]["chosen"].startswith("20")
+    assert json.loads(capsys.readouterr().out)["increments"]["rolled_back"].startswith("20")
     assert call(monkeypatch, "nightly", file, "--rollback", 3) == 2
     assert "Increment 3 " in capsys.readouterr().err
     with exclusive_lock(run.out):
