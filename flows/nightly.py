@@ -17,7 +17,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from prefect.cache_policies import NO_CACHE
 
 from sparseoco.pipeline.nightly import (
-    Outcome,
+    NightlyResult,
     increment_line,
     increments_table,
     nightly_markdown,
@@ -39,7 +39,7 @@ def _rollback(run: RunFile, increment: int) -> Location | None:
     return _log_outcome(run, roll_back(run, increment))
 
 
-def _log_outcome(run: RunFile, outcome: Outcome) -> Location | None:
+def _log_outcome(run: RunFile, outcome: NightlyResult) -> Location | None:
     for line in (*map(increment_line, outcome.increments), outcome.message):
         if line:
             get_run_logger().info("%s: %s", run.name, line)

@@ -1,8 +1,7 @@
 """The figures of the report, one function each, as Plotly figures.
 
 Text from data is escaped here because Plotly interprets some HTML in labels. The page fills in text and grid colours,
-so
-one figure serves light and dark mode.
+so one figure serves light and dark mode.
 """
 
 from collections import defaultdict

@@ -14,7 +14,7 @@ from sparseoco.report.leaderboard import (
     trains_on_all_documents,
     write_leaderboard,
 )
-from sparseoco.report.overview import majority_error, overview
+from sparseoco.report.overview import baseline_error, overview
 from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, suboptimality_figure
 from sparseoco.report.results import Results, check_results, read_results
 from sparseoco.storage.commit import commit_bytes
@@ -63,7 +63,7 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
     shown = [*best, *([chosen] if chosen and chosen not in best else [])]
     online = [row for row in shown if not trains_on_all_documents(row.algorithm)]
     style = styles(s.algorithm for s in table)
-    baseline = majority_error(results)
+    baseline = baseline_error(results)
     classes = results.run.corpus.classes
     plots = {
         "curves": plot(

@@ -15,7 +15,7 @@ from sparseoco.report.results import Results
 from sparseoco.report.wording import amount, integer, percent
 
 DASHES: Final = ("solid", "dash", "dot", "dashdot")
-DISTANT: Final = 1e3  # a bound so many times the largest regret is drawn when asked for
+DISTANT: Final = 1e3  # bounds above this multiple of the largest regret are hidden at first
 
 
 class Line(NamedTuple):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FORMAT = 6
 BY_FEATURE = ("state", "last_update")
-"""The arrays of a sparse block that have an entry a feature."""
+"""The arrays of a sparse block with one entry per feature."""
 
 
 def save(learner: "Learner", path: Location) -> None:
@@ -51,7 +51,7 @@ def _arrays(learner: "Learner") -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _saved_features(path: Location, wanted: int | None) -> int:
-    """Features a saved learner has. Raises as `Learner.load`."""
+    """The number of features of a saved learner. Raises as `Learner.load`."""
     with read_checkpoint(path) as (head, _):
         if head["format"] != FORMAT:
             message = f"{path} was saved by another version of sparseoco; train it again."
@@ -62,7 +62,7 @@ def _saved_features(path: Location, wanted: int | None) -> int:
         raise InputError(message, code="fewer-features")
     if wanted not in (None, had) and find_algorithm(algorithm).touches_all_features:
         raise InputError(
-            f"{algorithm} touches all features in every round: one that has learned cannot be given more.",
+            f"{algorithm} updates all features in every round: a saved one cannot continue with more features.",
             code="more-features",
         )
     return had

@@ -1,7 +1,8 @@
 """The stream trainer: rows of a corpus, or of a matrix in memory, go to a learner in a reproducible order.
 
-`stream` yields chunks of rows with the position after each, `train` feeds them to a learner. The weights do not depend
-on how a stream is cut into chunks, so a caller may stop after any of them: to measure, to save a checkpoint, to decide.
+`stream` yields chunks of rows with the position after each; `train_stream` feeds them to a learner. Weights do not
+depend on how a stream is cut into chunks, so a caller may stop after any of them: to measure, to save a checkpoint, to
+decide.
 """
 
 from collections.abc import Iterator, Sequence
@@ -113,7 +114,7 @@ def stream(
         yield here, source.gather(order.rows(epoch, n_rows, first, stop))
 
 
-def train(
+def train_stream(
     learner: StreamLearner,
     source: RowSource,
     order: Order,

@@ -11,7 +11,7 @@ from sparseoco.learners.losses import Loss
 
 
 def check_integer(name: str, value: Any) -> int:
-    """An integer from 1 on, below 2⁵³. Raises `InputError` naming the option."""
+    """An integer from 1 to 2⁵³ − 1. Raises `InputError` naming the option."""
     try:
         if not isinstance(value, bool) and int(value) == value and 1 <= value < 2**53:
             return int(value)
@@ -81,7 +81,7 @@ def checked_labels(y: Any, rows: int, n_classes: int | None) -> np.ndarray:
 
 
 def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtype: np.dtype[Any]) -> np.ndarray:
-    """Weights (n_features, one of `widths`) as they are, real numbers that are finite in `dtype`.
+    """Weights (n_features, one of `widths`) as an array of real numbers that are finite in `dtype`.
 
     Raises `InputError`.
     """
@@ -97,9 +97,9 @@ def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtyp
 
 
 def output_shape(loss: Loss, n_classes: int | None) -> tuple[int, str]:
-    """Columns a configuration, and the response of its margins (a function of `kernels.responses`).
+    """Columns per configuration, and the response of its margins (a function of `kernels.responses`).
 
-    None classes are regression. Raises `InputError` where the loss has no meaning for them.
+    `n_classes` is None for regression. Raises `InputError` if the loss is not defined for that many classes.
     """
     if n_classes is None:
         if not loss.regression:

@@ -8,11 +8,11 @@ import pytest
 
 from sparseoco.search.block_run import BlockRun
 from sparseoco.search.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
-from sparseoco.search.runner import search_setting
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.stores import make_store
 
 GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}

@@ -15,14 +15,15 @@ from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.pipeline import steps
 from sparseoco.search import packing
 from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
-from sparseoco.search.runner import run_search, search_setting
+from sparseoco.search.runner import run_search
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training import sizes
-from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 

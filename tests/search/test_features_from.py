@@ -78,7 +78,7 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
     if kind == "hashed":
         hashed(store)
     first = train(store, tmp_path / "first", parameters={"lam": 3e-2})
-    kept = first.kept
+    kept = first.feature_ids
     n_features = Store.open(store).n_features
     assert 0 < kept.size < 100
     model = train(
@@ -111,7 +111,7 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
 def test_an_epoch_method(tmp_path: Path, algorithm: str) -> None:
     store = make_store(tmp_path / "store")
     first = train(store, tmp_path / "first", parameters={"lam": 3e-2})
-    kept = first.kept
+    kept = first.feature_ids
     parameters = {"alpha": 1.0, "rounds": 50}
     model = train(store, tmp_path / "second", algorithm, parameters=parameters, features_from=str(first.folder))
     matrix, _ = read_shards(store)
@@ -138,11 +138,11 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
         steps.train_best(store, out, HERE)
         cells = set((out / "search" / "cells").iterdir())
         tables.append(read_metrics(out).drop_columns("seconds").to_pylist())
-        assert all(row["nonzeros"] <= first.kept.size for row in tables[-1])
-        assert set(Model(out / "model").kept) <= set(first.kept)
+        assert all(row["nonzeros"] <= first.feature_ids.size for row in tables[-1])
+        assert set(Model(out / "model").feature_ids) <= set(first.feature_ids)
         run = read_json(out / "run.json")
         assert (run["search"]["features_from"], run["corpus"]["features"]) == ("../first", 200)
-        assert f"{first.kept.size} features" in summary_markdown(out)
+        assert f"{first.feature_ids.size} features" in summary_markdown(out)
         assert not (out / ".features").exists()
         steps.search(store, out, options, HERE)  # found, though the features were made again
         assert set((out / "search" / "cells").iterdir()) == cells
@@ -179,7 +179,7 @@ def test_resuming(tmp_path: Path) -> None:
     whole = train(store, tmp_path / "whole", "fobos", warm_start=str(half.folder)).description["warm_start"]
     assert (whole["state"], whole["found"]) == (False, half.description["nonzeros"])
     some = train(store, tmp_path / "some", "fobos", warm_start=str(half.folder), **third).description["warm_start"]
-    assert (some["state"], some["found"]) == (False, np.sum(half.kept % 6 == 0))
+    assert (some["state"], some["found"]) == (False, np.sum(half.feature_ids % 6 == 0))
     with raises_code("no-common-features"):  # as many features, but others
         train(store, tmp_path / "none", "fobos", warm_start=str(half.folder), **odd)
 

@@ -15,11 +15,11 @@ from sparseoco.kernels.order import epoch_rows
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.search.mixture_task import mix_blocks, train_mixture
 from sparseoco.search.model_task import train_model
-from sparseoco.search.runner import search_setting
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
-from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.stream import NO_FOLD
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.kills import check_under_kills

@@ -38,8 +38,9 @@ from sparseoco.offline.regret.tasks import (
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block, Setting
+from sparseoco.training.block import Block, Setting
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD
 
 TOL = 1e-3  # of the objective at w = 0; a learner's regret is some tenths of that
 EPOCHS_TOL = 0.01  # times the tolerance, for epoch methods: they come that close, and have a single optimum

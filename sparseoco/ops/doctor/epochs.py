@@ -80,7 +80,7 @@ def _seconds(problem: Problem, whole: Store, rows: Csr, count: int) -> float:
     problem = problem._replace(configurations=fewer)
     method: SampledEpochs | CoordinateEpochs
     started = time.thread_time()
-    if problem.algorithm.driver == "coordinate":
+    if problem.algorithm.samples_features:
         method = CoordinateEpochs(problem, column_major(matrix, labels[:count]), 0)
     else:
         method = SampledEpochs(problem, LocalPasses.of(matrix, labels[:count]), 0)

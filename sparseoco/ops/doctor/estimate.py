@@ -32,11 +32,11 @@ from sparseoco.search.packing import (
     pack,
     state_bytes,
 )
-from sparseoco.search.runner import search_setting
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 OTHERS_BYTES = 128 << 20  # for the steps before and after a search
 TRIAL_SECONDS = 0.4  # per kind of block
@@ -76,7 +76,7 @@ def estimate_cost(options: SearchOptions, whole: Store, sample: Store, shape: Sh
     trials = _trials(jobs, whole, sample)
     seconds = [len(job.milestones) * each for job in jobs if (each := trials[_kind(job.block)]) is not None]
     left_out = sorted({job.block.algorithm for job in jobs if trials[_kind(job.block)] is None})
-    by_columns = any(find_algorithm(job.block.algorithm).driver == "coordinate" for job in jobs)
+    by_columns = any(find_algorithm(job.block.algorithm).samples_features for job in jobs)
     transposing = transpose_seconds(whole, sample) / shape.tasks if by_columns else 0.0
     cheapest = min((each for each in trials.values() if each is not None), default=0.0)
     largest = max(state_bytes(job.block, whole) for job in jobs)

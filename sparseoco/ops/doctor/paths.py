@@ -9,7 +9,7 @@ from dask.utils import format_bytes
 
 from sparseoco.ops.doctor.findings import Finding, error, ok, warning
 from sparseoco.ops.status.locks import folder_lock
-from sparseoco.pipeline.nightly.history import read_rows
+from sparseoco.pipeline.nightly.history import read_history
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.wording import plural
 from sparseoco.storage.commit import commit_bytes, remove_file
@@ -36,7 +36,7 @@ def check_new_inputs(run: RunFile) -> Iterator[Finding]:
 
 def is_nightly(run: RunFile) -> bool:
     """Whether the folder has nightly increments: then files may be deleted once they are ingested."""
-    return bool(read_rows(run.out, "history"))
+    return bool(read_history(run.out, "history"))
 
 
 def _readable(subject: str, sources: list[Source], more: str = "") -> Finding:

@@ -1,13 +1,12 @@
 """The nightly increments of a run."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sparseoco.pipeline.nightly.history import read_deployed, read_rows
+from sparseoco.pipeline.nightly.history import read_deployed, read_history
 from sparseoco.pipeline.nightly.page import deployed_line
 from sparseoco.report.wording import percent, plural
 from sparseoco.storage.locations import Location
-
-Row = dict[str, Any]
+from sparseoco.storage.metrics import Row
 
 
 class Increments(NamedTuple):
@@ -22,7 +21,7 @@ class Increments(NamedTuple):
 
 def read_increments(folder: Location) -> Increments | None:
     """The increments of a run; None if there are none. Raises `StorageError` for a file that cannot be read."""
-    history = read_rows(folder, "history")
+    history = read_history(folder, "history")
     if not history:
         return None
     last, deployed = history[-1], read_deployed(folder, history)

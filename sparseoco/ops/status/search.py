@@ -11,11 +11,10 @@ from sparseoco.core.errors import StorageError
 from sparseoco.search.selection import candidates
 from sparseoco.storage.commit import read_all_checksummed, read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_result_table
-from sparseoco.training.block import NO_FOLD, Key, StreamPosition, configuration_id
+from sparseoco.storage.metrics import Row, read_result_table
+from sparseoco.training.block import Key, configuration_id
 from sparseoco.training.options import Configuration, SearchOptions
-
-Row = dict[str, Any]
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 
 class SearchProgress(NamedTuple):

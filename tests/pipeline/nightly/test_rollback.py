@@ -11,7 +11,7 @@ import pytest
 from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline.nightly import nightly_markdown, roll_back, run_nightly
-from sparseoco.pipeline.nightly.history import TABLES, add_increment, find_deployed, read_rows
+from sparseoco.pipeline.nightly.history import TABLES, add_increment, find_deployed, read_history
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
 from sparseoco.storage.commit import read_json
@@ -122,7 +122,7 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
     labels = [json.loads(line)["label"] for line in (later / "increment-5.jsonl").read_text().splitlines()]
     assert row["deployed_error"] == sum(a != b for a, b in zip(champion, labels, strict=True)) / len(labels)
     assert said(run) == [5, 5]
-    assert [(row["after"], row["increment"]) for row in read_rows(run.out, "history-rollbacks")] == [(3, 1)]
+    assert [(row["after"], row["increment"]) for row in read_history(run.out, "history-rollbacks")] == [(3, 1)]
     page = (run.out / "nightly.html").read_bytes().decode()
     # One cell of a card on a narrow screen: a mark and what it marks stay together.
     assert re.search(
@@ -138,7 +138,7 @@ def test_rolling_back_and_forward(run: RunFile) -> None:
     assert ", from the model of" not in (run.out / "nightly.html").read_bytes().decode()
     roll_back(run, 1)
     assert said(run) == [1, 1]
-    assert [row["increment"] for row in read_rows(run.out, "history-rollbacks")] == [1, 2, 1]
+    assert [row["increment"] for row in read_history(run.out, "history-rollbacks")] == [1, 2, 1]
 
 
 def test_increments_that_cannot_be_rolled_back_to(run: RunFile, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_increments_that_cannot_be_rolled_back_to(run: RunFile, tmp_path: Path) 
 def test_killed_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """At every sync of the three files: the same command again leaves what an undisturbed one does."""
     monkeypatch.setattr(
-        "sparseoco.pipeline.nightly.history._now", lambda: read_rows(run.out, "history-timings")[0]["ended"]
+        "sparseoco.pipeline.nightly.history._now", lambda: read_history(run.out, "history-timings")[0]["ended"]
     )
     copy = run.model_copy(update={"out": run.out.parent / "whole"})
     shutil.copytree(str(run.out), str(copy.out))
