@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from distributed import Client
+from pydantic import ValidationError
 
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
@@ -276,5 +277,5 @@ def test_models_that_cannot_be_a_warm_start(client: Client, tmp_path: Path) -> N
     (tmp_path / "first" / "model.json").write_text((tmp_path / "first" / "model.json").read_text() + " ")
     with raises_code("model-replaced", kind=StorageError):
         resume_learner(origin, learner, Store.open(store))
-    with pytest.raises(ValueError, match="caos-erm begins with a pass over all data"):
+    with pytest.raises(ValidationError, match=r"caos-erm .* warm_start"):
         SearchOptions(algorithms={"caos-erm": {}}, warm_start="x")

@@ -155,6 +155,6 @@ def test_the_page(run: Path) -> None:
         assert list(trace.y) == [mark["suboptimality"] for mark in marks]
         assert list(trace.x) == [mark["passes"] for mark in marks]
     page = render(results, board)
-    assert page.count("(in the mean over its draws)") == 2
-    assert 'id="figure-way"' in page
+    assert page.count("(in expectation)") == 2
+    assert 'id="figure-suboptimality"' in page
     assert 'id="figure-growth"' in page
