@@ -16,6 +16,7 @@ from sparseoco.papers import PAPERS
 from sparseoco.storage.locations import Location
 
 if TYPE_CHECKING:
+    from sparseoco.learners.contract import Algorithm
     from sparseoco.ops.status import Status
 
 DRIVERS = {
@@ -43,18 +44,42 @@ def demo(
 
 
 @command(INFORMATION)
-def algorithms() -> None:
-    """List the learners: formula, source, parameters."""
-    from sparseoco.learners import ALGORITHMS
+def algorithms(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A learner to show in full; by default, list them all.")
+    ] = None,
+) -> None:
+    """List the learners, or show one: formula, source, losses, penalties, parameters and default grid."""
+    from sparseoco.learners import ALGORITHMS, find_algorithm
 
+    if name is not None:
+        _print_algorithm(find_algorithm(name))
+        return
     for driver, title in DRIVERS.items():
         output.print(f"[reverse]{title}[/reverse]\n")
         for algorithm in (algorithm for algorithm in ALGORITHMS.values() if algorithm.driver == driver):
-            output.print(f"[bold]{algorithm.name}[/bold]  {algorithm.source}")
-            output.print(f"    {algorithm.formula}", markup=False)
-            for parameter in algorithm.parameters:
-                output.print(f"    {parameter.name} = {parameter.default}  {parameter.meaning}", markup=False)
-            output.print()
+            _print_formula(algorithm)
+    print("Parameters of one of them: sparseoco algorithms NAME")
+
+
+def _print_formula(algorithm: "Algorithm") -> None:
+    output.print(f"[bold]{algorithm.name}[/bold]  {algorithm.source}")
+    output.print(f"    {algorithm.formula}\n", markup=False)
+
+
+def _print_algorithm(algorithm: "Algorithm") -> None:
+    _print_formula(algorithm)
+    print(f"trained: {DRIVERS[algorithm.driver][0].lower()}{DRIVERS[algorithm.driver][1:]}")
+    print(f"losses: {', '.join(algorithm.loss_names)}")
+    others = f" (no others: {algorithm.why})" if len(algorithm.penalties) == 1 else ""
+    print(f"penalties: {', '.join(algorithm.penalties)}{others}")
+    print("parameters:")
+    for parameter in algorithm.parameters:
+        print(f"    {parameter.name} = {parameter.default}  {parameter.meaning}")
+        if parameter.choices:
+            print(f"        one of {', '.join(parameter.choices)}")
+        if parameter.grid:
+            print(f"        searched by default: {', '.join(map(str, parameter.grid))}")
 
 
 @command(INFORMATION)

@@ -123,7 +123,7 @@ def test_images_are_pinned_and_ours_is_this_version() -> None:
     assert f"--tag {OWN} " in (DEPLOY / "Dockerfile").read_text()
 
 
-def test_pods_may_do_no_more_than_they_must() -> None:
+def test_pods_have_no_unneeded_privileges() -> None:
     for pod in PODS:
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
         assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -134,7 +134,7 @@ def test_pods_may_do_no_more_than_they_must() -> None:
         assert {"requests", "limits"} <= container["resources"].keys()
 
 
-def test_what_resources_name_is_there() -> None:
+def test_resources_refer_to_existing_names() -> None:
     labels = [pod["metadata"]["labels"] for pod in PODS]
 
     def chosen(selector: dict[str, str]) -> bool:

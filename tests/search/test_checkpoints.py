@@ -1,4 +1,4 @@
-"""States of blocks in mid-stream: taken up as they were left, or not at all."""
+"""Checkpoints of blocks within a stream: loaded as saved, or ignored."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
     return tmp_path / "states", block, run
 
 
-def test_a_state_is_taken_up_as_it_was_left(kept: tuple[Path, Block, BlockRun]) -> None:
+def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
     folder, block, run = kept
     found = load_checkpoint(folder, block, StreamPosition(1, 200))
     assert found is not None

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from sparseoco.core.errors import InputError
 from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
@@ -95,7 +94,7 @@ def test_a_search_for_any_shards_and_grouping(
 def test_a_block_that_was_stopped_ends_with_the_same_cell(
     store: Path, tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is taken up from its state, not played again from the first row."""
+    """It resumes from its checkpoint, not from the first row."""
     monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 16)
     monkeypatch.setattr("sparseoco.search.worker.POLL_SECONDS", 0.0)
     monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
@@ -155,7 +154,7 @@ def test_too_many_features_are_refused_before_anything_runs(
         lambda: steps.search(store, tmp_path / "run", options, HERE),
         lambda: steps.train(store, tmp_path / "run", configuration("ons"), options, HERE, epochs=1),
     ):
-        with pytest.raises(InputError, match=r"ons keeps d² numbers per column: 24 features need .*--features-from"):
+        with raises_code("too-many-features", "ons", "d²", "24 features", "--features-from"):
             run()
         assert not (tmp_path / "run").exists()
     first = SearchOptions(algorithms={"rda": {}})
@@ -166,10 +165,10 @@ def test_too_many_features_are_refused_before_anything_runs(
 
 
 @pytest.mark.usefixtures("here")
-def test_regret_says_why_it_has_none(store: Path, tmp_path: Path) -> None:
+def test_regret_that_is_undefined_has_a_reason(store: Path, tmp_path: Path) -> None:
     options = SearchOptions(algorithms={"ogd": {}, "fobos": {"lam": [1e-3]}}, folds=1)
     steps.search(store, tmp_path, options, HERE)
-    with pytest.raises(InputError, match="ogd is compared with the best point of the set that it plays in"):
+    with raises_code("no-comparator", "ogd"):
         steps.regret(tmp_path, HERE, marks=3, numbers=[0])
     folder = steps.regret(tmp_path, HERE, marks=3)
     assert folder.exists()

@@ -117,7 +117,9 @@ def _cells(
 ) -> Iterator[tuple[int, str, StreamPosition, Row]]:
     """(fold, configuration, position, row of the metrics) of the cells of this search."""
     for _, cell in read_all_checksummed(sorted(folder.glob("*.json"))):
-        if cell is None or any(cell["setting"].get(key) != value for key, value in wanted.items()):
+        if cell is None or "position" not in cell:  # corrupt, or of another version
+            continue
+        if any(cell["setting"].get(key) != value for key, value in wanted.items()):
             continue
         for result in cell["results"]:
             name = configuration_id(result["algorithm"], result["parameters"])
