@@ -64,11 +64,11 @@ def save_checkpoint(folder: Location, run: BlockRun) -> None:
 
 def load_checkpoint(folder: Location, block: Block, last: StreamPosition) -> BlockRun | None:
     """A block at its furthest checkpoint up to `last`; None if no checkpoint has all of its configurations."""
-    wanted = set(block.identities)
+    needed = set(block.identities)
     fitting = [
         found
         for found in find_checkpoints(folder, [block.setting.digest])
-        if found.position <= last and wanted <= set(found.block.identities)
+        if found.position <= last and needed <= set(found.block.identities)
     ]
     for found in sorted(fitting, key=lambda found: found.position, reverse=True):
         state = found.state
@@ -99,9 +99,9 @@ def find_checkpoints(
 
     By default these are all that cannot be read; with `DamagedError`, a file that cannot be read now raises.
     """
-    wanted = set(settings)
+    digests = set(settings)
     for path in sorted(folder.glob("*.json")):
-        if path.name.partition("-")[0] in wanted:
+        if path.name.partition("-")[0] in digests:
             try:
                 state = read_checksummed(path)
                 block, position = Block.model_validate(state["block"]), StreamPosition(*state["position"])

@@ -61,17 +61,17 @@ def model_features(origin: Origin, store: Store) -> FeatureSubset:
 
 
 def _write(client: Client, subset: FeatureSubset, folder: Location, progress: ProgressCallback) -> Store:
-    own = folder.resolve() / digest_value([subset.source.manifest.digest, subset.model_sha256])[:32]
-    if latest_manifest(own) is not None:
-        return Store.open(own)
-    make_folder(own)
-    write_feature_subset(subset, own)
+    target = folder.resolve() / digest_value([subset.source.manifest.digest, subset.model_sha256])[:32]
+    if latest_manifest(target) is not None:
+        return Store.open(target)
+    make_folder(target)
+    write_feature_subset(subset, target)
     count = len(subset.source.manifest.shards)
-    calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(own), shard) for shard in range(count)}
+    calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(target), shard) for shard in range(count)}
     pool = TaskPool(client, "The feature subset could not be written")
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
         raise error
-    return commit_feature_subset(subset, own)
+    return commit_feature_subset(subset, target)
 
 
 def _cut_shard_task(folder: str, shard: int) -> None:

@@ -189,13 +189,13 @@ class _Search:
     def missing(self, stage: Stage, names: Sequence[str]) -> Work:
         """The milestones of a stage at which cells of these configurations are missing; failed ones are left out."""
         at = self._runner.cells.at
-        wanted = [
+        found = [
             (setting, name, tuple(position for position in stage.milestones if at(setting, name, position) is None))
             for setting in self._runner.settings
             for name in names
             if (setting.fold, name) not in self._runner.failures
         ]
-        return [entry for entry in wanted if entry[2]]
+        return [entry for entry in found if entry[2]]
 
     def is_complete(self, stage: Stage, names: Sequence[str]) -> bool:
         """Whether these configurations, except those that failed, have reached the end of a stage."""

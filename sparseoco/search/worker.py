@@ -68,18 +68,18 @@ def run_block(
     StorageError : for a corrupt shard or a disk without space for a cell.
     """
     chained = block.setting.increment is not None
-    wanted = [milestone for milestone in milestones if not cell_path(folders.cells, block, milestone).exists()]
+    missing = [milestone for milestone in milestones if not cell_path(folders.cells, block, milestone).exists()]
     if chained and not has_checkpoint(folders.checkpoints, block, milestones[-1]):
-        wanted = list(milestones)  # the next increment starts from the checkpoint
-    if not wanted:
+        missing = list(milestones)  # the next increment starts from the checkpoint
+    if not missing:
         return True
     if stopped():
         return False
     corpus = open_corpus(store, scratch)
-    run = load_checkpoint(folders.checkpoints, block, wanted[0]) or start_run(folders.checkpoints, block, store)
+    run = load_checkpoint(folders.checkpoints, block, missing[0]) or start_run(folders.checkpoints, block, store)
     cost = state_bytes(block, store) / CHECKPOINT_BYTES_PER_SECOND
     polled = saved = time.monotonic()
-    for milestone in wanted:
+    for milestone in missing:
         for _ in run.advance(corpus, milestone):
             report(run.position.rows_before(corpus.n_rows))
             now = time.monotonic()

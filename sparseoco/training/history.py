@@ -102,9 +102,9 @@ class History(NamedTuple):
         """One row per mark and column."""
         marks, columns = self.nonzeros.shape
         outputs = columns // len(self.exact)
-        place = np.tile(np.arange(columns), marks)
+        column = np.tile(np.arange(columns), marks)
         mark = np.repeat(np.arange(marks), columns)
-        configuration = place // outputs
+        configuration = column // outputs
 
         def figures(values: np.ndarray) -> Any:
             return values[mark, configuration]
@@ -112,7 +112,7 @@ class History(NamedTuple):
         arrays = [
             self.rows[mark],
             configuration,
-            place % outputs,
+            column % outputs,
             figures(self.progressive_loss),
             figures(self.progressive_error),
             figures(self.objective),

@@ -362,11 +362,11 @@ class Learner:
         have here. Raises `InputError` for an unknown number."""
         chosen = self._checked(configurations)
         fewer = Learner(**self.description | {"grid": [self._configurations[number] for number in chosen]})
-        place: dict[int, tuple[Any, int]] = {
+        index: dict[int, tuple[Any, int]] = {
             int(i): (block, at) for members, block in self._blocks for at, i in enumerate(members)
         }
         for members, block in fewer._blocks:
-            sources = [place[chosen[i]] for i in members]
+            sources = [index[chosen[i]] for i in members]
             block.take(sources[0][0], np.array([at for _, at in sources]))
         fewer._initial_rounds = self._initial_rounds
         fewer.history = self.history.select(np.array(chosen), self.n_outputs)

@@ -1,7 +1,7 @@
 """Hyperparameters learned online: a grid of columns trained in one pass and mixed by AO-EG according to losses."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,11 +174,8 @@ class Mixture:
             entries = slice(int(indptr[start]), int(indptr[stop]))
             rows = np.asarray(indptr[start : stop + 1]) - indptr[start], indices[entries], counts[entries]
             margins = np.empty((stop - start, n, self.n_outputs), self.dtype)
-            first = 0
-            for learner in self.learners:
-                last = first + len(learner.configurations)
-                learner.learn_rows(*rows, labels[start:stop], margins_out=margins[:, first:last])
-                first = last
+            for learner, columns in self._parts():
+                learner.learn_rows(*rows, labels[start:stop], margins_out=margins[:, columns])
             self._mix(
                 margins.reshape(stop - start, n * self.n_outputs),
                 labels[start:stop],
@@ -246,12 +243,11 @@ class Mixture:
     def margins(self, indptr: Any, indices: Any, counts: Any) -> np.ndarray:
         """(rows, outputs) float64: Σ_c x_c·z_c with the current weights, unchecked as `learn_rows`."""
         out = np.zeros((len(indptr) - 1, self.n_outputs))
-        x, first = self.column_weights, 0
-        for learner in self.learners:
+        x = self.column_weights
+        for learner, columns in self._parts():
             z = learner.margins(indptr, indices, counts)
-            for c in np.flatnonzero(x[first : first + z.shape[1]]):
-                out += x[first + c] * z[:, c]
-            first += z.shape[1]
+            for c in np.flatnonzero(x[columns]):
+                out += x[columns][c] * z[:, c]
         return out
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -269,22 +265,18 @@ class Mixture:
     def weights(self) -> np.ndarray:
         """(n_features, outputs) float64: Σ_c x_c·w_c, the mixture as one linear model."""
         out = np.zeros((self.n_features, self.n_outputs))
-        x, first = self.column_weights, 0
-        for learner in self.learners:
-            held, size = learner.weights(), len(learner.configurations)
-            for c in np.flatnonzero(x[first : first + size]):
-                out += x[first + c] * held[:, c * self.n_outputs : (c + 1) * self.n_outputs]
-            first += size
+        x = self.column_weights
+        for learner, columns in self._parts():
+            weights = learner.weights()
+            for c in np.flatnonzero(x[columns]):
+                out += x[columns][c] * weights[:, c * self.n_outputs : (c + 1) * self.n_outputs]
         return out
 
     def best(self) -> Learner:
         """The heaviest column as a learner, with the same bits as one trained alone."""
-        column, first = self.heaviest, 0
-        for learner in self.learners:
-            if column < first + len(learner.configurations):
-                return learner.select([column - first])
-            first += len(learner.configurations)
-        raise AssertionError
+        column = self.heaviest
+        learner, columns = next((learner, columns) for learner, columns in self._parts() if column < columns.stop)
+        return learner.select([column - columns.start])
 
     def save(self, folder: str | Location) -> None:
         """Write the complete state into a folder: one file per learner, then `mixture.npz` with their digests."""
@@ -337,6 +329,14 @@ class Mixture:
             for name, own in mixture._arrays().items():
                 read(name, own)
         return mixture
+
+    def _parts(self) -> Iterator[tuple[Learner, slice]]:
+        """The learners, each with the slice of its columns."""
+        first = 0
+        for learner in self.learners:
+            last = first + len(learner.configurations)
+            yield learner, slice(first, last)
+            first = last
 
     def _arrays(self) -> dict[str, np.ndarray]:
         return {

@@ -103,15 +103,15 @@ def stream(
 
     A chunk ends at each of `marks` (positions in an epoch), at the end of an epoch and after `CHUNK_ROWS` at most.
     """
-    n_rows, here = source.n_rows, start
-    while here < goal:
-        epoch, first = here
+    n_rows, position = source.n_rows, start
+    while position < goal:
+        epoch, first = position
         if first == n_rows:
             epoch, first = epoch + 1, 0
         last = goal.position if epoch == goal.epoch else n_rows
         stop = min([last, (first // CHUNK_ROWS + 1) * CHUNK_ROWS, *(mark for mark in marks if mark > first)])
-        here = StreamPosition(epoch, stop)
-        yield here, source.gather(order.rows(epoch, n_rows, first, stop))
+        position = StreamPosition(epoch, stop)
+        yield position, source.gather(order.rows(epoch, n_rows, first, stop))
 
 
 def train_stream(
@@ -123,9 +123,9 @@ def train_stream(
     marks: Sequence[int] = (),
 ) -> Iterator[StreamPosition]:
     """Learn from `start` to `goal`; yields the position reached after each chunk of `stream`."""
-    for here, rows in stream(source, order, start, goal, marks):
+    for position, rows in stream(source, order, start, goal, marks):
         learner.learn_rows(*rows)
-        yield here
+        yield position
 
 
 def curve_marks(n_rows: int, count: int = 20) -> list[int]:

@@ -41,8 +41,8 @@ def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> sp.csr_matrix
         copied = True
     largest = np.finfo(dtype).max
     if matrix.dtype.kind == "f" and not (np.abs(matrix.data) <= largest).all():
-        place = int(np.flatnonzero(~(np.abs(matrix.data) <= largest))[0])
-        row = int(np.searchsorted(matrix.indptr, place, side="right")) - 1
+        entry = int(np.flatnonzero(~(np.abs(matrix.data) <= largest))[0])
+        row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
         raise InputError(f"X has NaN, an infinity or a value too large for {dtype} in row {row}.", code="invalid-rows")
     if not matrix.data.all():
         matrix = matrix if copied else matrix.copy()
