@@ -243,6 +243,14 @@ def test_programs_of_commands_are_installed_by_the_image() -> None:
     assert {command[0] for command in commands()} <= {"dask", "prefect", "sparseoco"}
 
 
+def test_the_package_and_the_image_include_flows_and_data() -> None:
+    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included == {"data": "sparseoco/data", "flows": "sparseoco/flows"}
+    assert (ROOT / "sparseoco" / "flows").resolve() == ROOT / "flows"
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    assert all(f"COPY {folder} {folder}\n" in dockerfile for folder in included)
+
+
 def test_what_builds_the_package_is_pinned_as_all_else_is() -> None:
     (builder,) = PYPROJECT["build-system"]["requires"]  # for which pip asks no constraints
     assert "==" in builder

@@ -96,6 +96,11 @@ def read_history(run: Location, name: str) -> list[Row]:
         raise storage_error(error, path) from error
     except pa.ArrowException as error:
         raise StorageError(f"{path} is corrupt: it is not Parquet.", code="corrupt-file") from error
+    schema = ROLLBACKS if name == "history-rollbacks" else TABLES[name]
+    if rows and rows[0].keys() != set(schema.names):
+        raise DamagedError(
+            f"{path} was written by another version of sparseoco: use a new run folder.", code="format-version"
+        )
     return rows
 
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import SparseocoError, StorageError
@@ -148,3 +149,12 @@ def test_a_first_increment_of_one_class(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run" / "shards")
     named = prepare(tmp_path, **{'inputs = ["incoming"]': 'inputs = ["incoming"]\nclasses = ["sea", "town", "wood"]'})
     assert run_nightly(named).increments[0]["documents"] == 100
+
+
+def test_a_history_of_another_version_is_an_error(tmp_path: Path) -> None:
+    run = learn(tmp_path, 1)
+    path = tmp_path / "run" / "history.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.rename_columns([name.replace("increment", "night") for name in table.column_names]), path)
+    with raises_code("format-version", path, kind=StorageError):
+        run_nightly(run)
