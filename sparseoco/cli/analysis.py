@@ -105,7 +105,7 @@ def regret(
 
     from sparseoco.pipeline import steps
     from sparseoco.report import write_report
-    from sparseoco.report.wording import amount, plus_minus
+    from sparseoco.report.formatting import amount, plus_minus
     from sparseoco.storage.metrics import read_result_table
 
     with progress_bars() as progress:
@@ -178,7 +178,7 @@ def table(
     values = parameter_values(settings)
     from sparseoco.datasets.tables import read_table
     from sparseoco.pipeline.tabular import fit_table
-    from sparseoco.report.wording import amount, parameters, percent, plural
+    from sparseoco.report.formatting import amount, parameters, percent, plural
     from sparseoco.storage.metrics import read_result_table
 
     rows = read_table(

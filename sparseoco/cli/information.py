@@ -142,7 +142,7 @@ def _plain(value: Any) -> Any:
 
 
 def _print_status(found: "Status") -> None:
-    from sparseoco.report.wording import duration
+    from sparseoco.report.formatting import duration
 
     name = f"{found.name}: " if found.name else ""
     written = "" if found.seconds is None else f", last written {duration(found.seconds)} ago"

@@ -20,7 +20,7 @@ class SparseocoError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, code: str = "unspecified") -> None:
+    def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
 

@@ -5,7 +5,7 @@ from math import floor, log10
 from typing import Any, Final, NamedTuple, TypeVar
 
 from sparseoco.papers.tables import Row, distinct, select
-from sparseoco.report.wording import PERCENT
+from sparseoco.report.formatting import PERCENT
 
 YES: Final = "yes"
 IN_PART: Final = "in part"

@@ -14,9 +14,9 @@ import plotly.graph_objects as go
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparseoco.report.formatting import duration, integer, percent, percent_with_error
 from sparseoco.report.leaderboard import LeaderboardRow, pareto_front
 from sparseoco.report.results import Results
-from sparseoco.report.wording import duration, integer, percent, percent_with_error
 from sparseoco.search.selection import COMPLETE
 
 # Okabe and Ito's colour-blind-safe palette, without the two that fade on white or black.

@@ -8,7 +8,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from sparseoco.report import wording
+from sparseoco.report import formatting
 
 
 class Plot(NamedTuple):
@@ -43,7 +43,7 @@ def environment(package: str = "sparseoco.report") -> Environment:
         lstrip_blocks=True,
     )
     names: dict[str, Any] = {
-        name: getattr(wording, name)
+        name: getattr(formatting, name)
         for name in (
             *("percent", "percent_with_error", "integer", "plural", "duration", "parameters", "signed"),
             *("amount", "plus_minus"),

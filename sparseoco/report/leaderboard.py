@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparseoco.learners import ALGORITHMS
+from sparseoco.report.formatting import parameters
 from sparseoco.report.results import Results
-from sparseoco.report.wording import parameters
 from sparseoco.search.selection import COMPLETE, Candidate, candidates
 from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location

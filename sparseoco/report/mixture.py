@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 
 from sparseoco.core.errors import InputError
 from sparseoco.report.figures import NEUTRAL, Style, axes, decades, styles
+from sparseoco.report.formatting import amount, integer, parameters, percent
 from sparseoco.report.html import environment, plot, plotly_script
-from sparseoco.report.wording import amount, integer, parameters, percent
 from sparseoco.storage.commit import commit_bytes, read_json
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location

@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.regret.tables import Slope
 from sparseoco.report.figures import NEUTRAL, Style, axes, decades
+from sparseoco.report.formatting import amount, integer, percent
 from sparseoco.report.leaderboard import LeaderboardRow
 from sparseoco.report.results import Results
-from sparseoco.report.wording import amount, integer, percent
 
 DASHES: Final = ("solid", "dash", "dot", "dashdot")
 DISTANT: Final = 1e3  # bounds above this multiple of the largest regret are hidden at first

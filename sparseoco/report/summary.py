@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 from sparseoco.report.features import strongest
+from sparseoco.report.formatting import duration, integer, percent_with_error
 from sparseoco.report.leaderboard import best_of_each, leaderboard_rows
 from sparseoco.report.overview import overview
 from sparseoco.report.results import read_results
-from sparseoco.report.wording import duration, integer, percent_with_error
 from sparseoco.storage.locations import Location
 
 

@@ -40,7 +40,7 @@ class Job(NamedTuple):
     resumable: bool
 
 
-class Pack(NamedTuple):
+class BlockKey(NamedTuple):
     """The properties that configurations in one block have in common."""
 
     setting: Setting
@@ -57,8 +57,8 @@ class Pack(NamedTuple):
         milestones: tuple[StreamPosition, ...],
         checkpoint: str | None,
         configuration: Configuration,
-    ) -> "Pack":
-        """The pack of a configuration."""
+    ) -> "BlockKey":
+        """The key of a configuration."""
         static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
         return cls(setting, milestones, checkpoint, (configuration.algorithm, *static))
 
@@ -77,7 +77,7 @@ def corpus_bytes(store: Store) -> int:
 
 
 def pack(
-    groups: Mapping[Pack, Sequence[Configuration]],
+    groups: Mapping[BlockKey, Sequence[Configuration]],
     options: SearchOptions,
     store: Store,
     capacity: Capacity,

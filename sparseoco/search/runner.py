@@ -19,7 +19,7 @@ from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.learners import find_algorithm
 from sparseoco.search.checkpoints import furthest_checkpoints, remove_unneeded
-from sparseoco.search.packing import Pack, cluster_capacity, pack
+from sparseoco.search.packing import BlockKey, cluster_capacity, pack
 from sparseoco.search.stages import Stage, epochs_without_improvement, full_run, plan_stages, survivors
 from sparseoco.search.tasks import ProgressTracker, run_epoch_jobs, run_jobs
 from sparseoco.search.worker import Folders
@@ -78,11 +78,11 @@ class Runner:
         `resumable` as in `run_block`; with `whole_cluster`, one block runs at a time, spread over the cluster. Raises
         `InputError` if not even one configuration fits in memory, `SparseocoError` for what stops every block.
         """
-        groups: dict[Pack, list[Configuration]] = {}
+        groups: dict[BlockKey, list[Configuration]] = {}
         starts = furthest_checkpoints(self.folders.checkpoints, {_start(setting) for setting, _, _ in work})
         for setting, name, milestones in work:
             start, configuration = starts.get((_start(setting), name)), self.configurations[name]
-            key = Pack.of(setting, milestones, None if start is None else start.block.digest, configuration)
+            key = BlockKey.of(setting, milestones, None if start is None else start.block.digest, configuration)
             groups.setdefault(key, []).append(configuration)
         capacity = cluster_capacity(client, self.options, store)
         if whole_cluster:

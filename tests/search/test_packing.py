@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparseoco.search import packing
-from sparseoco.search.packing import Capacity, Job, Pack, pack
+from sparseoco.search.packing import BlockKey, Capacity, Job, pack
 from sparseoco.search.stages import epochs_without_improvement, plan_stages, rung_positions, survivors
 from sparseoco.store.shards import Store
 from sparseoco.training.block import search_setting
@@ -29,10 +29,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def packed(store: Store, configurations: int, folds: int, tasks: int) -> list[Job]:
     lam = [float(k) for k in range(1, configurations + 1)]
     options = SearchOptions(algorithms={"cl-fobos": {"lam": lam}}, folds=folds)
-    packs: dict[Pack, list[Any]] = {}
+    packs: dict[BlockKey, list[Any]] = {}
     for fold in range(folds):
         for configuration in options.configurations():
-            key = Pack.of(search_setting(options, store, fold), LEGS, None, configuration)
+            key = BlockKey.of(search_setting(options, store, fold), LEGS, None, configuration)
             packs.setdefault(key, []).append(configuration)
     return pack(packs, options, store, Capacity(tasks, 1e9), resumable=False)
 

@@ -24,9 +24,9 @@ from sparseoco.search.packing import (
     CHUNK_BYTES,
     FEATURE_BYTES,
     PROCESS_BYTES,
+    BlockKey,
     Capacity,
     Job,
-    Pack,
     capacity_per_task,
     corpus_bytes,
     pack,
@@ -99,11 +99,11 @@ def process_memory(store: Store, block: int, threads: int) -> int:
 
 def _jobs(options: SearchOptions, store: Store, room: Capacity) -> list[Job]:
     milestones = tuple(StreamPosition(epoch, store.n_rows) for epoch in range(1, options.epochs + 1))
-    packs: dict[Pack, list[Configuration]] = {}
+    packs: dict[BlockKey, list[Configuration]] = {}
     for fold in range(options.folds) if options.folds > 1 else [NO_FOLD]:
         setting = search_setting(options, store, fold)
         for chosen in options.configurations():
-            packs.setdefault(Pack.of(setting, milestones, None, chosen), []).append(chosen)
+            packs.setdefault(BlockKey.of(setting, milestones, None, chosen), []).append(chosen)
     return pack(packs, options, store, room, resumable=False)
 
 

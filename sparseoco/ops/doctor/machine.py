@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from sparseoco import __version__
 from sparseoco.ops.doctor.findings import Finding, error, ok, warning
-from sparseoco.report.wording import plural
+from sparseoco.report.formatting import plural
 from sparseoco.storage.locations import redact_password
 from sparseoco.training.columns import padded
 

@@ -11,7 +11,7 @@ from sparseoco.ops.doctor.findings import Finding, error, ok, warning
 from sparseoco.ops.status.locks import folder_lock
 from sparseoco.pipeline.nightly.history import read_history
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report.wording import plural
+from sparseoco.report.formatting import plural
 from sparseoco.storage.commit import commit_bytes, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import latest_manifest

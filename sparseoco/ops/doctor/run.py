@@ -22,7 +22,7 @@ from sparseoco.ops.doctor.paths import (
 )
 from sparseoco.ops.doctor.sampling import extrapolate
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report.wording import duration, integer, percent, plural
+from sparseoco.report.formatting import duration, integer, percent, plural
 from sparseoco.storage.locations import is_local, local_work_folder
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store

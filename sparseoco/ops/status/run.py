@@ -9,7 +9,7 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.ops.status.increments import Increments, read_increments
 from sparseoco.ops.status.locks import FolderLock, age, folder_lock
 from sparseoco.ops.status.search import SearchProgress, read_search
-from sparseoco.report.wording import parameters, percent, plural
+from sparseoco.report.formatting import parameters, percent, plural
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.manifest import latest_manifest

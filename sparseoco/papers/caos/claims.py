@@ -8,7 +8,7 @@ from sparseoco.papers.caos.regret import ADAGRAD, AO_GD, ARRANGEMENTS, BEST, MEA
 from sparseoco.papers.claims import Holds, claim_rows, format_mean
 from sparseoco.papers.statistics import lower, lower_paired, mean
 from sparseoco.papers.tables import Records, Row, select
-from sparseoco.report.wording import PERCENT, amount, integer
+from sparseoco.report.formatting import PERCENT, amount, integer
 
 NO_FIGURES: Final = "no experiments"
 

@@ -11,7 +11,7 @@ from sparseoco.papers.page import DASHES, Plots, add_line, render
 from sparseoco.papers.statistics import mean
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.figures import COLOURS, axes, decades
-from sparseoco.report.wording import NONE, duration, integer, percent
+from sparseoco.report.formatting import NONE, duration, integer, percent
 
 FAMILIES: Final = {"examples": "CAOS-ERM and peers", "coordinates": "CAO-RCD"}
 TUNED: Final = {"R": "R", "eta0": "η₀", "": ""}

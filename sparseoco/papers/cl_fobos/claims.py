@@ -17,7 +17,7 @@ from sparseoco.papers.cl_fobos.published import (
 from sparseoco.papers.claims import Holds, claim_row, claim_rows, verdict
 from sparseoco.papers.statistics import below_zero, mean, paired_difference
 from sparseoco.papers.tables import Records, Row, distinct, select
-from sparseoco.report.wording import integer, percent
+from sparseoco.report.formatting import integer, percent
 
 TOLERANCE: Final = 0.02
 """The largest difference of R̄(T) and rates from the printed ones."""

@@ -14,7 +14,7 @@ from sparseoco.papers.cl_fobos.published import EXAMPLES, OTHERS, PRINTED, SNAPS
 from sparseoco.papers.page import Plots, render
 from sparseoco.papers.statistics import mean
 from sparseoco.papers.tables import Records, Row, select
-from sparseoco.report.wording import amount, duration, integer
+from sparseoco.report.formatting import amount, duration, integer
 
 
 def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from sparseoco.papers.onseg.datasets import SOURCES
 from sparseoco.papers.onseg.portfolios import PANELS
 from sparseoco.papers.statistics import lower, lower_paired, mean_and_error
 from sparseoco.papers.tables import Records, Row, select
-from sparseoco.report.wording import PERCENT, amount
+from sparseoco.report.formatting import PERCENT, amount
 
 TITLES: Final = {source.name: source.title for source in (*SOURCES, *PANELS)}
 TIMED_METHODS: Final = ("OGD", "ONS", "OGDEG", "ONSEG")

@@ -11,7 +11,7 @@ from sparseoco.papers.page import Plots, add_line, render
 from sparseoco.papers.statistics import mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.report.figures import COLOURS, NEUTRAL, axes, decades
-from sparseoco.report.wording import integer
+from sparseoco.report.formatting import integer
 
 STYLE: Final = {
     "OGD": (COLOURS[0], "solid"),

@@ -28,7 +28,7 @@ from sparseoco.papers.truncation.published import (
     STDA_INF,
 )
 from sparseoco.papers.truncation.validation import RULES
-from sparseoco.report.wording import integer, percent
+from sparseoco.report.formatting import integer, percent
 
 LEAST, SPARSEST = RULES
 TOLERANCE: Final = 0.02

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sparseoco.papers.statistics import below_zero, mean, paired_difference
 from sparseoco.papers.tables import Records, Row, select
-from sparseoco.report.wording import percent
+from sparseoco.report.formatting import percent
 
 
 class FoldErrors(NamedTuple):

@@ -12,7 +12,7 @@ from sparseoco.papers.truncation.features import PAIR
 from sparseoco.papers.truncation.published import NOT_PRINTED, SAMPLES, PrintedTable
 from sparseoco.papers.truncation.validation import RULES
 from sparseoco.report.figures import COLOURS, axes, decades
-from sparseoco.report.wording import NONE, duration, integer, percent
+from sparseoco.report.formatting import NONE, duration, integer, percent
 
 PRINCIPAL: Final = {"stda": RULES[1], "sgft": RULES[0]}
 """The rule for λ in the tables that the claims are based on; those of the other rule are shown below them."""

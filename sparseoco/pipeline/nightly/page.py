@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 
 from sparseoco.pipeline.nightly.history import Deployed, find_deployed, read_history
 from sparseoco.report.figures import COLOURS, NEUTRAL, SYMBOLS, axes, styles
+from sparseoco.report.formatting import integer, parameters, percent, plural
 from sparseoco.report.html import environment, plot, plotly_script
-from sparseoco.report.wording import integer, parameters, percent, plural
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row

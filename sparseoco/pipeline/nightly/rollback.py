@@ -10,7 +10,7 @@ from sparseoco.pipeline.nightly.history import add_rollback, increment_model, re
 from sparseoco.pipeline.nightly.page import parameters_label
 from sparseoco.pipeline.nightly.run import NightlyResult, publish
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report.wording import plural
+from sparseoco.report.formatting import plural
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import Row

@@ -4,8 +4,8 @@ from typing import Any
 
 from sparseoco.pipeline.nightly.history import find_deployed, read_history
 from sparseoco.pipeline.nightly.page import deployed_line, increment_line, parameters_label
+from sparseoco.report.formatting import integer, percent, plural
 from sparseoco.report.summary import plain
-from sparseoco.report.wording import integer, percent, plural
 from sparseoco.storage.locations import Location
 
 
