@@ -4,7 +4,7 @@ Every error carries a stable `code` in kebab-case, for scripts and tests; the me
 The command line prints both and exits with `exit_code`. Document text never appears in a message.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class SparseocoError(Exception):
@@ -23,6 +23,10 @@ class SparseocoError(Exception):
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes with all their attributes."""
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class InputError(SparseocoError, ValueError):
@@ -49,6 +53,13 @@ class FolderInUseError(StorageError):
         """The error that names the owner, as far as it is known."""
         message = f"{folder} is in use by {owner or 'another run'}: wait for it, or choose another folder."
         return cls(message, code="folder-in-use")
+
+
+def _rebuild(kind: type[SparseocoError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> SparseocoError:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(attributes)
+    return error
 
 
 def error_text(error: BaseException) -> str:
