@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sparseoco.core.compile_cache import compiled
-from sparseoco.kernels import initialize, responses, stream
+from sparseoco.kernels import responses, stream
 from sparseoco.kernels.count_nonzeros import count_nonzeros, measure, measure_absolute
 from sparseoco.kernels.functions import rule_key
 from sparseoco.learners.contract import Rule
@@ -44,8 +44,8 @@ def kernels_for(
         _bound(stream.build_margins(rule, **flags), own),
         _bound(stream.build_evaluate(respond, loss.value, loss.slope), [response, loss.name, dtype]),
         _bound(stream.build_materialize(rule, grouped=grouped), own),
-        _bound(initialize.build_pass_rounds(rule), own),
-        _bound(initialize.build_init_state(rule, grouped=grouped), own),
+        _bound(stream.build_pass_rounds(rule), own),
+        _bound(stream.build_init_state(rule, grouped=grouped), own),
     )
 
 

@@ -122,12 +122,18 @@ class EpochState(NamedTuple):
     diverged: Any
 
 
+@register_jitable(forceinline=True)
+def column_scalars(params, c, t, importance):
+    """The scalars of round t in column c."""
+    return Scalars(params.R[c], params.R_inverse[c], params.l1[c], params.ridge[c], t, importance)
+
+
 def build_play(slope, bound):
     """``play``: rounds in turn, after `t` rounds. A margin that is not finite, or beyond `bound`, is divergence."""
 
     def play(batches, params, state, t):
         indptr, indices, counts, labels, edges, anchor_slopes, importance = batches
-        positive, R, R_inverse, l1, ridge = params
+        positive = params.positive
         slots, control_variate, last_update, position, diverged = state
         columns = positive.shape[0]
         corrected = control_variate.shape[0] > 0
@@ -169,8 +175,7 @@ def build_play(slope, bound):
                     for c in range(columns):
                         g_tilde[i, c] *= one_over_p
                 for c in range(columns):
-                    scalars = Scalars(R[c], R_inverse[c], l1[c], ridge[c], done + 1.0, one_over_p)
-                    x[i, c] = weight(Z[c], Delta[c], g_tilde[i, c], scalars)
+                    x[i, c] = weight(Z[c], Delta[c], g_tilde[i, c], column_scalars(params, c, done + 1.0, one_over_p))
             for j in range(edges[d], edges[d + 1]):
                 for c in range(columns):
                     z[c] = 0.0
@@ -195,7 +200,7 @@ def build_play(slope, bound):
                 for c in range(columns):
                     if diverged[c] == 0:
                         error = one_over_p * deviation[i, c]
-                        scalars = Scalars(R[c], R_inverse[c], l1[c], ridge[c], done + 1.0, one_over_p)
+                        scalars = column_scalars(params, c, done + 1.0, one_over_p)
                         Z[c], Delta[c] = update(Z[c], Delta[c], x[i, c], g_tilde[i, c], error, scalars)
 
     return play
@@ -213,11 +218,9 @@ def flush(t, state):
 
 def column_weights(t, params, slots, out):
     """The weights without a prediction after `t` rounds, (features, columns)."""
-    _, R, R_inverse, l1, ridge = params
     for j in range(out.shape[0]):
         for c in range(out.shape[1]):
-            scalars = Scalars(R[c], R_inverse[c], l1[c], ridge[c], t + 1.0, 0.0)
-            out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], 0.0, scalars)
+            out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], 0.0, column_scalars(params, c, t + 1.0, 0.0))
 
 
 def _compiled(function: Callable[..., Any], *names: str) -> Callable[..., Any]:

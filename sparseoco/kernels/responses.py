@@ -15,32 +15,43 @@ from numba.extending import register_jitable
 
 
 @register_jitable(forceinline=True)
+def respond_single(value, slope, bound, z, q, y, u, t, diverged, loss_sum, losses):
+    """Loss and slope of configuration q, which has one margin; returns whether it has not diverged."""
+    margin = float(z[q])
+    fine = (diverged[q] == 0) & (abs(margin) <= bound)
+    diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
+    u[q] = slope(margin, y) if fine else 0.0
+    loss_sum[q] += value(margin, y) if fine else 0.0
+    if losses is not None:
+        losses[q] = value(margin, y) if fine else 0.0
+    return fine
+
+
+@register_jitable(forceinline=True)
+def stop_learning(q, first, stop, u, t, diverged, losses):
+    """Record that configuration q, with columns first..stop, has diverged; set its slopes and losses to 0."""
+    diverged[q] = t if diverged[q] == 0 else diverged[q]
+    for c in range(first, stop):
+        u[c] = 0.0
+        if losses is not None:
+            losses[c] = 0.0
+
+
+@register_jitable(forceinline=True)
 def binary(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
     """One margin, two classes: class index 1 is y = +1, any other y = −1."""
     y = 1.0 if label == 1.0 else -1.0
     for q in range(diverged.shape[0]):
-        margin = float(z[q])
-        fine = (diverged[q] == 0) & (abs(margin) <= bound)
-        diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
-        wrong = (margin > 0.0) != (y > 0.0)
-        u[q] = slope(margin, y) if fine else 0.0
-        loss_sum[q] += value(margin, y) if fine else 0.0
+        fine = respond_single(value, slope, bound, z, q, y, u, t, diverged, loss_sum, losses)
+        wrong = (float(z[q]) > 0.0) != (y > 0.0)
         error_count[q] += 1 if fine & wrong else 0
-        if losses is not None:
-            losses[q] = value(margin, y) if fine else 0.0
 
 
 @register_jitable(forceinline=True)
 def regression(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
     """One margin predicts the number itself; there are no errors to count."""
     for q in range(diverged.shape[0]):
-        margin = float(z[q])
-        fine = (diverged[q] == 0) & (abs(margin) <= bound)
-        diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
-        u[q] = slope(margin, label) if fine else 0.0
-        loss_sum[q] += value(margin, label) if fine else 0.0
-        if losses is not None:
-            losses[q] = value(margin, label) if fine else 0.0
+        respond_single(value, slope, bound, z, q, label, u, t, diverged, loss_sum, losses)
 
 
 @register_jitable(forceinline=True)
@@ -65,11 +76,7 @@ def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum
             loss_sum[q] += loss
             error_count[q] += best - first != label
         else:
-            diverged[q] = t if diverged[q] == 0 else diverged[q]
-            for c in range(first, first + outputs):
-                u[c] = 0.0
-                if losses is not None:
-                    losses[c] = 0.0
+            stop_learning(q, first, first + outputs, u, t, diverged, losses)
 
 
 @register_jitable(forceinline=True)
@@ -91,8 +98,4 @@ def joint(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, erro
                     losses[c] = loss
             error_count[q] += best != truth
         else:
-            diverged[q] = t if diverged[q] == 0 else diverged[q]
-            for c in range(first, first + outputs):
-                u[c] = 0.0
-                if losses is not None:
-                    losses[c] = 0.0
+            stop_learning(q, first, first + outputs, u, t, diverged, losses)

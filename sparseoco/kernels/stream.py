@@ -14,7 +14,7 @@ from numba.extending import register_jitable
 from sparseoco.kernels.functions import bind
 from sparseoco.kernels.prefetch import prefetch
 from sparseoco.learners.contract import RowInfo, advance_clock, see_row
-from sparseoco.learners.penalties import Maps, amount_alone, group_factor
+from sparseoco.learners.penalties import Maps, amount_alone, group_factor, group_growth
 
 LARGEST = 1.7976931348623157e308
 AHEAD = 24  # nonzeros between asking for a feature's state and using it: memory is slower than arithmetic
@@ -35,15 +35,21 @@ def weight_of_column(f, slots, elapsed, scalars, c, maps):
 
 
 @register_jitable
-def group_share(f, slots, elapsed, scalars, first, outputs):
-    """The factor by which the prox of a group shrinks the weights of columns ``first … first + outputs − 1``."""
+def prox_amount(f, slots, elapsed, scalars, c):
+    """The amount of the prox that column c's weight applies: `weight` with a prox that returns it."""
     maps = f.maps
     amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
+    return float(weight_of_column(f, slots, elapsed, scalars, c, amount))
+
+
+@register_jitable
+def group_share(f, slots, elapsed, scalars, first, outputs):
+    """The factor by which the prox of a group shrinks the weights of columns ``first … first + outputs − 1``."""
     square = 0.0
     for c in range(first, first + outputs):
-        v = float(weight_of_column(f, slots, elapsed, scalars, c, maps))
+        v = float(weight_of_column(f, slots, elapsed, scalars, c, f.maps))
         square += v * v
-    return group_factor(square, float(weight_of_column(f, slots, elapsed, scalars, first, amount)))
+    return group_factor(square, prox_amount(f, slots, elapsed, scalars, first))
 
 
 @register_jitable(forceinline=True)
@@ -241,3 +247,50 @@ def build_evaluate(respond, value, slope):
             respond(value, slope, LARGEST, z[i], u, outputs, labels[i], 1, failed, loss_sum, error_count)
 
     return evaluate
+
+
+def build_pass_rounds(rule):
+    """``pass_rounds(rounds, state) -> clock``: rounds in which no row is seen; the running numbers move on in place."""
+    functions, running = bind(rule), bool(rule.running)
+
+    def pass_rounds(rounds, state):
+        f = functions()
+        clock = state.clock
+        for _ in range(rounds):
+            if running:
+                for c in range(state.params.shape[1]):
+                    f.store_params(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
+            clock = advance_clock(clock)
+        return clock
+
+    return pass_rounds
+
+
+def build_init_state(rule, *, grouped):
+    """``init_state(first, outputs, weights, state, scalars)``: the state of a run of features, none of which was seen,
+    such that their weights now are `weights` (features, columns), which may be changed."""
+    functions, timed = bind(rule), rule.clock_time is not None
+
+    def init_state(first, outputs, weights, state, scalars):
+        f = functions()
+        maps = f.maps
+        begin_round(f, state.clock, state.params, scalars)
+        settled = f.settled_time(state.clock)
+        zero = scalars.dtype.type(0)
+        for i in range(weights.shape[0]):
+            slots = state.slots[first + i]
+            if grouped:
+                for start in range(0, weights.shape[1] - outputs + 1, outputs):
+                    square = 0.0
+                    for c in range(start, start + outputs):
+                        square += float(weights[i, c]) * float(weights[i, c])
+                    growth = group_growth(square, prox_amount(f, slots, zero, scalars, start))
+                    for c in range(start, start + outputs):
+                        weights[i, c] = weights[i, c] * growth
+            for c in range(weights.shape[1]):
+                own_scalars = f.Scalars(*f.load_scalars(scalars, c))
+                f.store_state(slots, c, f.state_from_weight(weights[i, c], own_scalars, maps))
+            if timed:
+                state.last_update[first + i] = settled
+
+    return init_state

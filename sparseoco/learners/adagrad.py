@@ -24,7 +24,7 @@ from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm, Rule, nonzero
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import LAM, Parameter, positive
+from sparseoco.learners.parameters import LARGER_LAM, Parameter, positive
 from sparseoco.learners.penalties import Penalty
 
 
@@ -97,7 +97,7 @@ ADAGRAD = Algorithm(
             "eta", 0.03, "step size; a coordinate steps eta/(delta + √Σg²)", positive, grid=(0.01, 0.03, 0.1, 0.3)
         ),
         Parameter("delta", 1e-6, "added to the root, so that first steps are bounded", positive),
-        LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3)),
+        LARGER_LAM,
     ),
     penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,

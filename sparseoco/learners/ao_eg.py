@@ -24,11 +24,11 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.dense import WHY, DenseRule, begin_with_zeros
+from sparseoco.learners.dense import WHY, DenseRule
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.exponentiated import ao_eg_scale, ao_eg_weights
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, choice, positive
+from sparseoco.learners.parameters import Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty
 
 INWARD = 1e-3  # how far towards the centre weights that others made are moved
@@ -99,7 +99,7 @@ def start_in_l1(y, memory, numbers):
         memory[0, i] = -scale / R * math.asinh(y[i] / R / (2.0 * math.sqrt(high)))
 
 
-def three_rows(n: int) -> int:
+def memory_rows(n: int) -> int:
     """`DenseRule.memory`."""
     return 3
 
@@ -111,27 +111,15 @@ def ao_eg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     if configuration["domain"] == "simplex":
-        return DenseRule(move_on_simplex, begin_with_zeros, start_on_simplex, three_rows, ao_eg_numbers, flat=True)
-    return DenseRule(move_in_l1, begin_with_zeros, start_in_l1, three_rows, ao_eg_numbers)
+        return DenseRule(move_on_simplex, start_on_simplex, ao_eg_numbers, memory_rows, flat=True)
+    return DenseRule(move_in_l1, start_in_l1, ao_eg_numbers, memory_rows)
 
 
-DOMAINS = ("l1", "simplex")
-DOMAIN = Parameter(
-    "domain",
-    "l1",
-    "the set that is played in: Σ|x_i| ≤ R, or x ≥ 0 with Σ x_i = 1",
-    choice(*DOMAINS),
-    choices=DOMAINS,
-    static=True,
-)
-RADIUS = Parameter("R", 10.0, "bound of Σ|x_i| (of no matter on the simplex)", positive, grid=(3.0, 10.0, 30.0, 100.0))
+DOMAIN = categorical("domain", ("l1", "simplex"), "feasible set: Σ|x_i| ≤ R, or x ≥ 0 with Σ x_i = 1")
+RADIUS = Parameter("R", 10.0, "bound of Σ|x_i| (unused on the simplex)", positive, grid=(3.0, 10.0, 30.0, 100.0))
 C = Parameter("C", 1.0, "C of the steps, not below the largest ‖g_t − g̃_t‖∞² for the bound to hold", positive)
-PREDICT = Parameter(
-    "predict",
-    "last",
-    "what the coming gradient is taken to be: 0, or the last one",
-    choice("none", "last"),
-    ("none", "last"),
+PREDICT = categorical(
+    "predict", ("none", "last"), "prediction of the next gradient: 0, or the last one", default="last", static=False
 )
 AO_EG = Algorithm(
     name="ao-eg",

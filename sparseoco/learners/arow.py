@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import Algorithm, Rule, stored_weight
+from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, positive
 from sparseoco.learners.penalties import Penalty
@@ -73,7 +73,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         scalars=Scalars,
         state=State,
         round_scalars=round_scalars,
-        weight=stored_weight,
         update=update,
         state_from_weight=state_from_weight,
         maps=penalty.maps,

@@ -34,19 +34,7 @@ from typing import Any, NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.learners import ogd, ons
 from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.dense import (
-    AUTO,
-    DIAMETER,
-    DOMAIN,
-    EUCLIDEAN,
-    IN_METRIC,
-    WHY,
-    DenseRule,
-    auto_or,
-    begin_with_zeros,
-    diameter,
-    no_memory,
-)
+from sparseoco.learners.dense import AUTO, DIAMETER, DOMAIN, WHY, DenseRule, auto_or, diameter
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, finite_number, nonnegative, positive, positive_int
@@ -151,15 +139,12 @@ def _check(loss: Loss, name: str) -> None:
 
 def ogdeg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     _check(loss, "ogdeg")
-    domain = configuration["domain"]
-    flat = domain == "simplex"
-    return DenseRule(ogd.move, begin_with_zeros, EUCLIDEAN[domain], no_memory, ogdeg_numbers, True, flat)
+    return ogd.rule(loss, penalty, configuration)._replace(numbers=ogdeg_numbers, bandit=True)
 
 
 def onseg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     _check(loss, "onseg")
-    domain = configuration["domain"]
-    return DenseRule(ons.move, ons.begin, IN_METRIC[domain], ons.square, onseg_numbers, True, domain == "simplex")
+    return ons.rule(loss, penalty, configuration)._replace(numbers=onseg_numbers, bandit=True)
 
 
 def _repetition(value: Any) -> int:

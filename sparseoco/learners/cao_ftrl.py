@@ -41,7 +41,7 @@ from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import LAM, Parameter, choice, positive
+from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty, clip
 
 ZERO: Any = np.float32(0)  # of a type that does not widen float32 columns
@@ -220,19 +220,13 @@ def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Ru
     return rule(loss, penalty, {"predict": "last"} | dict(parameters))
 
 
-PREDICTIONS = tuple(FORMS)
-
 R = Parameter("R", 0.1, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.03, 0.1, 0.3))
-L1 = LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3))
-PREDICT = Parameter(
+PREDICT = categorical(
     "predict",
-    "last",
-    "what the coming gradient is taken to be: 0, the last one, or the mean of the rows that had the feature",
-    choice(*PREDICTIONS),
-    choices=PREDICTIONS,
-    static=True,
-    grid=PREDICTIONS,
-)
+    tuple(FORMS),
+    "prediction of the next gradient: 0, the last one, or the mean over the rows that had the feature",
+    default="last",
+)._replace(grid=tuple(FORMS))
 
 SEPARABLE = ("l1", "l2", "elastic_net")
 WHY = "it minimises, coordinate by coordinate, over a box of its own, |x_i| ≤ R"
@@ -243,7 +237,7 @@ FTRL_PROXIMAL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} g_{1:t}·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), σ_s = (Δ_s − Δ_{s−1})/R, "
     "Δ_s = √(Σ_{a≤s} g_a²)",
     source="McMahan 2014; Mohri and Yang 2015, Corollary 1.1",
-    parameters=(R, L1),
+    parameters=(R, LARGER_LAM),
     penalties=SEPARABLE,
     rule=rule,
     why=WHY,
@@ -271,7 +265,7 @@ CAO_FTRL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), "
     "σ_s = (Δ_s − Δ_{s−1})/R, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
     source="Mohri and Yang 2015, Algorithm 2, Theorem 3",
-    parameters=(R, L1, PREDICT),
+    parameters=(R, LARGER_LAM, PREDICT),
     penalties=SEPARABLE,
     rule=rule,
     why=WHY,

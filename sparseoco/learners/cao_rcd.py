@@ -43,7 +43,7 @@ from sparseoco.learners.cao_ftrl import minimizer, played, scalars_of_round
 from sparseoco.learners.caos_erm import ALPHA, rounds
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, choice, positive, positive_int
+from sparseoco.learners.parameters import Parameter, categorical, positive, positive_int
 from sparseoco.learners.penalties import Penalty, soft
 
 
@@ -99,8 +99,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
         )
 
 
-PREDICTIONS = ("none", "half", "last")
-SAMPLES = ("uniform", "lipschitz")
 CAO_RCD = Algorithm(
     name="cao-rcd",
     formula="x_{t+1} = argmin_{|x| ≤ R} (ĝ_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)α|x|, ĝ_t = ∇_iF(x_t)/p_i, "
@@ -117,21 +115,16 @@ CAO_RCD = Algorithm(
             static=True,
         ),
         Parameter("batch", 1, "features in a block, with consecutive ids", positive_int, static=True),
-        Parameter(
+        categorical(
             "predict",
-            PREDICTIONS[0],
-            "what the drawn coordinate's gradient is taken to be: 0, half its bound (the paper's), or its last one",
-            choice(*PREDICTIONS),
-            choices=PREDICTIONS,
-            static=True,
+            ("none", "half", "last"),
+            "prediction of the drawn coordinate's gradient: 0, half its bound (as in the paper), or its last one",
         ),
-        Parameter(
+        categorical(
             "sample",
-            SAMPLES[1],
-            "a block's chance to be drawn: the same for all, or by the bound of its gradient and its box",
-            choice(*SAMPLES),
-            choices=SAMPLES,
-            static=True,
+            ("uniform", "lipschitz"),
+            "probability of drawing a block: the same for all, or by its gradient bound and box",
+            default="lipschitz",
         ),
     ),
     penalties=("l1",),

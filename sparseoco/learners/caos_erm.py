@@ -41,7 +41,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, choice, nonnegative, positive, positive_int
+from sparseoco.learners.parameters import Parameter, categorical, nonnegative, positive, positive_int
 from sparseoco.learners.penalties import Penalty, soft
 
 
@@ -83,8 +83,6 @@ def rounds(value: Any) -> int | str:
     return "pass" if value == "pass" else positive_int(value)
 
 
-ESTIMATES = ("sampled", "corrected")
-PLACEMENTS = ("serial", "parallel", "dealt")
 ALPHA = Parameter("alpha", 1.0, "weight α of the penalty against the sum of the losses", nonnegative, grid=(1.0, 10.0))
 CAOS_ERM = Algorithm(
     name="caos-erm",
@@ -97,30 +95,18 @@ CAOS_ERM = Algorithm(
         Parameter(
             "rounds", "pass", "rounds an epoch; by default as many as there are mini-batches", rounds, static=True
         ),
-        Parameter(
+        categorical(
             "estimate",
-            ESTIMATES[0],
-            "of the gradient: the drawn example's, or the pass's corrected by it",
-            choice(*ESTIMATES),
-            choices=ESTIMATES,
-            static=True,
+            ("sampled", "corrected"),
+            "gradient estimate: from the drawn examples, or the pass's gradient corrected by them",
         ),
         Parameter("batch", 1, "examples in a mini-batch", positive_int, static=True),
-        Parameter(
+        categorical(
             "placement",
-            PLACEMENTS[0],
-            "who plays the rounds: one worker, or parts of them, each on a run of the examples or on every so-manyth",
-            choice(*PLACEMENTS),
-            choices=PLACEMENTS,
-            static=True,
+            ("serial", "parallel", "dealt"),
+            "who plays the rounds: one worker, or parts that own consecutive mini-batches or every parts-th one",
         ),
-        Parameter(
-            "parts",
-            8,
-            "shares of the rounds that are played apart, where placement is not serial",
-            positive_int,
-            static=True,
-        ),
+        Parameter("parts", 8, "number of parts, unless placement is serial", positive_int, static=True),
     ),
     penalties=SEPARABLE,
     rule=rule,

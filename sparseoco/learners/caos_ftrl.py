@@ -27,11 +27,11 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners import cao_ftrl
-from sparseoco.learners.cao_ftrl import L1, PREDICT, SEPARABLE, WHY, R, scalars_of_round
+from sparseoco.learners.cao_ftrl import PREDICT, SEPARABLE, WHY, R, scalars_of_round
 from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
-from sparseoco.learners.parameters import Parameter, choice, positive
+from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty
 
 DRAWS = np.uint64(3)  # a stream of hashes apart from the order of rows and the folds
@@ -92,22 +92,21 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     return replace(own, params=Params, round_scalars=round_scalars, needs_row_norm=True)
 
 
-SAMPLES = ("uniform", "lipschitz")
 CAOS_FTRL = Algorithm(
     name="caos-ftrl",
     formula="cao-ftrl on ĝ_t = (b_t/q_t)·g_t, b_t = 1 with chance q_t = keep or keep·L_t/L̄_t, L_t = max_i |x_{t,i}|",
     source="Mohri and Yang 2015, Algorithm 3, Theorem 5; sampling as Corollary 6",
     parameters=(
         R,
-        L1,
+        LARGER_LAM,
         PREDICT._replace(grid=()),
         Parameter("keep", 0.5, "expected share of the rows that are learned from", chance),
-        Parameter(
+        categorical(
             "sample",
-            SAMPLES[1],
-            "a row's chance to be drawn: the same for all, or in proportion to its largest |x|",
-            choice(*SAMPLES),
-            choices=SAMPLES,
+            ("uniform", "lipschitz"),
+            "probability of drawing a row: the same for all, or proportional to its largest |x|",
+            default="lipschitz",
+            static=False,
         ),
         Parameter("seed", 0, "of the draws, which are a function of it and of the round", seed),
     ),

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import Algorithm, Rule, start_clock, stored_weight
+from sparseoco.learners.contract import Algorithm, Rule, start_clock, weight_as_state
 from sparseoco.learners.fobos import (
     CHARGE,
     ChargeState,
@@ -34,7 +34,6 @@ from sparseoco.learners.fobos import (
     State,
     advance_charge,
     round_scalars,
-    state_from_weight,
 )
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import ETA0, LAM, STEP
@@ -115,7 +114,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
             scalars=ChargeScalars,
             state=ChargeState,
             round_scalars=round_scalars_charge,
-            weight=stored_weight,
             update=update_charge_vanishing if loss.slope_vanishes else update_charge,
             state_from_weight=state_from_weight_charge,
             maps=penalty.maps,
@@ -130,9 +128,8 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         scalars=Scalars,
         state=OwedState if owed else State,
         round_scalars=round_scalars,
-        weight=stored_weight,
         update=update_owed if owed else update,
-        state_from_weight=state_from_weight_owed if owed else state_from_weight,
+        state_from_weight=state_from_weight_owed if owed else weight_as_state,
         maps=penalty.maps,
         clock_time=step_clock,
         settled_time=settled_time,

@@ -158,27 +158,33 @@ def stored_weight(state, elapsed, scalars, maps):
 
 
 @register_jitable
+def weight_as_state(w, scalars, maps):
+    """`state_from_weight` of learners that store one number, the weight."""
+    return (w,)
+
+
+@register_jitable
 def nonzero(w):
     """1 where w is not 0, else 0."""
     return 1.0 if w != 0.0 else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
-    """The functions a kernel is compiled from, and what they work on."""
+    """The functions a kernel is compiled from, and the tuples they take."""
 
     params: type
     scalars: type
     state: type
     round_scalars: Callable[..., Any]
-    weight: Callable[..., Any]
     update: Callable[..., Any]
-    state_from_weight: Callable[..., Any]
-    """``state_from_weight(w, scalars, maps)``: the state of a coordinate whose weight now is w and of which no more is
-    known, for `Learner.start_from`: the initial state for w = 0 (but for what is a clock), w as near as the form allows
-    for others; for a w beyond a box, the state at its wall."""
     maps: Maps
-    """The penalty's, and for learners that need one the growth of a coordinate's norm."""
+    """The penalty's functions; for learners that need it, also the growth of a coordinate's norm."""
+    weight: Callable[..., Any] = stored_weight
+    state_from_weight: Callable[..., Any] = weight_as_state
+    """``state_from_weight(w, scalars, maps)``: a state whose current weight is w, for `Learner.start_from`. For w = 0
+    it is the initial state (except time stamps); otherwise its weight is as close to w as the learner allows: a w
+    outside a box becomes the nearest point of the box."""
     clock_time: Callable[..., Any] | None = None
     """``clock_time(clock)``: the time by which a feature that is not in the row is charged later."""
     settled_time: Callable[..., Any] | None = None

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import Algorithm, Rule, nonzero, start_clock, stored_weight
+from sparseoco.learners.contract import Algorithm, Rule, nonzero, start_clock
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.norms import growth
-from sparseoco.learners.parameters import ETA0, LAM, SECOND, STEP
+from sparseoco.learners.parameters import ETA0, LAM, LARGER_LAM, SECOND, STEP
 from sparseoco.learners.penalties import Penalty
 from sparseoco.learners.sgft import NO_BOUND, P, V, bounded_norm, threshold
 from sparseoco.learners.sgft import Params as AwareParams
@@ -123,7 +123,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         scalars=Scalars,
         state=State,
         round_scalars=round_scalars,
-        weight=stored_weight,
         update=update,
         state_from_weight=state_from_weight,
         maps=penalty.maps,
@@ -138,7 +137,6 @@ def rule_aware(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> R
         scalars=AwareScalars,
         state=AwareState,
         round_scalars=round_scalars_aware,
-        weight=stored_weight,
         update=update_aware,
         state_from_weight=state_from_weight_aware,
         maps=penalty.maps._replace(grow=growth(parameters["p"])),
@@ -165,7 +163,7 @@ SGFT_CUMULATIVE = Algorithm(
     name="sgft-cumulative",
     formula="on x_t: v = w_t − η_t g_t is truncated by h_t u_t less what the coordinate has paid; h_t as sgft",
     source="Oiwa, Matsushima and Nakagawa 2011, (13), (14)",
-    parameters=(ETA0, LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3)), P, V, STEP, SECOND),
+    parameters=(ETA0, LARGER_LAM, P, V, STEP, SECOND),
     penalties=("l1",),
     rule=rule_aware,
     why=WHY_L1_ONLY,

@@ -12,25 +12,34 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sparseoco.learners.domains import Numbers, onto_ball, onto_ball_in_metric, onto_simplex, onto_simplex_in_metric
-from sparseoco.learners.parameters import Parameter, choice, positive
+from sparseoco.learners.parameters import Parameter, categorical, positive
+
+
+def no_memory(n: int) -> int:
+    """`DenseRule.memory` of learners without a memory."""
+    return 0
+
+
+def begin_with_zeros(memory: Any, numbers: Numbers) -> None:
+    """`DenseRule.begin` of learners whose memory begins at 0."""
 
 
 class DenseRule(NamedTuple):
-    """The functions a dense driver runs, and the shapes of what they work on."""
+    """The functions that the dense kernel calls, and the shape of a column's memory."""
 
     move: Callable[..., None]
-    begin: Callable[..., None]
     project: Callable[..., None]
-    """``project(y, memory, numbers)``: y becomes the nearest point of the set, see `sparseoco.learners.domains`. Also
-    applied to initial weights."""
-    memory: Callable[[int], int]
-    """``memory(n)``: rows of n numbers stored with the point."""
+    """``project(y, memory, numbers)``: project y onto the set in place, see `sparseoco.learners.domains`. Also applied
+    to initial weights."""
     numbers: Callable[[Mapping[str, Any], int], Numbers]
-    """A configuration's numbers for n features. Raises `InputError` if they cannot be combined."""
+    """``numbers(configuration, n)`` for n features. Raises `InputError` for parameters that cannot be combined."""
+    memory: Callable[[int], int] = no_memory
+    """``memory(n)``: rows of n numbers stored with the point."""
+    begin: Callable[..., None] = begin_with_zeros
     bandit: bool = False
-    """Whether a round reveals nothing but the loss of the point played."""
+    """Whether a round reveals only the loss of the point played."""
     flat: bool = False
-    """Whether the set is of dimension n − 1, Σ x_i being the same everywhere in it."""
+    """Whether the set lies in a hyperplane Σ x_i = constant and so has dimension n − 1."""
 
 
 AUTO = "auto"
@@ -45,15 +54,7 @@ def auto_or(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return checked
 
 
-DOMAINS = ("ball", "simplex")
-DOMAIN = Parameter(
-    "domain",
-    "ball",
-    "the set that is played in: ‖x‖ ≤ D/2, or x ≥ 0 with Σ x_i = 1",
-    choice(*DOMAINS),
-    choices=DOMAINS,
-    static=True,
-)
+DOMAIN = categorical("domain", ("ball", "simplex"), "feasible set: ‖x‖ ≤ D/2, or x ≥ 0 with Σ x_i = 1")
 DIAMETER = Parameter("D", 10.0, "diameter of the ball (that of the simplex is √2)", positive, grid=(2.0, 10.0, 50.0))
 G = Parameter("G", 10.0, "bound of ‖g_t‖: the larger, the smaller the steps", positive, grid=(1.0, 3.0, 10.0, 30.0))
 
@@ -66,13 +67,4 @@ def diameter(configuration: Mapping[str, Any]) -> float:
     return float(configuration["D"]) if configuration["domain"] == "ball" else 2.0**0.5
 
 
-WHY = "it has no penalty but its convex set, and l1 stands for none"
-
-
-def no_memory(n: int) -> int:
-    """`DenseRule.memory` of learners without a memory."""
-    return 0
-
-
-def begin_with_zeros(memory: Any, numbers: Numbers) -> None:
-    """`DenseRule.begin` of learners whose memory begins at 0."""
+WHY = "it has no penalty, only its convex set; penalty='l1' means no penalty"

@@ -88,11 +88,6 @@ def update(state, elapsed, scalars, gradient, row, maps):
 
 
 @register_jitable
-def state_from_weight(w, scalars, maps):
-    return State(w)
-
-
-@register_jitable
 def advance_charge(clock, params):
     """Add this round's log(1 + b_t)."""
     growth = math.log1p(params.eta0 * clock.truncation_step * params.lam * (1.0 - params.l1_ratio))
@@ -144,7 +139,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         round_scalars=round_scalars,
         weight=weight,
         update=update,
-        state_from_weight=state_from_weight,
         maps=penalty.maps,
         clock_time=truncation_clock,
         start=start_clock(parameters),

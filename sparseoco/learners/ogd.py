@@ -14,17 +14,7 @@ from typing import Any
 from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.dense import (
-    DIAMETER,
-    DOMAIN,
-    EUCLIDEAN,
-    WHY,
-    DenseRule,
-    G,
-    begin_with_zeros,
-    diameter,
-    no_memory,
-)
+from sparseoco.learners.dense import DIAMETER, DOMAIN, EUCLIDEAN, WHY, DenseRule, G, diameter
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty
@@ -45,7 +35,7 @@ def ogd_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     domain = configuration["domain"]
-    return DenseRule(move, begin_with_zeros, EUCLIDEAN[domain], no_memory, ogd_numbers, flat=domain == "simplex")
+    return DenseRule(move, EUCLIDEAN[domain], ogd_numbers, flat=domain == "simplex")
 
 
 OGD = Algorithm(

@@ -69,7 +69,7 @@ def ons_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     domain = configuration["domain"]
-    return DenseRule(move, begin, IN_METRIC[domain], square, ons_numbers, flat=domain == "simplex")
+    return DenseRule(move, IN_METRIC[domain], ons_numbers, square, begin, flat=domain == "simplex")
 
 
 ALPHA = Parameter("alpha", 1.0, "α, exp-concavity of the losses: exp(−αf_t) is concave", positive)

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import Algorithm, Rule, stored_weight
+from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, choice, positive
+from sparseoco.learners.parameters import Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty
 
 VARIANTS = ("PA", "PA-I", "PA-II")
@@ -54,20 +54,13 @@ def update(state, elapsed, scalars, gradient, row, maps):
     return State(state.w - (rate if rate < scalars.cap else scalars.cap) * gradient)
 
 
-@register_jitable
-def state_from_weight(w, scalars, maps):
-    return State(w)
-
-
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     return Rule(
         params=Params,
         scalars=Scalars,
         state=State,
         round_scalars=round_scalars,
-        weight=stored_weight,
         update=update,
-        state_from_weight=state_from_weight,
         maps=penalty.maps,
         needs_row_norm=True,
         needs_loss=True,
@@ -87,7 +80,7 @@ PASSIVE_AGGRESSIVE = Algorithm(
             positive,
             grid=(0.001, 0.01, 0.1, 1.0),
         ),
-        Parameter("variant", "PA-I", "how τ is limited; C has no part in PA", choice(*VARIANTS), choices=VARIANTS),
+        categorical("variant", VARIANTS, "how τ is limited; PA ignores C", default="PA-I", static=False),
     ),
     penalties=("l1",),
     losses=("hinge", "multiclass_hinge"),

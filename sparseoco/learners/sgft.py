@@ -23,7 +23,7 @@ from sparseoco.learners.contract import Algorithm, Rule, start_clock
 from sparseoco.learners.fobos import truncation_clock
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.norms import growth, order
-from sparseoco.learners.parameters import ETA0, LAM, SECOND, STEP, Parameter, positive
+from sparseoco.learners.parameters import ETA0, LARGER_LAM, SECOND, STEP, Parameter, positive
 from sparseoco.learners.penalties import Penalty
 
 NO_BOUND = 3e38  # the largest round number of float32
@@ -109,7 +109,7 @@ SGFT = Algorithm(
     name="sgft",
     formula="w_{t+1} = soft(w_t − η_t g_t, η_{t+1/2} λ h_t), h_t = min(V, ‖(u_1 … u_t)‖_p), u = −η g",
     source="Oiwa, Matsushima and Nakagawa 2011, (5), (6), (9), (12)",
-    parameters=(ETA0, LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3)), P, V, STEP, SECOND),
+    parameters=(ETA0, LARGER_LAM, P, V, STEP, SECOND),
     penalties=("l1",),
     rule=rule,
     why=WHY_L1_ONLY,

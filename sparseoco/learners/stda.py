@@ -21,9 +21,10 @@ from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.norms import growth, order
-from sparseoco.learners.parameters import GAMMA, LAM, Parameter, choice, positive
+from sparseoco.learners.norms import growth
+from sparseoco.learners.parameters import GAMMA, LARGER_LAM, Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty
+from sparseoco.learners.sgft import P
 
 
 class Params(NamedTuple):
@@ -100,20 +101,15 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     )
 
 
-HISTORIES = ("subgradient", "feature")
-
-
 STDA = Algorithm(
     name="stda",
     formula="w_{t+1} = −(√t/γ)·soft(ḡ_t, λ·r̄_t), r̄_t the mean of r_τ = min(V, ‖(g_1 … g_τ)‖_p)",
     source="Oiwa, Matsushima and Nakagawa 2012, Algorithm 1, (18), (21), (24)",
     parameters=(
         GAMMA,
-        LAM._replace(grid=(1e-5, 1e-4, 3e-4, 1e-3)),
-        Parameter("p", 2, "order of the norm of a coordinate's history, ≥ 1 or inf", order, static=True),
-        Parameter(
-            "by", HISTORIES[0], "whose norm r is, the subgradient's or x's", choice(*HISTORIES), choices=HISTORIES
-        ),
+        LARGER_LAM._replace(grid=(1e-5, 1e-4, 3e-4, 1e-3)),
+        P,
+        categorical("by", ("subgradient", "feature"), "history in the norm r: subgradients or x", static=False),
         Parameter("V", 1e8, "bound of r", positive),
     ),
     penalties=("l1",),

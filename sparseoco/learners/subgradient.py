@@ -76,11 +76,6 @@ def update(state, elapsed, scalars, gradient, row, maps):
     return State(w - scalars.eta * gradient - scalars.pull * sign)
 
 
-@register_jitable
-def state_from_weight(w, scalars, maps):
-    return State(w)
-
-
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     return Rule(
         params=Params,
@@ -89,7 +84,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         round_scalars=round_scalars,
         weight=weight,
         update=update,
-        state_from_weight=state_from_weight,
         maps=penalty.maps,
         clock_time=round_clock,
         settled_time=settled_time,
