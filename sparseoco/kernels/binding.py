@@ -1,4 +1,4 @@
-"""Compiled kernels: a learner, a loss and a type of column bound into the loops."""
+"""Compiled kernels: the loops for a learner, a loss and a dtype."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -12,11 +12,11 @@ from sparseoco.learners.contract import Rule
 from sparseoco.learners.losses import Loss
 
 SOURCES = ("learners/numerics.py", "learners/losses.py", "learners/penalties.py", "learners", "kernels")
-"""Everything that machine code is made from."""
+"""Sources of all code that is compiled into kernels."""
 
 
 class Kernels(NamedTuple):
-    """The loops of a block of columns."""
+    """The kernels of a block of columns."""
 
     learn: Callable[..., Any]
     margins: Callable[..., None]
@@ -32,7 +32,7 @@ def kernels_for(
 ) -> Kernels:
     """The kernels of these functions for columns of `dtype`; equal arguments share them.
 
-    `response` is a function of `responses`: binary, one_vs_rest, regression or joint.
+    `response` names a function of `responses`: binary, one_vs_rest, regression or joint.
     """
     respond = getattr(responses, response)
     own = [*rule_key(rule), dtype, str((grouped, alone))]

@@ -1,14 +1,14 @@
-"""From the margins of a row to losses, errors and slopes, configuration by configuration.
+"""Losses, errors and slopes from the margins of a row, per configuration.
 
 ``respond(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses)`` reads the margins `z`
-of one row, ``z[q·outputs : (q + 1)·outputs]`` being those of configuration q, writes the slopes dℓ/dz into the same
-places of `u`, and adds each configuration's loss and error to its sums. Errors count the predicted class: the second of
-two classes where z > 0; else the class of the largest margin, the first of equals. `losses`, if it is not None, becomes
-the loss of every column's own problem: of its own margin, or of all classes for a joint loss.
+of one row, ``z[q·outputs : (q + 1)·outputs]`` for configuration q, writes the slopes dℓ/dz to the same positions of
+`u`, and adds each configuration's loss and error to its sums. The predicted class is the second of two classes if
+z > 0; with more classes that of the largest margin, the first on ties. `losses`, unless None, receives the loss of
+every column's problem: of its own margin, or of all classes for a joint loss.
 
-A configuration with a margin that is not finite, or beyond `bound`, has diverged: the round `t` is noted, and from then
-on its slopes and losses are 0 and its sums stay as they are. One margin a configuration is written without branches, so
-that the loop over configurations vectorises.
+A configuration diverges if a margin is not finite or exceeds `bound`: the round `t` is recorded, and from then on its
+slopes and losses are 0 and its sums do not change. The code for one margin per configuration has no branches, so that
+the loop over configurations vectorises.
 """
 
 from numba.extending import register_jitable
@@ -49,14 +49,14 @@ def binary(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, err
 
 @register_jitable(forceinline=True)
 def regression(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
-    """One margin predicts the number itself; there are no errors to count."""
+    """One margin that predicts the label itself; no errors are counted."""
     for q in range(diverged.shape[0]):
         respond_single(value, slope, bound, z, q, label, u, t, diverged, loss_sum, losses)
 
 
 @register_jitable(forceinline=True)
 def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
-    """A margin a class; the loss is the sum of the binary losses."""
+    """One margin per class; the loss is the sum of the binary losses."""
     for q in range(diverged.shape[0]):
         first = q * outputs
         best = first
@@ -81,7 +81,7 @@ def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum
 
 @register_jitable(forceinline=True)
 def joint(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
-    """A margin a class and one loss of them all, whose `value` writes the slopes."""
+    """One margin per class and one joint loss, whose `value` writes the slopes."""
     for q in range(diverged.shape[0]):
         first = q * outputs
         truth = first + int(label)

@@ -1,19 +1,18 @@
-"""Primal-dual AdaGrad: dual averaging whose step is a coordinate's own, by the root of its squared gradients.
+"""Primal-dual AdaGrad: dual averaging with per-coordinate steps, by the root of the sum of squared gradients.
 
     w_{t+1} = argmin_w g_{1:t}·w + tψ(w) + w·H_t w/(2·eta),    H_t = δ + diag(√(Σ_{s≤t} g_s²))
             = −eta·soft(g_{1:t}, tλ)/H_t for ψ = λ‖w‖₁
 
-Source: Duchi, Hazan and Singer (2011), the primal-dual update; Mohri and Yang (2015),
-Corollary 1.2.
+Source: Duchi, Hazan and Singer (2011), the primal-dual update; Mohri and Yang (2015), Corollary 1.2.
 
 With ψ = λ(ρ|w| + (1 − ρ)w²/2) it is −eta·soft(g_{1:t}, tλρ)/(H_t + eta·tλ(1 − ρ)); in a box, −eta·g_{1:t}/H_t clipped.
 
-Symbols: `G` = g_{1:t}; `root` = √(Σ g²); `stiff` = δ + eta·tλ(1 − ρ); `amount` = tλρ, for a box its R.
+Symbols: `G` = g_{1:t}; `root` = √(Σ g²); `stiff` = δ + eta·tλ(1 − ρ); `amount` = tλρ, or R of a box.
 
 Why lazy is exact: a coordinate outside the support of g_t adds 0 to both sums, and the weight is a function of the sums
-and of t alone, so nothing is ever due.
+and t.
 
-Two numbers a coordinate, no time stamp.
+Two numbers per coordinate, no time stamp.
 """
 
 import math
@@ -68,7 +67,7 @@ def update(state, elapsed, scalars, gradient, row, maps):
 
 @register_jitable
 def state_from_weight(w, scalars, maps):
-    """√(Σ g²) as if gradients of size 1, all of one sign, had made w, which then is about eta·√t; at least one."""
+    """√(Σ g²) of gradients of size 1 and equal signs, for which w is about eta·√t; at least one gradient."""
     made, least = abs(w) / scalars.eta, nonzero(w)
     root = made if made > least else least
     scale = scalars.eta / (scalars.stiff + root)

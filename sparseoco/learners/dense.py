@@ -1,11 +1,11 @@
-"""The contract of dense learners: a point of a convex set, moved every round, and a memory for moving it.
+"""The contract of dense learners: a point of a convex set that moves in every round, and a memory.
 
 With n features, a column has a point y (n,) and a memory (m, n), both float64, and its `Numbers`. The kernel plays y,
 or for a bandit x = y + δv with a random direction v, and calls
 
-- ``move(y, memory, g, t, numbers, project)`` — round t showed the gradient g, or a bandit's estimate of it: y and
-  memory become those of round t + 1, in place;
-- ``begin(memory, numbers)`` — plain NumPy: the memory of round 1, from zeros. The point begins at the set's centre.
+- ``move(y, memory, g, t, numbers, project)`` — update y and memory in place, given the gradient g of round t or a
+  bandit's estimate of it;
+- ``begin(memory, numbers)`` — in plain NumPy: initialise the memory, given as zeros. The point starts at the centre.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ def no_memory(n: int) -> int:
 
 
 def begin_with_zeros(memory: Any, numbers: Numbers) -> None:
-    """`DenseRule.begin` of learners whose memory begins at 0."""
+    """`DenseRule.begin` of learners whose memory starts at 0."""
 
 
 class DenseRule(NamedTuple):
@@ -46,7 +46,7 @@ AUTO = "auto"
 
 
 def auto_or(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A check: the word auto, for a value that is computed, or what passes `check`."""
+    """A check: the word auto, for a computed value, or what passes `check`."""
 
     def checked(value: Any) -> Any:
         return AUTO if value == AUTO else check(value)
@@ -63,7 +63,7 @@ IN_METRIC = {"ball": onto_ball_in_metric, "simplex": onto_simplex_in_metric}
 
 
 def diameter(configuration: Mapping[str, Any]) -> float:
-    """The largest distance of two points of the set."""
+    """Diameter of the set."""
     return float(configuration["D"]) if configuration["domain"] == "ball" else 2.0**0.5
 
 

@@ -4,7 +4,7 @@
 
 Source: Zinkevich (2003), with the step of Liu et al. (2019), §4; ‖g_t‖ ≤ G, D the diameter of the set.
 
-Symbols: `numbers.rate` = D/G. Nothing is kept beside y.
+Symbols: `numbers.rate` = D/G. There is no memory.
 """
 
 import math
@@ -29,7 +29,7 @@ def move(y, memory, g, t, numbers, project):
 
 
 def ogd_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
-    """A configuration's numbers."""
+    """`DenseRule.numbers`."""
     return Numbers(configuration["D"] / 2, 0.0, 0.0, diameter(configuration) / configuration["G"], 0.0, 0.0)
 
 

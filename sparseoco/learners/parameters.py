@@ -1,4 +1,4 @@
-"""Parameters of the learners: what a value may be, and those that several learners share."""
+"""Parameters of the learners: value checks, and the parameters that several learners share."""
 
 import math
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Parameter(NamedTuple):
-    """A parameter of a learner: `check` gives the value in its canonical (JSON) form or raises `ValueError`."""
+    """A parameter of a learner: `check` returns the value in its canonical (JSON) form or raises `ValueError`."""
 
     name: str
     default: Any
@@ -76,7 +76,7 @@ def positive_int(value: Any) -> int:
 
 
 def fraction(value: Any) -> float:
-    """A number from 0 up to, and not including, 1."""
+    """A number in [0, 1)."""
     result = nonnegative(value)
     if result >= 1.0:
         raise ValueError("must be less than 1 (at 1 it is penalty='l1')")

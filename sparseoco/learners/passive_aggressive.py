@@ -1,4 +1,4 @@
-"""PA: passive-aggressive learning, the least change of the weights that makes the loss of the row 0, or less of it.
+"""PA: passive-aggressive learning; the smallest change of the weights that makes the row's loss 0, or a part of it.
 
     w_{t+1} = w_t − τ_t ∇ℓ_t,    τ_t = ℓ_t/‖∇ℓ_t‖²  (PA),    min(C, ℓ_t/‖∇ℓ_t‖²)  (PA-I),
                                  ℓ_t/(‖∇ℓ_t‖² + 1/(2C))  (PA-II)
@@ -8,9 +8,9 @@ of §8, in which the gradient is −x_t for the true class and x_t for its best 
 
 Symbols: `cap` = C or ∞, `damping` = 1/(2C) or 0; `rate` = τ_t. A row without features changes nothing.
 
-Why lazy is exact: only the features of the row move, so `weight` is what is stored.
+Why lazy is exact: only the features of the row change, so the stored weight is current.
 
-One number a coordinate, no time stamp.
+One number per coordinate, no time stamp.
 """
 
 import math
@@ -76,7 +76,7 @@ PASSIVE_AGGRESSIVE = Algorithm(
         Parameter(
             "C",
             0.1,
-            "aggressiveness: bound of τ (PA-I), or 1/(2C) is added to ‖∇ℓ‖² (PA-II)",
+            "aggressiveness: upper bound of τ (PA-I), or 1/(2C) is added to ‖∇ℓ‖² (PA-II)",
             positive,
             grid=(0.001, 0.01, 0.1, 1.0),
         ),
@@ -85,5 +85,5 @@ PASSIVE_AGGRESSIVE = Algorithm(
     penalties=("l1",),
     losses=("hinge", "multiclass_hinge"),
     rule=rule,
-    why="it has no penalty, so that l1 stands for none",
+    why="it has no penalty; penalty='l1' means no penalty",
 )

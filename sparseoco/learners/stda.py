@@ -4,13 +4,13 @@
 
 Source: Oiwa, Matsushima and Nakagawa (2012), Algorithm 1, (12)–(15), (18), (21); with by = "feature", (24): x for g.
 
-Symbols: `G` = t·ḡ_t; `r` = ‖(g_1, …, g_t)‖_p; `R` = r_1 + … + r_τ up to the round before the coordinate's last;
-`elapsed` = rounds since then, all of them with today's r; `scale` = −1/β_t, `lam_scale` = λ/β_t.
+Symbols: `G` = t·ḡ_t; `r` = ‖(g_1, …, g_t)‖_p; `R` = r_1 + … + r_τ up to the round before the feature's last;
+`elapsed` = rounds since then, all with the current r; `scale` = −1/β_t, `lam_scale` = λ/β_t.
 
-Why lazy is exact: outside the support g and x are 0, so G and r do not change and R grows by r a round: all
-rounds since are one product.
+Why lazy is exact: outside the support g and x are 0, so G and r do not change and R grows by r per round: the
+rounds since the last update are one product.
 
-Three numbers a coordinate, one time stamp a feature.
+Three numbers per coordinate, one time stamp per feature.
 """
 
 import math
@@ -82,7 +82,7 @@ def update(state, elapsed, scalars, gradient, row, maps):
 
 @register_jitable
 def state_from_weight(w, scalars, maps):
-    """A history of one gradient, or x, of size 1; truncated from here on, R = 0."""
+    """A history of one gradient, or x, of size 1, and no truncation so far, R = 0."""
     return State(w / scalars.scale, nonzero(w), w - w)
 
 
@@ -114,5 +114,5 @@ STDA = Algorithm(
     ),
     penalties=("l1",),
     rule=rule,
-    why="a truncation that is a coordinate's own, (18), is a weighted l1",
+    why="its per-coordinate truncation, (18), is a weighted l1",
 )
