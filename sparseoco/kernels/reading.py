@@ -24,7 +24,7 @@ def _kernel(function):
 
 @_kernel
 def read_runs(descriptor, offsets, sizes, out):
-    """Copy sizes[i] bytes from offsets[i] of an open file, one after another, into `out` (uint8). Returns whether it could.
+    """Copy sizes[i] bytes from offsets[i] of an open file, run after run, into `out` (uint8); returns success.
 
     descriptor int32; offsets, sizes (runs,) int64
     """
