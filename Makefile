@@ -1,4 +1,4 @@
-# Two commands: `make demo` and `make test`. Each sets up its own .venv from nothing.
+# `make demo` and `make test` create the .venv they need.
 PYTHON ?= python3
 BIN := .venv/bin
 .PHONY: demo test lint benchmark clean

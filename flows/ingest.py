@@ -1,4 +1,4 @@
-"""Raw text to shards: one step of a run file as a flow of its own.
+"""The ingest of a run file as a flow of its own: converts raw text to shards.
 
 python -m sparseoco.flows.ingest RUN_FILE
 
@@ -13,7 +13,7 @@ from .steps import ingest_task, read_run, run_name
 
 @flow(name="sparseoco-ingest", flow_run_name=run_name)
 def ingest(run_file: str) -> None:
-    """Raw text to shards."""
+    """Convert raw text to shards."""
     ingest_task(read_run(run_file))
 
 

@@ -1,4 +1,4 @@
-"""A nightly run: new files are ingested, the deployed model is evaluated on them, and a model no worse is promoted.
+"""Nightly training: ingests new files, evaluates the deployed model on them, and promotes a model that is no worse.
 
 python -m sparseoco.flows.nightly RUN_FILE
 
@@ -17,7 +17,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from prefect.cache_policies import NO_CACHE
 
 from sparseoco.pipeline.nightly import (
-    Outcome,
+    NightlyResult,
     increment_line,
     increments_table,
     nightly_markdown,
@@ -39,7 +39,7 @@ def _rollback(run: RunFile, increment: int) -> Location | None:
     return _log_outcome(run, roll_back(run, increment))
 
 
-def _log_outcome(run: RunFile, outcome: Outcome) -> Location | None:
+def _log_outcome(run: RunFile, outcome: NightlyResult) -> Location | None:
     for line in (*map(increment_line, outcome.increments), outcome.message):
         if line:
             get_run_logger().info("%s: %s", run.name, line)
@@ -61,7 +61,7 @@ def publish_increments(run: RunFile) -> None:
 
 @flow(name="sparseoco-nightly", flow_run_name=run_name)
 def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None, rollback: int | None = None) -> str | None:
-    """New files to a promoted model or, with `rollback`, deploy the model of an earlier increment again.
+    """Run one increment or, with `rollback`, deploy the model of an earlier increment again.
 
     Returns the path of the page, or None if another run was in progress.
     """

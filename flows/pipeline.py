@@ -17,7 +17,7 @@ from .steps import evaluate_task, ingest_task, publish, read_run, report_task, r
 
 @flow(name="sparseoco-pipeline", flow_run_name=run_name)
 def pipeline(run_file: str) -> str:
-    """Raw text to a report; returns the path of the page."""
+    """Run all steps; returns the path of the report."""
     run = read_run(run_file)
     with one_cluster(run):
         ingest_task(run)

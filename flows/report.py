@@ -1,4 +1,4 @@
-"""Tables to a page and Prefect artifacts: one step of a run file as a flow of its own.
+"""The report of a run file as a flow of its own: writes the page and publishes Prefect artifacts.
 
 python -m sparseoco.flows.report RUN_FILE
 
@@ -13,7 +13,7 @@ from .steps import publish, read_run, report_task, run_name
 
 @flow(name="sparseoco-report", flow_run_name=run_name)
 def report(run_file: str) -> None:
-    """Tables to a page and Prefect artifacts."""
+    """Write the report and publish Prefect artifacts."""
     described = read_run(run_file)
     report_task(described)
     publish(described)

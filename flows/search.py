@@ -1,4 +1,4 @@
-"""Every configuration over every fold of the shards: one step of a run file as a flow of its own.
+"""The search of a run file as a flow of its own: cross-validates every configuration.
 
 python -m sparseoco.flows.search RUN_FILE
 
@@ -13,7 +13,7 @@ from .steps import read_run, run_name, search_task
 
 @flow(name="sparseoco-search", flow_run_name=run_name)
 def search(run_file: str) -> None:
-    """Every configuration over every fold of the shards."""
+    """Cross-validate every configuration."""
     search_task(read_run(run_file))
 
 

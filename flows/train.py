@@ -1,4 +1,4 @@
-"""The best configuration of the search on all the data: one step of a run file as a flow of its own.
+"""The training of a run file as a flow of its own: the selected configuration, on all the data.
 
 python -m sparseoco.flows.train RUN_FILE
 
@@ -13,7 +13,7 @@ from .steps import read_run, run_name, train_task
 
 @flow(name="sparseoco-train", flow_run_name=run_name)
 def train(run_file: str) -> None:
-    """The best configuration of the search on all the data."""
+    """Train the selected configuration on all the data."""
     train_task(read_run(run_file))
 
 

@@ -23,7 +23,8 @@ print(learner.weights().tobytes().hex())
 
 def run(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {"PYTHONPATH": str(package.parent), "PATH": "/usr/bin", "HOME": str(package.parent)}
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=package.parent)
 
 
 def test_adding_the_learner_of_the_page(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_the_page_names_files_and_tests_that_are_there() -> None:
     assert {p.name for p in (ROOT / "sparseoco").iterdir() if (p / "__init__.py").exists()} == set(packages)
     (oracle,) = re.findall(r"pytest (tests/learners -k [\w-]+)", PAGE)
     listed = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *oracle.split()],
+        [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", *oracle.split()],
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
     assert "test_lazy_equals_dense_after_every_row" in listed.stdout

@@ -36,7 +36,10 @@ def optimum(
     cluster_file: ClusterFile = None,
     cluster_flags: ClusterFlags,
 ) -> None:
-    """Minimise the regularised loss over all the data, to a certified duality gap, for each alpha."""
+    """Minimise the regularised loss over all the data, to a certified duality gap, for each alpha.
+
+    Example: sparseoco optimum shards --out optimum --alpha 1,10
+    """
     options = validate(OptimumOptions, given)
     cluster = cluster_options(cluster_file, cluster_flags)
     from rich.table import Table
@@ -92,6 +95,8 @@ def regret(
     """Compute the regret of learners against the best fixed weights: curves, slopes and the papers' bounds.
 
     For epoch methods, the convergence of the objective to its optimum.
+
+    Example: sparseoco regret run --configuration 1
     """
     cluster = cluster_options(cluster_file, cluster_flags)
     given: dict[str, Any] = {name: value for name, value in (("marks", marks), ("tol", tol)) if value is not None}
@@ -166,7 +171,10 @@ def table(
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the rows, in their order.")] = 1,
 ) -> None:
-    """Train one online learner on a table of numbers, one row after another."""
+    """Train one online learner on a table of numbers, one row after another.
+
+    Example: sparseoco table measurements.csv --target species --out weights --set D=2 --standardise
+    """
     values = parameter_values(settings)
     from sparseoco.datasets.tables import read_table
     from sparseoco.pipeline.tabular import fit_table

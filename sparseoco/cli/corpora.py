@@ -65,7 +65,10 @@ def generate(
         ),
     ] = None,
 ) -> None:
-    """Generate a synthetic corpus: JSON lines of Zipf-distributed words, labelled by the few words in planted.json."""
+    """Generate a synthetic corpus: JSON lines of Zipf-distributed words, labelled by the few words in planted.json.
+
+    Example: sparseoco generate corpus --bytes 1MB --vocabulary 5000
+    """
     from sparseoco.datasets import synthetic
 
     total = size_in_bytes(size, "--bytes")

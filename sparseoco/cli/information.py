@@ -16,6 +16,7 @@ from sparseoco.papers import PAPERS
 from sparseoco.storage.locations import Location
 
 if TYPE_CHECKING:
+    from sparseoco.learners.contract import Algorithm
     from sparseoco.ops.status import Status
 
 DRIVERS = {
@@ -43,18 +44,42 @@ def demo(
 
 
 @command(INFORMATION)
-def algorithms() -> None:
-    """List the learners: formula, source, parameters."""
-    from sparseoco.learners import ALGORITHMS
+def algorithms(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A learner to show in full; by default, list them all.")
+    ] = None,
+) -> None:
+    """List the learners, or show one: formula, source, losses, penalties, parameters and default grid."""
+    from sparseoco.learners import ALGORITHMS, find_algorithm
 
+    if name is not None:
+        _print_algorithm(find_algorithm(name))
+        return
     for driver, title in DRIVERS.items():
         output.print(f"[reverse]{title}[/reverse]\n")
         for algorithm in (algorithm for algorithm in ALGORITHMS.values() if algorithm.driver == driver):
-            output.print(f"[bold]{algorithm.name}[/bold]  {algorithm.source}")
-            output.print(f"    {algorithm.formula}", markup=False)
-            for parameter in algorithm.parameters:
-                output.print(f"    {parameter.name} = {parameter.default}  {parameter.meaning}", markup=False)
-            output.print()
+            _print_formula(algorithm)
+    print("Parameters of one of them: sparseoco algorithms NAME")
+
+
+def _print_formula(algorithm: "Algorithm") -> None:
+    output.print(f"[bold]{algorithm.name}[/bold]  {algorithm.source}")
+    output.print(f"    {algorithm.formula}\n", markup=False)
+
+
+def _print_algorithm(algorithm: "Algorithm") -> None:
+    _print_formula(algorithm)
+    print(f"trained: {DRIVERS[algorithm.driver][0].lower()}{DRIVERS[algorithm.driver][1:]}")
+    print(f"losses: {', '.join(algorithm.loss_names)}")
+    others = f" (no others: {algorithm.why})" if len(algorithm.penalties) == 1 else ""
+    print(f"penalties: {', '.join(algorithm.penalties)}{others}")
+    print("parameters:")
+    for parameter in algorithm.parameters:
+        print(f"    {parameter.name} = {parameter.default}  {parameter.meaning}")
+        if parameter.choices:
+            print(f"        one of {', '.join(parameter.choices)}")
+        if parameter.grid:
+            print(f"        searched by default: {', '.join(map(str, parameter.grid))}")
 
 
 @command(INFORMATION)
@@ -81,8 +106,8 @@ def doctor(
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
         for finding in findings:
-            print(f"{finding.state:<8}  {finding.subject}: {finding.sentence}")
-    if any(finding.state == "wrong" for finding in findings):
+            print(f"{finding.state:<8}  {finding.subject}: {finding.message}")
+    if any(finding.state == "error" for finding in findings):
         raise typer.Exit(1)
 
 
@@ -122,14 +147,14 @@ def _print_status(found: "Status") -> None:
     name = f"{found.name}: " if found.name else ""
     written = "" if found.seconds is None else f", last written {duration(found.seconds)} ago"
     print(f"{name}{found.run}{written}")
-    for hold in found.holds:
-        print(hold.sentence)
-    if not found.holds and not found.ended:
+    for lock in found.locks:
+        print(lock.message)
+    if not found.locks and not found.ended:
         print("no process is running")
     for step in found.steps:
-        print(f"{step.name:<8}  {step.state:<9}  {step.sentence}".rstrip())
-    if found.nights is not None:
-        print(found.nights.sentence)
+        print(f"{step.name:<8}  {step.state:<11}  {step.summary}".rstrip())
+    if found.increments is not None:
+        print(found.increments.summary)
     for error in found.errors:
         print(f"failed: {error}")
     print(found.rerun)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.abc import MetaPathFinder
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +26,11 @@ def predict(
     margins: Annotated[bool, typer.Option("--margins", help="Also print the margin of each class.")] = False,
     given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where", "format", "text_field"), defaults=False)],
 ) -> None:
-    """Predict the classes of new text: one line of output for each line, or document id and prediction for files."""
+    """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
+
+    Example: sparseoco predict model reviews.jsonl --where split=test --margins
+    """
+    _import_pyarrow()
     from sparseoco.pipeline.prediction import predict_files, predict_lines
     from sparseoco.training.model import Model
 
@@ -36,6 +41,25 @@ def predict(
         predict_lines(opened, sys.stdin.buffer, sys.stdout, margins=margins)
 
 
+class _WithoutPandas(MetaPathFinder):
+    """Makes `import pandas` fail as if it were not installed."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Where a module is: for other finders to say, except for pandas."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
+
+
+def _import_pyarrow() -> None:
+    """Import PyArrow, without the pandas that its first conversion tries to import: it takes as long as predicting."""
+    finder = _WithoutPandas()
+    sys.meta_path.insert(0, finder)
+    import pyarrow
+
+    pyarrow.array([])  # tries only once
+    sys.meta_path.remove(finder)
+
+
 @command(MODELS)
 def evaluate(
     *,
@@ -44,7 +68,10 @@ def evaluate(
     given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, without=("inputs",))],
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare a model's predictions with the labels of new text."""
+    """Compare a model's predictions with the labels of new text.
+
+    Example: sparseoco evaluate model reviews.jsonl --where split=test
+    """
     from rich.table import Table
     from rich.text import Text
 

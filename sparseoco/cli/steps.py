@@ -62,7 +62,10 @@ def ingest(
     cluster_file: ClusterFile = None,
     cluster_flags: ClusterFlags,
 ) -> None:
-    """Convert raw text to Parquet shards of term counts, identical to those of scikit-learn's CountVectorizer."""
+    """Convert raw text to Parquet shards of term counts, identical to those of scikit-learn's CountVectorizer.
+
+    Example: sparseoco ingest reviews.jsonl --out shards --where split=train --min-df 2
+    """
     options = validate(IngestOptions, given | {"inputs": inputs})
     cluster = cluster_options(cluster_file, cluster_flags)
     from sparseoco.pipeline import steps
@@ -133,7 +136,10 @@ def search(
     cluster_file: ClusterFile = None,
     cluster_flags: ClusterFlags,
 ) -> None:
-    """Compare configurations by cross-validation, many in one pass, and train the best of them on all the data."""
+    """Compare configurations by cross-validation, many in one pass, and train the best of them on all the data.
+
+    Example: sparseoco search shards --out run --algorithm rda --grid gamma=0.5,1 --folds 3
+    """
     if "auto" in (algorithms or ()):
         raise InputError(
             "auto mixes a grid in one pass, without a search: sparseoco train STORE --algorithm auto.",
@@ -198,6 +204,8 @@ def train(
 
     auto needs no tuning: one pass trains every configuration and weights their predictions by their past errors.
     It takes **--set** by=error|loss, predict=last|none and keep=mixture|best (save the heaviest configuration only).
+
+    Example: sparseoco train shards --out model --algorithm rda --set lam=1e-4 --epochs 2
     """
     cluster = cluster_options(cluster_file, cluster_flags)
     values = parameter_values(parameters)

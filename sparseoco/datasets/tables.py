@@ -206,6 +206,8 @@ def _read_csv(file: Path, header: bool | None, delimiter: str) -> pa.Table:
         data = stream.read()
     if not data.strip():
         raise InputError(f"{file} is empty.", code="no-rows")
+    if data.lstrip().startswith((b"{", b"[")):  # its text would be the names of columns
+        raise InputError(f"{file} is JSON, not CSV or Parquet.", code="unknown-format")
     try:
         first = next(csv.reader([data.split(b"\n", 1)[0].decode("utf-8-sig").strip("\r")], delimiter=delimiter))
     except UnicodeDecodeError as error:

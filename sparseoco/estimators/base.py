@@ -17,11 +17,11 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train
+from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train_stream
 from sparseoco.training.validation import checked_rows
 
 _PARAMETERS = ("lam", "eta0", "gamma", "p", "K", "by", "R", "predict_gradient")
-_RENAMED = {"predict_gradient": "predict"}  # an estimator's `predict` is its method
+_RENAMED = {"predict_gradient": "predict"}  # `predict` is a method of an estimator
 _INTEGER = (int, np.integer)
 
 
@@ -32,7 +32,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
 
     def _set_parameters(self, values: Mapping[str, Any]) -> None:
-        """Set the attributes of the parameters of `__init__`, unchanged, as scikit-learn wants it."""
+        """Set the parameters of `__init__` as attributes, unchanged, as scikit-learn requires."""
         for name in self._get_param_names():
             setattr(self, name, values[name])
 
@@ -42,7 +42,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fitted learner is pickled as the bytes of its own file: compiled kernels cannot be pickled."""
+        """The fitted learner is pickled as the bytes of its file, since compiled kernels cannot be pickled."""
         state = dict(super().__getstate__())
         if "learner_" in state:
             with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         super().__setstate__(state)
 
     def _new_learner(self, n_features: int, n_classes: int | None) -> Learner:
-        """A learner with the current parameters, all of them checked."""
+        """A new learner with the current parameters, which are checked."""
         known = {
             parameter.name for parameter in find_algorithm(self.algorithm).under(find_penalty(self.penalty)).parameters
         }
@@ -90,7 +90,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         return self.learner_
 
     def _sparse(self, X: Any, *, reset: bool) -> Any:
-        """X as CSR; its features are recorded (`reset`) or compared with those of the fit."""
+        """X as CSR; its features are recorded (`reset`) or compared with those of `fit`."""
         X = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=False)
         return X if sp.issparse(X) else sp.csr_matrix(X)
 
@@ -105,7 +105,9 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
         order = Order(self._seed(), True) if self.shuffle else Order()
-        for _ in train(learner, MatrixRows(rows, labels), order, START, StreamPosition(int(self.epochs), len(labels))):
+        for _ in train_stream(
+            learner, MatrixRows(rows, labels), order, START, StreamPosition(int(self.epochs), len(labels))
+        ):
             pass
         self._finish(learner, 0)
 

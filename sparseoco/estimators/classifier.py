@@ -20,34 +20,34 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     Parameters
     ----------
     algorithm, loss, penalty : names, as `sparseoco.Learner` takes them; ``sparseoco algorithms`` lists the learners.
-    lam, eta0, gamma, p, K, by, R, predict_gradient : parameters of the learner, None for its own default; one that the
-        learner does not have is refused. `predict_gradient` is the parameter `predict` of the optimistic learners.
-    extra_params : parameters of the learner or the penalty that have no name here, as a mapping: ``{"l1_ratio": 0.5}``.
-    epochs : times `fit` goes through the rows; the rounds are counted on, steps do not start again.
-    shuffle, random_state : whether each epoch of `fit` goes in an order of its own, a function of the seed, the epoch
-        and the number of rows: that of `sparseoco.kernels.order`. An integer is the seed itself; None and a
-        `RandomState` draw one.
-    fit_intercept : adds a constant feature of value 1. It is a feature like any other: the penalty shrinks it too.
-    dtype : float64 or float32, of the weights.
+    lam, eta0, gamma, p, K, by, R, predict_gradient : parameters of the learner, None for its default. A parameter that
+        the learner does not have raises. `predict_gradient` is the parameter `predict` of optimistic learners.
+    extra_params : other parameters of the learner or the penalty, as a mapping: ``{"l1_ratio": 0.5}``.
+    epochs : passes of `fit` over the rows. The step sizes continue from epoch to epoch.
+    shuffle, random_state : whether `fit` shuffles the rows anew in each epoch; the order is a function of the seed, the
+        epoch and the number of rows (`sparseoco.kernels.order`). An integer is the seed; None and a `RandomState` draw
+        one.
+    fit_intercept : add a constant feature of value 1. It is penalised like any other.
+    dtype : type of the weights, float64 or float32.
 
-    Dense learners (``sparseoco algorithms`` says which) are for few features: in a pipeline scikit-learn's
-    `SelectFromModel` with a sparse learner goes before them.
+    Dense learners (``sparseoco algorithms`` lists them) are for few features: put scikit-learn's `SelectFromModel` with
+    a sparse learner before them in a pipeline.
 
-    `partial_fit` learns its rows once, in their order, whatever `epochs` and `shuffle`: any cut of a stream into calls
-    gives the bits that one `fit` with ``epochs=1, shuffle=False`` gives. More than two classes are trained as the
-    loss says, one-vs-rest for losses of one margin. Dense input is accepted and made sparse.
+    `partial_fit` learns its rows once, in order, whatever `epochs` and `shuffle`: the result does not depend, in any
+    bit, on how a stream is cut into calls, and is that of `fit` with ``epochs=1, shuffle=False``. More than two classes
+    are trained with a joint loss or one-vs-rest, depending on the loss. Dense input is converted to sparse.
 
     Attributes
     ----------
     classes_ : the labels, sorted.
-    coef_ : (1, n_features) for two classes, positive weights speaking for ``classes_[1]``; (n_classes, n_features)
-        for more. Computed when it is read.
+    coef_ : (1, n_features) for two classes, positive weights for ``classes_[1]``; (n_classes, n_features) for more.
+        Computed on each access.
     intercept_ : (1,) or (n_classes,).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
     learner_ : the `sparseoco.Learner`, whose `progress` has the progressive loss and errors.
 
     Raises `InputError`, a `ValueError`, naming the first row that has NaN, an infinity or an unknown label. A fit that
-    diverges warns with `ConvergenceWarning`, naming the row: nothing is learned from there on.
+    diverges warns with `ConvergenceWarning`, naming the row, from which on nothing is learned.
 
     >>> import scipy.sparse as sp
     >>> X = sp.csr_matrix([[1, 0, 2], [0, 3, 0], [2, 0, 1], [0, 1, 0]])
@@ -124,14 +124,14 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     def predict(self, X: Any) -> np.ndarray:
         """The label of the largest margin, the first of equals."""
         margins = self.decision_function(X)
-        place = (margins > 0).astype(np.int64) if margins.ndim == 1 else margins.argmax(axis=1)
-        labels: np.ndarray = self.classes_[place]
+        indices = (margins > 0).astype(np.int64) if margins.ndim == 1 else margins.argmax(axis=1)
+        labels: np.ndarray = self.classes_[indices]
         return labels
 
     @available_if(lambda self: self.loss in ("logistic", "softmax"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """(rows, n_classes) float64: for ``loss="softmax"`` the softmax of the margins; for ``loss="logistic"``
-        1/(1 + exp(−margin)), made to sum to 1 over more than two classes. Other margins are no log-odds."""
+        1/(1 + exp(−margin)), normalised to sum to 1 over more than two classes. Other losses have no probabilities."""
         margins = self._margins(X).astype(np.float64)
         if self.loss == "softmax":
             return np.asarray(softmax(margins, axis=1))
@@ -139,14 +139,14 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         if probabilities.shape[1] == 1:
             return np.hstack([1.0 - probabilities, probabilities])
         totals = probabilities.sum(axis=1, keepdims=True)
-        probabilities[totals[:, 0] == 0] = 1.0  # every class underflowed: none is likelier
+        probabilities[totals[:, 0] == 0] = 1.0  # every class underflowed: a uniform distribution
         totals[totals == 0] = probabilities.shape[1]
         probabilities /= totals
         return probabilities
 
 
 def _class_labels(y: Any, matrix: Any) -> np.ndarray:
-    """One label a row, in their own type."""
+    """One label per row, of unchanged type."""
     labels: np.ndarray = column_or_1d(y, warn=True)
     check_consistent_length(matrix, labels)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
@@ -166,10 +166,10 @@ def _count_classes(classes: np.ndarray) -> int:
 
 def _class_indices(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """The index of each label in `classes`."""
-    place = {label: i for i, label in enumerate(classes.tolist())}
-    places = np.array([place.get(label, -1) for label in labels.tolist()], np.int64)
-    if (places < 0).any():
+    index = {label: i for i, label in enumerate(classes.tolist())}
+    indices = np.array([index.get(label, -1) for label in labels.tolist()], np.int64)
+    if (indices < 0).any():
         raise InputError(
-            f"y of row {int(np.flatnonzero(places < 0)[0])} is not one of the classes.", code="invalid-labels"
+            f"y of row {int(np.flatnonzero(indices < 0)[0])} is not one of the classes.", code="invalid-labels"
         )
-    return places
+    return indices

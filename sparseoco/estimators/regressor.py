@@ -14,8 +14,7 @@ from sparseoco.training.validation import checked_labels
 
 class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
     """A linear regression trained online on sparse rows; parameters and attributes as `SparseOnlineClassifier`, with
-    `coef_` (n_features,) and `intercept_` (1,). Features and target should be of the order of 1: steps are sized for
-    that.
+    `coef_` (n_features,) and `intercept_` (1,). Scale features and target to the order of 1, which step sizes assume.
 
     >>> import scipy.sparse as sp
     >>> X = sp.csr_matrix([[1, 0], [0, 1], [1, 1]])
@@ -76,7 +75,7 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
 
 
 def _targets(y: Any, matrix: Any) -> np.ndarray:
-    """One number a row."""
+    """One number per row."""
     targets = column_or_1d(y, warn=True)
     check_consistent_length(matrix, targets)
     if targets.dtype.kind not in "biuf":

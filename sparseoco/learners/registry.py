@@ -141,7 +141,7 @@ def check_algorithm_name(name: Any, *, online: bool = False) -> str:
         return name
     known = algorithm_names(*(ONLINE_DRIVERS if online else ()))
     close = get_close_matches(str(name), known, n=1)
-    hint = f"did you mean {close[0]}? There is" if close else "choose one of"
+    hint = f"did you mean {close[0]}? Choose one of" if close else "choose one of"
     raise InputError(f"algorithm={name!r} is not known; {hint} {', '.join(known)}.", code="unknown-algorithm")
 
 

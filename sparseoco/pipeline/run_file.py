@@ -13,7 +13,7 @@ from sparseoco.execution.options import ClusterOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, resolve_against
 from sparseoco.storage.toml_files import read_toml
 from sparseoco.text.options import IngestOptions
-from sparseoco.training.options import MODELS, SearchOptions
+from sparseoco.training.options import SearchOptions
 
 Folder = Annotated[Location, PlainValidator(location), PlainSerializer(str, return_type=str)]
 
@@ -104,7 +104,7 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
         update={
             "out": resolve_against(folder, str(run.out)),
             "ingest": run.ingest.model_copy(update=ingest),
-            "search": run.search.model_copy(update={name: resolved(getattr(run.search, name)) for name in MODELS}),
+            "search": run.search.model_copy(update={name: resolved(path) for name, path in run.search.models.items()}),
             "evaluate": evaluate and evaluate.model_copy(update={"inputs": all_resolved(evaluate.inputs)}),
             "log": LogOptions(file=run.log.file and _log_file(folder, run.log.file)),
         }

@@ -1,4 +1,4 @@
-"""The files that describe a run in its folder: run.json, search/best.json; and the run's store."""
+"""The files that describe a run in its folder, run.json and search/best.json, and the run's store."""
 
 import json
 from collections.abc import Sequence
@@ -10,32 +10,30 @@ from sparseoco.search.feature_subset import model_features
 from sparseoco.search.selection import choose
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.store.shards import Store
-from sparseoco.training.options import MODELS, SearchOptions
+from sparseoco.training.options import SearchOptions
 from sparseoco.training.warm_start import Origin
 
 
 def describe_run(name: str, store: Store, out: Location, options: SearchOptions) -> dict[str, Any]:
     """The contents of run.json: the store, its classes and text options, the options; paths relative to `out`."""
-    labels, kept = store.manifest.labels, options.features_from
-    described = options.model_dump(mode="json")
-    for model in MODELS:
-        if described[model] is not None:
-            described[model] = relative_path(location(described[model]), out)
+    models = {option: relative_path(location(path), out) for option, path in options.models.items()}
+    corpus = {
+        "store": store.manifest.digest,
+        "folder": relative_path(store.folder, out),
+        "rows": store.n_rows,
+        "nonzeros": store.manifest.nonzeros,
+        "features": store.n_features,
+        "classes": [entry.model_dump(mode="json") for entry in store.manifest.labels.classes],
+        "text": store.manifest.options,
+    }
+    if options.features_from is not None:
+        corpus["features_from"] = model_features(Origin.of(options.features_from), store).description
     return {
         "name": name,
         "seed": options.seed,
         "version": __version__,
-        "corpus": {
-            "store": store.manifest.digest,
-            "folder": relative_path(store.folder, out),
-            "rows": store.n_rows,
-            "nonzeros": store.manifest.nonzeros,
-            "features": store.n_features,
-            "classes": [entry.model_dump(mode="json") for entry in labels.classes],
-            "text": store.manifest.options,
-        }
-        | ({} if kept is None else {"features_from": model_features(Origin.of(kept), store).description}),
-        "search": described,
+        "corpus": corpus,
+        "search": options.model_dump(mode="json") | models,
     }
 
 
@@ -65,14 +63,14 @@ def open_store(run: Location, corpus: dict[str, Any], folder: Location | None) -
     """
     if folder is None:
         if "folder" not in corpus:
-            raise InputError(f"{run} has no path of its shards: set --store.", code="missing-store")
+            raise InputError(f"{run}/run.json has no path of the shards: set --store.", code="missing-store")
         folder = resolve_against(run, corpus["folder"])
         if not folder.exists():
-            raise InputError(f"The shards of {run} are not at {folder} any more: set --store.", code="missing-store")
+            raise InputError(f"The shards of {run} are no longer at {folder}: set --store.", code="missing-store")
     store = Store.open(folder)
     if store.manifest.digest != corpus["store"]:
         raise InputError(
-            f"{folder} does not have the shards that {run} was trained on: they have changed, or are others.",
+            f"{folder} does not have the shards that {run} was trained on.",
             code="store-changed",
         )
     return store

@@ -1,7 +1,7 @@
 """The steps of a run, each a function from paths to paths: ingest, search, train, evaluate, report.
 
-A step can be run alone, killed and run again; what is committed is not done twice. Flows and the command line call only
-these.
+A step that was killed resumes when it is run again: committed work is not repeated. Flows and the command line call
+these functions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import Policy, TextOptions
 from sparseoco.text.sources import find_sources
 from sparseoco.training.model import Model
-from sparseoco.training.options import MODELS, Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
@@ -53,7 +53,7 @@ def ingest_texts(
     vocabulary: Policy = "frozen",
     progress: ProgressCallback = no_progress,
 ) -> Manifest:
-    """Raw text to a store of shards at `out`; new inputs add shards and, if it is extended, terms to the vocabulary."""
+    """Raw text to a store of shards at `out`; new inputs add shards and, with ``vocabulary="extend"``, terms."""
     with _cluster(cluster, out) as client:
         return ingest(
             inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary, progress=progress
@@ -72,19 +72,15 @@ def search(
 ) -> Location:
     """Run every configuration in every fold; returns the folder of the tables and the best configuration, `out`/search.
 
-    At the time limit, the best of the finished configurations is chosen, `best.json` has the number of unfinished ones,
-    and another call resumes. Raises `SparseocoError` if no configuration was completed.
+    At the time limit, the best of the finished configurations is chosen; `best.json` then has the number of unfinished
+    ones, and another call resumes. Raises `SparseocoError` if no configuration was completed.
     """
     folder = out / "search"
-    store = Store.open(store_folder)
-    check_labels(store)
-    options = _resolve_models(options, store, out / "model")
-    configurations = options.configurations()
-    with exclusive_lock(out):
-        with connect(cluster, local_work_folder(out) / ".scratch") as client:
-            commit_json(out / "run.json", describe_run(name, store, out, options))
-            with _features(client, options, store, out, progress) as learned:
-                tables = run_search_on(client, configurations, options, learned, folder, progress)
+    store, options = _open_store(store_folder, options, out / "model")
+    with _cluster(cluster, out) as client:
+        commit_json(out / "run.json", describe_run(name, store, out, options))
+        with _features(client, options, store, out, progress) as selected:
+            tables = run_search_on(client, options.configurations(), options, selected, folder, progress)
         for table, schema in SEARCH_TABLES.items():
             write_result_table(folder / f"{table}.parquet", tables[table], schema)
         commit_json(folder / "best.json", describe_choice(tables["metrics"], options))
@@ -105,16 +101,14 @@ def train(
     """Train one configuration on all the data; returns the folder of the model.
 
     With `warm_start`, the same learner on the same features resumes from the model's state as one long run: the rows of
-    this call follow those of earlier calls, in document order or, shuffled, in the order of this call's seed and epochs
-    (from 1). Any other learner starts from the model's weights.
+    this call follow those of earlier calls, in document order or, shuffled, in the order of this call's seed, epochs
+    counted from 1. Any other learner starts from the model's weights.
 
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
-    store = Store.open(store_folder)
-    check_labels(store)
-    options = _resolve_models(options, store, model)
-    with _training_cluster(cluster, options, store, model, progress) as (client, learned):
-        train_model(client, configuration, options, epochs, learned, model, progress)
+    store, options = _open_store(store_folder, options, model)
+    with _training_cluster(cluster, options, store, model, progress) as (client, selected):
+        train_model(client, configuration, options, epochs, selected, model, progress)
     return model
 
 
@@ -131,19 +125,17 @@ def train_auto(
 ) -> Location:
     """Train the whole grid in one pass and mix it (`sparseoco.Mixture`); returns the report page.
 
-    Raises `InputError` for learners that do not learn from a stream or a grid that does not fit in memory,
+    Raises `InputError` for learners that cannot learn from a stream and for a grid that does not fit in memory,
     `SparseocoError` if every column diverges.
     """
-    store = Store.open(store_folder)
-    check_labels(store)
     for name in options.algorithms:
         if not find_algorithm(name).online:
             raise InputError(
-                f"{name} makes many passes over the same rows: a mixture is trained in one.", code="not-online"
+                f"{name} makes many passes over the same rows: a mixture is trained in one pass.", code="not-online"
             )
-    options = _resolve_models(options, store, model)
-    with _training_cluster(cluster, options, store, model, progress) as (client, learned):
-        train_mixture(client, options, mixing, epochs, learned, model, progress)
+    store, options = _open_store(store_folder, options, model)
+    with _training_cluster(cluster, options, store, model, progress) as (client, selected):
+        train_mixture(client, options, mixing, epochs, selected, model, progress)
     return write_mixture_page(model)
 
 
@@ -152,8 +144,7 @@ def train_best(
 ) -> Location:
     """Train the best configuration of the search in `out` on all the data; the model goes to `out`/model."""
     best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
-    options = SearchOptions.model_validate(run["search"])
-    options = _absolute_models(options, out)
+    options = _absolute_models(SearchOptions.model_validate(run["search"]), out)
     chosen = Configuration(number=best["configuration"], algorithm=best["algorithm"], parameters=best["parameters"])
     return train(store_folder, out / "model", chosen, options, cluster, epochs=best["epochs"], progress=progress)
 
@@ -167,9 +158,9 @@ def optimum(
     *,
     progress: ProgressCallback = no_progress,
 ) -> Location:
-    """The offline optimum on all the data, for every α: tables and models in `out`. Returns that folder.
+    """The offline optimum on all the data, for every α; returns the folder of the tables and models, `out`.
 
-    Raises `InputError` where the loss does not fit the labels, `SparseocoError` if a pass cannot be run.
+    Raises `InputError` if the loss is not defined for the labels, `SparseocoError` if a pass fails.
     """
     store = Store.open(store_folder)
     if store.manifest.labels.kind == "classes" or store.n_rows == 0:
@@ -193,8 +184,8 @@ def regret(
 ) -> Location:
     """The regret of a search's configurations along its own stream; returns the folder of the tables, `run`/regret.
 
-    What is done is not done again. Raises `InputError` if the run has no results or started from a model, its store is
-    missing or has changed, a number is not one of its configurations, or no configuration has a comparator.
+    Committed work is not repeated. Raises `InputError` if the run has no results or started from a model, its store is
+    missing or has changed, a configuration is unknown, or none has a comparator.
 
     Parameters
     ----------
@@ -208,21 +199,22 @@ def regret(
     options = _absolute_models(SearchOptions.model_validate(described["search"]), run)
     if options.warm_start is not None:
         raise InputError(
-            f"{run} started from a model: regret and its bounds are of learners that start from zero.",
+            f"{run} started from a model: regret and its bounds are defined for learners that start from zero.",
             code="unsupported-combination",
         )
     if not 0 < tol < 1:
         raise InputError(f"tol={tol} must be between 0 and 1.", code="invalid-option")
     store = open_store(run, described["corpus"], store_folder)
     configurations = _configurations(table, numbers)
-    kept = options.features_from
-    if kept is not None and Origin.of(kept).sha256 != described["corpus"]["features_from"]["model_sha256"]:
+    selector = options.features_from
+    if selector is not None and Origin.of(selector).sha256 != described["corpus"]["features_from"]["model_sha256"]:
         raise InputError(
-            f"{kept} has been replaced: {run} was trained on the features of the earlier model.", code="model-replaced"
+            f"{selector} has been replaced: {run} was trained on the features of the earlier model.",
+            code="model-replaced",
         )
-    with _training_cluster(cluster, options, store, run, progress) as (client, learned):
+    with _training_cluster(cluster, options, store, run, progress) as (client, selected):
         folder = run / "regret"
-        rows, ends = run_regret(client, configurations, options, learned, folder / "cells", marks, tol, progress)
+        rows, ends = run_regret(client, configurations, options, selected, folder / "cells", marks, tol, progress)
         write_result_table(folder / "regret.parquet", rows, REGRET)
         write_result_table(folder / "slopes.parquet", ends, SLOPES)
     return folder
@@ -230,7 +222,7 @@ def regret(
 
 @logged_step("ingest", "run")
 def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """The ingest step of a run file; returns the store. Documents to evaluate must exist before the work starts."""
+    """The ingest step of a run file; returns the store. Files to evaluate on are looked up first."""
     if run.evaluate is not None and run.evaluate.inputs is not None:
         find_sources(list(run.evaluate.inputs), run.ingest.text)
     ingest_texts(
@@ -259,7 +251,7 @@ def run_train(run: RunFile, progress: ProgressCallback = no_progress) -> Locatio
 
 @logged_step("evaluate", "run")
 def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
-    """The evaluate step of a run file, if it has one: the model on unseen text; returns the result."""
+    """The evaluate step of a run file, if it has one: the model on unseen text; returns the path of the result."""
     if run.evaluate is None:
         return None
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
@@ -280,7 +272,7 @@ STEPS = {"ingest": run_ingest, "search": run_search, "train": run_train, "evalua
 
 
 def one_cluster(run: RunFile) -> AbstractContextManager[None]:
-    """Steps run inside share the jobs or pods of the run's cluster, if it has any."""
+    """A context in which all steps share the jobs or pods of the run's cluster, if it has any."""
     return shared_cluster(run.cluster, local_work_folder(run.out) / ".scratch")
 
 
@@ -293,38 +285,38 @@ def run_all(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     return result
 
 
-def _resolve_models(options: SearchOptions, store: Store, model: Location) -> SearchOptions:
-    """The options with absolute paths of their models, which are checked.
+def _open_store(folder: Location, options: SearchOptions, model: Location) -> tuple[Store, SearchOptions]:
+    """The store to learn from, and the options with absolute paths of the models they name; `model` is written to.
 
-    Raises `InputError` too for a learner whose state is too large for this many features.
+    Raises `InputError` for labels or models that do not fit, and for a learner whose state would be too large.
     """
-    origins = {name: Origin.of(folder) for name in MODELS if (folder := getattr(options, name)) is not None}
+    store = Store.open(folder)
+    check_labels(store)
+    origins = {name: Origin.of(path) for name, path in options.models.items()}
     for origin in origins.values():
         if location(origin.model) == model.resolve():
             raise InputError(
-                f"{model} cannot start from itself: a run that is stopped would lose it. Choose another --out.",
+                f"{model} cannot start from itself: if the run stops, the model is lost. Choose another --out.",
                 code="invalid-warm-start",
             )
     if "warm_start" in origins:
         check_origin(origins["warm_start"], store)
-    kept = origins.get("features_from")
-    n_features = store.n_features if kept is None else model_features(kept, store).features.size
+    selector = origins.get("features_from")
+    n_features = store.n_features if selector is None else model_features(selector, store).features.size
     for algorithm in options.algorithms:
         check_size(algorithm, n_features)
-    return options.model_copy(update={name: origin.model for name, origin in origins.items()})
+    return store, options.model_copy(update={name: origin.model for name, origin in origins.items()})
 
 
 def _absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
-    """The options of a run as it keeps them, with absolute paths of their models."""
-    models = {
-        name: str(resolve_against(run, folder)) for name in MODELS if (folder := getattr(options, name)) is not None
-    }
+    """The options in a run's run.json, with absolute paths of the models they name."""
+    models = {name: str(resolve_against(run, path)) for name, path in options.models.items()}
     return options.model_copy(update=models)
 
 
 @contextmanager
 def _cluster(cluster: ClusterOptions, folder: Location) -> Iterator[Client]:
-    """A client of a cluster that works on a folder, which is locked meanwhile."""
+    """A client of the cluster, with an exclusive lock on the folder that it works in."""
     with exclusive_lock(folder), connect(cluster, local_work_folder(folder) / ".scratch") as client:
         yield client
 
@@ -333,7 +325,7 @@ def _cluster(cluster: ClusterOptions, folder: Location) -> Iterator[Client]:
 def _training_cluster(
     cluster: ClusterOptions, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
 ) -> Iterator[tuple[Client, Store]]:
-    """As `_cluster`, with the store, or with the subset of its features that the options select."""
+    """As `_cluster`, with the store or the subset of its features that the options select."""
     with _cluster(cluster, folder) as client, _features(client, options, store, folder, progress) as selected:
         yield client, selected
 
@@ -341,7 +333,7 @@ def _training_cluster(
 def _features(
     client: Client, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
 ) -> AbstractContextManager[Store]:
-    """The store, or the subset of its features that the options select, written to the folder."""
+    """The store or the subset of its features that the options select, written to the folder."""
     origin = None if options.features_from is None else Origin.of(options.features_from)
     return feature_subset(client, store, origin, folder / ".features", progress)
 

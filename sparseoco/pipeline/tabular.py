@@ -18,14 +18,16 @@ from sparseoco.storage.commit import commit_json, digest_file
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import write_result_table
 from sparseoco.training.learner import Learner
+from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train_stream
+from sparseoco.training.validation import checked_labels, checked_rows
 
 INTERCEPT: Final = "(intercept)"
 METRICS: Final = pa.schema(
     [
-        ("rows", pa.int64()),  # so far, over all epochs; spaced logarithmically
+        ("rows", pa.int64()),  # learned, in all epochs; spaced logarithmically
         # Both are null from the row at which the learner diverged.
-        ("progressive_loss", pa.float64()),  # mean so far, each row predicted (bandits: played) before the update
-        ("progressive_error", pa.float64()),  # error rate so far; null if labels are numbers
+        ("progressive_loss", pa.float64()),  # mean, each row predicted (bandits: played) before the update
+        ("progressive_error", pa.float64()),  # error rate; null if labels are numbers
     ]
 )
 WEIGHTS: Final = pa.schema(
@@ -49,7 +51,7 @@ class Fitted(NamedTuple):
     progressive_loss: float | None
     progressive_error: float | None
     computed: dict[str, float]
-    """The values of a bandit's parameters that were auto."""
+    """The computed values of a bandit's parameters."""
     diverged: int
     """The row at which the learner diverged, or 0."""
     constant: tuple[str, ...]
@@ -70,9 +72,9 @@ def fit_table(
 ) -> Fitted:
     """Train a learner on the rows in their order; write ``metrics.parquet``, ``weights.parquet`` and ``fit.json``.
 
-    Parameters not given that follow from the rows are computed: T, and F and G of squared and logistic loss on the ball
-    (`sparseoco.learners.domain_constants`; for the simplex, on the ball of radius 1 around it). α is not: for logistic
-    loss it is so small that ons would hardly move.
+    Missing parameters that follow from the rows are computed: T, and F and G of squared and logistic loss on the ball
+    (`sparseoco.learners.domain_constants`; for the simplex, on the ball of radius 1 around it). α is not computed: for
+    logistic loss it is so small that ons would hardly learn.
 
     Parameters
     ----------
@@ -94,7 +96,7 @@ def fit_table(
     Raises
     ------
     InputError
-        For an algorithm, parameters or a loss that do not fit the table, or a folder that holds something else.
+        For an algorithm, parameters or a loss that do not fit the table, or a folder with other results.
     """
     if epochs < 1:
         raise InputError(f"epochs={epochs} must be at least 1.", code="invalid-option")
@@ -166,7 +168,7 @@ def _with_computed(algorithm: str, given: dict[str, Any], table: Table, loss: st
     found: dict[str, Any] = {"T": len(table.features) * epochs} if "T" in names else {}
     configuration = definition.configuration(given)
     wanted = {"F", "G"} & names - given.keys()
-    if definition.driver == "dense" and "D" in configuration and loss in ("squared", "logistic") and wanted:
+    if definition.touches_all_features and "D" in configuration and loss in ("squared", "logistic") and wanted:
         D = 2.0 if configuration["domain"] == "simplex" else configuration["D"]
         constants = ball_constants(table.features, table.labels, loss, D)._asdict()
         found |= {name: constants[name] for name in wanted}
@@ -183,17 +185,18 @@ def _computed(learner: Learner) -> dict[str, float]:
 
 
 def _train(learner: Learner, table: Table, epochs: int) -> list[dict[str, Any]]:
-    """Metrics at numbers of rows that are spaced logarithmically; the last is the end."""
-    matrix, n = table.rows, len(table.labels)
-    marks = sorted({round((n * epochs) ** (k / 40)) for k in range(41)})
-    metrics, rows = [], 0
-    for mark in marks:
-        while rows < mark:
-            first = rows % n
-            part = slice(first, min(n, first + mark - rows))
-            learner.partial_fit(matrix[part], table.labels[part])
-            rows += part.stop - first
-        progress, finite = learner.progress, learner.diverged[0] == 0  # a diverged learner's sums stop
+    """Train the learner; the metrics at logarithmically spaced numbers of rows, the last at the end."""
+    matrix = checked_rows(table.rows, learner.n_features, learner.dtype)
+    n = len(table.labels)
+    source = MatrixRows(matrix, checked_labels(table.labels, n, learner.n_classes))
+    metrics, reached = [], START
+    for mark in sorted({round((n * epochs) ** (k / 40)) for k in range(41)}):
+        epoch = -(-mark // n)
+        goal = StreamPosition(epoch, mark - (epoch - 1) * n)
+        for _ in train_stream(learner, source, Order(), reached, goal):
+            pass
+        reached = goal
+        progress, finite = learner.progress, learner.diverged[0] == 0  # the sums of a diverged learner stop
         error = float(progress.error_count[0]) / mark if finite and table.classes else None
         mean = float(progress.loss_sum[0]) / mark if finite else None
         metrics.append({"rows": mark, "progressive_loss": mean, "progressive_error": error})

@@ -1,4 +1,4 @@
-"""Rows of a finished run → a leaderboard, a page, a summary. Nothing but the RUN folder's files is read."""
+"""Leaderboard, page and summary of a run, from the files in its folder."""
 
 from sparseoco.report.leaderboard import LeaderboardRow, best_of_each, leaderboard_rows
 from sparseoco.report.page import write_report

@@ -1,8 +1,7 @@
 """The figures of the report, one function each, as Plotly figures.
 
 Text from data is escaped here because Plotly interprets some HTML in labels. The page fills in text and grid colours,
-so
-one figure serves light and dark mode.
+so one figure serves light and dark mode.
 """
 
 from collections import defaultdict
@@ -133,13 +132,13 @@ def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: flo
     return figure
 
 
-def kept_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> go.Figure:
+def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> go.Figure:
     """Share of weights that are not zero, by how many documents contain the feature."""
     figure = go.Figure()
     classes = len(results.run.corpus.classes)
     columns = 1 if classes == 2 else max(classes, 1)
     bins: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-    for row in _rows_shown(results.kept, shown):
+    for row in _rows_shown(results.feature_survival, shown):
         bins[row["configuration"]][row["documents_from"]].append((row["features"], row["nonzeros"]))
     order = sorted({key for of in bins.values() for key in of})
     for entry in shown[:MAX_LINES]:
@@ -147,12 +146,12 @@ def kept_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style)
         shares, texts = [], []
         for key in order:
             features = sum(f for f, _ in of.get(key, [])) * columns
-            kept = sum(k for _, k in of.get(key, []))
-            shares.append(100 * kept / features if features else None)
+            nonzeros = sum(count for _, count in of.get(key, []))
+            shares.append(100 * nonzeros / features if features else None)
             folds = max(len(of.get(key, [])), 1)
             texts.append(
                 f"{_label(entry)}<br>in {_bin(key)} documents: {integer(features / columns / folds)} features,"
-                f"<br>{percent(kept / features if features else None)} nonzero weights"
+                f"<br>{percent(nonzeros / features if features else None)} nonzero weights"
             )
         colour, symbol = style[entry.algorithm]
         figure.add_scatter(

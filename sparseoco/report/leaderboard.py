@@ -25,8 +25,7 @@ class LeaderboardRow(NamedTuple):
     `error` and `standard_error` are those of `sparseoco.search.selection`. `online_error` and `online_loss` are
     progressive, of the first epoch: later epochs predict documents already learned from, and so does every epoch of an
     algorithm that `trains_on_all_documents`, which has none. `seconds` is the sum over folds and epochs. Ranks count
-    from 1, by
-    error, then fewer nonzeros; what did not finish has none.
+    from 1, by error, then by nonzeros; configurations that did not finish have none.
     """
 
     rank: int | None

@@ -2,7 +2,7 @@
 
 import json
 from html import escape
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -13,18 +13,17 @@ from sparseoco.report.wording import amount, integer, parameters, percent
 from sparseoco.storage.commit import commit_bytes, read_json
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_result_table
+from sparseoco.storage.metrics import Row, read_result_table
 
 OWN: Final = "#CC79A7"
 """The colour of the mixture; columns have those of their algorithms."""
 LINES: Final = 8
 """Columns drawn: those that were heaviest on the way."""
 DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-Row = dict[str, Any]
 
 
-class Column(NamedTuple):
-    """A column and its marks in order."""
+class MixtureColumn(NamedTuple):
+    """A column of the mixture and its marks, in order."""
 
     number: int
     algorithm: str
@@ -45,11 +44,11 @@ class Column(NamedTuple):
 def write_mixture_page(model: Location) -> Location:
     """Write MODEL/mixture.html; returns its path. Reads only MODEL's files.
 
-    Raises `InputError` where the model is no mixture, `StorageError` where a file cannot be read or written.
+    Raises `InputError` if the model is not a mixture, `StorageError` if a file cannot be read or written.
     """
     described = read_json(model / "model.json")
     if "mixture" not in described:
-        raise InputError(f"{model} is not a mixture: it was not learned by --algorithm auto.")
+        raise InputError(f"{model} is not a mixture: it was not trained with --algorithm auto.", code="not-a-mixture")
     try:
         marks = read_result_table(model / "regret.parquet").to_pylist()
         rows = read_result_table(model / "columns.parquet").to_pylist()
@@ -61,13 +60,17 @@ def write_mixture_page(model: Location) -> Location:
     return page
 
 
-def render_mixture(described: Row, marks: list[Row], columns: list[Column], seconds: float) -> str:
+def render_mixture(described: Row, marks: list[Row], columns: list[MixtureColumn], seconds: float) -> str:
     """The page as text."""
     style = styles(column.algorithm for column in columns)
     plots = [
         plot("weights", "Weights of the configurations in the mixture", weights_figure(columns, style)),
-        plot("errors", "Mistakes made so far, in % of documents", against_figure(marks, columns, style)),
-        plot("regret", "Regret and its bounds", regret_figure(marks)),
+        plot(
+            "errors",
+            "Progressive error of the mixture and its columns, %",
+            mixture_errors_figure(marks, columns, style),
+        ),
+        plot("regret", "Regret and its bounds", mixture_regret_figure(marks)),
     ]
     heaviest = max(columns, key=lambda column: float(column.end["weight"]))
     context = {
@@ -86,7 +89,7 @@ def render_mixture(described: Row, marks: list[Row], columns: list[Column], seco
     return environment().get_template("mixture.html.j2").render(context)
 
 
-def weights_figure(columns: list[Column], style: Style) -> go.Figure:
+def weights_figure(columns: list[MixtureColumn], style: Style) -> go.Figure:
     """The weight of each of the heaviest columns against documents seen, and of all others together."""
     figure = go.Figure()
     shown = _shown(columns)
@@ -119,7 +122,7 @@ def weights_figure(columns: list[Column], style: Style) -> go.Figure:
     return figure
 
 
-def against_figure(marks: list[Row], columns: list[Column], style: Style) -> go.Figure:
+def mixture_errors_figure(marks: list[Row], columns: list[MixtureColumn], style: Style) -> go.Figure:
     """Progressive error of the mixture, of the best column so far, and of the heaviest columns."""
     figure = go.Figure()
     rows = [mark["rows"] for mark in marks]
@@ -145,13 +148,13 @@ def against_figure(marks: list[Row], columns: list[Column], style: Style) -> go.
             hovertext=[f"{name}<br>{integer(mark['rows'])} documents: {percent(mark[key])}" for mark in marks],
             hoverinfo="text",
         )
-    axes(figure, "documents seen (log scale)", "mistakes so far, % of documents")
+    axes(figure, "documents seen (log scale)", "progressive error, %")
     figure.update_xaxes(type="log", **decades(rows))
     return figure
 
 
-def regret_figure(marks: list[Row]) -> go.Figure:
-    """The regret of the weights against the best column, and what it can be at most."""
+def mixture_regret_figure(marks: list[Row]) -> go.Figure:
+    """The regret of the weights against the best column, and its bound."""
     figure = go.Figure()
     for name, key, colour, width, dash in (
         ("regret", "regret", OWN, 3, "solid"),
@@ -174,7 +177,7 @@ def regret_figure(marks: list[Row]) -> go.Figure:
     return figure
 
 
-def _columns(rows: list[Row]) -> list[Column]:
+def _columns(rows: list[Row]) -> list[MixtureColumn]:
     """Columns by number, each labelled with the parameters in which its algorithm's columns differ."""
     found: dict[int, list[Row]] = {}
     for row in rows:
@@ -185,16 +188,16 @@ def _columns(rows: list[Row]) -> list[Column]:
         name = of[0]["algorithm"]
         alike = [chosen[k] for k, other in found.items() if other[0]["algorithm"] == name]
         own = {key: value for key, value in chosen[number].items() if any(value != other[key] for other in alike)}
-        columns.append(Column(number, name, parameters(own) if own else "", of))
+        columns.append(MixtureColumn(number, name, parameters(own) if own else "", of))
     return columns
 
 
-def _shown(columns: list[Column]) -> list[Column]:
+def _shown(columns: list[MixtureColumn]) -> list[MixtureColumn]:
     return sorted(columns, key=lambda column: -column.heaviest)[:LINES]
 
 
-def _dashes(shown: list[Column]) -> list[str]:
-    """A dash for each of a colour's."""
+def _dashes(shown: list[MixtureColumn]) -> list[str]:
+    """A different dash for each line of one colour."""
     seen: dict[str, int] = {}
     dashes = []
     for column in shown:

@@ -6,6 +6,7 @@ from sparseoco.report.features import used_features
 from sparseoco.report.leaderboard import LeaderboardRow, chosen_row, trains_on_all_documents
 from sparseoco.report.results import Results
 from sparseoco.report.wording import duration, integer, percent, percent_with_error, plural
+from sparseoco.training.metrics import majority_error
 
 
 class Tile(NamedTuple):
@@ -45,10 +46,10 @@ def status_counts(table: list[LeaderboardRow]) -> str:
     return f"Not finished, of {plural(len(table), 'configuration')}: {', '.join(parts)}.{resume}"
 
 
-def majority_error(results: Results) -> float | None:
-    """Error of always predicting the largest class, 1 − max_k n_k / Σ_k n_k; None without documents."""
+def baseline_error(results: Results) -> float | None:
+    """Error of always predicting the largest class of the corpus; None without documents."""
     rows = [record.rows for record in results.run.corpus.classes]
-    return 1 - max(rows) / sum(rows) if sum(rows) else None
+    return majority_error(rows) if sum(rows) else None
 
 
 def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
@@ -65,7 +66,7 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
         detail = f"The corpus has {_size(results)}. The reasons are listed below. {status_counts(table)}".strip()
         return Overview(headline, detail, effort)
 
-    majority, error = majority_error(results), percent_with_error(chosen.error, chosen.standard_error)
+    majority, error = baseline_error(results), percent_with_error(chosen.error, chosen.standard_error)
     kind = _error_kind(results, chosen)
     tiles = [Tile(error, kind)]
     sentences = []

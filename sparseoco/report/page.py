@@ -4,7 +4,7 @@ import json
 from typing import Final, NamedTuple
 
 from sparseoco.report.features import MAX_CLASSES, strongest
-from sparseoco.report.figures import curves_figure, kept_figure, sparsity_figure, styles
+from sparseoco.report.figures import curves_figure, density_figure, sparsity_figure, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.leaderboard import (
     LeaderboardRow,
@@ -14,8 +14,8 @@ from sparseoco.report.leaderboard import (
     trains_on_all_documents,
     write_leaderboard,
 )
-from sparseoco.report.overview import majority_error, overview
-from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, way_figure
+from sparseoco.report.overview import baseline_error, overview
+from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, suboptimality_figure
 from sparseoco.report.results import Results, check_results, read_results
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
@@ -63,7 +63,7 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
     shown = [*best, *([chosen] if chosen and chosen not in best else [])]
     online = [row for row in shown if not trains_on_all_documents(row.algorithm)]
     style = styles(s.algorithm for s in table)
-    baseline = majority_error(results)
+    baseline = baseline_error(results)
     classes = results.run.corpus.classes
     plots = {
         "curves": plot(
@@ -72,7 +72,9 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         "sparsity": plot(
             "sparsity", "Error against nonzero weights", sparsity_figure(table, style, baseline, results.held_out)
         ),
-        "kept": plot("kept", "Share of nonzero weights by document frequency", kept_figure(results, shown, style)),
+        "density": plot(
+            "density", "Share of nonzero weights by document frequency", density_figure(results, shown, style)
+        ),
     }
     measured = regret_lines(results, table)
     lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
@@ -80,7 +82,9 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         plots["regret"] = plot("regret", "Regret against documents seen", regret_figure(lines, style))
         plots["growth"] = plot("growth", "The same, both axes logarithmic", growth_figure(lines, style))
     if any(line.marks for line in epochs):
-        plots["way"] = plot("way", "Objective above the optimum against passes", way_figure(epochs, style))
+        plots["suboptimality"] = plot(
+            "suboptimality", "Objective above the optimum against passes", suboptimality_figure(epochs, style)
+        )
     context = {
         "run": results.run,
         "overview": overview(results, table),
@@ -95,7 +99,7 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         "weights_total": results.run.corpus.features * (1 if len(classes) == 2 else len(classes)),
         "plots": plots if any(s.rank is not None for s in table) else {},
         "has_curves": results.curves.num_rows > 0 and bool(online),
-        "has_kept": results.kept.num_rows > 0,
+        "has_density": results.feature_survival.num_rows > 0,
         "regret": lines,
         "epochs": epochs,
         "weighted": any("h_t" in (line.end["objective"] or "") for line in lines),

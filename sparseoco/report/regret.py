@@ -15,7 +15,7 @@ from sparseoco.report.results import Results
 from sparseoco.report.wording import amount, integer, percent
 
 DASHES: Final = ("solid", "dash", "dot", "dashdot")
-DISTANT: Final = 1e3  # a bound so many times the largest regret is drawn when asked for
+DISTANT: Final = 1e3  # bounds above this multiple of the largest regret are hidden at first
 
 
 class Line(NamedTuple):
@@ -52,7 +52,7 @@ def regret_lines(results: Results, table: Sequence[LeaderboardRow]) -> list[Line
 def regret_figure(lines: Sequence[Line], style: Style) -> go.Figure:
     """Regret against rounds on plain axes, a line a configuration."""
     figure = go.Figure()
-    for line, colour, dash in _drawn(lines, style):
+    for line, colour, dash in _styled(lines, style):
         figure.add_scatter(
             x=[0, *(mark["T"] for mark in line.marks)],
             y=[0, *(mark["regret"] for mark in line.marks)],
@@ -81,7 +81,7 @@ def growth_figure(lines: Sequence[Line], style: Style) -> go.Figure:
     figure = go.Figure()
     top = max((mark["regret"] for line in lines for mark in line.marks), default=0.0)
     seen: list[float] = []
-    for line, colour, _ in _drawn(lines, style):
+    for line, colour, _ in _styled(lines, style):
         group = {"legendgroup": str(line.end["configuration"]), "hoverinfo": "text"}
         points = [mark for mark in line.marks if mark["regret"] > 0]
         figure.add_scatter(
@@ -128,11 +128,11 @@ def growth_figure(lines: Sequence[Line], style: Style) -> go.Figure:
     return figure
 
 
-def way_figure(lines: Sequence[Line], style: Style) -> go.Figure:
+def suboptimality_figure(lines: Sequence[Line], style: Style) -> go.Figure:
     """The objective above its optimum after every epoch, of epoch methods, against passes over the data."""
     figure = go.Figure()
-    for line, colour, dash in _drawn(lines, style):
-        # Where an epoch's end is as near as the optimum is known, nothing is said of it but that.
+    for line, colour, dash in _styled(lines, style):
+        # Points nearer to the optimum than its certified gap are left out.
         points = [mark for mark in line.marks if mark["suboptimality"] > mark["gap"] / mark["T"]]
         figure.add_scatter(
             x=[mark["passes"] for mark in points],
@@ -158,13 +158,13 @@ def way_figure(lines: Sequence[Line], style: Style) -> go.Figure:
 
 
 def distant(lines: Sequence[Line]) -> int:
-    """How many bounds are so far above every regret that the figure leaves them out."""
+    """The number of bounds too far above every regret to be in the figure."""
     top = max((mark["regret"] for line in lines for mark in line.marks), default=0.0)
     return sum(line.end["bound"] is not None and line.end["bound"] >= DISTANT * top for line in lines)
 
 
-def _drawn(lines: Sequence[Line], style: Style) -> list[tuple[Line, str, str]]:
-    """Those with marks, their colours, and a dash for each of a colour's."""
+def _styled(lines: Sequence[Line], style: Style) -> list[tuple[Line, str, str]]:
+    """The lines with marks, with their colour and dash."""
     count: dict[str, int] = defaultdict(int)
     out = []
     for line in lines:

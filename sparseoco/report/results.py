@@ -101,7 +101,7 @@ class Results(NamedTuple):
     evaluation: EvaluationRecord | None
     metrics: pa.Table
     curves: pa.Table
-    kept: pa.Table
+    feature_survival: pa.Table
     timings: pa.Table
     regret: pa.Table
     slopes: pa.Table
@@ -142,7 +142,7 @@ def read_results(run: Location) -> Results:
         evaluation=_record(evaluation, EvaluationRecord) if evaluation.is_file() else None,
         metrics=_table(run / "search" / "metrics.parquet", METRICS),
         curves=_optional(run / "search" / "curves.parquet", CURVES),
-        kept=_optional(run / "search" / "feature_survival.parquet", FEATURE_SURVIVAL),
+        feature_survival=_optional(run / "search" / "feature_survival.parquet", FEATURE_SURVIVAL),
         timings=_optional(run / "search" / "timings.parquet", TIMINGS),
         regret=_optional(run / "regret" / "regret.parquet", REGRET),
         slopes=_optional(run / "regret" / "slopes.parquet", SLOPES),

@@ -1,15 +1,15 @@
-"""A block in progress: its learner, its position in the stream, and what is recorded on the way.
+"""A block in progress: its learner, its position in the stream, and the metrics recorded so far.
 
-Its state at a position depends on the block and the position alone, not on where it was stopped, saved or resumed.
+Its state at a position depends only on the block and the position, not on where it was stopped, saved or resumed.
 """
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
@@ -18,8 +18,6 @@ from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import curve_rows, difference, evaluate_held_out, metric_rows
 from sparseoco.training.stream import START, Order, StreamPosition, curve_marks, stream
 from sparseoco.training.warm_start import take_weights
-
-Rows = list[dict[str, Any]]
 
 
 class BlockRun:
@@ -38,7 +36,7 @@ class BlockRun:
         learner: Learner,
         position: StreamPosition = START,
         epoch_start: ProgressiveTotals | None = None,
-        curves: list[Rows] | None = None,
+        curves: list[list[Row]] | None = None,
         seconds: float = 0.0,
     ) -> None:
         self.block, self.learner, self.position = block, learner, position
@@ -55,7 +53,7 @@ class BlockRun:
         return cls(block, learner)
 
     def select(self, block: Block) -> "BlockRun":
-        """The configurations of `block`, which are among those of this one, as if they had been run alone."""
+        """The run of `block`, whose configurations are some of this one's, as if they had been run alone."""
         if block.identities == self.block.identities:
             return self
         numbers = [self.block.identities.index(name) for name in block.identities]
@@ -65,7 +63,7 @@ class BlockRun:
         return BlockRun(block, self.learner.select(numbers), self.position, start, curves, self.seconds)
 
     def advance(self, corpus: Corpus, goal: StreamPosition) -> Iterator[None]:
-        """Learn up to `goal`, in steps small enough to be interrupted between them."""
+        """Learn up to `goal`, in small steps between which the caller may stop."""
         marks = curve_marks(corpus.n_rows)
         started = time.monotonic()
         for position, rows in stream(corpus, self.block.setting.order, self.position, goal, marks):
@@ -83,7 +81,7 @@ class BlockRun:
     def tables(self, corpus: Corpus, store: Store) -> list[Tables]:
         """Each configuration's rows of the tables; at the end of an epoch, the held-out fold is evaluated.
 
-        For an increment of a nightly run, metrics are all there is: reading the vocabulary is not worth the rest.
+        An increment of a nightly run has metrics only: the others would require reading the whole vocabulary.
         """
         if self.block.setting.increment is not None:
             return [{"metrics": [row]} for row in self._metrics(corpus, self.learner.nonzeros())]
@@ -103,7 +101,7 @@ class BlockRun:
             for row, curve, own in zip(metrics, self.curves, counts.T, strict=True)
         ]
 
-    def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> Rows:
+    def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> list[Row]:
         now = self.learner.progress
         at_end = self.position.position == corpus.n_rows
         return metric_rows(
@@ -117,7 +115,7 @@ class BlockRun:
 
 
 def new_learner(block: Block, store: Store) -> Learner:
-    """The learner of a block, nothing learned yet."""
+    """A new learner for a block."""
     setting = block.setting
     return Learner(
         block.algorithm,

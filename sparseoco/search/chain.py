@@ -1,7 +1,7 @@
-"""A chain of increments, learned one after the other by every configuration of a grid.
+"""A chain of increments, learned in order by every configuration of a grid.
 
-A configuration continues from its state at the end of the previous increment. One that has none, since it is new in the
-grid or its state was lost, is learned from the increment after the last one with a state, or from the first.
+A configuration continues from its state at the end of the previous increment. Without one, since it is new in the grid
+or the state was lost, it restarts after the last increment with a state, or from the first increment.
 """
 
 from typing import Any
@@ -16,16 +16,15 @@ from sparseoco.search.runner import Runner
 from sparseoco.search.tasks import ProgressTracker
 from sparseoco.storage.commit import make_folder, remove_file
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import Row
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD
-
-Row = dict[str, Any]
 
 
 class IncrementChain:
     """The increments of a store up to version `last`, learned by the configurations of a grid in `folder`.
 
-    The first `decided` of them are only needed as far as they lead to later ones.
+    The first `decided` of them are learned only if a later one continues from them.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class IncrementChain:
         return self._runner.folders.checkpoints
 
     def learn(self, client: Client, version: int, progress: ProgressCallback) -> bool:
-        """Learn an increment after those before it; returns whether there was anything left to learn.
+        """Learn an increment, whose predecessors were learned; returns whether anything was left to learn.
 
         Raises `InputError` if not even one configuration fits in memory, `SparseocoError` at the time limit and for
         what would stop every block (a corrupt shard, a full disk).
@@ -61,7 +60,7 @@ class IncrementChain:
         if not names:
             return False
         failures = self._run(client, version, names, progress)
-        if failures:  # a decision is final, so nobody should miss it for a moment's shortage, of memory above all
+        if failures:  # promotion is final, so configurations that failed, perhaps for want of memory, are tried again
             retried = [name for _, name in failures]
             for key in failures:
                 del self._runner.failures[key]
@@ -80,17 +79,17 @@ class IncrementChain:
         return True
 
     def _run(self, client: Client, version: int, names: list[str], progress: ProgressCallback) -> dict[Any, str]:
-        """Learn an increment with these configurations; returns the reasons of those that failed."""
+        """Learn an increment with these configurations; returns the reasons of failures."""
         increment, store = self.planned[version - 1], increment_store(self._store, version)
         for folder in self._runner.folders[:2]:
             make_folder(folder)
         keys = [(NO_FOLD, name) for name in names]
-        meter = ProgressTracker(f"increment {version}", keys, max(store.n_rows, 1), progress)
+        tracker = ProgressTracker(f"increment {version}", keys, max(store.n_rows, 1), progress)
         work = [(increment.setting, name, (increment.end,)) for name in names]
-        return self._runner.run(client, store, work, meter)
+        return self._runner.run(client, store, work, tracker)
 
     def remove_unneeded(self, version: int) -> None:
-        """Remove the states that nothing continues from, once the increments up to `version` are learned."""
+        """Remove states that no later increment continues from, after the increments up to `version` are learned."""
         states = self._states()
         needed = [
             state
@@ -119,7 +118,7 @@ class IncrementChain:
         return found
 
     def curve(self, version: int, configuration: int) -> list[Row]:
-        """The curve of a configuration's model: a point for each increment, means since the first document."""
+        """The curve of a configuration's model: one point per increment, means since the first document."""
         name = next(name for name, c in self._configurations.items() if c.number == configuration)
         points, documents, loss, error = [], 0, 0.0, 0.0
         for passed in range(1, version + 1):
@@ -138,11 +137,11 @@ class IncrementChain:
         return None if tables is None else tables["metrics"][0]
 
     def _first_to_learn(self, name: str, decided: int, states: dict[tuple[int, str], Checkpoint]) -> int:
-        """The first increment that a configuration has to learn; one more than there are if it has learned all."""
+        """The first increment that a configuration has to learn; one after the last if it has learned all."""
         last = len(self.planned)
 
         def is_missing(version: int) -> bool:
-            """An increment that is yet to be decided may be asked for its model too."""
+            """Whether the metrics are missing or, before promotion is decided, the state of a possible model."""
             return self._metrics(version, name) is None or (version > decided and (version, name) not in states)
 
         missing = next(filter(is_missing, range(1, last + 1)), last + 1)

@@ -1,9 +1,9 @@
-"""Checkpoints of blocks: where a block that stops can be resumed, by itself or by any part of it.
+"""Checkpoints of blocks, from which the block or any of its configurations can be resumed.
 
-A checkpoint is two files: the learner as it saves itself, large and uncompressed, and a JSON file that names it and
-says which block it is of, and at which position. A block has one checkpoint, its latest. Checkpoints are found by what
-is in them, so configurations can be resumed in other groups. One that is missing or damaged costs time only: the stream
-is learned again from an earlier position, with the same results.
+A checkpoint is two files: the saved learner, large and uncompressed, and a JSON file with its name, the block and the
+position. A block has one checkpoint, its latest. Checkpoints are looked up by configuration, so configurations can be
+resumed in other groups. A missing or corrupt one only costs time: the stream is learned again from an earlier position,
+with the same results.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,12 +16,13 @@ from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.search.block_run import BlockRun
 from sparseoco.storage.commit import commit_checksummed, read_checksummed, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.training.block import Block, StreamPosition
+from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner, ProgressiveTotals
+from sparseoco.training.stream import StreamPosition
 
 
 class Checkpoint(NamedTuple):
-    """A block's state at a position: its files and, in `state`, what the JSON file says besides."""
+    """The files of a block's state at a position, and the contents of the JSON file in `state`."""
 
     block: Block
     position: StreamPosition
@@ -30,13 +31,13 @@ class Checkpoint(NamedTuple):
     state: dict[str, Any]
 
     def remove(self) -> None:
-        """Remove it, description first."""
+        """Remove it, the JSON file first."""
         remove_file(self.path)
         remove_file(self.learner)
 
 
 def save_checkpoint(folder: Location, run: BlockRun) -> None:
-    """Commit the state of a block and remove its earlier one; nothing is done where a later one exists."""
+    """Commit the state of a block and remove the earlier one; does nothing if there is a later one."""
     path = _path(folder, run.block)
     with suppress(StorageError):
         if StreamPosition(*read_checksummed(path)["position"]) >= run.position:
@@ -62,12 +63,12 @@ def save_checkpoint(folder: Location, run: BlockRun) -> None:
 
 
 def load_checkpoint(folder: Location, block: Block, last: StreamPosition) -> BlockRun | None:
-    """A block at the furthest checkpoint that holds all of it, but not beyond `last`; None if there is none."""
-    wanted = set(block.identities)
+    """A block at its furthest checkpoint up to `last`; None if no checkpoint has all of its configurations."""
+    needed = set(block.identities)
     fitting = [
         found
         for found in find_checkpoints(folder, [block.setting.digest])
-        if found.position <= last and wanted <= set(found.block.identities)
+        if found.position <= last and needed <= set(found.block.identities)
     ]
     for found in sorted(fitting, key=lambda found: found.position, reverse=True):
         state = found.state
@@ -82,7 +83,7 @@ def load_checkpoint(folder: Location, block: Block, last: StreamPosition) -> Blo
 
 
 def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> bool:
-    """Whether this very block has a checkpoint at a position. Raises `StorageError` where that cannot be read now."""
+    """Whether this block has a checkpoint at a position. Raises `StorageError` if it cannot be read now."""
     path = _path(folder, block)
     with suppress(DamagedError):
         return StreamPosition(*read_checksummed(path)["position"]) == position and (
@@ -94,13 +95,13 @@ def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> 
 def find_checkpoints(
     folder: Location, settings: Iterable[str], ignore: type[StorageError] = StorageError
 ) -> Iterator[Checkpoint]:
-    """The checkpoints of blocks under settings, given by digest; those that raise `ignore` are skipped.
+    """The checkpoints of blocks under settings, given by digest; files that raise `ignore` are skipped.
 
-    By default one that cannot be read is as good as none; with `DamagedError`, one that cannot be read now raises.
+    By default these are all that cannot be read; with `DamagedError`, a file that cannot be read now raises.
     """
-    wanted = set(settings)
+    digests = set(settings)
     for path in sorted(folder.glob("*.json")):
-        if path.name.partition("-")[0] in wanted:
+        if path.name.partition("-")[0] in digests:
             try:
                 state = read_checksummed(path)
                 block, position = Block.model_validate(state["block"]), StreamPosition(*state["position"])
@@ -114,7 +115,7 @@ def find_checkpoints(
 def furthest_checkpoints(
     folder: Location, settings: Iterable[str], ignore: type[StorageError] = StorageError
 ) -> dict[tuple[str, str], Checkpoint]:
-    """By (digest of the setting, configuration), the furthest checkpoint that holds it; see `find_checkpoints`."""
+    """By (digest of the setting, configuration), its furthest checkpoint; see `find_checkpoints`."""
     furthest: dict[tuple[str, str], Checkpoint] = {}
     for found in find_checkpoints(folder, settings, ignore):
         for name in found.block.identities:
@@ -125,7 +126,7 @@ def furthest_checkpoints(
 
 
 def remove_unneeded(folder: Location, settings: Sequence[str], alive: set[str]) -> None:
-    """Remove the checkpoints that are the furthest of none of the configurations in `alive`."""
+    """Remove checkpoints that are not the furthest of any configuration in `alive`."""
     furthest = furthest_checkpoints(folder, settings).items()
     needed = {found.block.digest for (_, name), found in furthest if name in alive}
     for found in list(find_checkpoints(folder, settings)):

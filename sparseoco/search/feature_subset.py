@@ -1,6 +1,6 @@
 """Feature subsets on the cluster: the features with nonzero weights in a model (see `sparseoco.store.feature_subset`).
 
-Each shard is a task, a pure function of its paths, so any of them may run twice; a killed run resumes with what is
+Each shard is a task, a pure function of its paths, so it may run twice; a killed run resumes with the shards that are
 written.
 """
 
@@ -32,8 +32,8 @@ def feature_subset(
 ) -> Iterator[Store]:
     """The store or, with a model, a store of the features with nonzero weights in it.
 
-    That store is written to `folder`, which the workers must see and which is removed in the end. After a run was
-    killed or failed, the next one uses what is there. Raises as `model_features`, `StorageError` for a corrupt shard or
+    That store is written to `folder`, which the workers must see and which is removed at the end. If a run was killed
+    or failed, the next one uses what it has written. Raises as `model_features`, `StorageError` for a corrupt shard or
     a full disk.
     """
     if origin is None:
@@ -44,9 +44,9 @@ def feature_subset(
 
 
 def model_features(origin: Origin, store: Store) -> FeatureSubset:
-    """The features of a store that have a nonzero weight in a model, for any class.
+    """The features of a store with a nonzero weight in a model, for any class.
 
-    Raises `InputError` if the model's features are not the store's, or all its weights are 0.
+    Raises `InputError` if the model has other features than the store, or all its weights are 0.
     """
     model = origin.open()
     if model.description.get("features_sha256") != store.features_digest():
@@ -55,26 +55,26 @@ def model_features(origin: Origin, store: Store) -> FeatureSubset:
             "model of the same vocabulary or the same hash.",
             code="features-differ",
         )
-    if not model.kept.size:
+    if not model.feature_ids.size:
         raise InputError(f"All weights of {model.folder} are 0: there is no feature to train on.", code="no-features")
-    return FeatureSubset(store, model.kept, origin.sha256)
+    return FeatureSubset(store, model.feature_ids, origin.sha256)
 
 
-def _write(client: Client, kept: FeatureSubset, folder: Location, progress: ProgressCallback) -> Store:
-    own = folder.resolve() / digest_value([kept.source.manifest.digest, kept.model_sha256])[:32]
-    if latest_manifest(own) is not None:
-        return Store.open(own)
-    make_folder(own)
-    write_feature_subset(kept, own)
-    count = len(kept.source.manifest.shards)
-    calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(own), shard) for shard in range(count)}
+def _write(client: Client, subset: FeatureSubset, folder: Location, progress: ProgressCallback) -> Store:
+    target = folder.resolve() / digest_value([subset.source.manifest.digest, subset.model_sha256])[:32]
+    if latest_manifest(target) is not None:
+        return Store.open(target)
+    make_folder(target)
+    write_feature_subset(subset, target)
+    count = len(subset.source.manifest.shards)
+    calls: dict[str, Call] = {str(shard): (_cut_shard_task, str(target), shard) for shard in range(count)}
     pool = TaskPool(client, "The feature subset could not be written")
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
         raise error
-    return commit_feature_subset(kept, own)
+    return commit_feature_subset(subset, target)
 
 
 def _cut_shard_task(folder: str, shard: int) -> None:
-    kept = read_feature_subset(location(folder))
-    assert kept is not None
-    cut_shard(kept, shard, location(folder))
+    subset = read_feature_subset(location(folder))
+    assert subset is not None
+    cut_shard(subset, shard, location(folder))

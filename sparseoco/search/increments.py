@@ -1,8 +1,8 @@
-"""Increments: what each version of a store added, and the chain of settings that learns them in turn.
+"""Increments: the documents that each version of a store added, and the settings that learn them in order.
 
-Increment v is the shards that the manifest of version v lists after those of version v − 1, over the features known by
-then. Its setting names the setting of the previous increment, so its results are identified by all that was learned
-before: the same documents, in the same increments, have the same names and the same states.
+Increment v is the shards in the manifest of version v that are not in that of version v − 1, over the features of
+version v. Its setting has the digest of the previous one, so its results are identified by all that was learned before:
+the same documents in the same increments have the same digests and states.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,14 @@ from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import Manifest, read_manifest, read_manifests
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, Increment, Setting
+from sparseoco.training.block import Block, Increment, Setting, search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
-from sparseoco.training.warm_start import Origin
 
 
 class StateLostError(StorageError):
-    """The state at the end of an increment is missing or damaged; what was left is removed, to be learned again."""
+    """The state at the end of an increment is missing or corrupt; corrupt files are removed, to be learned again."""
 
 
 class PlannedIncrement(NamedTuple):
@@ -43,44 +42,42 @@ def increment_store(folder: Location, version: int) -> Store:
 
     Raises `StorageError` for a manifest that is missing or cannot be read.
     """
-    previous = None if version == 1 else read_manifest(folder, version - 1)
-    return Store(folder, _added(read_manifest(folder, version), previous))
+    return Store(folder, _added(read_manifest(folder, version), previous_manifest(folder, version)))
+
+
+def previous_manifest(folder: Location, version: int) -> Manifest | None:
+    """The manifest before that of a version; None for the first. Raises as `increment_store`."""
+    return None if version == 1 else read_manifest(folder, version - 1)
 
 
 def plan_increments(options: SearchOptions, folder: Location, last: int) -> list[PlannedIncrement]:
     """Every increment up to version `last`, in order; increment v is at index v − 1."""
-    origin = None if options.warm_start is None else Origin.of(options.warm_start)
     planned: list[PlannedIncrement] = []
     previous: Manifest | None = None
     for version, manifest in enumerate(read_manifests(folder, last), 1):
         added = _added(manifest, previous)
-        setting = Setting(
-            manifest=added.digest,
-            loss=options.loss,
-            penalty=options.penalty,
-            dtype=options.dtype,
-            fold=NO_FOLD,
-            folds=1,
-            epochs=1,
-            seed=increment_seed(options.seed, version),
-            shuffle=options.shuffle,
-            origin=origin,
-            increment=Increment(version=version, previous=planned[-1].setting.digest if planned else None),
-        )
-        planned.append(PlannedIncrement(setting, added.rows))
+        if not planned:
+            common = search_setting(options, Store(folder, added), NO_FOLD)
+        own = {
+            "manifest": added.digest,
+            "epochs": 1,
+            "seed": increment_seed(options.seed, version),
+            "increment": Increment(version=version, previous=planned[-1].setting.digest if planned else None),
+        }
+        planned.append(PlannedIncrement(common.model_copy(update=own), added.rows))
         previous = manifest
     return planned
 
 
 def increment_seed(seed: int, version: int) -> int:
-    """The seed of an increment's order: that of the run for the first, a different one for each later one."""
+    """The seed of the order of an increment: for the first that of the run, for each later one another."""
     return seed if version == 1 else int(digest_value([seed, version])[:15], 16)
 
 
 def start_run(folder: Location, block: Block, store: Store) -> BlockRun:
     """A block before its first row: new or, after the first increment, with the final state of the previous one.
 
-    Raises `StateLostError` where that state is missing or damaged in `folder`.
+    Raises `StateLostError` if that state is missing or corrupt.
     """
     increment = block.setting.increment
     if increment is None or increment.previous is None:
@@ -92,9 +89,9 @@ def start_run(folder: Location, block: Block, store: Store) -> BlockRun:
 def learner_after(folder: Location, setting: str, version: int, names: Sequence[str], store: Store) -> Learner:
     """Configurations, by identity, as they were at the end of an increment, over the features of `store`.
 
-    Features that came later are as if they had always been there. `setting` is the digest of the increment's. Raises
-    `StateLostError` where the state in `folder` is missing or damaged, `StorageError` where it cannot be read now: then
-    it is left as it is.
+    The state is as if features that were added later had been there from the start. `setting` is the digest of the
+    increment's setting. Raises `StateLostError` if the state in `folder` is missing or corrupt, `StorageError` if it
+    cannot be read now; then it is left unchanged.
     """
     end = StreamPosition(1, increment_store(store.folder, version).n_rows)
     for found in find_checkpoints(folder, [setting], DamagedError):
@@ -108,7 +105,7 @@ def learner_after(folder: Location, setting: str, version: int, names: Sequence[
             continue
         return learner if list(names) == own else learner.select([own.index(name) for name in names])
     raise StateLostError(
-        f"The state of increment {version} in {folder} is missing or damaged: it has to be learned again.",
+        f"The state of increment {version} in {folder} is missing or corrupt: the increment has to be learned again.",
         code="state-lost",
     )
 
@@ -116,7 +113,7 @@ def learner_after(folder: Location, setting: str, version: int, names: Sequence[
 def _added(manifest: Manifest, previous: Manifest | None) -> Manifest:
     """A manifest with only the shards that the previous one does not have."""
     shards = manifest.shards[0 if previous is None else len(previous.shards) :]
-    # Built anew: a copy would keep cached values of the original, above all its digest.
+    # Not model_copy: it would copy cached properties too, such as the digest.
     values: dict[str, Any] = dict(manifest)
     values["shards"] = shards
     values["rows"] = sum(shard.rows for shard in shards)

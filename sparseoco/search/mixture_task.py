@@ -1,7 +1,7 @@
 """Training a mixture (`sparseoco.training.mixture`) of a whole grid in one pass, as one task that writes a model.
 
-The result is a function of the task's description, so a task that was killed is run again to the same bytes; shards,
-threads and workers do not matter. The folder gets the files of every model, and
+The result is a function of the task's description: a task that was killed runs again to the same bytes, whatever the
+shards, threads and workers. The folder has the files of every model (`sparseoco.training.model`) and
 
 regret.parquet   points along the stream: the mixture against the best column, the regret and its bounds
 columns.parquet  at the same points, every column: its weight in the mixture, its loss and error
@@ -11,7 +11,6 @@ timings.parquet  seconds until each point
 import json
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,20 @@ from dask.utils import format_bytes
 from distributed import Client, get_worker
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.progress import ProgressCallback
-from sparseoco.execution.pool import TaskPool
-from sparseoco.search.model_task import describe_setting, is_complete
+from sparseoco.core.progress import ProgressCallback, RowsCallback
+from sparseoco.search.model_task import describe_setting, model_is_complete, train_in_task
 from sparseoco.search.packing import cluster_capacity, state_bytes
-from sparseoco.search.runner import search_setting
-from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
+from sparseoco.search.tasks import reporter
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import write_result_table
+from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.model import write_model
 from sparseoco.training.options import MixtureOptions, SearchOptions
-from sparseoco.training.stream import NO_FOLD, START, StreamPosition, curve_marks, train
+from sparseoco.training.stream import NO_FOLD, START, StreamPosition, curve_marks, train_stream
 from sparseoco.training.warm_start import take_weights
 
 REGRET = pa.schema(
@@ -44,14 +41,14 @@ REGRET = pa.schema(
         ("rows", pa.int64()),  # learned so far, all epochs; sums and means are over them
         ("progressive_loss", pa.float64()),  # mean of the mixture, each example predicted before it is learned
         ("progressive_error", pa.float64()),
-        ("best_loss", pa.float64()),  # of the column with the least so far
+        ("best_loss", pa.float64()),  # of the best column so far
         ("best_loss_column", pa.int32()),
         ("best_error", pa.float64()),
         ("best_error_column", pa.int32()),
-        ("drawn", pa.float64()),  # mean of what columns drawn by their weights would have incurred, errors or losses
-        ("regret", pa.float64()),  # sum: `drawn` minus that of the best column; the bounds are of this
+        ("drawn", pa.float64()),  # expected error or loss of a column drawn by the weights, mean
+        ("regret", pa.float64()),  # sum: `drawn` minus the sum of the best column; the bounds are bounds of it
         ("bound", pa.float64()),  # sum: s log n + Σ m_t
-        ("printed_bound", pa.float64()),  # sum: Corollary 3 as printed; null by loss
+        ("printed_bound", pa.float64()),  # sum: Corollary 3 as printed; null with by="loss"
     ]
 )
 COLUMNS = pa.schema(
@@ -61,7 +58,7 @@ COLUMNS = pa.schema(
         ("algorithm", pa.string()),
         ("parameters", pa.string()),  # canonical JSON
         ("weight", pa.float64()),  # in the prediction of the next row
-        ("progressive_loss", pa.float64()),  # null for one that has diverged
+        ("progressive_loss", pa.float64()),  # null after divergence
         ("progressive_error", pa.float64()),
         ("diverged", pa.int64()),  # the row, or null
     ]
@@ -86,21 +83,10 @@ def train_mixture(
     grids: dict[str, list[dict[str, Any]]] = {}
     for configuration in options.configurations():
         grids.setdefault(configuration.algorithm, []).append(configuration.parameters)
-    blocks = [Block(setting=setting, algorithm=name, configurations=tuple(grid)) for name, grid in grids.items()]
+    blocks = [Block(setting=setting, algorithm=algorithm, configurations=tuple(g)) for algorithm, g in grids.items()]
     _check_memory(blocks, store, cluster_capacity(client, options, store).column_bytes)
     name = digest_value([[block.digest for block in blocks], mixing.model_dump(mode="json")])[:32]
-    keys = [key for block in blocks for key in block.keys]
-    meter = ProgressTracker("train", keys, epochs * store.n_rows, progress)
-    with reported_rows(client, meter, {block.digest: block for block in blocks}):
-        TaskPool(client, "Training failed").call(
-            _mix_on_worker,
-            [block.model_dump(mode="json") for block in blocks],
-            mixing.model_dump(mode="json"),
-            name,
-            str(store.folder.resolve()),
-            str(model.resolve()),
-        )
-        meter.reach(keys)
+    train_in_task(client, _mix_task, blocks, store, model, progress, mixing.model_dump(mode="json"), name)
 
 
 def mix_blocks(
@@ -110,14 +96,14 @@ def mix_blocks(
     store: Store,
     model: Location,
     scratch: Path,
-    report: Callable[[int], None],
+    report: RowsCallback,
 ) -> None:
-    """Train these blocks on one stream, mix them and commit the model to the folder `model`, unless it is complete.
+    """Train blocks on one stream, mix them and commit the model to the folder `model`, unless it is already there.
 
     `name` identifies blocks and options. Raises as `train_block`.
     """
     setting = blocks[0].setting
-    if is_complete(model, name, setting.epochs):
+    if model_is_complete(model, name, setting.epochs):
         return
     corpus = open_corpus(store, scratch)
     mixture = Mixture(
@@ -134,11 +120,11 @@ def mix_blocks(
         for learner in mixture.learners:
             take_weights(setting.origin, learner, store)
     marks: list[Snapshot] = []
-    timings: list[dict[str, Any]] = []
-    curve: list[dict[str, Any]] = []
+    timings: list[Row] = []
+    curve: list[Row] = []
     n_rows, started = corpus.n_rows, time.monotonic()
     points, goal = curve_marks(n_rows), StreamPosition(setting.epochs, n_rows)
-    for position in train(mixture, corpus, setting.order, START, goal, points):
+    for position in train_stream(mixture, corpus, setting.order, START, goal, points):
         report(position.rows_before(n_rows))
         if position.position in points:
             marks.append(mixture.snapshot())
@@ -157,7 +143,7 @@ def mix_blocks(
 
 
 def _description(mixture: Mixture, mixing: MixtureOptions, name: str, block: Block) -> dict[str, Any]:
-    """How the model was trained; with ``keep="best"`` it is a model of the heaviest column's own learner."""
+    """How the model was trained; with ``keep="best"`` it is a model of the learner of the heaviest column."""
     options = mixing.model_dump(mode="json") | {"by": mixture.by}
     algorithm, parameters = ("auto", options)
     if mixing.keep == "best":
@@ -195,8 +181,8 @@ def _regret_row(mark: Snapshot) -> dict[str, Any]:
     }
 
 
-def _column_rows(mixture: Mixture, marks: list[Snapshot]) -> list[dict[str, Any]]:
-    names = [(algorithm, _json(parameters)) for algorithm, parameters in mixture.columns]
+def _column_rows(mixture: Mixture, marks: list[Snapshot]) -> list[Row]:
+    names = [(algorithm, json.dumps(parameters, sort_keys=True)) for algorithm, parameters in mixture.columns]
     diverged = mixture.diverged.tolist()
     return [
         {
@@ -216,7 +202,7 @@ def _column_rows(mixture: Mixture, marks: list[Snapshot]) -> list[dict[str, Any]
 
 
 def _check_memory(blocks: list[Block], store: Store, available: float) -> None:
-    """Raises `InputError` where the columns, and their weights read at once, do not fit in memory."""
+    """Raises `InputError` if the columns, and the weights of one block, do not fit in memory."""
     states = [state_bytes(block, store) for block in blocks]
     outputs = len(store.classes) if len(store.classes) > 2 else 1
     widest = max(len(block.configurations) for block in blocks) * outputs
@@ -232,24 +218,14 @@ def _check_memory(blocks: list[Block], store: Store, available: float) -> None:
         )
 
 
-def _json(parameters: dict[str, Any]) -> str:
-    return json.dumps(parameters, sort_keys=True)
-
-
-def _mix_on_worker(blocks: list[dict[str, Any]], mixing: dict[str, Any], name: str, store: str, model: str) -> None:
-    opened = [Block.model_validate(block) for block in blocks]
-    reporters = [reporter(block) for block in opened]
-
-    def report(rows: int) -> None:
-        for report_block in reporters:
-            report_block(rows)
-
+def _mix_task(descriptions: list[dict[str, Any]], store: str, model: str, mixing: dict[str, Any], name: str) -> None:
+    blocks = [Block.model_validate(description) for description in descriptions]
     mix_blocks(
-        opened,
+        blocks,
         MixtureOptions.model_validate(mixing),
         name,
         Store.open(store),
         location(model),
         Path(get_worker().local_directory),
-        report,
+        reporter(blocks),
     )

@@ -1,5 +1,6 @@
-"""Training one configuration on all the data: a stream learner in one task, an epoch method spread over the cluster."""
+"""Training one configuration on all data: a stream learner in one task, an epoch method spread over the cluster."""
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import begin, epoch_metrics, run_epoch_block
 from sparseoco.search.block_run import BlockRun, new_learner
 from sparseoco.search.packing import cluster_capacity, configurations_at_once
-from sparseoco.search.runner import search_setting
 from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
 from sparseoco.storage.commit import digest_file, read_json, remove_folder
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, Setting
+from sparseoco.training.block import Block, Setting, search_setting
 from sparseoco.training.model import STATE, write_model
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
@@ -43,24 +44,44 @@ def train_model(
     configurations_at_once(configuration, options, store, cluster_capacity(client, options, store))
     setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
     block = Block(setting=setting, algorithm=configuration.algorithm, configurations=(configuration.parameters,))
-    meter = ProgressTracker("train", block.keys, epochs * store.n_rows, progress)
-    if not find_algorithm(configuration.algorithm).online:
-        work = model.resolve() / ".work"
-        train_epoch_block(client, block, store, model.resolve(), work, lambda rows: meter.reach(block.keys, rows))
+    if find_algorithm(configuration.algorithm).online:
+        train_in_task(client, _train_task, [block], store, model, progress)
         return
-    with reported_rows(client, meter, {block.digest: block}):
-        paths = str(store.folder.resolve()), str(model.resolve())
-        TaskPool(client, "Training failed").call(_train_on_worker, block.model_dump(mode="json"), *paths)
-        meter.reach(block.keys)
+    tracker = ProgressTracker("train", block.keys, epochs * store.n_rows, progress)
+    work = model.resolve() / ".work"
+    train_epoch_block(client, block, store, model.resolve(), work, lambda rows: tracker.reach(block.keys, rows))
+
+
+def train_in_task(
+    client: Client,
+    task: Callable[..., None],
+    blocks: Sequence[Block],
+    store: Store,
+    model: Location,
+    progress: ProgressCallback,
+    *arguments: Any,
+) -> None:
+    """Call `task` with descriptions of blocks, the paths of the store and of the model, and `arguments`, on a worker.
+
+    The blocks share a setting, and report their progress. Raises `SparseocoError` if the task fails.
+    """
+    keys = [key for block in blocks for key in block.keys]
+    tracker = ProgressTracker("train", keys, blocks[0].setting.epochs * store.n_rows, progress)
+    described = [block.model_dump(mode="json") for block in blocks]
+    with reported_rows(client, tracker, {block.digest: block for block in blocks}):
+        TaskPool(client, "Training failed").call(
+            task, described, str(store.folder.resolve()), str(model.resolve()), *arguments
+        )
+        tracker.reach(keys)
 
 
 def train_block(block: Block, store: Store, model: Location, scratch: Path, report: RowsCallback) -> None:
-    """Run a block of one configuration and commit its model to the folder `model`, unless it is complete already.
+    """Run a block of one configuration and commit its model to the folder `model`, unless it is already there.
 
     Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if the configuration diverges.
     """
     setting = block.setting
-    if is_complete(model, block.digest, setting.epochs):
+    if model_is_complete(model, block.digest, setting.epochs):
         return
     corpus = open_corpus(store, scratch)
     learner = new_learner(block, store)
@@ -68,7 +89,7 @@ def train_block(block: Block, store: Store, model: Location, scratch: Path, repo
     if setting.origin is not None:
         learner, start["warm_start"] = resume_learner(setting.origin, learner, store)
     run = BlockRun(block, learner)
-    curve: list[dict[str, Any]] = []
+    curve: list[Row] = []
     for epoch in range(1, setting.epochs + 1):
         for _ in run.advance(corpus, StreamPosition(epoch, corpus.n_rows)):
             report(run.position.rows_before(corpus.n_rows))
@@ -85,10 +106,10 @@ def train_epoch_block(
 ) -> None:
     """As `train_block`, for an epoch method, which is spread over the cluster.
 
-    The folder `work` belongs to this block alone and is removed in the end. Raises as `run_epoch_block`, and
+    The folder `work` is used by this block only, and removed at the end. Raises as `run_epoch_block`, and
     `SparseocoError` if the configuration diverges.
     """
-    if is_complete(model, block.digest, block.setting.epochs):
+    if model_is_complete(model, block.digest, block.setting.epochs):
         return
     folder = work / block.digest
     run_epoch_block(client, block, store, folder / "cells", work, report, resumable=True)
@@ -107,30 +128,30 @@ def _diverged(block: Block, reason: str, smaller: str) -> SparseocoError:
     return SparseocoError(message, code="diverged")
 
 
-def is_complete(model: Location, block: str, epochs: int) -> bool:
-    """Whether the folder `model` has all that a block, given by its digest, writes there after so many epochs."""
-    with suppress(DamagedError):  # missing, or to be written again
+def model_is_complete(model: Location, block: str, epochs: int) -> bool:
+    """Whether the folder `model` has the complete model of a block, given by its digest, after this many epochs."""
+    with suppress(DamagedError):  # missing or corrupt: it is written again
         described = read_json(model / "model.json")
         if (described.get("block"), described.get("epochs")) != (block, epochs):
             return False
-        # Another block may have been killed while it replaced these files.
+        # A run of another block may have been killed while replacing these files.
         parts = ("weights.parquet", "weights_sha256"), (STATE, "learner_sha256")
         return all(digest_file(model / name) == described[key] for name, key in parts if key in described)
     return False
 
 
 def describe_block(block: Block) -> dict[str, Any]:
-    """What a model's description says of the block of one configuration that it was trained by."""
+    """The block of one configuration in the description of the model trained by it."""
     (parameters,) = block.configurations
     description = {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest}
     return description | describe_setting(block.setting)
 
 
 def describe_setting(setting: Setting) -> dict[str, Any]:
-    """What a model's description says of the setting it was trained under."""
+    """The setting in the description of a model trained under it."""
     return setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
 
 
-def _train_on_worker(description: dict[str, Any], store: str, model: str) -> None:
-    block = Block.model_validate(description)
-    train_block(block, Store.open(store), location(model), Path(get_worker().local_directory), reporter(block))
+def _train_task(descriptions: list[dict[str, Any]], store: str, model: str) -> None:
+    (block,) = map(Block.model_validate, descriptions)
+    train_block(block, Store.open(store), location(model), Path(get_worker().local_directory), reporter([block]))

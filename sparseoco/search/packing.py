@@ -1,6 +1,6 @@
-"""How configurations are packed into blocks: as wide as cache lines and memory allow, with the work spread evenly.
+"""Packing configurations into blocks: as wide as cache lines and memory allow, with the work spread evenly.
 
-Packing only affects the speed: any grouping gives the same results.
+Packing only affects speed: any grouping gives the same results.
 """
 
 import heapq
@@ -17,22 +17,23 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.coordinates import bytes_needed
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, Setting, StreamPosition
+from sparseoco.training.block import Block, Setting
 from sparseoco.training.columns import padded
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.sizes import bytes_per_column
+from sparseoco.training.stream import StreamPosition
 
-BLOCK_COLUMNS = 64  # wider blocks share no more of a feature's cache lines
-STREAM_COLUMNS = 44  # the cost of the stream itself, in columns: extrapolated from the time of 16 and 64 columns
-MEMORY_SHARE = 0.7  # of a task's memory, where no limit is set; the rest is for everything but columns
+BLOCK_COLUMNS = 64  # wider blocks share no more cache lines of a feature
+STREAM_COLUMNS = 44  # cost of the stream itself, in columns: extrapolated from the times of 16 and 64 columns
+MEMORY_SHARE = 0.7  # of a task's memory for columns, if no limit is set
 PROCESS_BYTES = 400 << 20  # an interpreter with its libraries and compiled code
 CHUNK_BYTES = 64 << 20  # gathered rows, pieces of materialised weights and of checkpoints
-EPOCH_NUMBERS = 6  # float64 per feature and column that an epoch method and its passes hold at once
-FEATURE_BYTES = 40  # per feature: frequencies, their bins and what computing them takes
+EPOCH_NUMBERS = 6  # float64 per feature and column in an epoch method and its passes
+FEATURE_BYTES = 40  # per feature: frequencies, their bins, and temporary arrays
 
 
 class Job(NamedTuple):
-    """A block to run to the last of `milestones`; `resumable` if it, or a part of it, will be continued from there."""
+    """A block to run to the last of `milestones`; `resumable` if a later job continues it, or part of it."""
 
     block: Block
     milestones: tuple[StreamPosition, ...]
@@ -40,14 +41,14 @@ class Job(NamedTuple):
 
 
 class Pack(NamedTuple):
-    """What configurations that can run in one block have in common."""
+    """The properties that configurations in one block have in common."""
 
     setting: Setting
     milestones: tuple[StreamPosition, ...]
     checkpoint: str | None
     """Digest of the block whose checkpoint they start from."""
     compiled: tuple[Any, ...]
-    """What is compiled into the kernel: the algorithm and its static parameters."""
+    """The algorithm and its static parameters, which are compiled into the kernel."""
 
     @classmethod
     def of(
@@ -76,7 +77,7 @@ def corpus_bytes(store: Store) -> int:
 
 
 def pack(
-    packs: Mapping[Pack, Sequence[Configuration]],
+    groups: Mapping[Pack, Sequence[Configuration]],
     options: SearchOptions,
     store: Store,
     capacity: Capacity,
@@ -85,11 +86,11 @@ def pack(
 ) -> list[Job]:
     """Jobs in the order to submit them, longest first, some split in two so that all tasks end at about the same time.
 
-    A narrower block pays for the stream again, so one is split only where that ends the last task sooner. Raises
+    Each half has the cost of the stream again, so a block is split only if the last task then ends sooner. Raises
     `InputError` if not even one configuration fits in memory.
     """
     best = []
-    for (setting, milestones, _, _), chosen in packs.items():
+    for (setting, milestones, _, _), chosen in groups.items():
         width = configurations_at_once(chosen[0], options, store, capacity)
         for first in range(0, len(chosen), width):
             parameters = tuple(configuration.parameters for configuration in chosen[first : first + width])
@@ -108,7 +109,7 @@ def pack(
 
 
 def cluster_capacity(client: Client, options: SearchOptions, store: Store) -> Capacity:
-    """The capacity of the cluster: a share of each worker's limit, or all that `max_memory` leaves for columns."""
+    """The capacity of the cluster: a share of each worker's memory limit, or what `max_memory` leaves for columns."""
     tasks, memory = worker_shape(client)
     threads = max((worker["nthreads"] for worker in scheduler_workers(client).values()), default=1)
     return capacity_per_task(tasks, memory, threads, options, store)
@@ -119,20 +120,20 @@ def capacity_per_task(tasks: int, memory: int, threads: int, options: SearchOpti
     column_bytes = memory * MEMORY_SHARE
     if options.max_memory is not None:
         corpus = corpus_bytes(store)
-        corpus = corpus if corpus <= MAPPED_BYTES else 0  # rows of a larger one are read when needed
+        corpus = corpus if corpus <= MAPPED_BYTES else 0  # a larger corpus is read in parts
         task = (options.max_memory - PROCESS_BYTES - corpus) / threads
         column_bytes = min(column_bytes, task - CHUNK_BYTES - FEATURE_BYTES * store.n_features)
     if options.halving is not None or options.patience is not None:
-        column_bytes /= 2  # a selection is copied while the whole block is in memory
+        column_bytes /= 2  # a selection is a copy, made while the whole block is in memory
     return Capacity(tasks, column_bytes)
 
 
 def configurations_at_once(
     configuration: Configuration, options: SearchOptions, store: Store, capacity: Capacity
 ) -> int:
-    """How many configurations with the same kernel share a block: as cache lines and memory allow.
+    """How many configurations with the same kernel to put in a block: as many as cache lines and memory allow.
 
-    Raises `InputError`, with the figure, if not even one fits.
+    Raises `InputError`, with the memory needed, if not even one fits.
     """
     outputs = _outputs(store)
     widths = range(max(1, BLOCK_COLUMNS // outputs), 0, -1)
@@ -157,7 +158,7 @@ def state_bytes(block: Block, store: Store) -> int:
 
 
 def halved(block: Block, store: Store) -> list[Block]:
-    """A block in two, the first of whole cache lines where possible; one configuration cannot be split."""
+    """Two halves of a block, the first of whole cache lines if possible; a single configuration is not split."""
     size = len(block.configurations)
     if size == 1:
         return [block]
@@ -169,7 +170,7 @@ def halved(block: Block, store: Store) -> list[Block]:
 
 
 def _schedule(jobs: Sequence[Job], tasks: int, store: Store) -> tuple[float, list[int]]:
-    """When the last task ends if jobs are taken in this order, and the longest job of each task that ends then."""
+    """When the last task ends if jobs run in this order, and the longest job of each task that ends then."""
     ends = [(0.0, task) for task in range(tasks)]
     longest: dict[int, int] = {}
     for i, job in enumerate(jobs):
@@ -181,10 +182,10 @@ def _schedule(jobs: Sequence[Job], tasks: int, store: Store) -> tuple[float, lis
 
 
 def _cost(job: Job, store: Store) -> float:
-    """In columns of a sparse learner; a column of a dense learner updates its whole state in every round."""
+    """The cost in columns of a sparse learner; a dense learner updates its whole state in every round."""
     block = job.block
     columns = len(block.configurations) * _outputs(store)
-    if find_algorithm(block.algorithm).driver == "dense":
+    if find_algorithm(block.algorithm).touches_all_features:
         numbers = _column_bytes(block.algorithm, block.configurations[0], block.setting, store) / 8
         return len(job.milestones) * columns * numbers * store.n_rows / max(store.manifest.nonzeros, 1)
     return float(len(job.milestones) * (STREAM_COLUMNS + padded(columns, np.dtype(block.setting.dtype))))
@@ -197,13 +198,13 @@ def _outputs(store: Store) -> int:
 def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, options: Any, store: Store) -> int:
     """Bytes of a block's state, padding and time stamps included; loss, penalty and dtype are those of `options`."""
     columns = configurations * _outputs(store)
-    driver = find_algorithm(algorithm).driver
-    if driver == "coordinate":
+    definition = find_algorithm(algorithm)
+    if definition.samples_features:
         return bytes_needed(store.n_rows, store.n_features, columns, parameters["rounds"])
-    if driver == "epoch":
+    if not definition.online:
         return EPOCH_NUMBERS * 8 * store.n_features * columns
     column = _column_bytes(algorithm, parameters, options, store)
-    if driver == "dense":
+    if definition.touches_all_features:
         return columns * column
     return padded(columns, np.dtype(options.dtype)) * column + 8 * store.n_features
 

@@ -1,17 +1,17 @@
 """Searches: every configuration in every fold, stage by stage.
 
-Results are kept as cells and found again by what they are, so a search that was killed, extended or out of time runs
-what is missing, and ends with the tables of an undisturbed one.
+Results are committed as cells and identified by their contents. A search that was killed, extended or stopped at its
+time limit runs what is missing, and ends with the same tables as one that was not interrupted.
 
-The route of a search: `run_search` takes its `stages` one by one; `Runner` packs what is missing into blocks
-(`packing`) and runs them as `tasks`; a `worker` runs each block to its milestones (`block_run`, `checkpoints`) and
-commits cells, from which the tables are read. Nightly runs run a chain of increments in the same way (`chain`).
+`run_search` goes through the `stages`; `Runner` packs missing work into blocks (`packing`) and runs them as `tasks`; a
+`worker` runs each block to its milestones (`block_run`, `checkpoints`) and commits cells, from which the tables are
+built. Nightly runs use `Runner` for a chain of increments (`chain`).
 """
 
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from distributed import Client
 
@@ -25,19 +25,18 @@ from sparseoco.search.tasks import ProgressTracker, run_epoch_jobs, run_jobs
 from sparseoco.search.worker import Folders
 from sparseoco.storage.commit import make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import SEARCH_TABLES
+from sparseoco.storage.metrics import SEARCH_TABLES, Row
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Cells, Key, Setting, Tables, configuration_id
+from sparseoco.training.block import Cells, Key, Setting, Tables, configuration_id, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
-from sparseoco.training.warm_start import Origin
 
 Work = Sequence[tuple[Setting, str, tuple[StreamPosition, ...]]]
-"""Configurations, by setting and identity, with the milestones at which they have no cell yet."""
+"""Configurations, by setting and identity, with the milestones at which their cells are missing."""
 
 
 class Runner:
-    """Runs configurations under settings, in blocks on the cluster, and keeps their results in a folder.
+    """Runs configurations under settings, in blocks on the cluster; results are committed to a folder.
 
     Parameters
     ----------
@@ -46,8 +45,8 @@ class Runner:
     Attributes
     ----------
     configurations : by identity.
-    cells : the results there are.
-    failures : reasons of configurations that could not be run.
+    cells : the results so far.
+    failures : by configuration and fold, the reason why it could not be run.
     """
 
     def __init__(
@@ -69,30 +68,30 @@ class Runner:
         client: Client,
         store: Store,
         work: Work,
-        meter: ProgressTracker,
+        tracker: ProgressTracker,
         *,
         resumable: bool = True,
         whole_cluster: bool = False,
     ) -> dict[Key, str]:
-        """Run what is wanted of a store; returns the reasons of what failed.
+        """Run `work` on a store; returns the reasons of failures.
 
-        `resumable` as in `run_block`; with `whole_cluster`, each block is spread over the cluster by itself. Raises
+        `resumable` as in `run_block`; with `whole_cluster`, one block runs at a time, spread over the cluster. Raises
         `InputError` if not even one configuration fits in memory, `SparseocoError` for what stops every block.
         """
-        packs: dict[Pack, list[Configuration]] = {}
+        groups: dict[Pack, list[Configuration]] = {}
         starts = furthest_checkpoints(self.folders.checkpoints, {_start(setting) for setting, _, _ in work})
         for setting, name, milestones in work:
             start, configuration = starts.get((_start(setting), name)), self.configurations[name]
             key = Pack.of(setting, milestones, None if start is None else start.block.digest, configuration)
-            packs.setdefault(key, []).append(configuration)
+            groups.setdefault(key, []).append(configuration)
         capacity = cluster_capacity(client, self.options, store)
         if whole_cluster:
             capacity = capacity._replace(tasks=1)
-        jobs = pack(packs, self.options, store, capacity, resumable=resumable)
+        jobs = pack(groups, self.options, store, capacity, resumable=resumable)
         make_folder(self.folders.stop.parent)
         remove_file(self.folders.stop)
         run = run_epoch_jobs if whole_cluster else run_jobs
-        failures = run(client, jobs, store, self.folders, meter, self._deadline)
+        failures = run(client, jobs, store, self.folders, tracker, self._deadline)
         self.cells.refresh()
         remove_file(self.folders.stop)
         self.failures |= failures
@@ -114,8 +113,9 @@ def run_search(
 ) -> Tables:
     """The tables of a search, rows in order of configuration, fold and epoch; cells and checkpoints go to `folder`.
 
-    Stream learners run stage by stage; epoch methods run to the end, for they are compared at convergence. What cannot
-    be run, was dropped, stopped early or unfinished at the time limit becomes rows with the reason.
+    Stream learners run stage by stage; epoch methods run to the end, since they are compared at convergence.
+    Configurations that failed, were dropped or stopped early, or are unfinished at the time limit have rows with the
+    reason.
 
     Raises `InputError` if not even one configuration fits in memory, `SparseocoError` for what would stop every block
     (a corrupt shard, a full disk).
@@ -128,16 +128,16 @@ def run_search(
     log_event(
         "search", "search started", configurations=len(configurations), folds=options.folds, found=len(runner.cells)
     )
-    meter = ProgressTracker(
+    tracker = ProgressTracker(
         "search", search.keys([*search.alive, *search.offline]), options.epochs * store.n_rows, progress
     )
 
     def run(stage: Stage, names: Sequence[str], **options: bool) -> bool:
         work = search.missing(stage, names)
         waiting = {(setting.fold, name) for setting, name, _ in work}
-        meter.reach([key for key in search.keys(names) if key not in waiting], stage.goal.rows_before(store.n_rows))
+        tracker.reach([key for key in search.keys(names) if key not in waiting], stage.goal.rows_before(store.n_rows))
         if work:
-            runner.run(client, store, work, meter, resumable=stage.rule != "end", **options)
+            runner.run(client, store, work, tracker, resumable=stage.rule != "end", **options)
         return search.is_complete(stage, names)
 
     done = True
@@ -148,7 +148,7 @@ def run_search(
         done = run(stage, search.alive)
         if not done:
             break
-        meter.reach(search.keys(search.decide(stage)))
+        tracker.reach(search.keys(search.decide(stage)))
         remove_unneeded(checkpoints, [setting.digest for setting in settings], set(search.alive))
     done = run(full_run(options, store.n_rows), search.offline, whole_cluster=True) and done
     if done:
@@ -161,24 +161,8 @@ def run_search(
     return tables
 
 
-def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
-    """The setting of all configurations in a fold."""
-    return Setting(
-        manifest=store.manifest.digest,
-        loss=options.loss,
-        penalty=options.penalty,
-        dtype=options.dtype,
-        fold=fold,
-        folds=options.folds if fold != NO_FOLD else 1,
-        epochs=options.epochs,
-        seed=options.seed,
-        shuffle=options.shuffle,
-        origin=None if options.warm_start is None else Origin.of(options.warm_start),
-    )
-
-
 class _Ending(NamedTuple):
-    """Where a configuration was taken out of the search in all folds, and its status and reason there."""
+    """Where a configuration left the search, in all folds, with its status and reason."""
 
     position: StreamPosition
     status: str
@@ -186,9 +170,9 @@ class _Ending(NamedTuple):
 
 
 class _Search:
-    """Which configurations are still in a search, by identity, and why the others are not.
+    """The configurations of a search by identity: which continue, and why the others do not.
 
-    `alive` are stream learners that were not taken out, `offline` epoch methods.
+    `alive` are the stream learners that continue, `offline` the epoch methods.
     """
 
     def __init__(self, runner: Runner, n_rows: int) -> None:
@@ -203,18 +187,18 @@ class _Search:
         return [(setting.fold, name) for name in names for setting in self._runner.settings]
 
     def missing(self, stage: Stage, names: Sequence[str]) -> Work:
-        """The milestones of a stage at which these configurations have no cell and did not fail."""
+        """The milestones of a stage at which cells of these configurations are missing; failed ones are left out."""
         at = self._runner.cells.at
-        wanted = [
+        found = [
             (setting, name, tuple(position for position in stage.milestones if at(setting, name, position) is None))
             for setting in self._runner.settings
             for name in names
             if (setting.fold, name) not in self._runner.failures
         ]
-        return [entry for entry in wanted if entry[2]]
+        return [entry for entry in found if entry[2]]
 
     def is_complete(self, stage: Stage, names: Sequence[str]) -> bool:
-        """Whether these configurations, but for those that failed, have reached the end of a stage."""
+        """Whether these configurations, except those that failed, have reached the end of a stage."""
         return all(
             self._runner.cells.at(setting, name, stage.goal) is not None
             for setting in self._runner.settings
@@ -223,7 +207,7 @@ class _Search:
         )
 
     def decide(self, stage: Stage) -> list[str]:
-        """Take out the configurations that do not continue after a stage; returns them."""
+        """End the configurations that do not continue after a stage; returns them."""
         if stage.rule == "end":
             return []
         options = self._runner.options
@@ -232,7 +216,7 @@ class _Search:
         complete = {name: found for name, found in rows.items() if len(found) == len(self._runner.settings)}
         for name, found in rows.items():
             if name not in complete or any(row["status"] != "ok" for row in found):
-                self._endings[name] = _Ending(stage.goal, "dropped", f"dropped at {at}: another fold broke off")
+                self._endings[name] = _Ending(stage.goal, "dropped", f"dropped at {at}: another fold failed")
         if stage.rule == "halving" and options.halving is not None:
             best = survivors(complete, options.halving.factor)
             ending = _Ending(stage.goal, "dropped", f"dropped at {at} by successive halving")
@@ -261,14 +245,14 @@ class _Search:
         return tables
 
     def _tables(self, name: str, setting: Setting) -> Tables:
-        """The rows of a configuration in a fold, up to where it was taken out, failed or was left unfinished."""
+        """The rows of a configuration in a fold, up to where it ended, failed or was left unfinished."""
         cells, ending = self._runner.cells, self._endings.get(name)
         last = StreamPosition(setting.epochs, self._n_rows) if ending is None else ending.position
         ends = [min(StreamPosition(epoch, self._n_rows), last) for epoch in range(1, last.epoch + 1)]
         parts = []
         for position in ends:
             part = cells.at(setting, name, position)
-            outcome: dict[str, Any] = {}
+            outcome: Row = {}
             if part is None:
                 reason = self._runner.failures.get((setting.fold, name))
                 outcome = {"status": "failed", "reason": reason} if reason else self._unfinished()
@@ -281,12 +265,12 @@ class _Search:
         rows = {table: [row for part in parts for row in part.get(table, [])] for table in SEARCH_TABLES}
         return rows | {"feature_survival": parts[-1].get("feature_survival", [])}
 
-    def _unfinished(self) -> dict[str, Any]:
+    def _unfinished(self) -> Row:
         limit = self._runner.options.time_limit
         return {"status": "unfinished", "reason": f"not finished within the time limit of {limit:g} s"}
 
-    def _rows(self, name: str, position: StreamPosition) -> list[dict[str, Any]]:
-        """The metrics of a configuration at a position, a row for each fold that has one."""
+    def _rows(self, name: str, position: StreamPosition) -> list[Row]:
+        """The metrics of a configuration at a position, one row per fold with a cell."""
         found = [self._runner.cells.at(setting, name, position) for setting in self._runner.settings]
         return [tables["metrics"][0] for tables in found if tables is not None]
 
@@ -295,8 +279,8 @@ class _Search:
         return epochs_without_improvement(ends, self._runner.options.min_improvement)
 
 
-def _with_key(row: dict[str, Any], table: str, configuration: Configuration, setting: Setting) -> dict[str, Any]:
-    key: dict[str, Any] = {"configuration": configuration.number, "fold": setting.fold}
+def _with_key(row: Row, table: str, configuration: Configuration, setting: Setting) -> Row:
+    key: Row = {"configuration": configuration.number, "fold": setting.fold}
     if table == "metrics":
         key |= {
             "algorithm": configuration.algorithm,

@@ -3,9 +3,10 @@
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.core.errors import SparseocoError
+from sparseoco.storage.metrics import Row
 
 COMPLETE = ("ok", "stopped")
 """Status of an epoch that was completed: the configuration continued, or was stopped by `patience`."""
@@ -23,14 +24,14 @@ class Candidate(NamedTuple):
     parameters: str
 
 
-def candidates(metrics: Sequence[dict[str, Any]]) -> list[Candidate]:
+def candidates(metrics: Sequence[Row]) -> list[Candidate]:
     """Every (configuration, epoch) that was completed in all its folds, best first.
 
     The error is the held-out error or, without held-out rows, the progressive error; that of an epoch method is its
     training error, which is lower than its error on other documents. The standard error is the standard deviation over
     the k folds divided by √k or, with one fold, √(e(1 − e)/n).
     """
-    groups: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in metrics:
         groups[row["configuration"], row["epoch"]].append(row)
     folds = {row["fold"] for row in metrics}
@@ -61,7 +62,7 @@ def candidates(metrics: Sequence[dict[str, Any]]) -> list[Candidate]:
     return sorted(found)
 
 
-def choose(metrics: Sequence[dict[str, Any]], rule: str) -> Candidate:
+def choose(metrics: Sequence[Row], rule: str) -> Candidate:
     """The candidate with the smallest error, or the sparsest within one standard error of it.
 
     Raises `SparseocoError` with the first reason if no configuration was completed.

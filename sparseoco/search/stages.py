@@ -6,13 +6,14 @@ time.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from sparseoco.training.block import StreamPosition
+from sparseoco.storage.metrics import Row
 from sparseoco.training.options import Halving, SearchOptions
+from sparseoco.training.stream import StreamPosition
 
-Metrics = Mapping[str, Sequence[dict[str, Any]]]
-"""By configuration, its metrics at one position, a row for each fold."""
+Metrics = Mapping[str, Sequence[Row]]
+"""By configuration, its metrics at one position, one row per fold."""
 
 
 class Stage(NamedTuple):
@@ -30,7 +31,7 @@ def plan_stages(options: SearchOptions, n_rows: int, configurations: int) -> lis
         StreamPosition(1, position): "halving" for position in rungs
     }
     if options.patience is not None:
-        # An epoch without improvement is the second at the earliest.
+        # The first epoch always improves, so the first without improvement is the second.
         stops |= {StreamPosition(epoch, n_rows): "patience" for epoch in range(1 + options.patience, options.epochs)}
     stops[StreamPosition(options.epochs, n_rows)] = "end"
     milestones = sorted({*full_run(options, n_rows).milestones, *stops})
@@ -49,8 +50,8 @@ def full_run(options: SearchOptions, n_rows: int) -> Stage:
 def rung_positions(halving: Halving, n_rows: int, configurations: int) -> list[int]:
     """Positions in the first pass at which configurations are dropped, rows of the held-out fold counted.
 
-    By default there are as many as reduce the search to one configuration; the last is at a `factor`-th of the pass,
-    each one before at a `factor`-th of the next, and none is before `min_rows`.
+    By default there are as many as reduce the search to one configuration: the last at 1/`factor` of the pass, each
+    earlier one at 1/`factor` of the next, none before `min_rows`.
     """
     fractions = halving.rungs
     if fractions is None:
@@ -60,10 +61,10 @@ def rung_positions(halving: Halving, n_rows: int, configurations: int) -> list[i
 
 
 def survivors(metrics: Metrics, factor: float) -> set[str]:
-    """The best of the configurations: one in `factor` of them, at least one.
+    """The best configurations: one in `factor`, at least one.
 
     Configurations are compared by the mean over folds of the progressive error, then of the progressive loss, then by
-    their order. One that diverged in any fold is last and never survives.
+    their order. A configuration that diverged in any fold is last and does not survive.
     """
 
     def rank(entry: tuple[int, str]) -> tuple[bool, float, float, int]:
@@ -77,11 +78,11 @@ def survivors(metrics: Metrics, factor: float) -> set[str]:
     return {name for name in best if all(row["status"] == "ok" for row in metrics[name])}
 
 
-def epochs_without_improvement(epochs: Sequence[Sequence[dict[str, Any]]], min_improvement: float) -> int:
-    """How many of the last epochs did not improve a configuration; `epochs` has a row for each fold of each epoch.
+def epochs_without_improvement(epochs: Sequence[Sequence[Row]], min_improvement: float) -> int:
+    """The number of epochs since the last improvement; `epochs` has, for each epoch, one row per fold.
 
-    An epoch improves it if the mean over folds of its held-out error (progressive error without held-out rows) is more
-    than `min_improvement` below that of the last epoch that did.
+    An epoch improves a configuration if its held-out error (without held-out rows: progressive error), mean over folds,
+    is more than `min_improvement` below that of the last improvement.
     """
     best, since = math.inf, 0
     for rows in epochs:
@@ -94,5 +95,5 @@ def epochs_without_improvement(epochs: Sequence[Sequence[dict[str, Any]]], min_i
     return since
 
 
-def _mean(rows: Sequence[dict[str, Any]], column: str) -> float:
+def _mean(rows: Sequence[Row], column: str) -> float:
     return math.fsum(row[column] for row in rows) / len(rows)

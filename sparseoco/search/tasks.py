@@ -1,8 +1,8 @@
-"""Blocks of a search on the task pool: blocks of streams run at once, blocks of epoch methods one after the other."""
+"""Blocks as tasks on the cluster: stream blocks run concurrently, blocks of epoch methods one after the other."""
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -11,7 +11,7 @@ from typing import Any
 from distributed import Client, Future, get_worker
 
 from sparseoco.core.logs import log_event
-from sparseoco.core.progress import ProgressCallback
+from sparseoco.core.progress import ProgressCallback, RowsCallback
 from sparseoco.execution.pool import Outcome, TaskPool, failure_reason
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.search.increments import increment_store
@@ -21,15 +21,16 @@ from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running
-from sparseoco.training.block import Block, Key, StreamPosition, cell_path
+from sparseoco.training.block import Block, Key, cell_path
+from sparseoco.training.stream import StreamPosition
 
 TOPIC = "sparseoco-rows"
 PROGRESS_SECONDS = 0.5
-BLOCK_TRIES = 2  # of a configuration whose workers were killed
+BLOCK_TRIES = 2  # for a configuration whose worker was killed
 
 
 class ProgressTracker:
-    """Progress in rows × configurations: how far each configuration is in each fold, of `rows` each."""
+    """Progress in rows × configurations: the position of each configuration in each fold, of `rows` each."""
 
     def __init__(self, step: str, keys: Sequence[Key], rows: int, progress: ProgressCallback) -> None:
         self._step, self._rows, self._progress = step, rows, progress
@@ -39,7 +40,7 @@ class ProgressTracker:
         self._lock = Lock()  # workers report in a thread of their own
 
     def reach(self, keys: Sequence[Key], rows: int | None = None) -> None:
-        """Report that these configurations are at `rows`; None for those that go no further."""
+        """Record that these configurations are at `rows`; None for the end, also of those that failed."""
         now = self._rows if rows is None else min(rows, self._rows)
         with self._lock:
             for key in keys:
@@ -57,12 +58,12 @@ def run_jobs(
     tracker: ProgressTracker,
     deadline: float | None,
 ) -> dict[Key, str]:
-    """Run blocks of streams to their cells, in the given order; the reason of each configuration that failed.
+    """Run stream blocks in the given order, until their cells are committed; returns the reasons of failures.
 
-    A block that fails is run again in two halves, until the configuration that fails is alone; one whose worker died is
-    then tried once more with nothing else running. At `deadline` (a monotonic time) no block is started any more, and
-    running ones save their state and stop: what is not in its cell then is neither done nor failed. Raises
-    `SparseocoError` for what would stop every block (a corrupt shard, a full disk).
+    A block that fails is split in halves until the failing configuration is alone; if its worker died, it is then tried
+    once more with nothing else running. After `deadline` (`time.monotonic()`) no block is started, and running ones
+    save a checkpoint and stop: configurations without a cell then are neither done nor failed. Raises `SparseocoError`
+    for what would stop every block (a corrupt shard, a full disk).
     """
     pool, failures = TaskPool(client), dict[Key, str]()
     with reported_rows(client, tracker, {}) as blocks:
@@ -70,7 +71,7 @@ def run_jobs(
         def start(job: Job) -> Future:
             blocks[job.block.digest] = job.block
             block, milestones = job.block.model_dump(mode="json"), [list(milestone) for milestone in job.milestones]
-            # Paths and a description travel, nothing larger: a lost task can run again anywhere.
+            # Only paths and a description are sent, so a lost task can run again on any worker.
             paths = str(store.folder.resolve()), [str(path.resolve()) for path in folders]
             return pool.submit(_run_block_task, block, milestones, *paths, job.resumable)
 
@@ -87,7 +88,7 @@ def run_jobs(
             if outcome.failure is not None:
                 failures |= dict.fromkeys(block.keys, outcome.failure)
                 tracker.reach(block.keys)
-            # A task's result is lost with its worker, its cell is not.
+            # A cell survives the worker that wrote it, the result of the task does not.
             elif outcome.error is None and cell_path(folders.cells, block, goal).exists():
                 tracker.reach(block.keys, goal.rows_before(store.n_rows))
     return failures
@@ -101,9 +102,9 @@ def run_epoch_jobs(
     tracker: ProgressTracker,
     deadline: float | None,
 ) -> dict[Key, str]:
-    """Run blocks of epoch methods to their last epoch, as `run_jobs` runs those of streams.
+    """Run blocks of epoch methods to their last epoch; otherwise as `run_jobs`.
 
-    One block runs at a time, for each is spread over the whole cluster.
+    One block runs at a time, since each is spread over the whole cluster.
     """
     failures: dict[Key, str] = {}
     waiting = [job.block for job in reversed(jobs)]
@@ -119,7 +120,7 @@ def run_epoch_jobs(
 
         try:
             run_epoch_block(client, block, store, folders.cells, folders.checkpoints, report, stopped=late)
-        except Exception as error:  # whatever a worker met; what would stop every block is raised again
+        except Exception as error:  # any failure of a task; `failure_reason` raises what would stop every block
             reason = failure_reason(error)
             halves = halved(block, store)
             if len(halves) == 2:
@@ -159,21 +160,22 @@ def _run_block_task(
         Store.open(store) if increment is None else increment_store(location(store), increment.version),
         folders,
         Path(get_worker().local_directory),
-        reporter(block),
+        reporter([block]),
         resumable=resumable,
         stopped=folders.stop.exists,
     )
 
 
-def reporter(block: Block) -> Callable[[int], None]:
-    """For a task: reports to the client how many rows of a block's stream are learned, and ends with its worker."""
+def reporter(blocks: Sequence[Block]) -> RowsCallback:
+    """For a task: reports to the client how many rows of the blocks' stream are learned; ends with its worker."""
     worker, last = get_worker(), time.monotonic()
 
     def report(rows: int) -> None:
         nonlocal last
         check_worker_running()
         if time.monotonic() - last > PROGRESS_SECONDS:
-            worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
+            for block in blocks:
+                worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
             last = time.monotonic()
 
     return report
@@ -181,7 +183,7 @@ def reporter(block: Block) -> Callable[[int], None]:
 
 @contextmanager
 def reported_rows(client: Client, tracker: ProgressTracker, blocks: dict[str, Block]) -> Iterator[dict[str, Block]]:
-    """Turn what workers report of `blocks`, by digest, into progress; more may be added to what it yields."""
+    """Track what workers report of `blocks`, by digest; more blocks may be added to the mapping that it yields."""
 
     def reported(event: tuple[float, dict[str, Any]]) -> None:
         block = blocks.get(event[1]["block"])

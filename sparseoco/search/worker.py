@@ -1,7 +1,7 @@
-"""What a worker does with a block: run it to each milestone, commit a cell there, save checkpoints where that pays.
+"""Running a block on a worker: commit a cell at each milestone, save checkpoints where they are worth their cost.
 
-The task is a pure function of its description. Its results are files named by what they hold, so running it again, here
-or elsewhere, writes the same files or finds them.
+The task is a pure function of its description, and its results are files named by their contents: running it again, on
+any worker, finds the files or writes the same ones.
 """
 
 import time
@@ -19,14 +19,15 @@ from sparseoco.search.packing import state_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, StreamPosition, cell_path, write_cell
+from sparseoco.training.block import Block, cell_path, write_cell
+from sparseoco.training.stream import StreamPosition
 
-POLL_SECONDS = 0.5  # between two checks of the clock and the stop file
-CHECKPOINT_BYTES_PER_SECOND = 500e6  # at which a checkpoint is written and synced, roughly
+POLL_SECONDS = 0.5  # between two checks of the stop file
+CHECKPOINT_BYTES_PER_SECOND = 500e6  # rough speed of writing and syncing
 
 
 class Folders(NamedTuple):
-    """Where a search keeps its files, seen by all workers; `stop` is a file that asks them to stop."""
+    """The paths of a search, which all workers see; blocks stop when the file `stop` exists."""
 
     cells: Location
     checkpoints: Location
@@ -34,7 +35,7 @@ class Folders(NamedTuple):
 
     @classmethod
     def of(cls, search: Location) -> "Folders":
-        """Those in the folder of a search."""
+        """The paths in the folder of a search."""
         return cls(search / "cells", search / "checkpoints", search / "stop")
 
 
@@ -49,36 +50,36 @@ def run_block(
     resumable: bool = False,
     stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Run a block to the last of `milestones`, committing its cell at each where there is none yet.
+    """Run a block to the last of `milestones`, committing the cells that are missing.
 
     Parameters
     ----------
-    report : called with the number of rows of the stream that are learned.
-    resumable : whether the block, or a part of it, will be continued from the last milestone. An increment always is,
-        so its checkpoint is committed before its cell.
+    report : called with the number of rows learned.
+    resumable : whether a later task continues the block, or part of it, from the last milestone. That holds for every
+        increment, so its checkpoint is committed before its cell.
     stopped : whether to end before the last milestone, with a checkpoint if the disk has space for it.
 
     Returns
     -------
-    False if `stopped` said so before the end.
+    False if `stopped` returned True before the end.
 
     Raises
     ------
     StorageError : for a corrupt shard or a disk without space for a cell.
     """
     chained = block.setting.increment is not None
-    wanted = [milestone for milestone in milestones if not cell_path(folders.cells, block, milestone).exists()]
+    missing = [milestone for milestone in milestones if not cell_path(folders.cells, block, milestone).exists()]
     if chained and not has_checkpoint(folders.checkpoints, block, milestones[-1]):
-        wanted = list(milestones)  # the next increment starts from the checkpoint
-    if not wanted:
+        missing = list(milestones)  # the next increment starts from the checkpoint
+    if not missing:
         return True
     if stopped():
         return False
     corpus = open_corpus(store, scratch)
-    run = load_checkpoint(folders.checkpoints, block, wanted[0]) or start_run(folders.checkpoints, block, store)
+    run = load_checkpoint(folders.checkpoints, block, missing[0]) or start_run(folders.checkpoints, block, store)
     cost = state_bytes(block, store) / CHECKPOINT_BYTES_PER_SECOND
     polled = saved = time.monotonic()
-    for milestone in wanted:
+    for milestone in missing:
         for _ in run.advance(corpus, milestone):
             report(run.position.rows_before(corpus.n_rows))
             now = time.monotonic()
@@ -101,15 +102,15 @@ def run_block(
 def _save_if_possible(folders: Folders, run: BlockRun) -> None:
     """Save a checkpoint if the disk has space for it: without one the stream is learned again, with the same results.
 
-    Cells are far smaller; a disk without space for one stops the search.
+    A cell is far smaller; if there is no space even for that, the search stops.
     """
     with suppress(StorageError):
         save_checkpoint(folders.checkpoints, run)
 
 
 def _pays(lost: float, cost: float, *, requested: bool) -> bool:
-    """Whether to save a state that took `lost` seconds since the last checkpoint and takes `cost` seconds to write.
+    """Whether to save a checkpoint that takes `cost` seconds to write and would save `lost` seconds of work.
 
-    One that will be needed saves `lost`; one against the worker's death must be a small part of the work.
+    With `requested` it will be used; otherwise only if the worker dies, and it must be a small part of the work.
     """
     return lost > max(1.0, 2 * cost) if requested else lost > max(10.0, 20 * cost)

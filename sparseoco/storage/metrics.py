@@ -14,6 +14,9 @@ from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
 
+Row = dict[str, Any]
+"""A row of a table, by column."""
+
 METRICS = pa.schema(
     [
         ("configuration", pa.int32()),
@@ -31,8 +34,8 @@ METRICS = pa.schema(
         ("held_out_loss", pa.float64()),  # of the weights at the end of the epoch
         ("held_out_error", pa.float64()),
         ("nonzeros", pa.int64()),  # nonzero weights, all classes
-        # ok; stopped (for want of progress), dropped (by successive halving, or since another fold broke off),
-        # unfinished (the time was over), diverged, failed
+        # ok, stopped (no improvement), dropped (by successive halving, or since another fold failed),
+        # unfinished (at the time limit), diverged, failed
         ("status", pa.string()),
         ("reason", pa.string()),
     ]

@@ -20,7 +20,7 @@ def read_toml(file: Location) -> dict[str, Any]:
     else an object store refuses.
     """
     if file.suffix.lower() != ".toml":
-        raise InputError(f"{file}: the name of this file must end in .toml.", code="unknown-format")
+        raise InputError(f"{file} is not a TOML file: its name must end in .toml.", code="unknown-format")
     try:
         return tomllib.loads(_read_limited(file).decode())
     except tomllib.TOMLDecodeError as error:

@@ -1,9 +1,9 @@
-"""Blocks of columns, and the cells that hold their results.
+"""Blocks of configurations, and the cells with their results.
 
-A block is a group of configurations of one algorithm that share a stream. It belongs to a fold, whose rows are only
-predicted; all other rows are predicted and learned. Its run stops at milestones, each a `StreamPosition`. The results
-at a milestone are a cell: a JSON file named by the setting, the block and the position. Results are found again by
-setting, configuration and position, however the configurations were grouped.
+A block is a group of configurations of one algorithm that share a stream. It belongs to a fold, which is held out: its
+rows are only predicted, all others are predicted and learned. The results at a milestone of the stream are a cell: a
+JSON file named by the setting, the block and the position. They are looked up by setting, configuration and position,
+so they do not depend on how configurations were grouped.
 """
 
 import logging
@@ -17,12 +17,13 @@ from sparseoco import __version__
 from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_all_checksummed, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.training.stream import NO_FOLD as NO_FOLD
-from sparseoco.training.stream import Order
-from sparseoco.training.stream import StreamPosition as StreamPosition
+from sparseoco.storage.metrics import Row
+from sparseoco.store.shards import Store
+from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
 from sparseoco.training.warm_start import Origin
 
-Tables = dict[str, list[dict[str, Any]]]
+Tables = dict[str, list[Row]]
 """Rows of the tables of a search (`sparseoco.storage.metrics`) for a configuration in a fold, without their keys."""
 
 Key = tuple[int, str]
@@ -30,7 +31,7 @@ Key = tuple[int, str]
 
 
 class Description(BaseModel):
-    """A value that is identified by its contents."""
+    """A value identified by the digest of its contents."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,10 +55,10 @@ class Increment(BaseModel):
 
 
 class Setting(Description):
-    """Everything but the configuration that decides a result at a position.
+    """Everything that determines a result at a position, except the configuration.
 
-    Two things do not count for its digest: the number of epochs, since an epoch does not depend on later ones, and the
-    path of the model that configurations start from, which is identified by its contents.
+    Its digest excludes the number of epochs, since an epoch does not depend on later ones, and the path of the model
+    that configurations start from, which is identified by its contents.
     """
 
     manifest: str
@@ -82,12 +83,28 @@ class Setting(Description):
 
     @property
     def described(self) -> dict[str, Any]:
-        """What its digest is made of."""
+        """The values that its digest is computed from."""
         described = self.model_dump(mode="json", exclude={"epochs": True, "origin": {"model"}})
         return described if self.increment is not None else {k: v for k, v in described.items() if k != "increment"}
 
     def _identity(self) -> Any:
         return self.described
+
+
+def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
+    """The setting of all configurations of a search in a fold."""
+    return Setting(
+        manifest=store.manifest.digest,
+        loss=options.loss,
+        penalty=options.penalty,
+        dtype=options.dtype,
+        fold=fold,
+        folds=options.folds if fold != NO_FOLD else 1,
+        epochs=options.epochs,
+        seed=options.seed,
+        shuffle=options.shuffle,
+        origin=None if options.warm_start is None else Origin.of(options.warm_start),
+    )
 
 
 class Block(Description):
@@ -145,11 +162,11 @@ class Cells:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read new cells. Damaged ones are removed, so that they are computed again. Raises `StorageError`."""
+        """Read new cells, and remove corrupt ones, which are computed again. Raises `StorageError`."""
         paths = [path for path in sorted(self._folder.glob("*.json")) if path.name not in self._read]
         for path, cell in read_all_checksummed([path for path in paths if self._setting(path) in self._settings]):
             if cell is None:
-                log_event("search", "damaged result removed", level=logging.WARNING, file=path.name)
+                log_event("search", "corrupt result removed", level=logging.WARNING, file=path.name)
                 remove_file(path)
                 continue
             self._read.add(path.name)
@@ -159,15 +176,15 @@ class Cells:
                 self._found.setdefault(key, {})[position] = result["tables"]
 
     def __len__(self) -> int:
-        """Number of configurations, counted in each fold, that have any result."""
+        """Number of (fold, configuration) pairs with a result."""
         return len(self._found)
 
     def at(self, setting: Setting, configuration: str, position: StreamPosition) -> Tables | None:
-        """The tables of a configuration at a position, if there are any."""
+        """The tables of a configuration at a position; None if there are none."""
         return self._found.get((setting.digest, configuration), {}).get(position)
 
     def last(self, setting: Setting, configuration: str, epoch: int) -> Tables | None:
-        """The tables of a configuration at the last position of an epoch that has any."""
+        """The tables of a configuration at its last position in an epoch; None if there are none."""
         found = self._found.get((setting.digest, configuration), {})
         position = max((position for position in found if position.epoch == epoch), default=None)
         return None if position is None else found[position]

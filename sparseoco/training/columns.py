@@ -13,21 +13,21 @@ from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty
 
 LANE_BYTES = 64
-"""Columns are padded to a multiple of this many bytes a slot, one cache line, so that the loop over them vectorises."""
+"""Columns are padded to a multiple of this many bytes per slot, one cache line, so that their loop vectorises."""
 
 
 def padded(columns: int, dtype: np.dtype) -> int:
-    """Columns with padding; one column alone has none, for its loop is scalar."""
+    """The number of columns with padding; a single column has none, since its loop is scalar."""
     lanes = LANE_BYTES // dtype.itemsize
     return columns if columns == 1 else -(-columns // lanes) * lanes
 
 
 class Columns(ColumnBlock):
-    """State of configurations with `outputs` adjacent columns each; `params` has a list of numbers a configuration.
+    """State of configurations with `outputs` adjacent columns each; `params` has one list of numbers per configuration.
 
     Arrays: ``state`` (n_features, slots, width); ``last_update`` (n_features,) float64, empty for rules without time
-    stamps; ``clock`` float64, the fields of `Clock`; ``params`` and ``running``, its last rows, (numbers, width)
-    float64; a configuration: ``loss_sum`` float64, ``error_count`` and ``diverged`` int64.
+    stamps; ``clock`` float64, the fields of `Clock`; ``params`` (numbers, width) float64 and ``running``, its last
+    rows; per configuration ``loss_sum`` float64, ``error_count`` and ``diverged`` int64.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Columns(ColumnBlock):
         return out[:, : self.columns]
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
-        """All that there is to keep, with names: views, without padding."""
+        """The complete state by name: views, without padding."""
         yield "state", self.state[:, :, : self.columns]
         yield "last_update", self.last_update
         yield "clock", self.clock
@@ -145,8 +145,7 @@ class Columns(ColumnBlock):
         yield "diverged", self.diverged
 
     def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int) -> None:
-        """Become, being new, a block that has played `rows` rounds and has weights (n_features, any number), of which
-        these are its columns."""
+        """Turn this new block into one after `rows` rounds whose weights are these columns of `weights`."""
         self.clock[:] = self.kernels.pass_rounds(rows, self._state())
         for first, stop in self.feature_runs():
             part = np.zeros((stop - first, self.width), self.dtype)
@@ -159,11 +158,11 @@ class Columns(ColumnBlock):
             self._measure_l1_norm()
 
     def pad(self) -> None:
-        """Put the running numbers of the last column, whose parameters the padding has, into the padding."""
+        """Copy the running numbers of the last column into the padding, which has its parameters."""
         self.running[:, self.columns :] = self.running[:, self.columns - 1 : self.columns]
 
     def take(self, other: "Columns", configurations: np.ndarray) -> None:
-        """Become these configurations of a block of the same rule, this block being new and made for them."""
+        """Copy the state of these configurations of another block of the same rule into this new block."""
         columns = (configurations[:, None] * self.outputs + np.arange(self.outputs)).ravel()
         for (name, own), (_, value) in zip(self.arrays(), other.arrays(), strict=True):
             if name in ("last_update", "clock"):
@@ -185,5 +184,5 @@ class Columns(ColumnBlock):
 
 
 def _compiled_part(rule: Rule) -> Rule:
-    """The rule without what machine code does not depend on: configurations that differ in it share their kernels."""
+    """The rule without values that compiled code does not depend on, so that configurations share kernels."""
     return replace(rule, start=Clock(), iterate_valid_rounds=0.0, threshold=None, initial_state=())

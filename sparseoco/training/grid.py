@@ -13,9 +13,9 @@ Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 def expand(algorithm: Algorithm, grid: Grid | None) -> list[dict[str, Any]]:
     """The configurations of a grid, each with every parameter checked and its defaults filled in.
 
-    A mapping of parameters to values gives the product of the values, the first parameter of the learner's definition
-    varying slowest, whatever the order of the mapping; a single value stands for a list of one. A sequence of mappings
-    is taken as it is. Raises `InputError` naming the parameter that is unknown, empty or out of range.
+    A mapping of parameters to values gives the product of the values: the first parameter in the learner's definition
+    varies slowest, whatever the order of the mapping, and a single value is a list of one. A sequence of mappings is
+    a list of configurations. Raises `InputError` naming the parameter that is unknown, empty or out of range.
     """
     if grid is None:
         grid = {}
@@ -25,11 +25,11 @@ def expand(algorithm: Algorithm, grid: Grid | None) -> list[dict[str, Any]]:
         if not grid:
             raise InputError("grid is an empty list: there is no configuration to train.", code="invalid-grid")
         return [algorithm.configuration(entry) for entry in grid]
-    algorithm.configuration({})  # the defaults hold
+    algorithm.configuration({})  # raises for a required parameter
     names = [parameter.name for parameter in algorithm.parameters]
     for name in grid:
         if name not in names:
-            algorithm.configuration({name: None})  # says what there is
+            algorithm.configuration({name: None})  # raises, naming those there are
     axes = [(name, _values(algorithm, name, grid[name])) for name in names if name in grid]
     return [
         algorithm.configuration(dict(zip((name for name, _ in axes), values, strict=True)))

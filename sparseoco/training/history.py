@@ -1,4 +1,4 @@
-"""How a fit went: losses, errors, objective and nonzero weights at marks along the stream, as arrays and as Parquet."""
+"""The history of a fit: losses, errors, objective and nonzero weights at marks of the stream, also as Parquet."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ SCHEMA = pa.schema(
     [
         ("rows", pa.int64()),
         ("configuration", pa.int32()),
-        ("output", pa.int32()),  # the column's place among the configuration's, 0 where there is one
+        ("output", pa.int32()),  # index of the column in its configuration
         ("progressive_loss", pa.float64()),
         ("progressive_error", pa.float64()),
         ("objective", pa.float64()),
@@ -38,19 +38,19 @@ class History(NamedTuple):
     objective: np.ndarray
     """(marks, C) float64: R̄(T) = Σ_{t≤T} (f_t(w_t) + ψ(w_t)) / T (Togari and Yamashita 2016, (42))."""
     exact: np.ndarray
-    """(C,) bool: whether ψ(w_t) was added up in every round, or by the trapezium rule between marks."""
+    """(C,) bool: whether ψ(w_t) was summed in every round; otherwise its sum is estimated by the trapezium rule."""
     nonzeros: np.ndarray
     """(marks, columns) int64."""
 
     @classmethod
     def empty(cls, exact: np.ndarray, columns: int) -> "History":
-        """Of a fit without marks."""
+        """A history without marks."""
         size = len(exact)
         none = np.zeros((0, size))
         return cls(np.zeros(0, np.int64), none, none, none, none, exact, np.zeros((0, columns), np.int64))
 
     def restored(self, arrays: Sequence[np.ndarray]) -> "History":
-        """With arrays that were saved; `ValueError` where they are not of this kind of history."""
+        """A history with saved arrays; raises `ValueError` if they do not fit."""
         marks = len(arrays[0])
         for own, value in zip(self, arrays, strict=True):
             if value.dtype != own.dtype or value.shape != (own.shape if own is self.exact else (marks, *own.shape[1:])):
@@ -58,7 +58,7 @@ class History(NamedTuple):
         return History(*arrays)
 
     def select(self, configurations: np.ndarray, outputs: int) -> "History":
-        """Of these configurations alone, each of `outputs` columns."""
+        """The history of these configurations, each of `outputs` columns."""
         columns = (configurations[:, None] * outputs + np.arange(outputs)).ravel()
         return History(
             self.rows,
@@ -79,7 +79,7 @@ class History(NamedTuple):
         penalty_sum: np.ndarray,
         nonzeros: np.ndarray,
     ) -> "History":
-        """With one more mark; `penalty_sum` is Σ ψ(w_t) where it is exact, and not read elsewhere."""
+        """A history with one more mark; `penalty_sum` is Σ ψ(w_t), and only read where it is exact."""
         before = int(self.rows[-1]) if len(self.rows) else 0
         last, total = np.zeros_like(penalty), np.zeros_like(penalty)
         if len(self.rows):
@@ -99,12 +99,12 @@ class History(NamedTuple):
         )
 
     def table(self) -> pa.Table:
-        """A row a mark and column."""
+        """One row per mark and column."""
         marks, columns = self.nonzeros.shape
         outputs = columns // len(self.exact)
-        place = np.tile(np.arange(columns), marks)
+        column = np.tile(np.arange(columns), marks)
         mark = np.repeat(np.arange(marks), columns)
-        configuration = place // outputs
+        configuration = column // outputs
 
         def figures(values: np.ndarray) -> Any:
             return values[mark, configuration]
@@ -112,7 +112,7 @@ class History(NamedTuple):
         arrays = [
             self.rows[mark],
             configuration,
-            place % outputs,
+            column % outputs,
             figures(self.progressive_loss),
             figures(self.progressive_error),
             figures(self.objective),

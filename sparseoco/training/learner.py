@@ -29,11 +29,11 @@ from sparseoco.training.validation import (
 
 _CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 
-Block = Columns | DenseColumns
+AnyColumns = Columns | DenseColumns
 
 
 class ProgressiveTotals(NamedTuple):
-    """Loss and errors incurred so far, every row predicted before it was learned; arrays have an entry a
+    """Loss and errors incurred so far, every row predicted before it was learned; arrays have one entry per
     configuration."""
 
     rows: int
@@ -44,17 +44,17 @@ class ProgressiveTotals(NamedTuple):
 class Learner:
     """Many configurations of one learner, trained in one pass over the rows.
 
-    A configuration whose margin stops being finite, or passes the loss's bound, has diverged: from that row on its
-    slopes are 0 and its sums stay as they are. Weights do not depend, in any bit, on how the stream is cut into calls,
-    on which configurations are trained together, or on saving and loading; reading never changes anything.
+    A configuration whose margin is not finite, or exceeds the bound of the loss, has diverged: from that row on it
+    learns nothing and its sums stay as they are. Weights do not depend, in any bit, on how the stream is cut into
+    calls, on which configurations are trained together, or on saving and loading. Reading never changes the state.
 
-    A bandit plays points around its weights: `progress` is of what it played, `margins` and `weights` are not.
+    A bandit plays points around its weights: `progress` is of the points played, `margins` and `weights` are of the
+    weights.
 
     Parameters
     ----------
     algorithm : str
-        Name of a learner: see `sparseoco.learners.streaming` and, for those that play in a convex set and touch all
-        features in every round, `sparseoco.learners.dense_learners`.
+        Name of a learner; ``sparseoco algorithms`` lists them.
     loss : str, optional
         Name of a loss, see `sparseoco.learners.losses.LOSSES`; by default the learner's own, mostly ``"logistic"``.
         Dense learners also take `PORTFOLIO_LOSSES`, with ``n_classes=None``.
@@ -65,25 +65,26 @@ class Learner:
     n_features : int
         Features have indices 0 … n_features − 1.
     n_classes : int or None
-        2 for binary problems: one column a configuration, labels 0 and 1 meaning y = −1 and +1. K > 2 for as many
-        classes: K adjacent columns a configuration, the loss being the sum of K binary losses, one-vs-rest, or one
-        joint loss. None for regression.
+        2 for binary problems: one column per configuration, labels 0 and 1 meaning y = −1 and +1. K > 2 for K classes:
+        K adjacent columns per configuration, the loss being the sum of K binary losses, one-vs-rest, or one joint
+        loss. None for regression.
     dtype : {"float64", "float32"}
-        Type of the weights; clocks and sums of losses are float64 always, as is all that dense learners keep.
+        Type of the weights. Clocks, sums of losses and the whole state of dense learners are always float64.
     objective : bool
-        Add up ψ(w_t) in every round, so that `history` has R̄(T) exactly: for l1 and learners whose stored weight is the
-        iterate (cl-fobos, cumulative ones, and l-fobos by going through all weights every K rounds); else no effect.
+        Sum ψ(w_t) in every round, so that `history` has the exact R̄(T). It has an effect for l1 and learners whose
+        stored weight is the iterate: cl-fobos, cumulative learners, and l-fobos, which then reads all weights every K
+        rounds.
 
     Attributes
     ----------
     history : History
-        What `mark` has recorded.
+        The records of `mark`.
 
     Raises
     ------
     InputError
-        For a name, parameter or combination that is unknown or has no meaning, and for more features than a dense
-        learner has room for.
+        For an unknown name or parameter, a combination that is not supported, and for more features than a dense
+        learner can hold.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Learner:
         definition = find_algorithm(algorithm, online=True).under(penalty_)
         if not definition.online:
             raise InputError(
-                f"{algorithm} goes through the same rows again and again, so it cannot learn from a stream: use "
+                f"{algorithm} makes many passes over the same rows, so it cannot learn from a stream: use "
                 "sparseoco.fit_epochs, `sparseoco train` or a search.",
                 code="not-online",
             )
@@ -122,12 +123,12 @@ class Learner:
             check_portfolio(loss_.name, self._configurations, n_classes)
         check_size(algorithm, self.n_features)
         self._initial_rounds = 0
-        self._blocks: list[tuple[np.ndarray, Block]] = []
+        self._blocks: list[tuple[np.ndarray, AnyColumns]] = []
         for members in group_by_static(definition, self._configurations):
             entries = [self._configurations[i] for i in members]
             rule = definition.rule(loss_, penalty_, entries[0])
             shape = (self.n_outputs, self.n_features, self.dtype)
-            block: Block
+            block: AnyColumns
             if isinstance(rule, DenseRule):
                 block = DenseColumns(rule, loss_, response, entries, *shape)
             else:
@@ -139,7 +140,7 @@ class Learner:
 
     @property
     def configurations(self) -> list[dict[str, Any]]:
-        """Every configuration with all its parameters; the place in the list is its number everywhere."""
+        """Every configuration with all its parameters; its index in the list is its number everywhere."""
         return [dict(configuration) for configuration in self._configurations]
 
     @property
@@ -161,7 +162,7 @@ class Learner:
         Raises
         ------
         InputError
-            Naming the first row that has NaN, an infinity or an unknown label; nothing is learned then.
+            Naming the first row that has NaN, an infinity or an unknown label. Then no row is learned.
         """
         matrix = checked_rows(X, self.n_features, self.dtype)
         labels = checked_labels(y, matrix.shape[0], self.n_classes)
@@ -181,7 +182,7 @@ class Learner:
         indices : int32 or int64
             Unique within a row and below n_features.
         counts : any number type
-            Without zeros.
+            No explicit zeros.
         labels : (rows,)
             Class indices, or float64 for regression.
         margins_out : (rows, configurations, outputs), optional
@@ -203,14 +204,14 @@ class Learner:
         return self.margins(matrix.indptr, matrix.indices, matrix.data)
 
     def margins(self, indptr: Any, indices: Any, counts: Any) -> np.ndarray:
-        """Margins (rows, configurations, outputs) under the weights of this moment, unchecked as `learn_rows`."""
+        """Margins (rows, configurations, outputs) under the current weights, unchecked as `learn_rows`."""
         out = np.empty((len(indptr) - 1, len(self._configurations), self.n_outputs), self.dtype)
         for start, stop, rows in self._chunks(indptr, indices, counts):
             for members, block in self._blocks:
                 out[start:stop, members] = self._by_configuration(block.margins(rows), block, len(members))
         return out
 
-    def _by_configuration(self, z: np.ndarray, block: Block, configurations: int) -> np.ndarray:
+    def _by_configuration(self, z: np.ndarray, block: AnyColumns, configurations: int) -> np.ndarray:
         """(rows, configurations, outputs) of margins (rows, width)."""
         return z[:, : block.columns].reshape(len(z), configurations, self.n_outputs)
 
@@ -223,10 +224,10 @@ class Learner:
         loss_sum: np.ndarray | None = None,
         error_count: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Summed loss (float64) and error count (int64) a configuration, nothing learned; unchecked as `learn_rows`.
+        """Summed loss (float64) and error count (int64) of each configuration; nothing is learned or checked.
 
         Given `loss_sum` and `error_count`, adds to them in place, row by row, so that the sums of a stream do not
-        depend on how it is cut.
+        depend on how it is cut into calls.
         """
         size = len(self._configurations)
         loss_sum = np.zeros(size, np.float64) if loss_sum is None else loss_sum
@@ -250,11 +251,11 @@ class Learner:
 
     @property
     def rounds(self) -> int:
-        """Rounds on its clocks: rows learned, and those that counted as played where it began from weights."""
+        """Rounds on the clock: rows learned and, after `start_from`, the rounds that it counted."""
         return self._blocks[0][1].rounds
 
     def mark(self) -> None:
-        """Record losses, objective and nonzero weights of this moment in `history`: goes through all weights once."""
+        """Record the current losses, objective and nonzero weights in `history`; reads all weights once."""
         size = len(self._configurations)
         penalty, penalty_sum = np.zeros(size), np.zeros(size)
         nonzeros = np.zeros((size, self.n_outputs), np.int64)
@@ -272,13 +273,13 @@ class Learner:
 
     @property
     def diverged(self) -> np.ndarray:
-        """A configuration's row (from 1) at which it diverged and was frozen, or 0."""
+        """The row (from 1) at which each configuration diverged, or 0."""
         rounds = self._gather([block.diverged for _, block in self._blocks])
         return np.where(rounds > 0, rounds - self._initial_rounds, 0)
 
     def nonzeros(self, bins: Any = None) -> np.ndarray:
-        """Weights that are not zero, over all outputs: (configurations,), or (n_bins, configurations) given each
-        feature's bin, int64 (n_features,)."""
+        """Nonzero weights over all outputs: (configurations,) or, given the bin of each feature (int64, n_features),
+        (n_bins, configurations)."""
         feature_bins = np.zeros(self.n_features, np.int64) if bins is None else np.asarray(bins, np.int64)
         n_bins = int(feature_bins.max()) + 1
         out = np.zeros((n_bins, len(self._configurations)), np.int64)
@@ -288,7 +289,7 @@ class Learner:
         return out[0] if bins is None else out
 
     def weights(self, columns: Any = None) -> np.ndarray:
-        """(n_features, n_columns), a configuration's outputs adjacent; or of the chosen columns only.
+        """(n_features, n_columns), the outputs of a configuration adjacent; with `columns`, only those.
 
         Raises `InputError` for a column that does not exist.
         """
@@ -312,38 +313,38 @@ class Learner:
         return self.weights(number * self.n_outputs + np.arange(self.n_outputs))
 
     def thresholds_of(self, configuration: int) -> np.ndarray | None:
-        """(n_features, outputs) h_t after the last round t of one configuration, whose penalty there is λ·h_t·|w|, for
-        learners whose coordinates' own history weights it (sgft, stda); None for all others."""
+        """(n_features, outputs): h_t of one configuration after the last round t, for learners whose penalty is
+        λ·h_t·|w|, weighted by the history of the coordinate (sgft, stda); None for all others."""
         block, own = self._find(configuration)
         values = block.thresholds()
         return None if values is None else values[:, own]
 
     def slots_of(self, configuration: int) -> dict[str, np.ndarray]:
-        """What one configuration stores, (n_features, outputs) by the name its learner's docstring gives it, and
-        `last_update` (n_features, 1), a clock, where features have one: views, to be read only."""
+        """The state of one configuration: (n_features, outputs) by the name of the slot in its learner's docstring, and
+        `last_update` (n_features, 1) where features have a time stamp. These are views: do not write to them."""
         block, own = self._find(configuration)
         stored = {name: block.state[:, i, own] for i, name in enumerate(block.slot_names)}
         return stored | ({"last_update": block.last_update[:, None]} if len(block.last_update) else {})
 
     def start_from(self, weights: Any, rows: int) -> "Learner":
-        """Begin, before any row was learned, from given weights, as round `rows` + 1.
+        """Start from given weights, before any row was learned, at round `rows` + 1.
 
-        `weights()` then is what was given: exactly, or, where a learner keeps sums of gradients, up to the rounding of
-        their closed form. What else a coordinate keeps, its learner's `state_from_weight` says; a weight of 0 is as one
-        whose feature was never seen. No coordinate owes anything for the rounds before. `progress`, `diverged` and
-        `history` count what is learned from here on.
+        `weights()` then returns the given weights: exactly or, for learners that keep sums of gradients, up to the
+        rounding of their closed form. The learner's `state_from_weight` gives the rest of the state; the state of a
+        weight of 0 is that of a feature that was never seen. No penalty is due for the earlier rounds. `progress`,
+        `diverged` and `history` count only what is learned from here on.
 
         Parameters
         ----------
         weights : array_like, (n_features, n_columns) or (n_features, outputs)
-            The latter for every configuration; weights beyond a learner's box or set begin at its wall.
+            The latter for every configuration. Weights outside a learner's box or set are projected onto it.
         rows : int
-            Rounds that count as played, at least 1: they determine steps and penalties.
+            Rounds on the clock, at least 1: they determine steps and penalties.
 
         Raises
         ------
         InputError
-            For weights that do not fit or are not finite, and where rows were learned already.
+            For weights of another shape or that are not finite, and if rows were learned already.
         """
         rounds = check_integer("rows", rows)
         if self.rounds > 0:
@@ -357,45 +358,44 @@ class Learner:
         return self
 
     def select(self, configurations: Sequence[int]) -> "Learner":
-        """A learner of these configurations alone, by their numbers, in this order: what it learns from here on is, bit
-        for bit, what they would have learned here. Raises `InputError` for a number that there is not."""
+        """A learner of these configurations only, by number, in this order. It continues, bit for bit, as they would
+        have here. Raises `InputError` for an unknown number."""
         chosen = self._checked(configurations)
         fewer = Learner(**self.description | {"grid": [self._configurations[number] for number in chosen]})
-        place: dict[int, tuple[Any, int]] = {
+        index: dict[int, tuple[Any, int]] = {
             int(i): (block, at) for members, block in self._blocks for at, i in enumerate(members)
         }
         for members, block in fewer._blocks:
-            sources = [place[chosen[i]] for i in members]
+            sources = [index[chosen[i]] for i in members]
             block.take(sources[0][0], np.array([at for _, at in sources]))
         fewer._initial_rounds = self._initial_rounds
         fewer.history = self.history.select(np.array(chosen), self.n_outputs)
         return fewer
 
     def save(self, path: str | Location) -> None:
-        """Write everything to one file (npz, no pickle), whole or not at all; equal learners give equal bytes."""
+        """Write the complete state to one file (npz, no pickle), atomically; equal learners give equal bytes."""
         learner_file.save(self, location(path))
 
     @classmethod
     def load(cls, path: str | Location, *, n_features: int | None = None) -> "Learner":
-        """A learner as it was saved, which continues with the same bits.
+        """A saved learner, which continues with the same bits.
 
-        With more features than it had, it continues as one that had so many from the first row on and has not seen
-        those after its own yet, with the same bits too.
+        With more features than it had, it continues as if it had had them from the first row on, with the same bits.
 
         Raises
         ------
         DamagedError
-            For a file that is not one.
+            For a file that is corrupt or not a learner's.
         StorageError
             For a file that cannot be read now.
         InputError
-            For fewer features, and for more where a learner touches all features in every round.
+            For fewer features, and for more if the learner updates all features in every round.
         """
         return learner_file.load(cls, location(path), n_features)
 
     @property
     def description(self) -> dict[str, Any]:
-        """The arguments that make a learner like this one, nothing learned yet."""
+        """The arguments that construct an equal learner, with nothing learned."""
         return {
             "algorithm": self.algorithm,
             "loss": self.loss,
@@ -415,8 +415,8 @@ class Learner:
                 raise InputError(message, code="unknown-configuration")
         return chosen
 
-    def _find(self, configuration: int) -> tuple[Block, slice]:
-        """A configuration's block, and its columns there."""
+    def _find(self, configuration: int) -> tuple[AnyColumns, slice]:
+        """The block of a configuration, and its columns there."""
         (number,) = self._checked([configuration])
         members, block = next(entry for entry in self._blocks if number in entry[0])
         first = int(np.flatnonzero(members == number)[0]) * self.n_outputs
@@ -446,7 +446,7 @@ class Learner:
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
-    """A read-only view: kernels take shards' read-only buffers, and one type of array is one compiled kernel."""
+    """A read-only view: shards are read-only buffers, and kernels are compiled for one type of array."""
     view = array.view()
     view.flags.writeable = False
     return view

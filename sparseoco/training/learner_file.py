@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FORMAT = 6
 BY_FEATURE = ("state", "last_update")
-"""The arrays of a sparse block that have an entry a feature."""
+"""The arrays of a sparse block with one entry per feature."""
 
 
 def save(learner: "Learner", path: Location) -> None:
@@ -27,16 +27,16 @@ def save(learner: "Learner", path: Location) -> None:
 
 def load(cls: "type[Learner]", path: Location, n_features: int | None) -> "Learner":
     """As `Learner.load`."""
-    had = _saved_features(path, n_features)
+    saved = _saved_features(path, n_features)
     with read_checkpoint(path) as (head, read):
-        learner = cls(**head["learner"] | {"n_features": n_features or had})
+        learner = cls(**head["learner"] | {"n_features": n_features or saved})
         rounds = int(head["initial_rounds"])
-        if rounds and learner.n_features > had:
+        if rounds and learner.n_features > saved:
             learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), rounds)
         learner._initial_rounds = rounds
         for i, (_, block) in enumerate(learner._blocks):
             for name, own in block.arrays():
-                read(f"{i}.{name}", own[:had] if name in BY_FEATURE else own)
+                read(f"{i}.{name}", own[:saved] if name in BY_FEATURE else own)
             block.pad()
         learner.history = learner.history.restored([read(f"history.{name}") for name in History._fields])
     return learner
@@ -50,19 +50,19 @@ def _arrays(learner: "Learner") -> Iterator[tuple[str, np.ndarray]]:
         yield f"history.{name}", array
 
 
-def _saved_features(path: Location, wanted: int | None) -> int:
-    """Features a saved learner has. Raises as `Learner.load`."""
+def _saved_features(path: Location, n_features: int | None) -> int:
+    """The number of features of a saved learner. Raises as `Learner.load`."""
     with read_checkpoint(path) as (head, _):
         if head["format"] != FORMAT:
             message = f"{path} was saved by another version of sparseoco; train it again."
             raise DamagedError(message, code="format-version")
-        had, algorithm = int(head["learner"]["n_features"]), str(head["learner"]["algorithm"])
-    if wanted is not None and wanted < had:
-        message = f"{path} has {had:,} features: it cannot continue with {wanted:,}."
+        saved, algorithm = int(head["learner"]["n_features"]), str(head["learner"]["algorithm"])
+    if n_features is not None and n_features < saved:
+        message = f"{path} has {saved:,} features: it cannot continue with {n_features:,}."
         raise InputError(message, code="fewer-features")
-    if wanted not in (None, had) and find_algorithm(algorithm).touches_all_features:
+    if n_features not in (None, saved) and find_algorithm(algorithm).touches_all_features:
         raise InputError(
-            f"{algorithm} touches all features in every round: one that has learned cannot be given more.",
+            f"{algorithm} updates all features in every round: a saved one cannot continue with more features.",
             code="more-features",
         )
-    return had
+    return saved

@@ -1,19 +1,18 @@
 """The metrics of a run, defined once: progressive and held-out loss and error, nonzero weights, divergence.
 
-A progressive figure is of rows each predicted before it was learned; a held-out figure is of rows that are not learned.
+Progressive metrics are of rows that were each predicted before they were learned, held-out metrics of rows that are not
+learned.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.storage.metrics import Row
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.stream import Order, RowSource
-
-Row = dict[str, Any]
 
 
 def difference(now: ProgressiveTotals, before: ProgressiveTotals) -> ProgressiveTotals:
@@ -66,7 +65,7 @@ def metric_rows(
 
 
 def evaluate(learner: Learner, source: RowSource, chunks: Iterable[NDArray[np.int64]]) -> ProgressiveTotals:
-    """The totals of rows, given by their numbers, under the weights of this moment; nothing is learned."""
+    """The totals of rows, given by number, under the current weights; nothing is learned."""
     size = len(learner.configurations)
     losses, errors, n_rows = np.zeros(size), np.zeros(size, np.int64), 0
     for rows in chunks:
@@ -76,7 +75,43 @@ def evaluate(learner: Learner, source: RowSource, chunks: Iterable[NDArray[np.in
 
 
 def evaluate_held_out(learner: Learner, source: RowSource, order: Order) -> ProgressiveTotals:
-    """The totals of the held-out fold; zeros where there is none."""
+    """The totals of the held-out fold; zeros without one."""
     n_rows, size = source.n_rows, stream.CHUNK_ROWS
     starts = range(0, n_rows if order.fold != stream.NO_FOLD else 0, size)
     return evaluate(learner, source, (order.held_out(start, min(start + size, n_rows)) for start in starts))
+
+
+def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64]) -> Row:
+    """Error, error of predicting the majority class, and precision, recall and F1 of each class.
+
+    Parameters
+    ----------
+    confusion : (classes, classes) int64, rows by true class, then by predicted class.
+    """
+    rows, support, predicted = confusion.sum(), confusion.sum(axis=1), confusion.sum(axis=0)
+    correct = confusion.diagonal()
+    columns = {
+        "name": classes,
+        "rows": support.tolist(),
+        "precision": _ratios(correct, predicted),
+        "recall": _ratios(correct, support),
+        "f1": _ratios(2 * correct, support + predicted),
+    }
+    return {
+        "rows": int(rows),
+        "error": float((rows - correct.sum()) / rows),
+        "majority_error": majority_error(support.tolist()),
+        "classes": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+        "confusion": confusion.tolist(),
+    }
+
+
+def majority_error(class_rows: Sequence[int]) -> float:
+    """The error of always predicting the largest class, 1 − max_k n_k / Σ_k n_k."""
+    return 1 - max(class_rows) / sum(class_rows)
+
+
+def _ratios(part: NDArray[np.int64], whole: NDArray[np.int64]) -> list[float]:
+    """part / whole, 0 where whole is 0."""
+    ratios: list[float] = np.divide(part, whole, out=np.zeros(len(part)), where=whole != 0).tolist()
+    return ratios

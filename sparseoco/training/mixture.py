@@ -1,7 +1,7 @@
-"""Learning hyperparameters online: a grid of columns in one pass, mixed by AO-EG according to the losses of each."""
+"""Hyperparameters learned online: a grid of columns trained in one pass and mixed by AO-EG according to losses."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,21 +19,21 @@ from sparseoco.training.validation import checked_labels, checked_rows, output_s
 
 FORMAT = 1
 CHUNK_ROWS = 1024
-"""Rows whose margins, of all columns, are held at once."""
+"""Rows whose margins of all columns are in memory at once."""
 GRID: dict[str, dict[str, list[Any]]] = {
     "adagrad": {"eta": [0.01, 0.03, 0.1, 0.3, 1.0], "lam": [0.0, 1e-6, 1e-5]},
     "cao-ftrl": {"R": [0.03, 0.1, 0.3, 1.0, 3.0], "lam": [1e-6], "predict": ["last"]},
     "cl-fobos": {"eta0": [0.01, 0.03, 0.1, 0.3, 1.0], "lam": [1e-6]},
 }
-"""What is mixed by default: 25 columns, chosen on IMDB, 20 Newsgroups and Reuters (tests/benchmarks)."""
+"""The default grid: 25 columns, chosen on IMDB, 20 Newsgroups and Reuters (tests/benchmarks)."""
 
 STEEP = ("squared", "squared_hinge")
 """Losses with unbounded slopes: long before a column counts as diverged, its margins may dominate those of the mixture,
-however small its weight. Its errors do not show that; its losses do."""
+however small its weight. Errors do not show that; losses do."""
 
 
 def default_grid(penalty: str = "l1") -> dict[str, dict[str, list[Any]]]:
-    """`GRID` as far as it is defined for a penalty: its learners that take it, the parameters they have with it.
+    """The part of `GRID` that is defined for a penalty: learners that take it, with the parameters they have then.
 
     Raises `InputError` for a penalty that is unknown.
     """
@@ -51,9 +51,9 @@ class Snapshot(NamedTuple):
 
     rows: int
     weights: np.ndarray
-    """(n,) float64: x of the coming row."""
+    """(n,) float64: x of the next row."""
     loss_sum: float
-    """Of the mixture's own predictions, as is `error_count`."""
+    """Of the mixture's predictions, as is `error_count`."""
     error_count: int
     losses: np.ndarray
     """(n,) float64: Σ of the losses of each column, as are `errors`; infinite for one that has diverged."""
@@ -61,7 +61,7 @@ class Snapshot(NamedTuple):
     drawn: float
     """Σ_t x_t·g_t: the expected loss of columns drawn by the weights."""
     regret: float
-    """`drawn` less the sum of the best column: what the bounds are of."""
+    """`drawn` minus the sum of the best column: the bounds are bounds of it."""
     bound: float
     """s_{T−1}·log n + Σ_t m_t (`sparseoco.learners.exponentiated`)."""
     printed_bound: float
@@ -73,13 +73,13 @@ class Mixture:
 
     In round t every column c predicts with its margins z_{t,c}; the mixture predicts with Σ_c x_{t,c}·z_{t,c}, which is
     one linear model, Σ_c x_c·w_c. Then each column incurs g_{t,c} and AO-EG (Mohri and Yang 2015, Corollary 3) moves
-    the weights x on the simplex. It holds at any time, needs no number of rounds and no learning rate, and for every
+    the weights x on the simplex. It needs neither the number of rounds nor a learning rate, and at any time, for every
     column c*
 
         Σ_t x_t·g_t − Σ_t g_{t,c*} ≤ bound,    which grows like √(T·log n) at most.
 
-    A column that diverges has weight 0 from that row on, that row included; the bound stays that of the others. Weights
-    do not depend, in any bit, on how the stream is cut into calls or on saving and loading.
+    A column that diverges has weight 0 from that row on, inclusive; the bound then holds for the others. Weights do not
+    depend, in any bit, on how the stream is cut into calls or on saving and loading.
 
     Parameters
     ----------
@@ -88,18 +88,18 @@ class Mixture:
     loss, penalty, n_features, n_classes, dtype
         As `sparseoco.Learner` takes them, for all columns.
     by : {"error", "loss"}, optional
-        "error": g is 1 where a column predicts the wrong class, else 0, so that Corollary 3 has its C, which is 1. The
-        bound then is of the mean error of the columns; the mixture's own is no convex function of the weights, but
-        mostly smaller. "loss": g is the loss, which has no bound known beforehand, so that s is balanced
-        (`learners.exponentiated`); the mixture's own loss is at most the mean by convexity. By default "error", but
-        "loss" for regression and `STEEP` losses.
+        "error": g is 1 if a column predicts the wrong class, else 0, so the C of Corollary 3 is 1. The bound is of the
+        mean error of the columns; the error of the mixture is not a convex function of the weights, but mostly
+        smaller. "loss": g is the loss, which has no known bound, so s is balanced (`learners.exponentiated`); the loss
+        of the mixture is at most the mean by convexity. By default "error", but "loss" for regression and `STEEP`
+        losses.
     predict : {"last", "none"}
         "last" for g̃_{t+1} = g_t, as in the paper, or "none" for 0.
 
     Raises
     ------
     InputError
-        For a name, parameter or combination that is unknown or has no meaning.
+        For an unknown name or parameter, or a combination that is not supported.
 
     Examples
     --------
@@ -155,7 +155,7 @@ class Mixture:
 
     @property
     def columns(self) -> list[tuple[str, dict[str, Any]]]:
-        """Algorithm and parameters of every column; the place in the list is its number everywhere."""
+        """Algorithm and parameters of every column; its index in the list is its number everywhere."""
         return [(learner.algorithm, parameters) for learner in self.learners for parameters in learner.configurations]
 
     def partial_fit(self, X: Any, y: Any) -> "Mixture":
@@ -174,11 +174,8 @@ class Mixture:
             entries = slice(int(indptr[start]), int(indptr[stop]))
             rows = np.asarray(indptr[start : stop + 1]) - indptr[start], indices[entries], counts[entries]
             margins = np.empty((stop - start, n, self.n_outputs), self.dtype)
-            first = 0
-            for learner in self.learners:
-                last = first + len(learner.configurations)
-                learner.learn_rows(*rows, labels[start:stop], margins_out=margins[:, first:last])
-                first = last
+            for learner, columns in self._parts():
+                learner.learn_rows(*rows, labels[start:stop], margins_out=margins[:, columns])
             self._mix(
                 margins.reshape(stop - start, n * self.n_outputs),
                 labels[start:stop],
@@ -199,7 +196,7 @@ class Mixture:
 
     @property
     def column_weights(self) -> np.ndarray:
-        """(n,) float64: the weights x of the columns in the coming round."""
+        """(n,) float64: the weights x of the columns in the next round."""
         x = np.zeros(len(self._total))
         weights_now(self._total, self._guess, self._sums, self.by == "error", x)
         return x
@@ -211,12 +208,12 @@ class Mixture:
 
     @property
     def progress(self) -> ProgressiveTotals:
-        """Rows learned, and the loss and errors of the mixture's own predictions on them: arrays of one entry."""
+        """Rows learned, and the loss and errors of the mixture's predictions on them: arrays of one entry."""
         return ProgressiveTotals(self._rows, self._loss_sum.copy(), self._error_count.copy())
 
     @property
     def diverged(self) -> np.ndarray:
-        """(n,) int64: the row (from 1) at which a column diverged and was taken out, or 0."""
+        """(n,) int64: the row (from 1) at which each column diverged, or 0."""
         return self._out.copy()
 
     def snapshot(self) -> Snapshot:
@@ -244,14 +241,13 @@ class Mixture:
         )
 
     def margins(self, indptr: Any, indices: Any, counts: Any) -> np.ndarray:
-        """(rows, outputs) float64: Σ_c x_c·z_c at this moment, unchecked as `learn_rows`."""
+        """(rows, outputs) float64: Σ_c x_c·z_c with the current weights, unchecked as `learn_rows`."""
         out = np.zeros((len(indptr) - 1, self.n_outputs))
-        x, first = self.column_weights, 0
-        for learner in self.learners:
+        x = self.column_weights
+        for learner, columns in self._parts():
             z = learner.margins(indptr, indices, counts)
-            for c in np.flatnonzero(x[first : first + z.shape[1]]):
-                out += x[first + c] * z[:, c]
-            first += z.shape[1]
+            for c in np.flatnonzero(x[columns]):
+                out += x[columns][c] * z[:, c]
         return out
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -267,27 +263,23 @@ class Mixture:
         return np.asarray(z.argmax(axis=1) if self.n_outputs > 1 else (z[:, 0] > 0).astype(np.int64))
 
     def weights(self) -> np.ndarray:
-        """(n_features, outputs) float64: Σ_c x_c·w_c, the one linear model that the mixture is."""
+        """(n_features, outputs) float64: Σ_c x_c·w_c, the mixture as one linear model."""
         out = np.zeros((self.n_features, self.n_outputs))
-        x, first = self.column_weights, 0
-        for learner in self.learners:
-            held, size = learner.weights(), len(learner.configurations)
-            for c in np.flatnonzero(x[first : first + size]):
-                out += x[first + c] * held[:, c * self.n_outputs : (c + 1) * self.n_outputs]
-            first += size
+        x = self.column_weights
+        for learner, columns in self._parts():
+            weights = learner.weights()
+            for c in np.flatnonzero(x[columns]):
+                out += x[columns][c] * weights[:, c * self.n_outputs : (c + 1) * self.n_outputs]
         return out
 
     def best(self) -> Learner:
-        """The heaviest column as a learner of its own, with the same bits as one trained alone."""
-        column, first = self.heaviest, 0
-        for learner in self.learners:
-            if column < first + len(learner.configurations):
-                return learner.select([column - first])
-            first += len(learner.configurations)
-        raise AssertionError
+        """The heaviest column as a learner, with the same bits as one trained alone."""
+        column = self.heaviest
+        learner, columns = next((learner, columns) for learner, columns in self._parts() if column < columns.stop)
+        return learner.select([column - columns.start])
 
     def save(self, folder: str | Location) -> None:
-        """Write everything into a folder: a file a learner and `mixture.npz`, written last, with their digests."""
+        """Write the complete state into a folder: one file per learner, then `mixture.npz` with their digests."""
         folder = location(folder)
         digests = []
         for i, learner in enumerate(self.learners):
@@ -307,7 +299,7 @@ class Mixture:
 
     @classmethod
     def load(cls, folder: str | Location) -> "Mixture":
-        """A mixture as it was saved, which continues with the same bits. Raises `DamagedError` for other files."""
+        """A saved mixture, which continues with the same bits. Raises `DamagedError` for corrupt or other files."""
         folder = location(folder)
         with read_checkpoint(folder / "mixture.npz") as (described, read):
             if described["format"] != FORMAT:
@@ -337,6 +329,14 @@ class Mixture:
             for name, own in mixture._arrays().items():
                 read(name, own)
         return mixture
+
+    def _parts(self) -> Iterator[tuple[Learner, slice]]:
+        """The learners, each with the slice of its columns."""
+        first = 0
+        for learner in self.learners:
+            last = first + len(learner.configurations)
+            yield learner, slice(first, last)
+            first = last
 
     def _arrays(self) -> dict[str, np.ndarray]:
         return {

@@ -21,7 +21,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import read_result_table, write_result_table
+from sparseoco.storage.metrics import Row, read_result_table, write_result_table
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
 from sparseoco.text.documents import CountedDocuments, Documents
@@ -58,7 +58,7 @@ def write_model(
     weights: NDArray[Any],
     store: Store,
     description: dict[str, Any],
-    curve: Sequence[dict[str, Any]],
+    curve: Sequence[Row],
     learner: Learner | None = None,
 ) -> None:
     """Commit a model; `model.json` comes last and has digests of the rest.
@@ -76,10 +76,10 @@ def write_model(
     """
     features, outputs = np.nonzero(weights)
     values = weights[features, outputs].astype(np.float64)
-    kept = read_feature_subset(store.folder)
-    if kept is not None:
-        store, features = kept.source, kept.features[features]
-        description = {**description, "features_from": kept.description}
+    subset = read_feature_subset(store.folder)
+    if subset is not None:
+        store, features = subset.source, subset.features[features]
+        description = {**description, "features_from": subset.description}
     classes = store.classes or ["value"]
     # Two classes share one column of weights: positive margins mean the second.
     names = np.array(classes[-1:] if weights.shape[1] == 1 else classes, dtype=object)
@@ -143,7 +143,7 @@ def find_model(folder: str | Location) -> Location:
                 found = folder / str(read_json(folder / PROMOTED)["model"])
             except (KeyError, TypeError) as error:
                 raise StorageError(
-                    f"{folder / PROMOTED} is corrupt: it names no model. Run the nightly run again.",
+                    f"{folder / PROMOTED} is corrupt: it names no model. Run `sparseoco nightly` again.",
                     code="corrupt-file",
                 ) from error
         else:
@@ -199,7 +199,7 @@ class Model:
         return len(self.classes) if len(self.classes) > 2 else 1
 
     @property
-    def kept(self) -> NDArray[np.int64]:
+    def feature_ids(self) -> NDArray[np.int64]:
         """Ids of the features that have a nonzero weight for any class, increasing (int64)."""
         return np.unique(np.asarray(self.table["feature_id"].to_numpy(), np.int64))
 
@@ -226,11 +226,11 @@ class Model:
         return np.asarray(matrix @ weights, dtype=np.float64)
 
     def predict(self, texts: Sequence[str] | Documents | CountedDocuments) -> list[Any]:
-        """The class of each text (the first of equals), or its number."""
+        """The predicted class of each text, or number for a regression."""
         return self.decide(self.margins(texts))
 
     def decide(self, margins: NDArray[np.float64]) -> list[Any]:
-        """Predictions for margins: of two classes the second above 0, of more the class of the largest margin."""
+        """Predictions for margins: of two classes the second if positive, of more the class of the largest margin."""
         if not self.classes:
             return [float(value) for value in margins[:, 0]]
         winners = margins.argmax(axis=1) if self.outputs > 1 else (margins[:, 0] > 0).astype(np.int64)

@@ -55,7 +55,7 @@ MAX_CONFIGURATIONS = 100_000
 
 
 def _listed(values: Any) -> Any:
-    """A single value as a list of one."""
+    """A list of values; a single value is a list of one."""
     values = [values] if isinstance(values, (int, float, str)) else values
     if isinstance(values, list) and any(isinstance(value, bool) for value in values):
         raise ValueError("true and false are not values of a parameter")
@@ -91,10 +91,6 @@ class MixtureOptions(OptionModel):
     keep: Literal["mixture", "best"] = Field(
         "mixture", description="Save the mixture as one linear model, or its heaviest column only."
     )
-
-
-MODELS = ("warm_start", "features_from")
-"""Options of a search that are paths of models."""
 
 
 class SearchOptions(OptionModel):
@@ -200,6 +196,12 @@ class SearchOptions(OptionModel):
         if self.min_improvement and self.patience is None:
             raise ValueError("min_improvement is used by patience: set patience too")
         return self
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The paths of the models it reads, by the name of the option."""
+        paths = {"warm_start": self.warm_start, "features_from": self.features_from}
+        return {name: path for name, path in paths.items() if path is not None}
 
     def configurations(self) -> list[Configuration]:
         """Every configuration, numbered from 0: algorithms as listed, then the grid's product or the random draw.

@@ -1,4 +1,4 @@
-"""The memory that columns of state take, and the refusal of what would not fit."""
+"""The memory of columns of state, and the limit for dense learners."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from sparseoco.learners.penalties import find_penalty
 
 DTYPES = ("float32", "float64")
 DENSE_BYTES = 1 << 30
-"""What a column of a learner that keeps d² numbers may take: 11,584 features."""
+"""The limit for a column of a learner that keeps d² numbers: 11,584 features."""
 
 
 def column_dtype(dtype: Any) -> np.dtype[Any]:
@@ -35,8 +35,8 @@ def bytes_per_column(
     penalty: str = "l1",
     parameters: Mapping[str, Any] | None = None,
 ) -> int:
-    """Bytes of state a column of one configuration (with defaults where it says nothing), for sizing blocks: the
-    numbers of every coordinate, and the column's share of the time stamps of 16 columns."""
+    """Bytes of state per column of a configuration, by default with the default parameters: the numbers of every
+    coordinate, and the column's share of the time stamps, which 16 columns have in common."""
     penalty_ = find_penalty(penalty)
     definition = find_algorithm(algorithm).under(penalty_)
     rule = definition.rule(definition.loss(loss), penalty_, definition.configuration(parameters or {}))
@@ -52,7 +52,7 @@ def check_size(algorithm: str, n_features: int) -> None:
     needed = bytes_per_column(algorithm, n_features, "float64")
     if needed >= 8 * n_features**2 and needed > DENSE_BYTES:
         raise InputError(
-            f"{algorithm} keeps d² numbers a column: {n_features:,} features need {needed / 1e9:,.1f} GB, and "
+            f"{algorithm} keeps d² numbers per column: {n_features:,} features need {needed / 1e9:,.1f} GB, and "
             f"{DENSE_BYTES / 1e9:,.1f} GB is the limit. Keep fewer features at ingest (--max-features, --min-df), or "
             "learn on those that a sparse model selected: --features-from MODEL.",
             code="too-many-features",

@@ -1,7 +1,8 @@
 """The stream trainer: rows of a corpus, or of a matrix in memory, go to a learner in a reproducible order.
 
-`stream` yields chunks of rows with the position after each, `train` feeds them to a learner. The weights do not depend
-on how a stream is cut into chunks, so a caller may stop after any of them: to measure, to save a checkpoint, to decide.
+`stream` yields chunks of rows with the position after each; `train_stream` feeds them to a learner. Weights do not
+depend on how a stream is cut into chunks, so a caller may stop after any of them: to measure, to save a checkpoint, to
+decide.
 """
 
 from collections.abc import Iterator, Sequence
@@ -102,18 +103,18 @@ def stream(
 
     A chunk ends at each of `marks` (positions in an epoch), at the end of an epoch and after `CHUNK_ROWS` at most.
     """
-    n_rows, here = source.n_rows, start
-    while here < goal:
-        epoch, first = here
+    n_rows, position = source.n_rows, start
+    while position < goal:
+        epoch, first = position
         if first == n_rows:
             epoch, first = epoch + 1, 0
         last = goal.position if epoch == goal.epoch else n_rows
         stop = min([last, (first // CHUNK_ROWS + 1) * CHUNK_ROWS, *(mark for mark in marks if mark > first)])
-        here = StreamPosition(epoch, stop)
-        yield here, source.gather(order.rows(epoch, n_rows, first, stop))
+        position = StreamPosition(epoch, stop)
+        yield position, source.gather(order.rows(epoch, n_rows, first, stop))
 
 
-def train(
+def train_stream(
     learner: StreamLearner,
     source: RowSource,
     order: Order,
@@ -122,9 +123,9 @@ def train(
     marks: Sequence[int] = (),
 ) -> Iterator[StreamPosition]:
     """Learn from `start` to `goal`; yields the position reached after each chunk of `stream`."""
-    for here, rows in stream(source, order, start, goal, marks):
+    for position, rows in stream(source, order, start, goal, marks):
         learner.learn_rows(*rows)
-        yield here
+        yield position
 
 
 def curve_marks(n_rows: int, count: int = 20) -> list[int]:

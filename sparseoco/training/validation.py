@@ -11,7 +11,7 @@ from sparseoco.learners.losses import Loss
 
 
 def check_integer(name: str, value: Any) -> int:
-    """An integer from 1 on, below 2⁵³. Raises `InputError` naming the option."""
+    """An integer from 1 to 2⁵³ − 1. Raises `InputError` naming the option."""
     try:
         if not isinstance(value, bool) and int(value) == value and 1 <= value < 2**53:
             return int(value)
@@ -41,8 +41,8 @@ def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> sp.csr_matrix
         copied = True
     largest = np.finfo(dtype).max
     if matrix.dtype.kind == "f" and not (np.abs(matrix.data) <= largest).all():
-        place = int(np.flatnonzero(~(np.abs(matrix.data) <= largest))[0])
-        row = int(np.searchsorted(matrix.indptr, place, side="right")) - 1
+        entry = int(np.flatnonzero(~(np.abs(matrix.data) <= largest))[0])
+        row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
         raise InputError(f"X has NaN, an infinity or a value too large for {dtype} in row {row}.", code="invalid-rows")
     if not matrix.data.all():
         matrix = matrix if copied else matrix.copy()
@@ -81,7 +81,7 @@ def checked_labels(y: Any, rows: int, n_classes: int | None) -> np.ndarray:
 
 
 def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtype: np.dtype[Any]) -> np.ndarray:
-    """Weights (n_features, one of `widths`) as they are, real numbers that are finite in `dtype`.
+    """Weights (n_features, one of `widths`) as an array of real numbers that are finite in `dtype`.
 
     Raises `InputError`.
     """
@@ -97,9 +97,9 @@ def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtyp
 
 
 def output_shape(loss: Loss, n_classes: int | None) -> tuple[int, str]:
-    """Columns a configuration, and the response of its margins (a function of `kernels.responses`).
+    """Columns per configuration, and the response of its margins (a function of `kernels.responses`).
 
-    None classes are regression. Raises `InputError` where the loss has no meaning for them.
+    `n_classes` is None for regression. Raises `InputError` if the loss is not defined for that many classes.
     """
     if n_classes is None:
         if not loss.regression:

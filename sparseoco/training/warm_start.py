@@ -1,8 +1,8 @@
-"""Warm starts: training that starts from a saved model, from its learner's state or from its weights.
+"""Warm starts: training that starts from the state or the weights of a saved model.
 
 The same learner on the same features resumes from the state, bit for bit as one long run. Any other starts from the
-weights, matched by the names of features (by their ids where both were hashed alike) and of classes, at the model's
-number of rounds: `Learner.start_from`.
+weights (`Learner.start_from`), at the model's number of rounds. Weights are matched by the names of classes and of
+features, or by ids if both use the same hash.
 """
 
 from typing import Any
@@ -55,10 +55,10 @@ def check_origin(origin: Origin, store: Store) -> None:
 
 
 def resume_learner(origin: Origin, learner: Learner, store: Store) -> tuple[Learner, dict[str, Any]]:
-    """The model's learner in its saved state if it is the same as `learner`, else `learner` with the model's weights.
+    """The model's learner in its saved state if it is equal to `learner`, else `learner` with the model's weights.
 
-    `learner` is new and has one configuration. Also returns what was used: whether it was the ``state``, and how many
-    ``weights`` the model has and were ``found``. Raises as `check_origin`, `StorageError` for corrupt files.
+    `learner` is new and has one configuration. The second value records whether the ``state`` was used, how many
+    ``weights`` the model has and how many were ``found``. Raises as `check_origin`, `StorageError` for corrupt files.
     """
     model = origin.open()
     taken = {"model_sha256": origin.sha256, "weights": len(model.table), "found": len(model.table), "state": True}
@@ -98,7 +98,7 @@ def _saved_learner(model: Model, n_features: int) -> Learner:
     path = model.folder / STATE
     if not path.exists() or digest_file(path) != model.description["learner_sha256"]:
         raise StorageError(
-            f"{path} is missing or corrupt: it is not the one the model was saved with.", code="corrupt-model"
+            f"{path} is missing or corrupt: it is not the file that the model was saved with.", code="corrupt-model"
         )
     return Learner.load(path, n_features=n_features)
 
@@ -111,45 +111,45 @@ def _rounds(model: Model) -> int:
 
 
 def _columns_of_classes(model: Model, store: Store) -> dict[str, list[tuple[int, float]]]:
-    """By class of the model: the columns of the store's classes that its weights go to, with their signs.
+    """By class of the model: the columns of the store's classes that take its weights, with their signs.
 
-    The one column of two classes stands for the second and, with the opposite sign, for the first.
+    The one column of two classes is that of the second and, with the opposite sign, of the first.
     """
     if not model.classes:
         raise InputError(
-            f"{model.folder} predicts numbers: a classifier cannot start from it.", code="unsupported-combination"
+            f"{model.folder} is a regression: a classifier cannot start from it.", code="unsupported-combination"
         )
-    places = {name: place for place, name in enumerate(store.classes)}
+    columns = {name: column for column, name in enumerate(store.classes)}
     for name in model.classes:
-        if name not in places:
+        if name not in columns:
             raise InputError(
                 f"{model.folder} has a class {name!r} that {store.folder} does not have: "
                 f"it has {', '.join(store.classes)}.",
                 code="unknown-class",
             )
     if model.outputs > 1:
-        return {name: [(places[name], 1.0)] for name in model.classes}
+        return {name: [(columns[name], 1.0)] for name in model.classes}
     first, second = model.classes
     if len(store.classes) > 2:
-        return {second: [(places[second], 1.0), (places[first], -1.0)]}
-    return {second: [(0, 1.0 if places[second] == 1 else -1.0)]}
+        return {second: [(columns[second], 1.0), (columns[first], -1.0)]}
+    return {second: [(0, 1.0 if columns[second] == 1 else -1.0)]}
 
 
 def _check_features(model: Model, store: Store) -> None:
-    there, here = model.description["features"], store.manifest.features.model_dump(mode="json")
-    if there["kind"] != here["kind"]:
+    theirs, own = model.description["features"], store.manifest.features.model_dump(mode="json")
+    if theirs["kind"] != own["kind"]:
         kinds = {"hashed": "hashed features", "vocabulary": "a vocabulary"}
         raise InputError(
-            f"{model.folder} has {kinds[there['kind']]} and {store.folder} {kinds[here['kind']]}: its weights cannot "
+            f"{model.folder} has {kinds[theirs['kind']]} and {store.folder} {kinds[own['kind']]}: its weights cannot "
             "be matched. Ingest with the same choice of --hash-bits.",
             code="features-differ",
         )
-    if there["kind"] == "hashed":
+    if theirs["kind"] == "hashed":
         for option in ("hash_bits", "hash_seed"):
-            if there[option] != here[option]:
+            if theirs[option] != own[option]:
                 raise InputError(
-                    f"{model.folder} was hashed with {option}={there[option]} and {store.folder} with "
-                    f"{option}={here[option]}: their features are not the same.",
+                    f"{model.folder} was hashed with {option}={theirs[option]} and {store.folder} with "
+                    f"{option}={own[option]}: their features are not the same.",
                     code="features-differ",
                 )
 
@@ -159,22 +159,22 @@ def _same_features(model: Model, store: Store) -> bool:
 
     A store whose vocabulary has grown may have more features, unless the learner updates all of them in every round.
     """
-    kept, described = read_feature_subset(store.folder), model.description
-    if kept is None:
-        had = int(described["features"]["count"])
-        if had != store.n_features and find_algorithm(described["algorithm"]).driver == "dense":
+    subset, described = read_feature_subset(store.folder), model.description
+    if subset is None:
+        count = int(described["features"]["count"])
+        if count != store.n_features and find_algorithm(described["algorithm"]).touches_all_features:
             return False
-        there = store.features_digest(had), None
+        digests = store.features_digest(count), None
     else:
-        there = kept.source.features_digest(), kept.description["features_sha256"]
-    return there == (described.get("features_sha256"), described.get("features_from", {}).get("features_sha256"))
+        digests = subset.source.features_digest(), subset.description["features_sha256"]
+    return digests == (described.get("features_sha256"), described.get("features_from", {}).get("features_sha256"))
 
 
 def _features_in(model: Model, store: Store) -> NDArray[np.int64]:
     """The store's id of each weight's feature, −1 where it has none."""
-    kept = read_feature_subset(store.folder)
-    if kept is not None:
-        return kept.subset_ids(_features_in(model, kept.source))
+    subset = read_feature_subset(store.folder)
+    if subset is not None:
+        return subset.subset_ids(_features_in(model, subset.source))
     _check_features(model, store)
     if store.manifest.features.kind == "hashed":
         return np.asarray(model.table["feature_id"].to_numpy(), np.int64)

@@ -1,4 +1,4 @@
-"""Real corpora for benchmarks, where they lie beside the project."""
+"""Real corpora for benchmarks, if they are in the parent folder of the project."""
 
 import os
 from pathlib import Path

@@ -52,7 +52,7 @@ def test_gap_to_the_optimum(imdb: tuple[sp.csr_matrix, np.ndarray]) -> None:
     optimum = float(np.ravel(offline_optimum(X, y, loss="logistic", alpha=ALPHA).objective)[0])
     signs = 2.0 * y - 1
 
-    def told(name: str, objectives: list[float]) -> None:
+    def print_row(name: str, objectives: list[float]) -> None:
         gaps = "".join(f"{100 * (objective / optimum - 1):10.2f} %" for objective in objectives)
         print(f"{name:44}{gaps}", flush=True)
 
@@ -63,11 +63,11 @@ def test_gap_to_the_optimum(imdb: tuple[sp.csr_matrix, np.ndarray]) -> None:
     for name, way in WAYS.items():
         for R in (0.3, 1.0):
             fit = fit_epochs(X, y, grid=[{"alpha": ALPHA, "R": R, **way}], epochs=EPOCHS[-1])
-            told(f"caos-erm {name}, R = {R}", [fit.objective[epoch - 1, 0] for epoch in EPOCHS])
+            print_row(f"caos-erm {name}, R = {R}", [fit.objective[epoch - 1, 0] for epoch in EPOCHS])
     shuffled = np.random.default_rng(3).permutation(len(y))
     for name in ("serial, corrected", "parallel, 4 parts", "parallel, 8 parts"):
         fit = fit_epochs(X[shuffled], y[shuffled], grid=[{"alpha": ALPHA, **WAYS[name]}], epochs=EPOCHS[-1])
-        told(f"caos-erm {name}, R = 1.0, shuffled", [fit.objective[epoch - 1, 0] for epoch in EPOCHS])
+        print_row(f"caos-erm {name}, R = 1.0, shuffled", [fit.objective[epoch - 1, 0] for epoch in EPOCHS])
     for eta0 in (0.03, 0.1, 0.3, 1.0):
         peers = [
             SGDClassifier(
@@ -83,12 +83,12 @@ def test_gap_to_the_optimum(imdb: tuple[sp.csr_matrix, np.ndarray]) -> None:
             )
             for epochs in EPOCHS
         ]
-        told(f"scikit-learn SGD, eta0 = {eta0}", [objective(peer.fit(X, y).coef_[0]) for peer in peers])
+        print_row(f"scikit-learn SGD, eta0 = {eta0}", [objective(peer.fit(X, y).coef_[0]) for peer in peers])
     sagas = [
         LogisticRegression(l1_ratio=1.0, C=1 / ALPHA, solver="saga", fit_intercept=False, max_iter=epochs, tol=0.0)
         for epochs in EPOCHS
     ]
-    told("scikit-learn SAGA", [objective(peer.fit(X, y).coef_[0]) for peer in sagas])
+    print_row("scikit-learn SAGA", [objective(peer.fit(X, y).coef_[0]) for peer in sagas])
 
 
 @pytest.mark.parametrize("estimate", ["sampled", "corrected"])

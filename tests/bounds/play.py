@@ -1,4 +1,4 @@
-"""A learner played row by row against a stream, densely: what it suffers, and what its theorem takes, at every T."""
+"""A learner played row by row against a stream, densely: its losses, and the quantities of its theorem, at every T."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,12 +16,12 @@ Adversary = Callable[[int, float], float]
 
 
 def against(t: int, margin: float) -> float:
-    """The label that is wrong, or at 0 one and the other in turn."""
+    """The wrong label, or at 0 each in turn."""
     return -np.sign(margin) if margin else 1.0 - 2.0 * (t % 2)
 
 
 def fixed_labels(y: Sequence[float]) -> Adversary:
-    """Labels that are settled."""
+    """Given labels."""
     return lambda t, margin: float(y[t])
 
 

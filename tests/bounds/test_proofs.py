@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.bounds.play import Play
-from tests.bounds.test_bounds import GRIDS, STREAMS, comparators
+from tests.bounds.streams import GRIDS, STREAMS, comparators
 
 Inequality = Callable[[Play, int, np.ndarray], np.ndarray]
 

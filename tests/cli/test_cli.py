@@ -18,7 +18,7 @@ from tests.support.commands import call
 from tests.support.texts import write_reviews, write_run_file
 
 
-def test_a_run_file_goes_from_text_to_report(
+def test_a_run_file_from_text_to_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "run", write_run_file(tmp_path)) == 0
@@ -159,30 +159,30 @@ ERROR_LINE = re.compile(r"sparseoco: .* \[(?P<code>[a-z-]+)\]\n")
 @pytest.mark.parametrize(
     ("arguments", "code", "values"),
     [
-        ("ingest {tmp}/none.jsonl --out {tmp}/x", None, ["none.jsonl"]),
+        ("ingest {tmp}/none.jsonl --out {tmp}/x", "missing-file", ["none.jsonl"]),
         ("ingest {tmp}/reviews.jsonl --out {tmp}/x --min-df few", "invalid-option", ["--min-df", "few"]),
         ("ingest {tmp}/reviews.jsonl --out {tmp}/x --min-df -1", "invalid-option", ["min_df"]),
         ("ingest {tmp}/reviews.jsonl --out {tmp}/x --where split", "invalid-option", ["--where", "split"]),
         ("ingest {tmp}/reviews.jsonl --out {tmp}/x --memory 5XX", "invalid-option", ["memory"]),
-        ("ingest {tmp}/reviews.jsonl --out {tmp}/x --text-field body", None, ["reviews.jsonl"]),
-        ("ingest {tmp}/reviews.jsonl --out {tmp}/reviews.jsonl", None, ["reviews.jsonl"]),
-        ("search {tmp} --out {tmp}/x", None, ["{tmp}"]),
+        ("ingest {tmp}/reviews.jsonl --out {tmp}/x --text-field body", "missing-field", ["reviews.jsonl", "body"]),
+        ("ingest {tmp}/reviews.jsonl --out {tmp}/reviews.jsonl", "io-error", ["reviews.jsonl"]),
+        ("search {tmp} --out {tmp}/x", "not-a-store", ["{tmp}"]),
         ("search {tmp} --out {tmp}/x --folds 0", "invalid-option", ["folds", "1"]),
         ("search {tmp} --out {tmp}/x --min-rows 9", "unsupported-combination", ["--min-rows", "--halving"]),
         ("search {tmp} --out {tmp}/x --algorithm auto", "unsupported-combination", ["auto"]),
         ("search {tmp} --out {tmp}/x --algorithm cl-fobo", "unknown-algorithm", ["cl-fobo", "did you mean cl-fobos?"]),
-        ("search {tmp} --out {tmp}/x --grid p=q", None, ["p="]),
+        ("search {tmp} --out {tmp}/x --grid p=q", "invalid-parameter", ["p="]),
         ("search {tmp} --out {tmp}/x --grid rho=1", "unknown-parameter", ["rho"]),
         ("search {tmp} --out {tmp}/x --grid ons.rho=1", "unknown-algorithm", ["ons"]),
-        ("train {tmp} --out {tmp}/x --set lam=big", None, ["lam", "big"]),
+        ("train {tmp} --out {tmp}/x --set lam=big", "invalid-parameter", ["lam", "big"]),
         ("train {tmp} --out {tmp}/x --grid lam=1,2", "unsupported-combination", ["--grid", "--set"]),
         ("train {tmp} --out {tmp}/x --algorithm auto --set keep=foo", "invalid-option", ["keep", "mixture"]),
-        ("train {tmp} --out {tmp}/x --set lam=", None, ["lam"]),
-        ("predict {tmp}", None, ["{tmp}"]),
-        ("evaluate {tmp} {tmp}/reviews.jsonl", None, ["{tmp}"]),
-        ("report {tmp}", None, ["{tmp}"]),
-        ("run {tmp}/none.toml", None, ["none.toml"]),
-        ("fetch nothing-of-this-name", None, ["nothing-of-this-name"]),
+        ("train {tmp} --out {tmp}/x --set lam=", "invalid-parameter", ["lam"]),
+        ("predict {tmp}", "missing-model", ["{tmp}"]),
+        ("evaluate {tmp} {tmp}/reviews.jsonl", "missing-model", ["{tmp}"]),
+        ("report {tmp}", "no-results", ["{tmp}"]),
+        ("run {tmp}/none.toml", "missing-file", ["none.toml"]),
+        ("fetch nothing-of-this-name", "unknown-corpus", ["nothing-of-this-name"]),
         ("reproduce sgd --data {tmp} --out {tmp}/x", "unknown-paper", ["sgd", "stda"]),
         ("reproduce stda --data {tmp} --out {tmp}/x --draws 3", "unsupported-combination", ["stda", "--draws"]),
     ],
@@ -192,7 +192,7 @@ def test_an_error_is_one_line_with_its_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: str,
-    code: str | None,
+    code: str,
     values: list[str],
 ) -> None:
     write_reviews(tmp_path / "reviews.jsonl", rows=8)
@@ -200,7 +200,7 @@ def test_an_error_is_one_line_with_its_code(
     error = capsys.readouterr().err
     line = ERROR_LINE.fullmatch(error)
     assert line is not None, error
-    assert code in (None, line["code"])
+    assert line["code"] == code
     for value in values:
         assert value.replace("{tmp}", str(tmp_path)) in error
 
@@ -255,8 +255,8 @@ def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, numbe
 def test_help_shows_no_python_types(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ["", *(command.name or command.callback.__name__ for command in app.registered_commands)]:
         assert call(monkeypatch, *name.split(), "--help") == 0
-        told = capsys.readouterr().out
-        assert not re.search(r"<[A-Za-z]+( range)?>|Location|\blist\[|\bDIR\b", told), name
+        printed = capsys.readouterr().out
+        assert not re.search(r"<[A-Za-z]+( range)?>|Location|\blist\[|\bDIR\b", printed), name
 
 
 @pytest.mark.parametrize(

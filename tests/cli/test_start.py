@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import call
+from tests.support.texts import write_reviews
+
 HEAVY = {"dask", "distributed", "numba", "numpy", "pandas", "plotly", "prefect", "pyarrow", "scipy", "sklearn"}
 LOADED = """
 import json, sys
@@ -19,12 +22,13 @@ except SystemExit as end:
 """
 
 
-def loaded(*arguments: object) -> tuple[int, set[str]]:
-    """The exit code of a command, and which top-level packages it has loaded at its end."""
+def loaded(*arguments: object, lines: str = "") -> tuple[int, set[str], list[str]]:
+    """The exit code of a command, the top-level packages it has loaded at its end, and its lines of output."""
     command = [sys.executable, "-c", LOADED, *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    code, names = json.loads(ended.stdout.splitlines()[-1])
-    return code, set(names)
+    ended = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
+    *output, last = ended.stdout.splitlines()
+    code, names = json.loads(last)
+    return code, set(names), output
 
 
 @pytest.mark.parametrize(
@@ -45,6 +49,16 @@ def loaded(*arguments: object) -> tuple[int, set[str]]:
     ],
 )
 def test_help_and_usage_errors_load_no_numerical_library(tmp_path: Path, arguments: str, code: int) -> None:
-    found, names = loaded(*arguments.split())
+    found, names, _ = loaded(*arguments.split())
     assert found == code
     assert not names & HEAVY
+
+
+def test_predict_loads_only_what_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reviews, store, model = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store", tmp_path / "model"
+    assert call(monkeypatch, "ingest", reviews, "--out", store) == 0
+    assert call(monkeypatch, "train", store, "--out", model) == 0
+    code, names, output = loaded("predict", model, lines="the tide, the boat\nmoss; leaf\n")
+    assert (code, output) == (0, ["sea", "wood"])
+    assert {"numba", "pyarrow"} <= names
+    assert not names & {"dask", "distributed", "pandas", "plotly", "prefect", "sklearn"}

@@ -241,7 +241,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, good):
 
 def test_a_folder_that_cannot_be_written(tmp_path, good):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match="file"):
+    with raises_code("io-error", tmp_path / "file", kind=StorageError):
         fetch("ours", tmp_path / "file", local=good)
 
 

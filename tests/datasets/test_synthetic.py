@@ -13,7 +13,6 @@ import pytest
 
 from sparseoco.cli import app
 from sparseoco.core.compile_cache import compiled
-from sparseoco.core.errors import InputError
 from sparseoco.datasets import synthetic as module
 from sparseoco.datasets.synthetic import SyntheticCorpus, generate, plant
 from sparseoco.kernels.synthetic_text import draw_ranks, make_documents, spell, spread
@@ -156,7 +155,7 @@ def test_a_store_can_be_made_of_it(tmp_path: Path) -> None:
     assert set(terms) <= {spell(rank).tobytes().decode() for rank in range(1, 5001)}
 
 
-def test_what_is_there_is_kept(tmp_path: Path) -> None:
+def test_existing_files_are_kept(tmp_path: Path) -> None:
     paths = generate(SMALL, tmp_path)
     whole = contents(tmp_path)
     paths[1].unlink()
@@ -169,7 +168,7 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
     assert steps[-1] == ("generate", 300_000, 300_000)
 
 
-def test_another_corpus_is_not_mixed_in(tmp_path: Path) -> None:
+def test_another_corpus_is_refused(tmp_path: Path) -> None:
     generate(SMALL, tmp_path)
     with raises_code("other-corpus", tmp_path):
         generate(SMALL._replace(exponent=1.2), tmp_path)
@@ -238,5 +237,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "part-00000.jsonl",
         "part-00001.jsonl",
     ]
-    with pytest.raises(InputError, match="--bytes many"):
+    with raises_code("invalid-option", "--bytes many"):
         app(["generate", str(tmp_path / "made"), "--bytes", "many"])

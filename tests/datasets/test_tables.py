@@ -81,7 +81,7 @@ def test_parquet(tmp_path: Path) -> None:
         read_table(path, leave_out=["a"])
 
 
-def test_columns_that_are_no_cells_are_told(tmp_path: Path) -> None:
+def test_columns_without_cells_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"a": [1.0], "b": [[1.0, 2.0]]}), path)
     with raises_code("not-a-number", "'b'", "list"):
@@ -169,7 +169,7 @@ def test_standardised_columns_have_mean_0_and_deviation_1(tmp_path: Path) -> Non
     np.testing.assert_array_equal(scaling.apply(numbers), table.features)
 
 
-def test_columns_too_large_to_be_standardised_are_told(tmp_path: Path) -> None:
+def test_columns_too_large_to_be_standardised_are_reported(tmp_path: Path) -> None:
     for text in ("a,b\n1,1e200\n2,3\n", "a,b\n1,1e308\n2,1.5e308\n"):
         with raises_code("overflow", "'b'"):
             standardise(read_table(write(tmp_path, text)))

@@ -20,7 +20,7 @@ class Hosts(NamedTuple):
         return ["ip", "netns", "exec", self.names[host], *command]
 
     def cut(self) -> None:
-        """The switch forwards nothing from now on; neither host is told."""
+        """The switch forwards nothing from now on, and neither host is notified."""
         _ip("-n", self.switch, "link", "set", "port1", "nomaster")
 
     def mend(self) -> None:

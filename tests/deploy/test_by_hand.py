@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.deploy.deployments import check_results, copy_with_three_lines_changed, deployed
 from tests.deploy.postgres import Database, postgres
-from tests.deploy.test_schedules import check_results, copy_with_three_lines_changed, deployed
 from tests.search.by_hand import as_environment, certificates, cluster_by_hand
 from tests.support.prefect_server import FINAL, ask, flow_runs, prefect_server, wait_for
 from tests.support.texts import write_run_file
@@ -24,8 +24,8 @@ def database() -> Iterator[Database]:
 def run_with(server: str, certificates: dict[str, str]) -> dict[str, Any]:
     """The state in which a run of the pipeline ends that has these certificates in its environment."""
     (pipeline,) = ask(server, "deployments/filter", deployments={"name": {"any_": ["pipeline"]}})
-    told = {"job_variables": {"env": certificates}}
-    run = ask(server, f"deployments/{pipeline['id']}/create_flow_run", **told)["id"]
+    variables = {"job_variables": {"env": certificates}}
+    run = ask(server, f"deployments/{pipeline['id']}/create_flow_run", **variables)["id"]
     wait_for(lambda: any(ended["id"] == run for ended in flow_runs(server, *FINAL)), "the run to end", seconds=300)
     state: dict[str, Any] = next(ended["state"] for ended in flow_runs(server, *FINAL) if ended["id"] == run)
     return state

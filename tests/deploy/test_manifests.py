@@ -123,7 +123,7 @@ def test_images_are_pinned_and_ours_is_this_version() -> None:
     assert f"--tag {OWN} " in (DEPLOY / "Dockerfile").read_text()
 
 
-def test_pods_may_do_no_more_than_they_must() -> None:
+def test_pods_have_no_unneeded_privileges() -> None:
     for pod in PODS:
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
         assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -134,7 +134,7 @@ def test_pods_may_do_no_more_than_they_must() -> None:
         assert {"requests", "limits"} <= container["resources"].keys()
 
 
-def test_what_resources_name_is_there() -> None:
+def test_resources_refer_to_existing_names() -> None:
     labels = [pod["metadata"]["labels"] for pod in PODS]
 
     def chosen(selector: dict[str, str]) -> bool:
@@ -241,6 +241,14 @@ def test_programs_of_commands_are_installed_by_the_image() -> None:
             ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
             assert f"!{name}" in ignored
     assert {command[0] for command in commands()} <= {"dask", "prefect", "sparseoco"}
+
+
+def test_the_package_and_the_image_include_flows_and_data() -> None:
+    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included == {"data": "sparseoco/data", "flows": "sparseoco/flows"}
+    assert (ROOT / "sparseoco" / "flows").resolve() == ROOT / "flows"
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    assert all(f"COPY {folder} {folder}\n" in dockerfile for folder in included)
 
 
 def test_what_builds_the_package_is_pinned_as_all_else_is() -> None:

@@ -1,6 +1,5 @@
 """Schedules: deploy/prefect.yaml as a person copies and changes it, and flows served on a schedule of their own."""
 
-import json
 import os
 import signal
 import subprocess
@@ -16,11 +15,17 @@ import yaml
 from prefect.flows import load_flow_from_entrypoint
 
 from sparseoco.flows.serving import TAG
-from sparseoco.pipeline import steps
-from sparseoco.pipeline.run_file import load_run_file
+from tests.deploy.deployments import (
+    EXAMPLE,
+    check_results,
+    copy_with_three_lines_changed,
+    deployed,
+    prefect,
+    search_begun,
+    write_long_run_file,
+)
 from tests.support.prefect_server import (
     ROOT,
-    artifacts,
     ask,
     check_ends,
     environment,
@@ -31,31 +36,13 @@ from tests.support.prefect_server import (
 )
 from tests.support.texts import write_run_file
 
-EXAMPLE = ROOT / "deploy" / "prefect.yaml"
 AUTOMATIONS = ROOT / "deploy" / "prefect-automations.yaml"
-PREFECT = [sys.executable, "-m", "prefect"]
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     with prefect_server(tmp_path / "server") as address:
         yield address
-
-
-def copy_with_three_lines_changed(folder: Path, run_file: Path, cron: str = "* * * * *") -> None:
-    """The example in a folder, as its comments say it is to be changed."""
-    changed = {
-        "folder:": f"folder: &folder {folder}",
-        "run_file:": f"run_file: {run_file.name}",
-        "cron:": f'cron: "{cron}"',
-    }
-    lines = EXAMPLE.read_text().splitlines()
-    for i, line in enumerate(lines):
-        if "# change" in line:
-            key = line.split()[0]
-            lines[i] = line[: line.index(key)] + changed.pop(key)
-    assert not changed
-    (folder / "prefect.yaml").write_text("\n".join(lines))
 
 
 def test_every_deployment_names_a_flow_and_its_parameters() -> None:
@@ -70,27 +57,12 @@ def test_every_deployment_names_a_flow_and_its_parameters() -> None:
     assert active == ["pipeline"]
 
 
-def test_a_run_that_lives_is_heard_of_several_times_before_it_is_given_up() -> None:
+def test_a_live_run_sends_several_heartbeats_before_it_counts_as_crashed() -> None:
     (automation,) = yaml.safe_load(AUTOMATIONS.read_text())["automations"]
     pools = [deployment["work_pool"] for deployment in yaml.safe_load(EXAMPLE.read_text())["deployments"]]
     for env in [os.environ, *(pool["job_variables"]["env"] for pool in pools)]:  # the first: by hand, or served
         assert automation["trigger"]["within"] >= 4 * int(env["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
     assert automation["trigger"]["match_related"]["prefect.resource.id"] == f"prefect.tag.{TAG}"
-
-
-def prefect(*arguments: str, env: dict[str, str], folder: Path) -> None:
-    ran = subprocess.run([*PREFECT, *arguments], env=env, cwd=folder, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-@contextmanager
-def deployed(folder: Path, server: str, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """What prefect.yaml of the folder says deployed, and a process worker that waits for its runs."""
-    env = environment(folder / "home", PREFECT_API_URL=server, PREFECT_WORKER_QUERY_SECONDS="1", **settings)
-    prefect("work-pool", "create", "sparseoco", "--type", "process", env=env, folder=folder)
-    prefect("--no-prompt", "deploy", "--all", env=env, folder=folder)
-    with running([*PREFECT, "worker", "start", "--pool", "sparseoco"], folder / "worker.log", env, folder) as worker:
-        yield worker
 
 
 @pytest.mark.slow
@@ -109,21 +81,6 @@ def test_a_deployed_schedule_fires_and_the_run_is_read_through_the_api(tmp_path:
     assert deployment["global_concurrency_limit"]["limit"] == 1
     assert deployment["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
     check_results(server, tmp_path / "run")
-
-
-def check_results(server: str, out: Path) -> None:
-    """The artifacts of a finished run lead to its files, which are those of a run without Prefect."""
-    found = artifacts(server)
-    assert len(json.loads(found["places-leaderboard"]["data"])) == 4
-    assert "| rank |" in found["places-summary"]["data"]
-    links = {key: artifact["data"] for key, artifact in found.items() if "(file://" in artifact["data"]}
-    for key, file in (("report", "report/report.html"), ("weights", "model/weights.parquet")):
-        assert (out / file).as_uri() in links[f"places-{key}"]
-        assert (out / file).exists()
-    here = load_run_file(out.parent / "places.toml").model_copy(update={"out": out.parent / "here"})
-    steps.run_all(here)
-    for file in ("search/metrics.parquet", "model/weights.parquet"):
-        assert (out / file).read_bytes() == (here.out / file).read_bytes()
 
 
 @contextmanager
@@ -145,17 +102,6 @@ def test_a_served_flow_runs_at_an_interval(tmp_path: Path, server: str) -> None:
 
 def two_of(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return runs if len(runs) >= 2 else []
-
-
-def write_long_run_file(folder: Path) -> Path:
-    """A run whose search takes minutes."""
-    run_file = write_run_file(folder)
-    run_file.write_text(run_file.read_text().replace("folds = 3", "folds = 3\nepochs = 5000"))
-    return run_file
-
-
-def search_begun(folder: Path) -> bool:
-    return (folder / "run" / "run.json").exists()
 
 
 @pytest.mark.slow
@@ -184,7 +130,7 @@ def group_of(leader: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_run_of_a_worker_is_over_soon_after_it_is_cancelled(tmp_path: Path, server: str) -> None:
+def test_a_cancelled_run_of_a_worker_ends_soon(tmp_path: Path, server: str) -> None:
     copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron="0 0 1 1 *")
     with deployed(tmp_path, server):
         run = start_run(server, tmp_path)
@@ -196,7 +142,7 @@ def test_a_run_of_a_worker_is_over_soon_after_it_is_cancelled(tmp_path: Path, se
 
 
 @pytest.mark.slow
-def test_runs_that_fell_silent_with_their_worker_are_written_down_as_crashed(tmp_path: Path, server: str) -> None:
+def test_runs_without_heartbeats_are_marked_as_crashed(tmp_path: Path, server: str) -> None:
     copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron="0 0 1 1 *")
     with deployed(tmp_path, server) as worker:
         env = environment(tmp_path / "home", PREFECT_API_URL=server)
@@ -207,7 +153,7 @@ def test_runs_that_fell_silent_with_their_worker_are_written_down_as_crashed(tmp
         for row in sessions_below(tmp_path):
             os.killpg(row, signal.SIGKILL)
         (run,) = wait_for(lambda: flow_runs(server, "CRASHED"), "the run to be given up", seconds=240)
-    assert run["state"]["message"] == "Nothing was heard of this run for two minutes."
+    assert run["state"]["message"] == "No heartbeat of this run for two minutes."
 
 
 def start_run(server: str, folder: Path) -> str:

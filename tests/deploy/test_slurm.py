@@ -88,7 +88,7 @@ def test_a_run_whose_jobs_end_gives_the_same_bytes_and_leaves_no_job(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_jobs_of_a_command_that_is_stopped_are_taken_back(tmp_path: Path, queue: Queue, number: signal.Signals) -> None:
+def test_jobs_of_a_stopped_command_are_cancelled(tmp_path: Path, queue: Queue, number: signal.Signals) -> None:
     file, left = undisturbed(tmp_path)
     cluster = cluster_file(tmp_path)
     with begin(queue, file, "--cluster", cluster) as process:
@@ -112,7 +112,7 @@ def test_jobs_of_a_command_that_is_stopped_are_taken_back(tmp_path: Path, queue:
         ({'"2min"': '"20s"', "workers = 2 ": "workers = 1 "}, "No worker has begun within 20 s"),
     ],
 )
-def test_what_slurm_refuses_is_said(tmp_path: Path, queue: Queue, changed: dict[str, str], said: str) -> None:
+def test_errors_of_slurm_are_reported(tmp_path: Path, queue: Queue, changed: dict[str, str], said: str) -> None:
     if "workers = 2 " in changed:  # somebody else has the node
         queue.ask("sbatch", "--exclusive", "--output=/dev/null", "--wrap", "sleep 600")
         wait_for(lambda: bool(queue.jobs("running")), "the other job to begin")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.test_schedules import search_begun, write_long_run_file
+from tests.deploy.deployments import search_begun, write_long_run_file
 from tests.support.prefect_server import check_ends, environment, flow_runs, prefect_server, running, wait_for
 from tests.support.texts import write_run_file
 

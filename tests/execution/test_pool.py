@@ -50,7 +50,7 @@ def test_a_result_and_a_failure(pool: TaskPool) -> None:
 
 def test_errors_that_every_task_would_meet_are_raised_as_they_are(pool: TaskPool) -> None:
     full = StorageError("The disk is full.", code="disk-full")
-    with pytest.raises(StorageError, match=r"^The disk is full\.$"):
+    with raises_code("disk-full", full, kind=StorageError):
         pool.call(fail, full)
     with pytest.raises(StorageError):
         failure_reason(full)
@@ -58,7 +58,7 @@ def test_errors_that_every_task_would_meet_are_raised_as_they_are(pool: TaskPool
         pool.call(fail, OSError(5, "Input/output error"))
 
 
-def test_a_new_task_is_run_although_an_old_one_of_its_name_is_held(pool: TaskPool) -> None:
+def test_a_new_task_runs_although_an_old_future_of_its_name_is_referenced(pool: TaskPool) -> None:
     failed = pool.submit(fail, MemoryError())
     with pytest.raises(TaskError):
         pool.result(failed)
@@ -176,7 +176,7 @@ def test_a_deadline_that_is_over_stops_at_once(pool: TaskPool) -> None:
     assert stops == [1]
 
 
-def test_tasks_that_have_not_begun_are_let_go_when_one_fails(pool: TaskPool, tmp_path: Path) -> None:
+def test_pending_tasks_are_cancelled_when_one_fails(pool: TaskPool, tmp_path: Path) -> None:
     def start(i: int) -> Future:
         return pool.submit(leave_file, str(tmp_path / str(i)), i)
 

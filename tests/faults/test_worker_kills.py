@@ -49,7 +49,7 @@ def test_an_optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int,
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
 def test_a_search(tmp_path: Path, kills: int, seed: int) -> None:
-    """Halved, stopped early, and with epoch methods beside the streams."""
+    """With halving, early stopping, and epoch methods in the same search."""
     store = make_store(tmp_path / "store", features=40)
     epochs = {"caos-erm": {"alpha": [1.0, 5.0]}, "cao-rcd": {"alpha": [1.0, 5.0], "R": [0.3]}}
     options = OPTIONS.model_copy(update={"algorithms": {**OPTIONS.algorithms, **epochs}, "epochs": 3})

@@ -69,7 +69,7 @@ def at_a_kink(z: np.ndarray, truth: int) -> bool:
 @settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_losses_that_classes_share(name: str, loss: str, data: st.DataObject) -> None:
-    """One oracle a class, each told the slopes that the margins of all of them give."""
+    """One oracle for each class, given the slopes at the margins of all classes."""
     classes = 4
     stream = data.draw(streams(classes=classes))
     parameters = data.draw(configurations(ALGORITHMS[name]))

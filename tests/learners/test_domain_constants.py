@@ -37,7 +37,7 @@ def test_constants_bound_every_point_and_are_reached(loss: str, D: float) -> Non
             assert constants == pytest.approx((F, G, alpha))
 
 
-def test_constants_that_do_not_exist_are_a_sentence() -> None:
+def test_undefined_constants_have_a_reason() -> None:
     with raises_code("unsupported-combination", "squared", "logistic"):
         ball_constants(np.ones((2, 2)), np.ones(2), "hinge", 2.0)
     with raises_code("unbounded-losses", "D"):

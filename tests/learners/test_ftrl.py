@@ -62,7 +62,7 @@ def test_the_same_bits_for_every_prediction(predict: str, dtype: str, data: tupl
 @pytest.mark.parametrize("predict", PREDICTIONS)
 @settings(max_examples=15)
 @given(data=st.data())
-def test_the_box_holds_and_what_was_never_met_stays_zero(predict: str, data: st.DataObject) -> None:
+def test_weights_stay_in_the_box_and_unseen_features_at_zero(predict: str, data: st.DataObject) -> None:
     stream = data.draw(streams())
     R = data.draw(st.floats(0.0371, 5.93))
     never = sp.hstack([stream.csr, sp.csr_matrix((stream.csr.shape[0], 1))], format="csr")
@@ -76,7 +76,7 @@ def test_the_box_holds_and_what_was_never_met_stays_zero(predict: str, data: st.
 
 
 @pytest.mark.parametrize("predict", PREDICTIONS)
-def test_asleep_for_twenty_thousand_rounds(predict: str) -> None:
+def test_twenty_thousand_rounds_without_the_feature(predict: str) -> None:
     X = np.zeros((20_000, 3))
     X[[0, 1, 19_990], 0] = 1.7, -2.3, 0.9  # asleep almost always
     X[[5, 9_000, 9_001, 19_998, 19_999], 1] = 3.1
@@ -155,7 +155,7 @@ def test_regret_of_samples_is_bounded_in_expectation(sample: str) -> None:
     assert (learner.progress.loss_sum - best).mean() <= 4 * R * np.sqrt(squares).sum(axis=0).mean()
 
 
-def test_an_optimist_who_is_right_pays_less() -> None:
+def test_correct_predictions_lower_the_regret() -> None:
     """Slopes that hardly change: the bound of ao-gd, and what it pays, stay small while FTRL-proximal's grow."""
     X, y = np.full((400, 2), 0.05), np.ones(400, int)
     stream = Stream(X, y, 1)

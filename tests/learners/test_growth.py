@@ -66,7 +66,7 @@ def test_more_features_of_classes_and_after_weights(name: str, dtype: str, data:
         check_growth(tmp_path, data, learner, start=100)
 
 
-def test_who_cannot_grow(data: tuple, tmp_path: Path) -> None:
+def test_learners_that_cannot_grow(data: tuple, tmp_path: Path) -> None:
     Learner("fobos", n_features=BEFORE).save(tmp_path / "small")
     with raises_code("fewer-features", 25, 24):
         Learner.load(tmp_path / "small", n_features=24)

@@ -53,7 +53,7 @@ def test_the_average_objective_is_exact_where_the_iterate_is_stored(name: str, l
     assert history.nonzeros[-1].tolist() == learner.nonzeros().tolist()
 
 
-def test_elsewhere_it_is_taken_at_marks_and_says_so() -> None:
+def test_elsewhere_the_objective_is_evaluated_at_marks() -> None:
     learner = Learner("fobos", grid={"lam": [0.01]}, n_features=9, objective=True)
     X, y = data()
     for row in range(ROWS):

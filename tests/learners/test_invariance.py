@@ -6,48 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.training.learner import Learner
-
-ROWS, FEATURES = 300, 40
-DEFAULT = (("logistic", "float32"), ("hinge", "float64"))  # what a search takes by default, and a loss with a kink
-CASES = [
-    pytest.param(name, loss, dtype, marks=() if (loss, dtype) in DEFAULT else pytest.mark.slow)
-    for name in streaming()
-    for loss in ("logistic", "hinge")
-    for dtype in ("float32", "float64")
-    if loss in ALGORITHMS[name].loss_names
-]
-LAMS = [0.0, 1e-4, 1e-3, 1e-2, 0.1]
-SCALES = [0.01, 0.03, 0.1, 0.3, 1.0]
-WILD = {"eta0": 1e9, "gamma": 1e-9, "eta": 1e9, "R": 1e9}  # values that make a learner run away
-SCALE = (*WILD, "C", "r")
-
-
-@pytest.fixture(scope="module")
-def data() -> tuple[sp.csr_matrix, np.ndarray]:
-    rng = np.random.default_rng(11)
-    frequent = rng.random((ROWS, FEATURES)) < 1.0 / np.arange(1, FEATURES + 1)
-    X = sp.csr_matrix(rng.integers(1, 5, (ROWS, FEATURES)) * frequent)
-    return X, rng.integers(0, 2, ROWS)
-
-
-def values(name: str) -> tuple[str, list[float]]:
-    """A parameter to vary: λ, or a scale where there is none."""
-    own = [parameter.name for parameter in ALGORITHMS[name].parameters]
-    return ("lam", LAMS) if "lam" in own else (next(scale for scale in SCALE if scale in own), SCALES)
-
-
-def new(name: str, loss: str, dtype: str, among: list[float] | None = None, classes: int = 2) -> Learner:
-    varied, all_values = values(name)
-    grid = {varied: among or all_values}
-    return Learner(name, loss=loss, grid=grid, n_features=FEATURES, n_classes=classes, dtype=dtype)
-
-
-def bits(learner: Learner) -> bytes:
-    return learner.weights().tobytes() + b"".join(np.asarray(part).tobytes() for part in learner.progress)
+from tests.learners.grids import CASES, FEATURES, LAMS, ROWS, WILD, bits, configurations, new
 
 
 @pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
@@ -65,10 +27,10 @@ def test_any_cut_of_the_stream(name: str, loss: str, dtype: str, data: tuple) ->
 @pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
 def test_columns_alone_or_with_others(name: str, loss: str, dtype: str, data: tuple) -> None:
     X, y = data
-    _, varied = values(name)
-    many = new(name, loss, dtype, varied * 8).partial_fit(X, y)
-    for i, value in enumerate(varied):
-        alone = new(name, loss, dtype, [value]).partial_fit(X, y)
+    five = configurations(name)
+    many = new(name, loss, dtype, five * 8).partial_fit(X, y)
+    for i, configuration in enumerate(five):
+        alone = new(name, loss, dtype, [configuration]).partial_fit(X, y)
         assert alone.weights().tobytes() == many.weights_of(i).tobytes() == many.weights_of(35 + i).tobytes()
         assert alone.progress.loss_sum[0] == many.progress.loss_sum[i]
 
@@ -133,12 +95,11 @@ def test_evaluation_does_not_depend_on_the_cut(data: tuple) -> None:
 def test_a_diverging_neighbour_changes_no_bit(name: str, step: str, data: tuple) -> None:
     X, y = data
     own = [parameter.name for parameter in ALGORITHMS[name].parameters]
-    varied, tame = values(name)
-    grid = [{varied: value} for value in tame]
+    grid = configurations(name)
     alone = Learner(name, grid=grid, n_features=FEATURES).partial_fit(X, y)
     wild = {step: WILD[step]} | ({"lam": 0.0} if "lam" in own else {})
-    resolve_against = Learner(name, grid=[*grid, wild], n_features=FEATURES).partial_fit(X, y)
-    assert resolve_against.diverged[:-1].tolist() == [0] * len(LAMS)
-    assert 2 <= resolve_against.diverged[-1] <= 10
-    assert resolve_against.weights(range(len(LAMS))).tobytes() == alone.weights().tobytes()
-    assert np.isfinite(resolve_against.progress.loss_sum).all()
+    together = Learner(name, grid=[*grid, wild], n_features=FEATURES).partial_fit(X, y)
+    assert together.diverged[:-1].tolist() == [0] * len(grid)
+    assert 2 <= together.diverged[-1] <= 10
+    assert together.weights(range(len(grid))).tobytes() == alone.weights().tobytes()
+    assert np.isfinite(together.progress.loss_sum).all()

@@ -1,4 +1,4 @@
-"""`learn_rows(…, told=…)`: the margins with which each row was predicted, and nothing else changes by it."""
+"""`learn_rows(…, margins_out=…)` records the margins that predicted each row, and changes nothing else."""
 
 import numpy as np
 import pytest
@@ -25,16 +25,16 @@ def data(classes: int) -> tuple[sp.csr_matrix, np.ndarray]:
         ("rda", 2, [{}], False),  # one column alone
     ],
 )
-def test_told_margins_are_those_of_the_moment_before(algorithm, classes, grid, objective) -> None:
+def test_margins_are_recorded_before_each_update(algorithm, classes, grid, objective) -> None:
     X, y = data(classes)
     y = y.astype(np.float64)
     learner = Learner(algorithm, grid=grid, n_features=FEATURES, n_classes=classes, objective=objective)
     silent = Learner(algorithm, grid=grid, n_features=FEATURES, n_classes=classes, objective=objective)
-    told = np.full((ROWS, len(learner.configurations), learner.n_outputs), np.nan)
-    learner.learn_rows(X.indptr, X.indices, X.data, y, told=told)
+    margins = np.full((ROWS, len(learner.configurations), learner.n_outputs), np.nan)
+    learner.learn_rows(X.indptr, X.indices, X.data, y, margins_out=margins)
     for i in range(ROWS):
         row = X[i]
-        np.testing.assert_array_equal(told[i], silent.margins(row.indptr, row.indices, row.data)[0])
+        np.testing.assert_array_equal(margins[i], silent.margins(row.indptr, row.indices, row.data)[0])
         silent.learn_rows(row.indptr, row.indices, row.data, y[i : i + 1])
     np.testing.assert_array_equal(learner.weights(), silent.weights())
     np.testing.assert_array_equal(learner.progress.loss_sum, silent.progress.loss_sum)

@@ -26,7 +26,7 @@ assert "sparseoco.learners.bandit" not in sys.modules
 """
 
 
-def test_what_the_sources_say_is_what_is_imported() -> None:
+def test_the_registry_parsed_from_sources_equals_the_imported_one() -> None:
     for name, algorithm in ALGORITHMS.items():
         assert algorithm.name == name
         assert name in algorithm_names(algorithm.driver)

@@ -1,15 +1,14 @@
-"""Configurations taken out of a grid go on, bit for bit, as they would have in it."""
+"""Configurations selected from a grid continue with the bits that they would have had in it."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sparseoco.core.errors import InputError
 from sparseoco.training.learner import Learner
-from tests.learners.test_invariance import CASES, FEATURES, LAMS, ROWS, bits, data, new
+from tests.learners.grids import CASES, FEATURES, LAMS, ROWS, bits, new
+from tests.support.errors import raises_code
 
-__all__ = ["data"]
 CHOSEN = [4, 0, 3]
 
 
@@ -20,7 +19,9 @@ def saved(learner: Learner, folder: Path) -> bytes:
 
 @pytest.mark.parametrize(("name", "loss", "dtype"), CASES)
 @pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_what_is_chosen_goes_on(name: str, loss: str, dtype: str, classes: int, data: tuple, tmp_path: Path) -> None:
+def test_selected_configurations_continue_with_the_same_bits(
+    name: str, loss: str, dtype: str, classes: int, data: tuple, tmp_path: Path
+) -> None:
     X, y = data
     y = np.arange(ROWS) % classes if classes > 2 else y
     wide = new(name, loss, dtype, classes=classes).partial_fit(X[:150], y[:150])
@@ -92,10 +93,10 @@ def test_a_diverged_configuration_stays_diverged(data: tuple) -> None:
     assert chosen.diverged.tolist() == [fell, 0]
 
 
-def test_numbers_that_there_are_not(data: tuple) -> None:
+def test_unknown_configuration_numbers(data: tuple) -> None:
     learner = Learner("fobos", grid={"lam": LAMS}, n_features=FEATURES)
     for number in (5, -1):
-        with pytest.raises(InputError, match=rf"There is no configuration {number}: they are numbered 0 … 4"):
+        with raises_code("unknown-configuration", number, "0 … 4"):
             learner.select([0, number])
-    with pytest.raises(InputError, match="no configuration"):
+    with raises_code("invalid-grid"):
         learner.select([])

@@ -29,7 +29,7 @@ def check(b: float, t: int, rounds: int) -> bool:
 
 
 @pytest.mark.parametrize("start", [1, 2, 10, 60, 100, 700, 5000])
-def test_any_sleep(start: int) -> None:
+def test_any_number_of_rounds_without_the_feature(start: int) -> None:
     rng = np.random.default_rng(start)
     for rounds in (1, 2, 3, 20, 90, 400):
         for b in (*rng.uniform(0, 3, 3), *rng.uniform(0, 1 / np.sqrt(start), 5), 1e-7, 30.0):
@@ -37,7 +37,7 @@ def test_any_sleep(start: int) -> None:
 
 
 @pytest.mark.slow
-def test_long_sleeps() -> None:
+def test_many_rounds_without_the_feature() -> None:
     """The size is exact; the sign hangs on last bits now and then, about as often as the dense recursion's own."""
     rng = np.random.default_rng(0)
     wrong = [check(rng.uniform(0, 10), int(rng.uniform(1, 3000)), int(rng.uniform(1000, 20_000))) for _ in range(150)]

@@ -1,4 +1,4 @@
-"""Learners that begin from weights: the weights are those, and it goes on as the dense recursion does from there."""
+"""Learners that start from weights have those weights, and continue as the dense recursion does."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sparseoco.core.errors import InputError
 from sparseoco.learners import ALGORITHMS, streaming
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
 from tests.learners.checks import TOLERANCE, at_a_jump
 from tests.learners.streams import configurations
 from tests.oracles.stream import ORACLES, SLOPES
+from tests.support.errors import raises_code
 
 FEATURES, ROWS = 40, 120
 PRIMAL = {"subgradient", "fobos", "sg-l1", "l-fobos", "cl-fobos", "cumulative-l1", "sgft", "sgft-cumulative"}
@@ -152,7 +152,7 @@ def last_row_of(oracle: Any, rows: int, weights: np.ndarray, parameters: dict[st
 @pytest.mark.parametrize("loss", ["hinge", pytest.param("logistic", marks=pytest.mark.slow)])
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
-def test_it_goes_on_as_the_dense_recursion(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
+def test_it_continues_as_the_dense_recursion(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 8))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     parameters = data.draw(configurations(ALGORITHMS[name].under(PENALTIES[penalty])))
@@ -168,7 +168,7 @@ def test_it_goes_on_as_the_dense_recursion(name: str, penalty: str, loss: str, d
     before = np.zeros((rows, 6))
     touched = 1e-9 if name == "cl-fobos" and parameters.get("lam") else 0.0  # it owes nothing for the rounds before
     before[-1] = last_row_of(ORACLES[name], rows, weights, own, touched)
-    slopes = np.ones(rows + 25)  # told to the oracle as its own margins have them
+    slopes = np.ones(rows + 25)  # set for the oracle from its own margins
     oracle = ORACLES[name](np.vstack([before, X]), slopes, "given", **own)
     for _ in range(rows):
         w = next(oracle)
@@ -195,7 +195,7 @@ def test_every_norm(name: str, p: Any, data: tuple) -> None:
 @pytest.mark.parametrize(
     "name", ["cl-fobos", *(pytest.param(n, marks=pytest.mark.slow) for n in ("l-fobos", "cumulative-l1"))]
 )
-def test_an_exact_objective_goes_on(name: str, data: tuple) -> None:
+def test_an_exact_objective_continues(name: str, data: tuple) -> None:
     X, y, weights = data
     learner = new(name, "l1", [{"lam": 0.01}], objective=True).start_from(weights[:, :1], 100)
     watched = new(name, "l1", [{"lam": 0.01}]).start_from(weights[:, :1], 100)
@@ -210,7 +210,7 @@ def test_an_exact_objective_goes_on(name: str, data: tuple) -> None:
     assert learner.history.objective[0, 0] == pytest.approx(expected, rel=TOLERANCE["rtol"])
 
 
-def test_rounds_are_counted_from_where_it_began(data: tuple) -> None:
+def test_rounds_are_counted_from_the_start(data: tuple) -> None:
     X, y, weights = data
     learner = Learner("fobos", loss="squared", grid={"eta0": 1e9}, n_features=FEATURES)
     cold = Learner("fobos", loss="squared", grid={"eta0": 1e9}, n_features=FEATURES)
@@ -222,20 +222,20 @@ def test_what_does_not_fit_is_refused(data: tuple) -> None:
     X, y, weights = data
     learner = new("fobos", "group", [{}, {}])
     for rows in (0, -1, 2.5, True):
-        with pytest.raises(InputError, match="must be a whole number of at least 1"):
+        with raises_code("invalid-option", f"rows={rows!r}"):
             learner.start_from(weights, rows)
     for bad in (weights[:, 0], weights[:5], weights[:, :2], weights.astype(str)):
-        with pytest.raises(InputError, match=r"this learner takes numbers of \(40, 3\) or \(40, 6\)"):
+        with raises_code("invalid-weights", bad.shape, (40, 3), (40, 6)):
             learner.start_from(bad, 10)
     for value in (np.nan, np.inf, -np.inf):
         worse = weights.copy()
         worse[3, 1] = value
-        with pytest.raises(InputError, match="NaN, an infinity"):
+        with raises_code("invalid-weights", "float64"):
             learner.start_from(worse, 10)
-    with pytest.raises(InputError, match="too large for float32"):
+    with raises_code("invalid-weights", "float32"):
         new("fobos", "group", [{}], "float32").start_from(weights * 1e60, 10)
     assert not learner.weights().any()
-    with pytest.raises(InputError, match="learned already"):
+    with raises_code("already-learned"):
         learner.partial_fit(X[:1], y[:1]).start_from(weights, 10)
-    with pytest.raises(InputError, match="learned already"):
+    with raises_code("already-learned"):
         new("fobos", "group").start_from(weights, 10).start_from(weights, 10)

@@ -10,7 +10,8 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import begin, run_epoch_block
 from sparseoco.storage.commit import read_checksummed
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block, Cells, Setting, StreamPosition
+from sparseoco.training.block import Block, Cells, Setting
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 PARALLEL = {"estimate": "corrected", "placement": "parallel", "parts": 3}
 CAO_RCD_GRID = [{"alpha": alpha, "R": R, "rounds": 150, "predict": "last"} for alpha, R in ((0.5, 0.3), (5.0, 1.0))]

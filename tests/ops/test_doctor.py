@@ -12,7 +12,7 @@ from distributed import LocalCluster
 from sparseoco.core.errors import StorageError
 from sparseoco.execution import clusters as connect
 from sparseoco.ops.doctor import Finding, epochs, estimate, examine, machine
-from sparseoco.ops.doctor.sampling import guess
+from sparseoco.ops.doctor.sampling import extrapolate
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.pipeline.steps import run_ingest
@@ -33,31 +33,31 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_run_file(tmp_path)
 
 
-def said(findings: list[Finding], state: str) -> list[str]:
-    return [finding.sentence for finding in findings if finding.state == state]
+def messages(findings: list[Finding], state: str) -> list[str]:
+    return [finding.message for finding in findings if finding.state == state]
 
 
-def test_what_a_run_would_take_is_told_by_a_sample_and_by_its_shards(
+def test_resources_are_estimated_from_a_sample_and_from_shards(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "doctor", file) == 0
     out = capsys.readouterr().out
     assert "150 documents" in out
-    assert "all can be read" in out
+    assert "all readable" in out
     assert "to ingest" in out
     assert not (file.parent / "run").exists()  # nothing is left behind
     assert call(monkeypatch, "ingest", file.parent / "places.jsonl", "--out", file.parent / "run" / "shards") == 0
     capsys.readouterr()
     assert call(monkeypatch, "doctor", file, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert any("200 documents" in finding["sentence"] and "its shards" in finding["sentence"] for finding in told)
+    findings = json.loads(capsys.readouterr().out)
+    assert any("200 documents" in finding["message"] and "its shards" in finding["message"] for finding in findings)
     assert sorted(path.name for path in (file.parent / "run").iterdir()) == ["shards"]
 
 
-def figures(file: Path) -> str:
-    """The sentence on time."""
-    (sentence,) = [finding.sentence for finding in examine(file) if finding.subject == "time"]
-    return sentence
+def time_message(file: Path) -> str:
+    """The estimate of the time."""
+    (message,) = [finding.message for finding in examine(file) if finding.subject == "time"]
+    return message
 
 
 @pytest.mark.parametrize(
@@ -68,26 +68,26 @@ def figures(file: Path) -> str:
         "algorithms.cao-rcd = { R = [0.1], rounds = ['pass', 20] }",
     ],
 )
-def test_the_time_of_epoch_methods_and_of_evaluation_is_told(file: Path, table: str) -> None:
+def test_the_time_of_epoch_methods_and_of_evaluation_is_estimated(file: Path, table: str) -> None:
     before, _, after = file.read_text().partition("algorithms.")
     file.write_text(f"{before}{table}\n[evaluate]{after.partition('[evaluate]')[2]}")
-    sentence = figures(file)
+    message = time_message(file)
     for part in ("to ingest", "to search", "to train", "to evaluate"):
-        assert part in sentence
-    assert "Not in it" not in sentence
+        assert part in message
+    assert "Not included" not in message
 
 
-def test_what_cannot_be_tried_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_without_an_estimate_are_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = file.read_text()
     apart = "algorithms.caos-erm = { R = [0.3], placement = 'dealt' }"
     file.write_text(text.replace("algorithms.rda", f"{apart}\nalgorithms.rda"))
-    assert "Not in it: caos-erm, of which no time can be told." in figures(file)
+    assert "Not included: caos-erm" in time_message(file)
     file.write_text(text.replace("algorithms.rda", "algorithms.caos-erm = { R = [0.3] }\nalgorithms.rda"))
-    monkeypatch.setattr(epochs, "TRIED_BYTES", 100)
-    assert "Not in it: caos-erm, of which no time can be told." in figures(file)
+    monkeypatch.setattr(epochs, "TRIAL_BYTES", 100)
+    assert "Not included: caos-erm" in time_message(file)
 
 
-def test_an_epoch_is_told_by_a_straight_line_through_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_an_epoch_is_extrapolated_linearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(make_store(tmp_path / "shards"))
     options = SearchOptions.model_validate({"algorithms": {"caos-erm": {"R": [0.1, 0.3, 1.0]}}, "folds": 1})
     (job,) = estimate._jobs(options, store, Capacity(1, 1e9))
@@ -95,71 +95,69 @@ def test_an_epoch_is_told_by_a_straight_line_through_two(tmp_path: Path, monkeyp
     monkeypatch.setattr(epochs, "_seconds", lambda problem, whole, rows, count: 2.0 + 0.25 * count)
     assert epochs.epoch_seconds(job.block, store, rows, 1.0) == pytest.approx(2.0 + 0.25 * store.n_rows)
     assert epochs.epoch_seconds(job.block, store, rows, 2.0) == pytest.approx(2.0 + 0.5 * store.n_rows)
-    monkeypatch.setattr(epochs, "TRIED_BYTES", state_bytes(job.block, store) // 3)  # one configuration stands for three
+    monkeypatch.setattr(epochs, "TRIAL_BYTES", state_bytes(job.block, store) // 3)  # one configuration stands for three
     assert epochs.epoch_seconds(job.block, store, rows, 1.0) == pytest.approx(3 * (2.0 + 0.25 * store.n_rows))
 
 
-def test_text_to_evaluate_on_that_is_not_there_hides_nothing_else(file: Path) -> None:
+def test_missing_evaluation_text_hides_no_other_finding(file: Path) -> None:
     file.write_text(file.read_text().replace("[evaluate]", '[evaluate]\ninputs = ["none.jsonl"]'))
-    (sentence,) = said(examine(file), "wrong")
-    assert sentence.endswith("none.jsonl does not exist.")
-    assert "to search" in figures(file)
+    (message,) = messages(examine(file), "error")
+    assert message.endswith("none.jsonl does not exist.")
+    assert "to search" in time_message(file)
 
 
-def test_text_to_evaluate_on_in_a_store_that_refuses_hides_nothing_else(
+def test_an_unreachable_store_of_evaluation_text_hides_no_other_finding(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = Mock(side_effect=StorageError("s3://there does not answer."))
     monkeypatch.setattr("sparseoco.ops.doctor.run.find_sources", refused)
-    assert said(examine(file), "wrong") == ["s3://there does not answer."]
-    assert "to search" in figures(file)
+    assert messages(examine(file), "error") == ["s3://there does not answer."]
+    assert "to search" in time_message(file)
 
 
-def test_inputs_may_be_gone_once_nights_have_taken_them_in(file: Path) -> None:
+def test_inputs_may_be_deleted_once_increments_are_ingested(file: Path) -> None:
     (file.parent / "incoming").mkdir()
     text = (file.parent / "places.jsonl").rename(file.parent / "incoming" / "places.jsonl")
     file.write_text(file.read_text().replace('"places.jsonl"', '"incoming"'))
     run_ingest(load_run_file(file))
-    (sentence,) = [finding.sentence for finding in examine(file) if finding.subject == "inputs"]
-    assert sentence.startswith("1 source, ")
-    assert sentence.endswith(", 0 of them new, all can be read.")
+    (message,) = [finding.message for finding in examine(file) if finding.subject == "inputs"]
+    assert message.startswith("1 source, ")
+    assert message.endswith(", 0 of them new, all readable.")
     text.unlink()
-    assert any("is an empty folder" in sentence for sentence in said(examine(file), "wrong"))
+    assert any("is an empty folder" in message for message in messages(examine(file), "error"))
     add_increment(file.parent / "run", 1, {name: [{"promoted": False}] if name == "history" else [] for name in TABLES})
     findings = examine(file)
-    assert "They are empty: nothing is new." in said(findings, "fine")
-    assert not said(findings, "wrong")
+    assert "There are no new files." in messages(findings, "ok")
+    assert not messages(findings, "error")
 
 
-def test_what_is_wrong_comes_first_in_a_sentence(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_come_first(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(file.read_text().replace('"places.jsonl"', '"none.jsonl"'))
     assert call(monkeypatch, "doctor", file) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("wrong     inputs: ")
+    assert lines[0].startswith("error     inputs: ")
     assert "none.jsonl does not exist" in lines[0]
     file.write_text(file.read_text().replace("folds = 3", "folds = 0"))
-    assert said(examine(file), "wrong")[0].startswith(f"{file}: search.folds")
+    assert messages(examine(file), "error")[0].startswith(f"{file}: search.folds")
 
 
-def test_a_folder_that_is_held_or_cannot_be_written_is_wrong(file: Path) -> None:
+def test_a_folder_that_is_locked_or_not_writable_is_an_error(file: Path) -> None:
     with exclusive_lock(file.parent / "run"):
-        assert any("is held by process" in sentence for sentence in said(examine(file), "wrong"))
+        assert any("is locked by process" in message for message in messages(examine(file), "error"))
     (file.parent / "run" / ".lock").unlink()
     (file.parent / "run").rmdir()
     (file.parent / "run").write_text("a file")
-    assert said(examine(file), "wrong")
+    assert messages(examine(file), "error")
 
 
 def test_versions_that_fail_late_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     there = {"fastapi": "0.165.0", "sqlalchemy": "2.1.0"}
     real = machine.version
     monkeypatch.setattr(machine, "version", lambda name: there.get(name, real(name)))
-    sentences = said(list(machine.installed()), "wrong")
-    assert len(sentences) == 2
-    assert any("every flow run would fail" in sentence for sentence in sentences)
-    assert any("without a word" in sentence for sentence in sentences)
+    problems = messages(list(machine.installed()), "error")
+    assert len(problems) == 2
+    assert any("every flow run would fail" in message for message in problems)
+    assert any("silently never" in message for message in problems)
 
 
 @contextmanager
@@ -184,55 +182,56 @@ def answering(code: int) -> Iterator[str]:
             thread.join()
 
 
-def test_the_prefect_server_is_asked_for_its_health(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_health_of_the_prefect_server(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(200) as address:
         monkeypatch.setenv("PREFECT_API_URL", address)
-        (well,) = machine.prefect()
-    assert well.state == "fine"
-    assert "secret" not in well.sentence
-    (gone,) = machine.prefect()
-    assert (gone.state, "secret" in gone.sentence) == ("wrong", False)
+        (healthy,) = machine.prefect()
+    assert healthy.state == "ok"
+    assert "secret" not in healthy.message
+    (missing,) = machine.prefect()
+    assert (missing.state, "secret" in missing.message) == ("error", False)
     with answering(401) as address:
         monkeypatch.setenv("PREFECT_API_URL", address)
         (refused,) = machine.prefect()
-    assert "says 401" in refused.sentence
+    assert "status 401" in refused.message
 
 
-def test_a_scheduler_is_asked_for_its_workers_versions_and_files(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_workers_versions_and_files_of_a_scheduler_are_checked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (file.parent / "run").mkdir()
     shape = {"n_workers": 1, "threads_per_worker": 3, "memory_limit": "3GB"}
     pages = {"dashboard_address": connect.LOOPBACK, "worker_dashboard_address": connect.LOOPBACK}
     with LocalCluster(processes=False, **shape, **pages) as cluster:
-        # In this process; from another one an address looks no different.
+        # In this process; a scheduler of another one has an address like this one's.
         text = file.read_text().replace("threads = 2", f'scheduler = "{cluster.scheduler_address}"')
         file.write_text(text)
         findings = examine(file)
-    fine = said(findings, "fine")
-    assert any("1 worker on 1 host, 3 tasks at once" in sentence for sentence in fine)
-    assert any("have the versions that are installed here" in sentence for sentence in fine)
-    assert any("All workers see what is written to" in sentence for sentence in fine)
-    assert any("A process with 3 tasks at once" in sentence and "it has 2.79 GiB" in sentence for sentence in fine)
+    ok = messages(findings, "ok")
+    assert any("1 worker on 1 host, 3 concurrent tasks" in message for message in ok)
+    assert any("have the versions installed here" in message for message in ok)
+    assert any("All workers see files written to" in message for message in ok)
+    assert any("A process with 3 tasks" in message and "it has 2.79 GiB" in message for message in ok)
     assert not list((file.parent / "run").iterdir())
     monkeypatch.setattr(connect, "CONNECT_SECONDS", 0.2)
     findings = examine(file)
-    assert [sentence.partition(" at ")[0] for sentence in said(findings, "wrong")] == ["No Dask scheduler answers"]
-    assert said(findings, "doubtful") == ["That is told of a cluster with which nothing is wrong."]
+    assert [message.partition(" at ")[0] for message in messages(findings, "error")] == ["No Dask scheduler answers"]
+    assert messages(findings, "warning") == ["They cannot be estimated until the cluster has no errors."]
 
 
-def test_a_queue_is_told_by_what_it_will_be_asked_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_is_described_by_what_will_be_requested(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, table = file.read_text(), '\nkind = "slurm"\nworkers = 8\nmemory = "16GB"\nslurm.walltime = "08:00:00"'
     file.write_text(text.replace("[cluster]", f"[cluster]{table}"))
     monkeypatch.setenv("PATH", str(file.parent))
-    assert said(examine(file), "wrong") == ["sbatch is not found: run this on a machine that submits jobs."]
+    (message,) = messages(examine(file), "error")
+    assert message.startswith("sbatch is not found")
     (file.parent / "sbatch").touch(mode=0o755)
     findings = examine(file)
-    assert not said(findings, "wrong")
-    assert any(sentence.startswith("slurm will be asked for 8 workers") for sentence in said(findings, "fine"))
-    assert any("A process with 2 tasks at once" in sentence for sentence in said(findings, "fine"))
+    assert not messages(findings, "error")
+    assert any(message.startswith("slurm will be asked for 8 workers") for message in messages(findings, "ok"))
+    assert any("A process with 2 tasks" in message for message in messages(findings, "ok"))
 
 
 @pytest.mark.parametrize("form", ["csv", "folder"])
-def test_the_size_of_a_store_is_told_by_a_part_of_the_text(tmp_path: Path, form: str) -> None:
+def test_the_size_of_a_store_is_extrapolated_from_a_sample(tmp_path: Path, form: str) -> None:
     rows = 12_000
     texts = [f'word{i % 977}, "quoted\nover{i % 7} lines"' for i in range(rows)]
     if form == "csv":
@@ -246,7 +245,7 @@ def test_the_size_of_a_store_is_told_by_a_part_of_the_text(tmp_path: Path, form:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     options = TextOptions(format=form)
-    found = guess(find_sources([str(tmp_path / "texts")], options), options, tmp_path / "sample", 1 << 20)
+    found = extrapolate(find_sources([str(tmp_path / "texts")], options), options, tmp_path / "sample", 1 << 20)
     assert found.whole.n_rows == pytest.approx(rows, rel=0.02)
     assert len(found.whole.classes) == 2
     assert found.whole.manifest.nonzeros == pytest.approx(4 * rows, rel=0.02)

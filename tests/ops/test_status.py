@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.ops.status import Status, read_status
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
@@ -39,28 +39,28 @@ def states(found: Status) -> dict[str, str]:
     return {step.name: step.state for step in found.steps}
 
 
-def test_a_run_is_told_step_by_step(run: Path) -> None:
+def test_a_run_is_reported_step_by_step(run: Path) -> None:
     found = read_status(run)
     assert states(found) == {
         "ingest": "done",
         "search": "done",
         "train": "done",
-        "evaluate": "not begun",
-        "report": "not begun",
+        "evaluate": "not started",
+        "report": "not started",
     }
     figures = found.steps[1].figures
-    assert (figures["wanted"], figures["ended"], figures["under_way"]) == (8, 8, 0)
-    assert figures["rows"] == figures["rows_wanted"] == 8 * 2 * 300
+    assert (figures["cells"], figures["completed"], figures["running"]) == (8, 8, 0)
+    assert figures["rows"] == figures["total_rows"] == 8 * 2 * 300
     best = json.loads((run / "search" / "best.json").read_bytes())
     assert (figures["best"]["configuration"], figures["best"]["error"]) == (
         best["configuration"],
         best["held_out_error"],
     )
     assert "step report" in found.rerun
-    assert (found.holds, found.under_way, found.ended) == ([], False, False)
+    assert (found.locks, found.under_way, found.ended) == ([], False, False)
 
 
-def test_a_run_that_has_ended_is_told_what_is_done_again(
+def test_a_complete_run_reports_what_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write_run_file(tmp_path)
@@ -73,13 +73,11 @@ def test_a_run_that_has_ended_is_told_what_is_done_again(
     assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == begun
 
 
-def test_a_run_is_seen_to_be_held_while_any_of_its_files_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_locked_while_any_of_its_files_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, out, held = write_run_file(tmp_path), tmp_path / "run", {}
 
     def look(path: Path, *_: object, **__: object) -> None:
-        held[path.name] = any(path.is_relative_to(hold.folder) for hold in read_status(out).holds)
+        held[path.name] = any(path.is_relative_to(lock.folder) for lock in read_status(out).locks)
 
     def looking(write: Callable[..., None]) -> Callable[..., None]:
         return lambda path, *arguments, **options: (look(path), write(path, *arguments, **options))[1]
@@ -95,7 +93,7 @@ def test_a_run_is_seen_to_be_held_while_any_of_its_files_is_written(
     assert all(held.values()), held
 
 
-def test_a_search_under_way_is_told_from_its_cells(run: Path, tmp_path: Path) -> None:
+def test_a_running_search_is_read_from_its_cells(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     os.symlink(run.parent / "shards", tmp_path / "shards")
     (copy / "search" / "cells").mkdir(parents=True)
@@ -106,20 +104,20 @@ def test_a_search_under_way_is_told_from_its_cells(run: Path, tmp_path: Path) ->
     with exclusive_lock(copy):
         found = read_status(copy)
         assert found.under_way
-        assert [hold.by.split()[1] for hold in found.holds] == [str(os.getpid())]
-        assert "under way" in found.rerun
+        assert [lock.owner.split()[1] for lock in found.locks] == [str(os.getpid())]
+        assert found.rerun.startswith("It is running")
     figures = found.steps[1].figures
     diverged = figures["by_status"].get("diverged", 0)
-    assert figures["ended"] == diverged
-    assert figures["under_way"] == 8 - diverged
+    assert figures["completed"] == diverged
+    assert figures["running"] == 8 - diverged
     assert figures["rows"] == 300 * (8 - diverged) + 600 * diverged
     assert figures["best"]["epoch"] == 1
     found = read_status(copy)
-    assert (states(found)["search"], found.under_way) == ("begun", False)
+    assert (states(found)["search"], found.under_way) == ("started", False)
     assert f"{8 - diverged} cells to go" in found.rerun
 
 
-def test_what_a_search_for_more_epochs_left_counts_no_more_than_it_is_asked_for(run: Path, tmp_path: Path) -> None:
+def test_cells_of_a_search_of_more_epochs_count_up_to_the_epochs_requested(run: Path, tmp_path: Path) -> None:
     described = json.loads((run / "run.json").read_bytes())
     described["search"]["epochs"] = 1
     os.symlink(run.parent / "shards", tmp_path / "shards")
@@ -127,93 +125,91 @@ def test_what_a_search_for_more_epochs_left_counts_no_more_than_it_is_asked_for(
     os.symlink(run / "search" / "cells", tmp_path / "run" / "search" / "cells")
     (tmp_path / "run" / "run.json").write_text(json.dumps(described))
     figures = read_status(tmp_path / "run").steps[1].figures
-    assert (figures["ended"], figures["under_way"]) == (8, 0)
-    assert figures["rows"] == figures["rows_wanted"] == 8 * 300
+    assert (figures["completed"], figures["running"]) == (8, 0)
+    assert figures["rows"] == figures["total_rows"] == 8 * 300
     assert figures["best"]["epoch"] == 1
 
 
-def test_who_is_on_call_reads_whether_anybody_works(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_locks_are_reported(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def lines() -> list[str]:
         assert call(monkeypatch, "status", run) == 0
         return capsys.readouterr().out.splitlines()
 
-    assert lines()[1] == "nobody works on it"
+    assert lines()[1] == "no process is running"
     with exclusive_lock(run):
-        assert lines()[1].startswith(f"{run} is held by process {os.getpid()} on ")
+        assert lines()[1].startswith(f"{run} is locked by process {os.getpid()} on ")
     lock = run / ".lock"
     lock.write_text("process 1 on another-machine")
     try:
         assert lines()[1] == (
-            f"{run} was held by process 1 on another-machine; whether it still is cannot be seen from here: it is if "
-            "something is written there again and again"
+            f"{run} was locked by process 1 on another-machine; it cannot be checked from here whether that process is "
+            "still running: new files in the folder show that it is"
         )
     finally:
         lock.unlink()
 
 
-def test_a_search_through_which_nothing_came_is_told_so(run: Path, tmp_path: Path) -> None:
+def test_a_search_without_candidates_is_reported(run: Path, tmp_path: Path) -> None:
     store, out = run.parent / "shards", tmp_path / "run"
     grid = {"fobos": {"eta0": [1e12], "lam": [1e-4]}}
     with raises_code("no-candidate", kind=SparseocoError):
         search(store, out, SearchOptions(algorithms=grid, folds=2), ClusterOptions(threads=1))
     found = read_status(out)
     assert found.steps[1].figures["by_status"] == {"diverged": 2}
-    assert found.rerun.startswith("No configuration came through the search: the same command would say so again.")
+    assert found.rerun.startswith("All configurations of the search failed")
 
 
-def test_looking_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")}
     assert call(monkeypatch, "status", run) == 0
-    assert "8 of 8 cells ended" in capsys.readouterr().out
+    assert "8 of 8 cells completed" in capsys.readouterr().out
     assert call(monkeypatch, "status", run, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["name"], told["steps"][0]["figures"]["rows"]) == ("here", 300)
     assert {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")} == before
 
 
-def test_shards_and_models_alone_are_told_too(run: Path) -> None:
+def test_shards_and_models_alone_have_a_status(run: Path) -> None:
     assert states(read_status(run.parent / "shards")) == {"ingest": "done"}
     assert states(read_status(run / "model")) == {"train": "done"}
 
 
-def test_nights_are_told_with_the_model_that_serves(tmp_path: Path) -> None:
+def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None:
     first = {"documents": 50, "error": 0.25, "promoted": True}
     second = {"documents": 40, "error": 0.3, "deployed_error": 0.2, "promoted": False}
-    for night, row in enumerate((first, second), start=1):
-        add_increment(tmp_path, night, {name: [row] if name == "history" else [{}] for name in TABLES})
+    for increment, row in enumerate((first, second), start=1):
+        add_increment(tmp_path, increment, {name: [row] if name == "history" else [{}] for name in TABLES})
     found = read_status(tmp_path)
-    assert found.nights is not None
-    assert (found.nights.nights, found.nights.last["increment"]) == (2, 2)
-    assert "the last took in 40 documents" in found.nights.sentence
-    assert "not promoted; the model of night 1 serves" in found.nights.sentence
-    assert "files that have come since" in found.rerun
+    assert found.increments is not None
+    assert (found.increments.total, found.increments.last["increment"]) == (2, 2)
+    assert "the last has 40 documents" in found.increments.summary
+    assert "not promoted; the model of increment 1 is deployed" in found.increments.summary
+    assert "ingests new files" in found.rerun
 
 
-def test_a_night_that_is_taken_in_and_not_decided_is_told(
+def test_an_increment_that_is_ingested_and_not_trained_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_store(tmp_path / "shards")
     found = read_status(tmp_path)
-    assert (states(found), found.nights) == ({"ingest": "done"}, None)
-    assert found.rerun.startswith("The shards are there")
+    assert (states(found), found.increments) == ({"ingest": "done"}, None)
+    assert found.rerun.startswith("The shards are complete")
     state = tmp_path / "nightly" / "checkpoints" / "of-a-block.json"
     state.parent.mkdir(parents=True)
     state.write_text("{}")
     assert call(monkeypatch, "status", tmp_path) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "nobody works on it"
+    assert lines[1] == "no process is running"
     assert lines[3:] == [
-        "train     begun      by night: 0 of 1 night decided",
-        "The same command goes on with night 1, which is taken in, and with files that have come since.",
+        "train     started      nightly: 0 of 1 increment completed",
+        "The same command resumes with increment 1, which is ingested, and then with new files.",
     ]
     row = {"documents": 300, "error": 0.25, "promoted": True}
     add_increment(tmp_path, 1, {name: [row] if name == "history" else [{}] for name in TABLES})
     assert states(read_status(tmp_path)) == {"ingest": "done", "train": "done"}
 
 
-def test_a_run_was_last_written_to_when_the_last_files_were_taken_in(tmp_path: Path) -> None:
+def test_the_time_of_the_last_write_includes_ingested_files(tmp_path: Path) -> None:
     store = make_store(tmp_path / "shards")
     manifest = read_manifest(store, 1)
     for path in store.iterdir():
@@ -224,6 +220,6 @@ def test_a_run_was_last_written_to_when_the_last_files_were_taken_in(tmp_path: P
     assert seconds < 3600
 
 
-def test_a_folder_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds nothing of a run"):
+def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
+    with raises_code("not-a-run", tmp_path):
         read_status(tmp_path)

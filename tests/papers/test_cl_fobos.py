@@ -150,7 +150,7 @@ def test_verdicts_of_the_claims_on_the_papers_own_numbers() -> None:
     )
 
 
-def test_a_step_that_diverged_in_one_repetition_is_not_chosen() -> None:
+def test_a_step_size_that_diverges_in_one_repetition_is_not_chosen() -> None:
     assert mean_objectives([[1.0, None, 2.0], [3.0, 0.1, 1.0]]).tolist() == [2.0, math.inf, 1.5]
 
 

@@ -105,17 +105,17 @@ def test_added_methods_are_in_tables_and_figures_without_printed_results(data: P
 @pytest.mark.parametrize(
     ("text", "code", "key"),
     [
-        ("", "invalid-option", "methods"),
+        ("", "missing-option", "methods"),
         ("[methods]", "invalid-option", "methods"),
-        ("[search]\nfolds = 3\n" + MINE, "invalid-option", "search"),
+        ("[search]\nfolds = 3\n" + MINE, "unknown-option", "search"),
         ("[methods.RDA.algorithms.rda]\nlam = 1e-3", "invalid-name", "methods.RDA"),
         ('[methods." ".algorithms.rda]\nlam = 1e-3', "invalid-name", "methods. "),
-        ("[methods.mine]\nloss = 'hinge'\nalgorithms.rda.lam = 1e-3", "invalid-option", "methods.mine.loss"),
+        ("[methods.mine]\nloss = 'hinge'\nalgorithms.rda.lam = 1e-3", "unknown-option", "methods.mine.loss"),
         ("[methods.mine.algorithms]", "invalid-option", "methods.mine.algorithms"),
-        ("[methods.mine.algorithms.nope]", "invalid-option", "methods.mine"),
-        ("[methods.mine.algorithms.rda]\nlam = -1", "invalid-option", "lam=-1.0"),
+        ("[methods.mine.algorithms.nope]", "unknown-algorithm", "methods.mine"),
+        ("[methods.mine.algorithms.rda]\nlam = -1", "invalid-parameter", "lam=-1.0"),
         ("[methods.mine.algorithms.rda]\nlam = [[1]]", "invalid-option", "methods.mine.algorithms.rda.lam"),
-        ("[methods.mine.algorithms.rda]\nlam = {low = 1e-3, high = 1}", "invalid-option", "rda.lam"),
+        ("[methods.mine.algorithms.rda]\nlam = {low = 1e-3, high = 1}", "range-without-samples", "rda.lam"),
         ("[methods.mine.algorithms.rda]\nlam = [1e-2, 1e-3]", "invalid-option", "methods.mine.algorithms.rda.lam"),
         (
             "[methods.mine.algorithms.rda]\ngamma = [1, 2]",
@@ -127,18 +127,22 @@ def test_added_methods_are_in_tables_and_figures_without_printed_results(data: P
             "unsupported-combination",
             "methods.mine.algorithms",
         ),
-        ("[methods.mine.algorithms.caos-erm]", None, "methods.mine: caos-erm"),
-        ("[methods.mine]\npenalty = 'group'\nalgorithms.fobos.lam = 1e-3", None, "penalty='group'"),
+        ("[methods.mine.algorithms.caos-erm]", "not-online", "methods.mine: caos-erm"),
+        (
+            "[methods.mine]\npenalty = 'group'\nalgorithms.fobos.lam = 1e-3",
+            "unsupported-combination",
+            "penalty='group'",
+        ),
         ("methods = 3\nmethods = 4", "invalid-toml", "mine.toml"),
     ],
 )
-def test_an_invalid_method_is_named_by_its_key(tmp_path: Path, text: str, code: str | None, key: str) -> None:
+def test_an_invalid_method_is_named_by_its_key(tmp_path: Path, text: str, code: str, key: str) -> None:
     path = _file(tmp_path, text)
     with pytest.raises(InputError) as caught:
         published_protocol("stda").adding(path)
     assert str(path) in str(caught.value)
     assert key in str(caught.value)
-    assert caught.value.code == code or (code is None and caught.value.code != "unspecified")
+    assert caught.value.code == code
 
 
 def test_the_command_takes_a_file_of_methods(

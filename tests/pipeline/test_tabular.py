@@ -9,7 +9,6 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from sparseoco import Learner
-from sparseoco.core.errors import InputError
 from sparseoco.datasets.tables import read_table, standardise
 from sparseoco.learners.domain_constants import ball_constants
 from sparseoco.pipeline.tabular import INTERCEPT, fit_table
@@ -122,7 +121,7 @@ def test_invalid_options(folder: Path, tmp_path: Path) -> None:
     table = read_table(folder / "t.csv", target="y", labels="numbers", leave_out=["w"])
     with raises_code("invalid-option", "epochs=0"):
         fit_table(table, tmp_path, epochs=0)
-    with pytest.raises(InputError, match="logistic"):
+    with raises_code("unsupported-combination", "logistic"):
         fit_table(table, tmp_path, loss="logistic")
     with raises_code("reserved-name", INTERCEPT):
         fit_table(table._replace(names=("a", "b", INTERCEPT)), tmp_path, intercept=True)

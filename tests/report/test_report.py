@@ -106,13 +106,13 @@ def test_text_from_data_is_only_ever_text(tmp_path):
         ({"classes": (("only", 10),)}, "1 class"),
     ],
 )
-def test_other_shapes_of_run(tmp_path, shape, expected):
+def test_runs_of_other_shapes(tmp_path, shape, expected):
     assert expected in " ".join(write_report(write_run(tmp_path, **shape)).read_text().split())
     assert leaderboard_table(tmp_path)
     assert summary_markdown(tmp_path)
 
 
-def test_errors_on_documents_a_method_was_trained_on_are_said_to_be(tmp_path, monkeypatch):
+def test_errors_on_training_documents_are_marked(tmp_path, monkeypatch):
     monkeypatch.setattr(synthetic, "ALGORITHMS", {"caos-erm": "R", "fobos": "eta0"})
     own = _without_plotly(write_report(write_run(tmp_path, folds=1, epochs=1)).read_text())
     assert "For caos-erm they are training errors" in " ".join(own.split())

@@ -9,7 +9,6 @@ from typing import Any
 import dask
 import pytest
 
-from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.optimum import OptimumOptions
@@ -17,6 +16,7 @@ from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.training.options import Configuration, SearchOptions
 from tests.search.by_hand import certificates, cluster_by_hand
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
@@ -79,18 +79,18 @@ def test_what_takes_full_passes_gives_the_same_bytes(
     assert found == expected
 
 
-def test_a_wrong_certificate_and_none_are_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_a_wrong_or_missing_certificate_is_refused(tmp_path: Path) -> None:
     ours, theirs = (certificates(tmp_path / name) for name in ("ours", "theirs"))
     with cluster_by_hand(tmp_path, workers=0, tls=ours) as cluster:
         options = ClusterOptions(scheduler=cluster.address)
-        for settings, said in ((theirs, "do not accept each other's certificates"), ({}, "wants certificates")):
+        for settings, code in ((theirs, "scheduler-certificates"), ({}, "scheduler-certificates")):
             with (
                 dask.config.set(settings),
-                pytest.raises(InputError, match=said),
+                raises_code(code),
                 connect(options, tmp_path / "scratch"),
             ):
                 pass
-        with pytest.raises(InputError, match="No Dask scheduler answers"):
+        with raises_code("no-scheduler"):
             plain = ClusterOptions(scheduler=cluster.address.replace("tls", "tcp"))
             with connect(plain, tmp_path / "scratch"):
                 pass

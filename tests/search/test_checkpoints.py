@@ -1,4 +1,4 @@
-"""States of blocks in mid-stream: taken up as they were left, or not at all."""
+"""Checkpoints of blocks within a stream: loaded as saved, or ignored."""
 
 import re
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 
 from sparseoco.search.block_run import BlockRun
 from sparseoco.search.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
-from sparseoco.search.runner import search_setting
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.stores import make_store
 
 GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}
@@ -32,7 +32,7 @@ def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
     return tmp_path / "states", block, run
 
 
-def test_a_state_is_taken_up_as_it_was_left(kept: tuple[Path, Block, BlockRun]) -> None:
+def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
     folder, block, run = kept
     found = load_checkpoint(folder, block, StreamPosition(1, 200))
     assert found is not None

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from sparseoco.core.errors import InputError
 from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
@@ -16,14 +15,15 @@ from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.pipeline import steps
 from sparseoco.search import packing
 from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
-from sparseoco.search.runner import run_search, search_setting
+from sparseoco.search.runner import run_search
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training import sizes
-from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
@@ -94,7 +94,7 @@ def test_a_search_for_any_shards_and_grouping(
 def test_a_block_that_was_stopped_ends_with_the_same_cell(
     store: Path, tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is taken up from its state, not played again from the first row."""
+    """It resumes from its checkpoint, not from the first row."""
     monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 16)
     monkeypatch.setattr("sparseoco.search.worker.POLL_SECONDS", 0.0)
     monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
@@ -154,7 +154,7 @@ def test_too_many_features_are_refused_before_anything_runs(
         lambda: steps.search(store, tmp_path / "run", options, HERE),
         lambda: steps.train(store, tmp_path / "run", configuration("ons"), options, HERE, epochs=1),
     ):
-        with pytest.raises(InputError, match=r"ons keeps d² numbers a column: 24 features need .*--features-from"):
+        with raises_code("too-many-features", "ons", "d²", "24 features", "--features-from"):
             run()
         assert not (tmp_path / "run").exists()
     first = SearchOptions(algorithms={"rda": {}})
@@ -165,10 +165,10 @@ def test_too_many_features_are_refused_before_anything_runs(
 
 
 @pytest.mark.usefixtures("here")
-def test_regret_says_why_it_has_none(store: Path, tmp_path: Path) -> None:
+def test_regret_that_is_undefined_has_a_reason(store: Path, tmp_path: Path) -> None:
     options = SearchOptions(algorithms={"ogd": {}, "fobos": {"lam": [1e-3]}}, folds=1)
     steps.search(store, tmp_path, options, HERE)
-    with pytest.raises(InputError, match="ogd is compared with the best point of the set that it plays in"):
+    with raises_code("no-comparator", "ogd"):
         steps.regret(tmp_path, HERE, marks=3, numbers=[0])
     folder = steps.regret(tmp_path, HERE, marks=3)
     assert folder.exists()

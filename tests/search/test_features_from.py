@@ -78,7 +78,7 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
     if kind == "hashed":
         hashed(store)
     first = train(store, tmp_path / "first", parameters={"lam": 3e-2})
-    kept = first.kept
+    kept = first.feature_ids
     n_features = Store.open(store).n_features
     assert 0 < kept.size < 100
     model = train(
@@ -111,7 +111,7 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
 def test_an_epoch_method(tmp_path: Path, algorithm: str) -> None:
     store = make_store(tmp_path / "store")
     first = train(store, tmp_path / "first", parameters={"lam": 3e-2})
-    kept = first.kept
+    kept = first.feature_ids
     parameters = {"alpha": 1.0, "rounds": 50}
     model = train(store, tmp_path / "second", algorithm, parameters=parameters, features_from=str(first.folder))
     matrix, _ = read_shards(store)
@@ -138,11 +138,11 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
         steps.train_best(store, out, HERE)
         cells = set((out / "search" / "cells").iterdir())
         tables.append(read_metrics(out).drop_columns("seconds").to_pylist())
-        assert all(row["nonzeros"] <= first.kept.size for row in tables[-1])
-        assert set(Model(out / "model").kept) <= set(first.kept)
+        assert all(row["nonzeros"] <= first.feature_ids.size for row in tables[-1])
+        assert set(Model(out / "model").feature_ids) <= set(first.feature_ids)
         run = read_json(out / "run.json")
         assert (run["search"]["features_from"], run["corpus"]["features"]) == ("../first", 200)
-        assert f"shown only the {first.kept.size} that a model had kept" in summary_markdown(out)
+        assert f"{first.feature_ids.size} features" in summary_markdown(out)
         assert not (out / ".features").exists()
         steps.search(store, out, options, HERE)  # found, though the features were made again
         assert set((out / "search" / "cells").iterdir()) == cells
@@ -165,7 +165,7 @@ def keeping(folder: Path, store: Path, features: list[int]) -> Path:
 
 
 @pytest.mark.usefixtures("here")
-def test_going_on(tmp_path: Path) -> None:
+def test_resuming(tmp_path: Path) -> None:
     """From the state where the features are the same ones, else from weights by name."""
     store = make_store(tmp_path / "store")
     even = {"features_from": str(keeping(tmp_path / "even", store, list(range(0, 200, 2))))}
@@ -179,7 +179,7 @@ def test_going_on(tmp_path: Path) -> None:
     whole = train(store, tmp_path / "whole", "fobos", warm_start=str(half.folder)).description["warm_start"]
     assert (whole["state"], whole["found"]) == (False, half.description["nonzeros"])
     some = train(store, tmp_path / "some", "fobos", warm_start=str(half.folder), **third).description["warm_start"]
-    assert (some["state"], some["found"]) == (False, np.sum(half.kept % 6 == 0))
+    assert (some["state"], some["found"]) == (False, np.sum(half.feature_ids % 6 == 0))
     with raises_code("no-common-features"):  # as many features, but others
         train(store, tmp_path / "none", "fobos", warm_start=str(half.folder), **odd)
 
@@ -204,19 +204,19 @@ def test_models_whose_features_cannot_be_taken(tmp_path: Path) -> None:
         train(store, tmp_path / "out", features_from=str(model))
 
 
-def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(make_store(tmp_path / "store", shard_rows=50))
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5, 190]))
     kept = model_features(origin, store)
 
     def fail(*_: object) -> None:
-        raise StorageError("The disk is full.")
+        raise StorageError("The disk is full.", code="disk-full")
 
     folder = tmp_path / "features"
     with monkeypatch.context() as patch:
         patch.setattr("sparseoco.search.feature_subset.commit_feature_subset", fail)
         with (
-            pytest.raises(StorageError, match="full"),
+            raises_code("disk-full", kind=StorageError),
             feature_subset(client, store, origin, folder, no_progress),
         ):
             pass
@@ -224,8 +224,8 @@ def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monk
     stamps = {path: path.stat().st_mtime_ns for path in own.glob("entry-*.json")}
     assert len(stamps) == 6
     next(iter(stamps)).unlink()
-    told: list[tuple[str, int, int]] = []
-    with feature_subset(client, store, origin, folder, lambda *now: told.append(now)) as rows:
+    events: list[tuple[str, int, int]] = []
+    with feature_subset(client, store, origin, folder, lambda *event: events.append(event)) as rows:
         assert {path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()} == {True, False}
         assert (rows.n_rows, rows.n_features, rows.classes) == (300, 3, store.classes)
         matrix, terms = read_shards(rows.folder)
@@ -234,7 +234,7 @@ def test_what_a_killed_run_left_is_taken_up(client: Client, tmp_path: Path, monk
         np.testing.assert_array_equal(rows.document_frequencies(), store.document_frequencies()[kept.features])
         with feature_subset(client, store, origin, folder, no_progress) as again:
             assert again.manifest == rows.manifest
-    assert told[-1] == ("features", 6, 6)
+    assert events[-1] == ("features", 6, 6)
     assert not folder.exists()
     (tmp_path / "model" / "model.json").write_text("{}")
     with raises_code("model-replaced", kind=StorageError):
@@ -277,5 +277,5 @@ def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
     with feature_subset(client, store, origin, tmp_path / "features", no_progress) as rows:
         fewer = store.manifest.model_copy(update={"version": 2, "shards": store.manifest.shards[:-1]})
         commit_manifest(store.folder, fewer)
-        with pytest.raises(StorageError, match="was changed while a run was learning on some of its features"):
+        with raises_code("store-changed", store.folder, kind=StorageError):
             read_feature_subset(rows.folder)

@@ -9,17 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from sparseoco import InputError, Mixture, Model, SparseocoError, Store
+from sparseoco import Mixture, Model, SparseocoError, Store
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.search.mixture_task import mix_blocks, train_mixture
 from sparseoco.search.model_task import train_model
-from sparseoco.search.runner import search_setting
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
-from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.stream import NO_FOLD
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.kills import check_under_kills
@@ -82,7 +82,7 @@ def test_shards_and_threads_have_no_part_in_it(client: Client, tmp_path: Path) -
     assert one == other
 
 
-def test_a_run_that_died_leaves_what_one_that_lived_does(client: Client, tmp_path: Path) -> None:
+def test_a_killed_and_resumed_run_leaves_the_same_files(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     whole = train(client, store, tmp_path / "whole")
 
@@ -129,7 +129,7 @@ def test_the_heaviest_alone_is_the_model_that_it_would_be_alone(client: Client, 
     assert max(mixed, key=lambda column: column["weight"])["parameters"] == described["parameters"]
 
 
-def test_it_begins_from_a_model(client: Client, tmp_path: Path) -> None:
+def test_it_starts_from_a_model(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     first = train(client, store, tmp_path / "first")
     cold = left(train(client, store, tmp_path / "cold"))["regret"]
@@ -150,7 +150,7 @@ def test_the_page(client: Client, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     configuration = options().configurations()[0]
     train_model(client, configuration, options(), 1, Store.open(store), plain, lambda *_: None)
-    with pytest.raises(InputError, match="not a mixture"):
+    with raises_code("not-a-mixture", plain):
         write_mixture_page(plain)
 
 
@@ -178,9 +178,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         1,
     )
     assert call(monkeypatch, *asked, "--out", out) == 0
-    told = capsys.readouterr().out
-    assert str(out / "mixture.html") in told
-    assert "mixture.html" in told
+    printed = capsys.readouterr().out
+    assert str(out / "mixture.html") in printed
+    assert "mixture.html" in printed
     assert {of["algorithm"] for of in read_json(out / "model.json")["mixture"]["columns"]} == {"adagrad"}
     for command, arguments, message in (
         ("train", ("--algorithm", "auto", "--set", "by=luck"), "by"),

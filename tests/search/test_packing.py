@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from sparseoco.search import packing
 from sparseoco.search.packing import Capacity, Job, Pack, pack
-from sparseoco.search.runner import search_setting
 from sparseoco.search.stages import epochs_without_improvement, plan_stages, rung_positions, survivors
 from sparseoco.store.shards import Store
-from sparseoco.training.block import StreamPosition
+from sparseoco.training.block import search_setting
 from sparseoco.training.options import Halving, SearchOptions
+from sparseoco.training.stream import StreamPosition
 from tests.support.stores import make_store
 
 LEGS = (StreamPosition(1, 60),)

@@ -21,17 +21,10 @@ from sparseoco.search.runner import run_search
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.store.shards import Store
 from sparseoco.training.options import SearchOptions
+from tests.search.options import OPTIONS
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
-OPTIONS = SearchOptions(
-    algorithms={
-        "cl-fobos": {"lam": [1e-4, 1e-3, 1e-2], "eta0": [0.1, 1.0]},
-        "stda": {"lam": [1e-3], "p": [1, 2, "inf"]},
-    },
-    folds=3,
-    epochs=2,
-)
 DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 
 
@@ -99,7 +92,7 @@ def test_changed_options_never_meet_old_results(client: Client, tmp_path: Path) 
     assert first["metrics"] != second["metrics"]
 
 
-def test_progressive_error_judges_where_nothing_is_held_out(client: Client, tmp_path: Path) -> None:
+def test_progressive_error_ranks_where_nothing_is_held_out(client: Client, tmp_path: Path) -> None:
     options = OPTIONS.model_copy(update={"folds": 1, "epochs": 1})
     metrics = search(client, make_store(tmp_path / "store"), tmp_path / "search", options)["metrics"]
     assert all(row["held_out_rows"] == 0 and row["held_out_error"] is None for row in metrics)
@@ -143,12 +136,12 @@ def test_a_damaged_shard_stops_the_search_with_its_name(client: Client, tmp_path
     store = make_store(tmp_path / "store", rows=290)  # a corpus this process has not read yet
     shard = store / Store.open(store).manifest.shards[2].file
     shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(StorageError, match=shard.name):
+    with raises_code("corrupt-file", shard.name, kind=StorageError):
         search(client, store, tmp_path / "search")
 
 
-def test_what_failed_is_tried_anew_while_its_error_is_held(client: Client, tmp_path: Path) -> None:
-    """An error keeps the frames it came through, and with them tasks of blocks that failed beside the first."""
+def test_a_failed_search_can_be_repeated_while_its_error_is_referenced(client: Client, tmp_path: Path) -> None:
+    """An error keeps its traceback, and with it futures of blocks that failed with the first."""
     folder = make_store(tmp_path / "store", rows=280)  # a corpus this process has not read yet
     shard = folder / Store.open(folder).manifest.shards[0].file
     whole = shard.read_bytes()
@@ -202,7 +195,7 @@ from pathlib import Path
 from sparseoco.pipeline import steps
 from sparseoco.search import packing as module
 from sparseoco.execution.clusters import ClusterOptions
-from tests.search.test_search import OPTIONS
+from tests.search.options import OPTIONS
 if __name__ == "__main__":
     module.BLOCK_COLUMNS = 1
     folder = Path(sys.argv[1])

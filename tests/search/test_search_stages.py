@@ -69,7 +69,9 @@ def figures_at(store: Path, options: SearchOptions, position: int, fold: int) ->
 def test_halving_is_ranking_by_hand_at_each_rung(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    monkeypatch.setattr(worker, "_pays", lambda *_, **__: kept)  # states are taken up, or the stream is played again
+    monkeypatch.setattr(
+        worker, "_pays", lambda *_, **__: kept
+    )  # checkpoints are loaded, or the stream is learned again
     got = search(client, store, tmp_path / "halving", HALVING)
     whole = search(client, store, tmp_path / "whole")
     alive = list(range(len(LAM) * len(ETA)))
@@ -92,7 +94,7 @@ def test_halving_is_ranking_by_hand_at_each_rung(
     assert not (tmp_path / "halving" / "checkpoints").exists()
 
 
-def test_no_grouping_changes_who_is_left(
+def test_grouping_does_not_change_the_survivors(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
@@ -187,7 +189,7 @@ def test_a_state_that_is_damaged_costs_time_only(
     assert kept
 
 
-def test_what_fails_is_found_among_its_mates(
+def test_a_failing_task_is_isolated_from_its_batch(
     client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, bad = block_run.Learner, OPTIONS.configurations()[5]
@@ -247,9 +249,7 @@ def test_options_are_refused_in_sentences() -> None:
     assert SearchOptions.model_validate(options.model_dump(mode="json")) == options
 
 
-def test_an_epoch_method_runs_whole_beside_learners_that_are_halved(
-    client: Client, store: Path, tmp_path: Path
-) -> None:
+def test_an_epoch_method_runs_in_full_while_learners_are_halved(client: Client, store: Path, tmp_path: Path) -> None:
     both = {**HALVING.algorithms, "caos-erm": {"alpha": [0.1, 1.0], "R": [1.0]}}
     options = HALVING.model_copy(update={"algorithms": both, "folds": 2})
     metrics = search(client, store, tmp_path / "both", options)["metrics"]
@@ -261,7 +261,7 @@ def test_an_epoch_method_runs_whole_beside_learners_that_are_halved(
     assert not (tmp_path / "both" / "checkpoints").exists()
 
 
-def test_the_command_tells_who_did_not_come_to_the_end(
+def test_the_command_lists_unfinished_configurations(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def call(*arguments: object) -> int:
@@ -274,7 +274,7 @@ def test_the_command_tells_who_did_not_come_to_the_end(
     halving = ("--halving", 2, "--min-rows", 40, "--epochs", 4, "--patience", 1, "--max-memory", "1GB")
     assert call(*grid, *halving, "--out", tmp_path / "run") == 0
     page = (tmp_path / "run" / "report" / "report.html").read_text()
-    assert "Of 8 configurations, these did not come to the end: 6 dropped on the way." in page
+    assert "of 8 configurations: 6 dropped early" in page
     assert "by successive halving" in page
     assert "unfinished" not in capsys.readouterr().out
 
@@ -282,7 +282,7 @@ def test_the_command_tells_who_did_not_come_to_the_end(
     for cell in sorted((tmp_path / "run" / "search" / "cells").glob("*-2-300.json"))[:1]:
         cell.unlink()
     assert call(*grid, *halving, "--time-limit", "0.000001", "--out", tmp_path / "run") == 0
-    assert "configurations unfinished: the same command goes on with them" in capsys.readouterr().out
-    assert "left when the time was over" in (tmp_path / "run" / "report" / "report.html").read_text()
+    assert "configurations unfinished" in capsys.readouterr().out
+    assert "unfinished at the time limit" in (tmp_path / "run" / "report" / "report.html").read_text()
     assert call(*grid, "--min-rows", 40, "--out", tmp_path / "none") == 2
-    assert "set --halving too" in capsys.readouterr().err
+    assert "unsupported-combination" in capsys.readouterr().err

@@ -53,6 +53,6 @@ def test_equal_errors_are_settled_by_sparseness_then_by_number() -> None:
     assert choose([row(0, 0, 0.1, 9), row(1, 0, 0.1, 5), row(2, 0, 0.1, 5)], "error").configuration == 1
 
 
-def test_nothing_came_through() -> None:
+def test_no_configuration_succeeded() -> None:
     with raises_code("no-candidate", "diverged at row 3", kind=SparseocoError):
         choose([row(0, 0, 0.1, 1, status="diverged", reason="diverged at row 3")], "error")

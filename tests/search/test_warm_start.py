@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from distributed import Client
+from pydantic import ValidationError
 
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
@@ -87,8 +88,8 @@ def state(model: Path) -> bytes:
 
 
 @pytest.mark.parametrize("algorithm", ["stda", "ogd"])
-def test_a_vocabulary_that_has_grown(client: Client, tmp_path: Path, algorithm: str) -> None:
-    """A learner goes on with the features that came since, unless it has touched all that there were."""
+def test_a_grown_vocabulary(client: Client, tmp_path: Path, algorithm: str) -> None:
+    """A learner continues with the new features, unless it touches all features."""
     store = make_store(tmp_path / "store")
     train(client, store, tmp_path / "first", algorithm=algorithm)
     files = Store.open(store).manifest.features.files
@@ -103,7 +104,7 @@ def test_a_vocabulary_that_has_grown(client: Client, tmp_path: Path, algorithm: 
 
 
 @pytest.mark.parametrize("algorithm", ["stda", "cl-fobos", pytest.param("cao-ftrl", marks=pytest.mark.slow)])
-def test_the_same_learner_goes_on_as_one_long_run(client: Client, tmp_path: Path, algorithm: str) -> None:
+def test_a_resumed_learner_has_the_bits_of_an_uninterrupted_run(client: Client, tmp_path: Path, algorithm: str) -> None:
     """In the order of documents, two calls of one epoch are a call of two."""
     store = make_store(tmp_path / "store")
     train(client, store, tmp_path / "long", epochs=3, algorithm=algorithm)
@@ -119,7 +120,7 @@ def test_the_same_learner_goes_on_as_one_long_run(client: Client, tmp_path: Path
 
 
 def test_new_rows_of_the_same_features(client: Client, tmp_path: Path) -> None:
-    """As one learner that was handed the rows of one store, then of the other."""
+    """As one learner that learns the rows of one store, then of the other."""
     old, new = make_store(tmp_path / "old"), make_store(tmp_path / "new", rows=170)
     train(client, old, tmp_path / "first")
     model = train(client, new, tmp_path / "second", tmp_path / "first")
@@ -155,7 +156,7 @@ def weights_by_name(model: Model) -> dict[str, float]:
     return dict(zip(model.table["feature"].to_pylist(), model.table["weight"].to_pylist(), strict=True))
 
 
-def test_another_learner_begins_from_the_weights(client: Client, tmp_path: Path) -> None:
+def test_another_learner_starts_from_the_weights(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     model = train(client, store, tmp_path / "first", epochs=2)
     for algorithm in ("cl-fobos", "rda"):
@@ -238,7 +239,7 @@ def test_classes_are_found_by_name(client: Client, tmp_path: Path) -> None:
         begun("cl-fobos", store, tmp_path / "many")
 
 
-def test_every_configuration_of_a_search_begins_from_the_weights(client: Client, tmp_path: Path) -> None:
+def test_every_configuration_of_a_search_starts_from_the_weights(client: Client, tmp_path: Path) -> None:
     """And its cells are never taken for those of a search that began from nothing, or from another model."""
     store = make_store(tmp_path / "store")
     for name, epochs in (("first", 1), ("other", 2)):
@@ -261,7 +262,7 @@ def test_every_configuration_of_a_search_begins_from_the_weights(client: Client,
     assert len(list((tmp_path / "search" / "cells").iterdir())) == count
 
 
-def test_models_that_cannot_be_begun_from(client: Client, tmp_path: Path) -> None:
+def test_models_that_cannot_be_a_warm_start(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
     with raises_code("missing-model", "nothing"):
         train(client, store, tmp_path / "out", tmp_path / "nothing")
@@ -276,5 +277,5 @@ def test_models_that_cannot_be_begun_from(client: Client, tmp_path: Path) -> Non
     (tmp_path / "first" / "model.json").write_text((tmp_path / "first" / "model.json").read_text() + " ")
     with raises_code("model-replaced", kind=StorageError):
         resume_learner(origin, learner, Store.open(store))
-    with pytest.raises(ValueError, match="caos-erm begins with a pass over all data"):
+    with pytest.raises(ValidationError, match=r"caos-erm .* warm_start"):
         SearchOptions(algorithms={"caos-erm": {}}, warm_start="x")

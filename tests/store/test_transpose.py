@@ -109,7 +109,7 @@ def test_two_runs_at_once_get_their_own(client: Client, tmp_path: Path) -> None:
         assert all((folder / entry.file).exists() for entry in manifest.shards)
 
 
-def test_what_was_damaged_is_not_read(client: Client, tmp_path: Path) -> None:
+def test_corrupt_files_are_not_read(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     columns = transpose(client, store, tmp_path)
     path = columns.folder / columns.manifest.shards[0].file
@@ -120,7 +120,7 @@ def test_what_was_damaged_is_not_read(client: Client, tmp_path: Path) -> None:
         columns.read(0)
 
 
-def test_a_damaged_shard_of_rows_is_said(client: Client, tmp_path: Path) -> None:
+def test_a_corrupt_shard_of_rows_is_reported(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     (store.folder / store.manifest.shards[1].file).write_bytes(b"PAR1")
     with raises_code("corrupt-file", store.manifest.shards[1].file, kind=StorageError):

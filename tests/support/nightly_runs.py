@@ -1,4 +1,4 @@
-"""Nights of made-up reviews: files that arrive one after the other, words that turn up later."""
+"""Increments of synthetic reviews: files that arrive one after the other, with words that are new."""
 
 import json
 from pathlib import Path
@@ -32,27 +32,29 @@ threads = 2
 ROWS = 90
 
 
-def arrive(folder: Path, night: int, *, rows: int = ROWS, classes: int = 3) -> Path:
-    """The file of a night; its documents are in turn of all classes and have a word of their own."""
+def arrive(folder: Path, increment: int, *, rows: int = ROWS, classes: int = 3) -> Path:
+    """The file of an increment; its documents are of all classes in turn and have new words."""
     (folder / "incoming").mkdir(parents=True, exist_ok=True)
-    path = write_reviews(folder / "incoming" / f"night-{night}.jsonl", rows=rows, classes=classes, first=night * rows)
+    path = write_reviews(
+        folder / "incoming" / f"increment-{increment}.jsonl", rows=rows, classes=classes, first=increment * rows
+    )
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines = [lines[k] for start in range(classes) for k in range(start, rows, classes)]
     for line in lines:
-        line["text"] += f" new{night} {line['label']}{night}"
+        line["text"] += f" new{increment} {line['label']}{increment}"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
-def prepare(folder: Path, nights: int = 0, **changes: str) -> RunFile:
-    """A run file in a folder, and the files of so many nights; `changes` replace text in it."""
+def prepare(folder: Path, increments: int = 0, **changes: str) -> RunFile:
+    """A run file in a folder, and the files of that many increments; `changes` replace text in it."""
     folder.mkdir(parents=True, exist_ok=True)
     text = RUN_FILE
     for old, new in changes.items():
         text = text.replace(old, new)
     (folder / "places.toml").write_text(text)
-    for night in range(1, nights + 1):
-        arrive(folder, night)
+    for increment in range(1, increments + 1):
+        arrive(folder, increment)
     return load_run_file(folder / "places.toml")
 
 

@@ -118,16 +118,16 @@ def test_the_recursion_of_the_paper(classes, loss, by, predict) -> None:
 def test_regret_is_under_its_bounds_whatever_comes(seed, n, by_error, last, spiteful) -> None:
     rng = np.random.default_rng(seed)
     T = int(rng.integers(1, 80))
-    told = rng.normal(0, rng.choice([0.1, 1, 30]), (T, n)) + rng.normal(0, 1, n)
-    told[rng.random((T, n)) < 0.003] = np.nan  # columns that diverge
+    margins = rng.normal(0, rng.choice([0.1, 1, 30]), (T, n)) + rng.normal(0, 1, n)
+    margins[rng.random((T, n)) < 0.003] = np.nan  # columns that diverge
     labels = rng.integers(0, 2, T).astype(float)
     total, guess, sums, out = np.zeros(n), np.zeros(n), np.zeros(len(SUMS)), np.zeros(n, np.int64)
     played = (total, guess, sums, out, np.zeros(n), np.zeros(n, np.int64), np.zeros(1), np.zeros(1, np.int64))
     mix = mix_for(LOSSES["logistic"], "binary")
     for t in range(T):
         if spiteful and np.isfinite(guess).all():  # the label that what did well last time gets wrong
-            labels[t] = float(told[t, guess.argmin()] <= 0)
-        mix(told[t : t + 1], labels[t : t + 1], t, 1, by_error, last, *played)
+            labels[t] = float(margins[t, guess.argmin()] <= 0)
+        mix(margins[t : t + 1], labels[t : t + 1], t, 1, by_error, last, *played)
         deviation, gaps, drawn, deviation_before, gaps_before = sums
         least = total.min()
         if not np.isfinite(least):
@@ -140,7 +140,7 @@ def test_regret_is_under_its_bounds_whatever_comes(seed, n, by_error, last, spit
             assert bound <= 2 * np.sqrt(2 * np.log(n) * (1 + deviation_before)) + 1e-9
 
 
-def test_bounds_as_a_mixture_tells_them() -> None:
+def test_bounds_reported_by_a_mixture() -> None:
     X, y = data()
     for by in ("error", "loss"):
         snapshot = new(by=by).partial_fit(X, y).snapshot()
@@ -270,5 +270,5 @@ def test_what_has_no_meaning_is_refused(options, code, named) -> None:
 
 
 @pytest.mark.parametrize(("loss", "by"), [("logistic", "error"), ("hinge", "error"), ("squared_hinge", "loss")])
-def test_columns_that_may_run_away_are_judged_by_what_they_lose(loss: str, by: str) -> None:
+def test_columns_that_may_diverge_are_compared_by_their_losses(loss: str, by: str) -> None:
     assert new(loss=loss).by == by

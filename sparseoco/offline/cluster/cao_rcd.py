@@ -24,7 +24,8 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import transpose, transposed_labels
 from sparseoco.store.worker import check_worker_running, worker_corpus
-from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.block import Block
+from sparseoco.training.stream import NO_FOLD
 
 
 class CoordinatesOnCluster(EpochMethod):

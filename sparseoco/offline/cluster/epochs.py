@@ -36,9 +36,10 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import worker_corpus
-from sparseoco.training.block import NO_FOLD, Block, StreamPosition, Tables, cell_path, write_cell
+from sparseoco.training.block import Block, Tables, cell_path, write_cell
 from sparseoco.training.learner import ProgressiveTotals
 from sparseoco.training.metrics import metric_rows
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 TASKS_PER_SLOT = 4  # of an evaluation; more than one, to balance the load
 

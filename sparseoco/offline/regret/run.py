@@ -38,8 +38,9 @@ from sparseoco.offline.regret.tasks import (
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block, Setting
+from sparseoco.training.block import Block, Setting
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD
 
 TOL = 1e-3  # relative to the objective at w = 0; regret is typically some tenths of it
 EPOCHS_TOL = 0.01  # factor of the tolerance for epoch methods, which come that close

@@ -1,38 +1,41 @@
-"""Whether a run would go through here, before it is begun: what is installed and reachable, and what it takes."""
+"""Checks before a run: what is installed and reachable, and the memory and time the run would take."""
 
 from collections.abc import Iterator
 
 from sparseoco.core.errors import SparseocoError
-from sparseoco.ops.doctor.findings import Finding, checked, wrong
-from sparseoco.ops.doctor.machine import look_at_machine, prefect
-from sparseoco.ops.doctor.run import look_at_run
+from sparseoco.ops.doctor.findings import Finding, error, run_check
+from sparseoco.ops.doctor.machine import check_machine, prefect
+from sparseoco.ops.doctor.run import check_run
 from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
 from sparseoco.storage.locations import Location
 
 __all__ = ["Finding", "examine"]
 
-ORDER = {"wrong": 0, "doubtful": 1, "fine": 2}
+ORDER = {"error": 0, "warning": 1, "ok": 2}
 
 
 def examine(run_file: Location | None, cluster_file: Location | None = None) -> list[Finding]:
-    """What is found of this machine and, given one, of a run file, on the cluster of a file of its own if there is one.
+    """Check this machine and, if given, a run file, with the cluster of a file of its own if there is one.
 
-    What is wrong comes first.
+    Returns
+    -------
+    list of Finding
+        Errors first.
     """
-    once = dict.fromkeys(_all(run_file, cluster_file))  # two checks may meet the same file that is not there
+    once = dict.fromkeys(_all(run_file, cluster_file))  # two checks may find the same missing file
     return sorted(once, key=lambda finding: ORDER[finding.state])
 
 
 def _all(run_file: Location | None, cluster_file: Location | None) -> Iterator[Finding]:
-    yield from checked("this machine", look_at_machine)
-    yield from checked("Prefect", prefect)
+    yield from run_check("this machine", check_machine)
+    yield from run_check("Prefect", prefect)
     if run_file is None:
         return
     try:
         run = load_run_file(run_file)
         if cluster_file is not None:
             run = run.model_copy(update={"cluster": load_cluster_file(cluster_file)})
-    except SparseocoError as error:
-        yield wrong("run file", str(error))
+    except SparseocoError as raised:
+        yield error("run file", str(raised))
         return
-    yield from look_at_run(run)
+    yield from check_run(run)

@@ -1,6 +1,6 @@
-"""What an epoch of an epoch method would take, told from epochs over a few of the rows.
+"""The time of an epoch of an epoch method, estimated from epochs over a few of the rows.
 
-An epoch goes through the rows a known number of times (a pass, its rounds, and a pass that judges it), and through all
+An epoch reads the rows a known number of times (a pass, its rounds, and a pass that evaluates it), and all
 features × columns: seconds = a·rows + b. Epochs in this process over some rows and over an eighth of them, with all the
 features, give a and b.
 """
@@ -26,38 +26,38 @@ from sparseoco.training.block import Block
 
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
-TRIED_BYTES = 1 << 29  # of a block's state that is tried; of a larger one fewer columns are
-TRIED_PRODUCTS = 1 << 25  # nonzeros × columns of the rows that are gone through
-LEAST_ROWS = 256
-FEWER = 8
+TRIAL_BYTES = 1 << 29  # of a block's state in a trial; of a larger one fewer columns are tried
+TRIAL_PRODUCTS = 1 << 25  # nonzeros × columns of the rows in a trial
+MIN_ROWS = 256
+ROWS_RATIO = 8
 WARM_ROWS = 16
-TRIES = 2
+TRIALS = 2
 
 
 def epoch_seconds(block: Block, whole: Store, rows: Csr, denser: float) -> float | None:
-    """Seconds of an epoch of a block over a whole store whose rows are like these, `denser` times as full.
+    """Seconds of an epoch of a block over a whole store of similar rows, with `denser` times as many nonzeros.
 
-    None where not even one configuration's state is small enough to be tried, and where parts of the rounds are played
-    apart: what it costs workers to put them together is not tried.
+    None if not even one configuration's state is small enough for a trial, or if the rounds are split over workers,
+    whose communication is not measured.
     """
-    of_one = state_bytes(block.select(block.configurations[:1]), whole)
-    tried = block.select(block.configurations[: max(1, min(len(block.configurations), TRIED_BYTES // max(of_one, 1)))])
-    if of_one > TRIED_BYTES or block.configurations[0].get("placement", "serial") != "serial":
+    single = state_bytes(block.select(block.configurations[:1]), whole)
+    tried = block.select(block.configurations[: max(1, min(len(block.configurations), TRIAL_BYTES // max(single, 1)))])
+    if single > TRIAL_BYTES or block.configurations[0].get("placement", "serial") != "serial":
         return None
     problem = epoch_problem(tried, whole)
     n_rows = rows[3].size
     products = rows[1].size / max(n_rows, 1) * len(problem.configurations) * problem.outputs
-    more = min(n_rows, max(LEAST_ROWS, int(TRIED_PRODUCTS / max(products, 1e-9))))
-    less = max(1, more // FEWER)
+    more = min(n_rows, max(MIN_ROWS, int(TRIAL_PRODUCTS / max(products, 1e-9))))
+    less = max(1, more // ROWS_RATIO)
     _seconds(problem, whole, rows, min(WARM_ROWS, less))  # compiles
-    slow, fast = (min(_seconds(problem, whole, rows, count) for _ in range(TRIES)) for count in (more, less))
+    slow, fast = (min(_seconds(problem, whole, rows, count) for _ in range(TRIALS)) for count in (more, less))
     a = max(slow - fast, 0.0) / max(more - less, 1)
     b = max(fast - a * less, 0.0)
     return (a * denser * whole.n_rows + b) * len(block.configurations) / len(tried.configurations)
 
 
-def turning_seconds(whole: Store, sample: Store) -> float:
-    """Seconds of turning a store into columns, which methods that draw features begin with, told from a shard."""
+def transpose_seconds(whole: Store, sample: Store) -> float:
+    """Seconds to transpose a store, which coordinate methods do first, estimated from one shard."""
     entry = max(sample.manifest.shards, key=lambda entry: entry.nonzeros)
     one = {"shards": (entry,), "rows": entry.rows, "nonzeros": entry.nonzeros}
     part = Store(sample.folder, sample.manifest.model_copy(update=one))
@@ -71,16 +71,16 @@ def turning_seconds(whole: Store, sample: Store) -> float:
 
 
 def _seconds(problem: Problem, whole: Store, rows: Csr, count: int) -> float:
-    """Of this thread, for an epoch over the first `count` rows."""
+    """Processor seconds of an epoch over the first `count` rows."""
     indptr, indices, counts, labels = rows
     last = indptr[count]
     shape = (count, problem.n_features)
     matrix = csr_matrix((counts[:last].astype(np.float64), indices[:last], indptr[: count + 1]), shape=shape)
-    played = tuple(_fewer_rounds(each, count / max(whole.n_rows, 1)) for each in problem.configurations)
-    problem = problem._replace(configurations=played)
+    fewer = tuple(_fewer_rounds(each, count / max(whole.n_rows, 1)) for each in problem.configurations)
+    problem = problem._replace(configurations=fewer)
     method: SampledEpochs | CoordinateEpochs
     started = time.thread_time()
-    if problem.algorithm.driver == "coordinate":
+    if problem.algorithm.samples_features:
         method = CoordinateEpochs(problem, column_major(matrix, labels[:count]), 0)
     else:
         method = SampledEpochs(problem, LocalPasses.of(matrix, labels[:count]), 0)
@@ -90,6 +90,6 @@ def _seconds(problem: Problem, whole: Store, rows: Csr, count: int) -> float:
 
 
 def _fewer_rounds(configuration: Mapping[str, Any], share: float) -> dict[str, Any]:
-    """As many rounds of an epoch as come to this share of the rows."""
+    """As many rounds per epoch as correspond to this share of the rows."""
     rounds = configuration["rounds"]
     return {**configuration, "rounds": rounds if rounds == "pass" else max(1, round(rounds * share))}

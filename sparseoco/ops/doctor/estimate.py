@@ -1,12 +1,12 @@
-"""What a run would take: memory by the formula that blocks are sized by, time by trying its own kernels for a moment.
+"""The memory of a run, by the formula that sizes blocks, and its time, by short trials of its kernels.
 
-    memory of a process = 400 MB + 128 MB of the steps before and after
-                          + the corpus, where it is small enough to be mapped
-                          + tasks × (the largest block + 64 MB + 40 bytes a feature)
+    memory of a process = 400 MB + 128 MB for other steps
+                          + the corpus, if it is small enough to be memory-mapped
+                          + tasks × (the largest block + 64 MB + 40 bytes per feature)
     time of the search  = Σ over blocks of epochs × (time an epoch of such a block), spread over the tasks
 
-The time is the processor's, whoever else is on the machine: of a stream that of the first rows of a block as wide as
-the search's, begun from nothing, for each nonzero; of an epoch method that of epochs over a few rows (`doctor.epochs`).
+The time is processor time: of an online method, of the first rows of a block as wide as the search's, per nonzero; of
+an epoch method, of epochs over a few rows (`doctor.epochs`).
 """
 
 import heapq
@@ -18,7 +18,7 @@ import numpy as np
 
 from sparseoco.learners import find_algorithm
 from sparseoco.ops.doctor.cluster import Shape
-from sparseoco.ops.doctor.epochs import TRIED_BYTES, Csr, epoch_seconds, turning_seconds
+from sparseoco.ops.doctor.epochs import TRIAL_BYTES, Csr, epoch_seconds, transpose_seconds
 from sparseoco.search.block_run import new_learner
 from sparseoco.search.packing import (
     CHUNK_BYTES,
@@ -32,24 +32,31 @@ from sparseoco.search.packing import (
     pack,
     state_bytes,
 )
-from sparseoco.search.runner import search_setting
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
-from sparseoco.training.block import NO_FOLD, Block, StreamPosition
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 
-OTHERS_BYTES = 128 << 20  # what the steps before a search leave of themselves, and those after it take
-TRY_SECONDS = 0.4  # a kind of block
-TRIED_ROWS = 4096
+OTHERS_BYTES = 128 << 20  # for the steps before and after a search
+TRIAL_SECONDS = 0.4  # per kind of block
+TRIAL_ROWS = 4096
 WARM_ROWS = 64
 
 
 class Cost(NamedTuple):
-    """What a search and the training after it would take; seconds are None where nothing could be tried.
+    """The cost of a search and the training after it; seconds are None if nothing could be measured.
 
-    blocks     tasks of the search
-    memory     bytes of a process; `disk` bytes of the corpus as it is laid out, and of states that are kept
-    left_out   learners whose time is not in the seconds, for it cannot be told (`doctor.epochs`)
+    Parameters
+    ----------
+    blocks : int
+        Tasks of the search.
+    memory, disk : int
+        Bytes of a process; bytes of the memory-mapped corpus and of checkpoints.
+    search_seconds, train_seconds : float or None
+        Estimated times.
+    left_out : list of str
+        Learners whose time cannot be estimated and is not included (`doctor.epochs`).
     """
 
     blocks: int
@@ -60,31 +67,31 @@ class Cost(NamedTuple):
     left_out: list[str]
 
 
-def cost_of(options: SearchOptions, whole: Store, sample: Store, shape: Shape) -> Cost:
+def estimate_cost(options: SearchOptions, whole: Store, sample: Store, shape: Shape) -> Cost:
     """The cost of a search over `whole`, whose rows are like those of `sample`.
 
     Raises `InputError`, with the figure, if not even one configuration fits in memory.
     """
     jobs = _jobs(options, whole, capacity_per_task(*shape, options, whole))
-    tried = _tried(jobs, whole, sample)
-    seconds = [len(job.milestones) * each for job in jobs if (each := tried[_kind(job.block)]) is not None]
-    left_out = sorted({job.block.algorithm for job in jobs if tried[_kind(job.block)] is None})
-    by_columns = any(find_algorithm(job.block.algorithm).driver == "coordinate" for job in jobs)
-    turning = turning_seconds(whole, sample) / shape.tasks if by_columns else 0.0
-    cheapest = min((each for each in tried.values() if each is not None), default=0.0)
+    trials = _trials(jobs, whole, sample)
+    seconds = [len(job.milestones) * each for job in jobs if (each := trials[_kind(job.block)]) is not None]
+    left_out = sorted({job.block.algorithm for job in jobs if trials[_kind(job.block)] is None})
+    by_columns = any(find_algorithm(job.block.algorithm).samples_features for job in jobs)
+    transposing = transpose_seconds(whole, sample) / shape.tasks if by_columns else 0.0
+    cheapest = min((each for each in trials.values() if each is not None), default=0.0)
     largest = max(state_bytes(job.block, whole) for job in jobs)
     return Cost(
         blocks=len(jobs),
-        memory=memory_of(whole, largest, shape.threads),
+        memory=process_memory(whole, largest, shape.threads),
         disk=corpus_bytes(whole) + 2 * min(shape.tasks, len(jobs)) * largest,
-        search_seconds=turning + _spread(seconds, shape.tasks) if seconds else None,
-        train_seconds=turning + options.epochs * cheapest if seconds else None,
+        search_seconds=transposing + _spread(seconds, shape.tasks) if seconds else None,
+        train_seconds=transposing + options.epochs * cheapest if seconds else None,
         left_out=left_out,
     )
 
 
-def memory_of(store: Store, block: int, threads: int) -> int:
-    """Bytes of a process with so many tasks at once, each with a block of so many bytes."""
+def process_memory(store: Store, block: int, threads: int) -> int:
+    """Bytes of a process with so many concurrent tasks, each with a block of so many bytes."""
     corpus = corpus_bytes(store)
     tasks = threads * (block + CHUNK_BYTES + FEATURE_BYTES * store.n_features)
     return PROCESS_BYTES + OTHERS_BYTES + (corpus if corpus <= MAPPED_BYTES else 0) + tasks
@@ -101,27 +108,27 @@ def _jobs(options: SearchOptions, store: Store, room: Capacity) -> list[Job]:
 
 
 def _kind(block: Block) -> tuple[str, str, int]:
-    """What decides a block's time: its algorithm, what is compiled in, and its width."""
+    """What determines a block's time: its algorithm, static parameters, and width."""
     static = find_algorithm(block.algorithm).static_values(block.configurations[0])
     return block.algorithm, repr(static), len(block.configurations)
 
 
-def _tried(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str, str, int], float | None]:
-    """Seconds of an epoch over the whole, for each kind of block; None where it could not be tried."""
+def _trials(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str, str, int], float | None]:
+    """Seconds of an epoch over the whole store, for each kind of block; None if it could not be measured."""
     rows = _rows(sample)
     denser = (whole.manifest.nonzeros / max(whole.n_rows, 1)) / max(rows[1].size / max(rows[3].size, 1), 1e-9)
     return {
-        kind: whole.n_rows * denser * _try(block, whole, rows)
+        kind: whole.n_rows * denser * _row_seconds(block, whole, rows)
         if find_algorithm(block.algorithm).online
         else epoch_seconds(block, whole, rows, denser)
         for kind, block in {_kind(job.block): job.block for job in jobs}.items()
     }
 
 
-def _try(block: Block, whole: Store, rows: Csr) -> float:
-    """Seconds a row, once what is compiled is there."""
+def _row_seconds(block: Block, whole: Store, rows: Csr) -> float:
+    """Seconds per row, after compilation."""
     indptr, indices, counts, labels = rows
-    shrunk = min(1.0, TRIED_BYTES / max(state_bytes(block, whole), 1))
+    shrunk = min(1.0, TRIAL_BYTES / max(state_bytes(block, whole), 1))
     n_features = max(int(indices.max(initial=0)) + 1, round(whole.n_features * shrunk))
     manifest = whole.manifest
     tried = Store(
@@ -132,7 +139,7 @@ def _try(block: Block, whole: Store, rows: Csr) -> float:
     warm = min(WARM_ROWS, labels.size // 2)
     learner.learn_rows(indptr[: warm + 1], indices[: indptr[warm]], counts[: indptr[warm]], labels[:warm])
     done, started = warm, time.thread_time()
-    while done < labels.size and time.thread_time() - started < TRY_SECONDS:
+    while done < labels.size and time.thread_time() - started < TRIAL_SECONDS:
         stop = min(done + WARM_ROWS, labels.size)
         first, last = indptr[done], indptr[stop]
         learner.learn_rows(indptr[done : stop + 1] - first, indices[first:last], counts[first:last], labels[done:stop])
@@ -141,24 +148,24 @@ def _try(block: Block, whole: Store, rows: Csr) -> float:
 
 
 def _rows(store: Store) -> Csr:
-    """Some documents as CSR: indptr, indices, counts, labels; classes mixed, as a stream would have them."""
+    """Some documents as CSR: indptr, indices, counts, labels; classes mixed, as in a stream."""
     parts, rows = [], 0
     for shard in range(len(store.manifest.shards)):
         parts.append(store.read(shard))
         rows += parts[-1].labels.size
-        if rows >= TRIED_ROWS:
+        if rows >= TRIAL_ROWS:
             break
     sizes = np.concatenate([np.diff(part.indptr) for part in parts])
     indptr = np.concatenate([[0], np.cumsum(sizes)])
     indices, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", "counts"))
     labels = np.concatenate([part.labels for part in parts])
-    order = np.random.default_rng(0).permutation(labels.size)[:TRIED_ROWS]
+    order = np.random.default_rng(0).permutation(labels.size)[:TRIAL_ROWS]
     chosen = np.concatenate([np.arange(indptr[row], indptr[row + 1]) for row in order])
     return np.concatenate([[0], np.cumsum(sizes[order])]), indices[chosen], counts[chosen], labels[order]
 
 
 def _spread(seconds: Sequence[float], tasks: int) -> float:
-    """When the last task ends that takes these in turn, longest first."""
+    """The makespan of these jobs on so many tasks, longest first."""
     ends = [0.0] * tasks
     for job in sorted(seconds, reverse=True):
         heapq.heappushpop(ends, ends[0] + job)

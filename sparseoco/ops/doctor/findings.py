@@ -1,41 +1,41 @@
-"""What a check comes to: a sentence, and whether something is wrong."""
+"""The result of a check: a message, and how serious it is."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from sparseoco.core.errors import SparseocoError
 
-State = Literal["wrong", "doubtful", "fine"]
+State = Literal["error", "warning", "ok"]
 
 
 class Finding(NamedTuple):
-    """Of a subject: wrong (a run will fail of it), doubtful (it may), or fine; and why, in a sentence."""
+    """A subject's state (error: a run will fail; warning: it may; or ok) and a message."""
 
     state: State
     subject: str
-    sentence: str
+    message: str
 
 
-def fine(subject: str, sentence: str) -> Finding:
-    """All is well with it."""
-    return Finding("fine", subject, sentence)
+def ok(subject: str, message: str) -> Finding:
+    """Nothing is wrong."""
+    return Finding("ok", subject, message)
 
 
-def doubtful(subject: str, sentence: str) -> Finding:
-    """Something may come of it."""
-    return Finding("doubtful", subject, sentence)
+def warning(subject: str, message: str) -> Finding:
+    """A run may fail."""
+    return Finding("warning", subject, message)
 
 
-def wrong(subject: str, sentence: str) -> Finding:
-    """A run fails of it."""
-    return Finding("wrong", subject, sentence)
+def error(subject: str, message: str) -> Finding:
+    """A run will fail."""
+    return Finding("error", subject, message)
 
 
-def checked(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """What a check finds; an error that is a sentence is wrong, and one that nobody foresaw is named."""
+def run_check(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """The findings of a check; an exception becomes an error finding."""
     try:
         yield from check()
-    except SparseocoError as error:
-        yield wrong(subject, str(error))
-    except Exception as error:  # a check that fails must not hide what the others find
-        yield wrong(subject, f"The check itself failed: {type(error).__name__}.")
+    except SparseocoError as raised:
+        yield error(subject, str(raised))
+    except Exception as raised:  # a check that fails must not hide the findings of the others
+        yield error(subject, f"The check itself failed: {type(raised).__name__}.")

@@ -1,4 +1,4 @@
-"""This machine: what is installed, where machine code is kept, memory, Prefect's server."""
+"""This machine: installed packages, the compile cache, memory, the Prefect server."""
 
 import os
 import platform
@@ -14,99 +14,99 @@ from numba.core.caching import CompileResultCacheImpl
 from packaging.requirements import Requirement
 
 from sparseoco import __version__
-from sparseoco.ops.doctor.findings import Finding, doubtful, fine, wrong
+from sparseoco.ops.doctor.findings import Finding, error, ok, warning
 from sparseoco.report.wording import plural
 from sparseoco.storage.locations import redact_password
 from sparseoco.training.columns import padded
 
-LEAST_MEMORY = 2 << 30
-SECONDS = 5.0  # for a server to answer
-CONSEQUENCES = {  # of versions that pip lets in and that fail late, or silently
+MIN_MEMORY = 2 << 30
+TIMEOUT_SECONDS = 5.0
+CONSEQUENCES = {  # of versions that pip accepts and that fail late, or silently
     "fastapi": "every flow run would fail",
-    "sqlalchemy": "scheduled flow runs would never be made, without a word",
+    "sqlalchemy": "scheduled flow runs would silently never be created",
 }
 
 
-def look_at_machine() -> Iterator[Finding]:
-    """All of it."""
+def check_machine() -> Iterator[Finding]:
+    """All checks of the machine."""
     yield from installed()
     yield from compile_cache()
     yield from memory()
 
 
 def installed() -> Iterator[Finding]:
-    """Whether the packages installed are those that this one asks for."""
+    """Whether the installed packages meet the requirements."""
     found = 0
     for line in requires("sparseoco") or ():
         wanted = Requirement(line)
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue
         try:
-            there = version(wanted.name)
+            installed_version = version(wanted.name)
         except PackageNotFoundError:
-            yield wrong("packages", f"{wanted.name} is not installed: install {wanted}.")
+            yield error("packages", f"{wanted.name} is not installed: install {wanted}.")
             continue
         found += 1
-        if not wanted.specifier.contains(there, prereleases=True):
-            so = CONSEQUENCES.get(wanted.name.lower())
-            yield wrong(
+        if not wanted.specifier.contains(installed_version, prereleases=True):
+            consequence = CONSEQUENCES.get(wanted.name.lower())
+            yield error(
                 "packages",
-                f"{wanted.name} {there} is installed and {wanted.name}{wanted.specifier} is needed"
-                f"{f': {so}' if so else ''}.",
+                f"{wanted.name} {installed_version} is installed, {wanted.name}{wanted.specifier} is required"
+                f"{f': {consequence}' if consequence else ''}.",
             )
     python = platform.python_version()
-    yield fine("packages", f"sparseoco {__version__} on Python {python}, {plural(found, 'package')} looked at.")
+    yield ok("packages", f"sparseoco {__version__} on Python {python}, {plural(found, 'package')} checked.")
     if sys.version_info < (3, 11, 4):
-        yield doubtful("packages", f"Python {python} cannot unpack archives safely: 3.11.4 or later can.")
+        yield warning("packages", f"Python {python} cannot unpack archives safely: 3.11.4 or later can.")
 
 
 def compile_cache() -> Iterator[Finding]:
-    """Whether machine code can be kept: if not, every process compiles for a minute."""
+    """Whether compiled code can be cached: if not, every process compiles for a minute."""
     try:
         folder = CompileResultCacheImpl(padded).locator.get_cache_path()
     except RuntimeError:
-        yield wrong(
-            "machine code",
-            "There is no folder to keep machine code in, so every process compiles for minutes: set NUMBA_CACHE_DIR "
-            "to a folder that can be written.",
+        yield error(
+            "compile cache",
+            "There is no folder for the compile cache, so every process compiles for minutes: set NUMBA_CACHE_DIR "
+            "to a writable folder.",
         )
         return
-    free = psutil.disk_usage(str(_there(Path(folder)))).free
-    state = fine if free > 256 << 20 else doubtful
-    yield state("machine code", f"It is kept in {folder} ({format_bytes(free)} free).")
+    free = psutil.disk_usage(str(_existing(Path(folder)))).free
+    state = ok if free > 256 << 20 else warning
+    yield state("compile cache", f"{folder} is writable ({format_bytes(free)} free).")
 
 
 def memory() -> Iterator[Finding]:
     """Processors and memory that this process may use."""
-    told = psutil.virtual_memory()
+    virtual = psutil.virtual_memory()
     processors = plural(len(os.sched_getaffinity(0)), "processor")
-    sentence = f"{processors}, {format_bytes(told.available)} of {format_bytes(told.total)} of memory are free."
-    yield (fine if told.available >= LEAST_MEMORY else doubtful)("memory", sentence)
+    message = f"{processors}, {format_bytes(virtual.available)} of {format_bytes(virtual.total)} of memory are free."
+    yield (ok if virtual.available >= MIN_MEMORY else warning)("memory", message)
 
 
 def prefect() -> Iterator[Finding]:
-    """Whether the server that flows would tell answers."""
+    """Whether the server of the flows responds."""
     address = os.environ.get("PREFECT_API_URL")
     if not address:
-        yield fine("Prefect", "PREFECT_API_URL is not set: unless a profile of Prefect names a server, a flow starts "
-                   "its own for as long as it runs.")  # fmt: skip
+        yield ok("Prefect", "PREFECT_API_URL is not set: unless a Prefect profile names a server, a flow starts "
+                 "a temporary one.")  # fmt: skip
         return
     plain = redact_password(address)
     try:
-        answer = httpx.get(f"{address.rstrip('/')}/health", timeout=SECONDS)
-    except httpx.HTTPError as error:
-        yield wrong("Prefect", f"No server answers at {plain} ({type(error).__name__}): start one, or unset "
+        answer = httpx.get(f"{address.rstrip('/')}/health", timeout=TIMEOUT_SECONDS)
+    except httpx.HTTPError as raised:
+        yield error("Prefect", f"No server responds at {plain} ({type(raised).__name__}): start one, or unset "
                     "PREFECT_API_URL.")  # fmt: skip
         return
     except (httpx.InvalidURL, ValueError):
-        yield wrong("Prefect", "PREFECT_API_URL is not an address such as http://127.0.0.1:4200/api.")
+        yield error("Prefect", "PREFECT_API_URL is not a URL such as http://127.0.0.1:4200/api.")
         return
     if answer.status_code != 200:
-        yield wrong("Prefect", f"What answers at {plain} says {answer.status_code} when asked for its "
-                    "health: the address ends in /api, and a key may be wanted.")  # fmt: skip
+        yield error("Prefect", f"{plain} returns status {answer.status_code} to a health check: "
+                    "the URL must end in /api, and an API key may be required.")  # fmt: skip
         return
-    yield fine("Prefect", f"The server at {plain} is well.")
+    yield ok("Prefect", f"The server at {plain} is healthy.")
 
 
-def _there(folder: Path) -> Path:
-    return folder if folder.exists() else _there(folder.parent)
+def _existing(folder: Path) -> Path:
+    return folder if folder.exists() else _existing(folder.parent)

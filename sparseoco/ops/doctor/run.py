@@ -1,4 +1,4 @@
-"""What a run of a run file would meet: its files, its cluster, and what it would take."""
+"""Checks of a run file: its files, its cluster, and the memory, disk space and time of the run."""
 
 import tempfile
 from collections.abc import Iterator
@@ -9,18 +9,18 @@ import psutil
 from dask.utils import format_bytes
 
 from sparseoco.core.errors import SparseocoError
-from sparseoco.ops.doctor.cluster import Shape, look_at_cluster, shape_of
-from sparseoco.ops.doctor.estimate import Cost, cost_of
-from sparseoco.ops.doctor.findings import Finding, checked, doubtful, fine, wrong
-from sparseoco.ops.doctor.places import (
-    by_night,
+from sparseoco.ops.doctor.cluster import Shape, check_cluster, cluster_shape
+from sparseoco.ops.doctor.estimate import Cost, estimate_cost
+from sparseoco.ops.doctor.findings import Finding, error, ok, run_check, warning
+from sparseoco.ops.doctor.paths import (
+    check_folder,
+    check_inputs,
+    check_new_inputs,
     free_bytes,
-    look_at_folder,
-    look_at_inputs,
-    look_at_new_inputs,
-    sources_of,
+    is_nightly,
+    run_sources,
 )
-from sparseoco.ops.doctor.sampling import guess
+from sparseoco.ops.doctor.sampling import extrapolate
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.wording import duration, integer, percent, plural
 from sparseoco.storage.locations import is_local, local_work_folder
@@ -28,69 +28,69 @@ from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.sources import find_sources
 
-BEGINNING_SECONDS = 4.0  # libraries are loaded, Dask is started
+STARTUP_SECONDS = 4.0  # imports and the Dask cluster
 
 
 class _Text(NamedTuple):
-    """Seconds that are spent on raw text."""
+    """Seconds spent on raw text."""
 
     ingest_seconds: float = 0.0
     evaluate_seconds: float = 0.0
 
 
-def look_at_run(run: RunFile) -> Iterator[Finding]:
-    """All of it, what is quickly seen first."""
-    yield from checked("inputs", lambda: look_at_new_inputs(run))
+def check_run(run: RunFile) -> Iterator[Finding]:
+    """All checks of a run, the fastest first."""
+    yield from run_check("inputs", lambda: check_new_inputs(run))
     if run.evaluate is not None and run.evaluate.inputs is not None:
         inputs = run.evaluate.inputs
-        yield from checked("evaluate", lambda: look_at_inputs("evaluate", inputs, run.ingest.text))
-    yield from checked("out", lambda: look_at_folder("out", run.out))
+        yield from run_check("evaluate", lambda: check_inputs("evaluate", inputs, run.ingest.text))
+    yield from run_check("out", lambda: check_folder("out", run.out))
     if run.ingest.store is not None:
-        yield from checked("store", lambda: look_at_folder("store", run.store))
+        yield from run_check("store", lambda: check_folder("store", run.store))
     shared = run.out if run.out.exists() or not is_local(run.out) else None
-    dask = list(checked("Dask", lambda: look_at_cluster(run.cluster, shared)))
+    dask = list(run_check("Dask", lambda: check_cluster(run.cluster, shared)))
     yield from dask
-    if run.cluster.where == "address" and any(finding.state == "wrong" for finding in dask):
-        yield doubtful("what it takes", "That is told of a cluster with which nothing is wrong.")
+    if run.cluster.where == "address" and any(finding.state == "error" for finding in dask):
+        yield warning("resources", "They cannot be estimated until the cluster has no errors.")
     else:
-        yield from checked("what it takes", lambda: _cost(run, shape_of(run.cluster)))
+        yield from run_check("resources", lambda: _cost(run, cluster_shape(run.cluster)))
 
 
 def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
     text = _Text()
     try:
         text = text._replace(evaluate_seconds=_evaluation(run))
-    except SparseocoError as error:  # which must not hide what all else takes
-        yield wrong("evaluate", str(error))
+    except SparseocoError as raised:  # which must not hide the other estimates
+        yield error("evaluate", str(raised))
     manifest = latest_manifest(run.store)
     if manifest is not None:
         store = Store(run.store, manifest)
-        yield from _told(run, shape, cost_of(run.search, store, store, shape), store, text, told_by="its shards")
+        yield from _report(run, shape, estimate_cost(run.search, store, store, shape), store, text, basis="its shards")
         return
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
-        found = guess(sources_of(run), run.ingest.text, Path(folder), run.ingest.shard_bytes)
-        cost = cost_of(run.search, found.whole, found.sample, shape)
-        told_by = f"a sample of {percent(found.share)} of the text"
-        text = text._replace(ingest_seconds=found.seconds / shape.tasks)
-        yield from _told(run, shape, cost, found.whole, text, told_by=told_by)
+        result = extrapolate(run_sources(run), run.ingest.text, Path(folder), run.ingest.shard_bytes)
+        cost = estimate_cost(run.search, result.whole, result.sample, shape)
+        basis = f"a sample of {percent(result.share)} of the text"
+        text = text._replace(ingest_seconds=result.seconds / shape.tasks)
+        yield from _report(run, shape, cost, result.whole, text, basis=basis)
 
 
 def _evaluation(run: RunFile) -> float:
-    """Seconds that reading and predicting the text to evaluate on takes: about those of counting it, in one thread."""
-    if run.evaluate is None or by_night(run):
+    """Seconds to evaluate: about those of counting the text in one thread."""
+    if run.evaluate is None or is_nightly(run):
         return 0.0
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
     options = run.ingest.text.model_copy(update={"where": run.evaluate.where})
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
-        return guess(find_sources(list(inputs), options), options, Path(folder), run.ingest.shard_bytes).seconds
+        return extrapolate(find_sources(list(inputs), options), options, Path(folder), run.ingest.shard_bytes).seconds
 
 
-def _told(run: RunFile, shape: Shape, cost: Cost, store: Store, text: _Text, *, told_by: str) -> Iterator[Finding]:
+def _report(run: RunFile, shape: Shape, cost: Cost, store: Store, text: _Text, *, basis: str) -> Iterator[Finding]:
     size = (
         f"{plural(store.n_rows, 'document')}, {plural(store.n_features, 'feature')}, "
         f"{integer(store.manifest.nonzeros)} nonzeros"
     )
-    yield fine("what it takes", f"About {size}, by {told_by}.")
+    yield ok("resources", f"About {size}, from {basis}.")
     yield _memory(cost, shape, here=run.cluster.where == "local")
     yield from _disk(run, cost, store)
     yield _time(cost, text)
@@ -100,26 +100,26 @@ def _memory(cost: Cost, shape: Shape, *, here: bool) -> Finding:
     has = shape.memory * shape.threads
     if here:
         has = min(has, psutil.virtual_memory().available * shape.threads // shape.tasks)
-    sentence = (
-        f"A process with {plural(shape.threads, 'task')} at once takes about {format_bytes(cost.memory)}: 528 MB, the "
-        "corpus where it is mapped, and for each task its block, 64 MB and 40 bytes a feature"
+    message = (
+        f"A process with {plural(shape.threads, 'task')} takes about {format_bytes(cost.memory)}: 528 MB, the corpus "
+        "if memory-mapped, and for each task its block, 64 MB and 40 bytes per feature"
     )
     if cost.memory > has:
-        return doubtful("memory", f"{sentence}; it has {format_bytes(has)}: set max_memory, or give it more.")
-    return fine("memory", f"{sentence}; it has {format_bytes(has)}.")
+        return warning("memory", f"{message}; it has {format_bytes(has)}: set max_memory, or provide more.")
+    return ok("memory", f"{message}; it has {format_bytes(has)}.")
 
 
 def _disk(run: RunFile, cost: Cost, store: Store) -> Iterator[Finding]:
     shards = sum(entry.bytes for entry in store.manifest.shards)
     needed = cost.disk + 2 * shards  # text is staged while it is counted
     out = local_work_folder(run.out)
-    sentence = f"The run writes up to {format_bytes(needed)}, {format_bytes(shards)} of it shards that stay"
+    message = f"The run writes up to {format_bytes(needed)}, of which {format_bytes(shards)} are shards"
     free = free_bytes(out)
-    yield (fine if free > needed else wrong)("disk", f"{sentence}; {format_bytes(free)} are free at {out}.")
+    yield (ok if free > needed else error)("disk", f"{message}; {format_bytes(free)} are free at {out}.")
 
 
 def _time(cost: Cost, text: _Text) -> Finding:
-    parts = [f"{duration(BEGINNING_SECONDS)} to begin"]
+    parts = [f"{duration(STARTUP_SECONDS)} to start"]
     if text.ingest_seconds:
         parts.append(f"{duration(text.ingest_seconds)} to ingest")
     if cost.search_seconds is not None and cost.train_seconds is not None:
@@ -127,10 +127,9 @@ def _time(cost: Cost, text: _Text) -> Finding:
         parts.append(f"{duration(cost.train_seconds)} to train")
     if text.evaluate_seconds:
         parts.append(f"{duration(text.evaluate_seconds)} to evaluate")
-    total = BEGINNING_SECONDS + sum(text) + (cost.search_seconds or 0.0) + (cost.train_seconds or 0.0)
-    sentence = f"About {duration(total)} on a machine that does nothing else: {', '.join(parts)}"
-    sentence += "; half or twice that would be no surprise."
+    total = STARTUP_SECONDS + sum(text) + (cost.search_seconds or 0.0) + (cost.train_seconds or 0.0)
+    message = f"About {duration(total)} on an idle machine, within a factor of two: {', '.join(parts)}."
     if cost.left_out:
         names = ", ".join(cost.left_out)
-        return doubtful("time", f"{sentence} Not in it: {names}, of which no time can be told.")
-    return fine("time", sentence)
+        return warning("time", f"{message} Not included: {names}, whose time cannot be estimated.")
+    return ok("time", message)

@@ -1,7 +1,7 @@
-"""A sample of raw text, and what all of it would become: told from how the sample's vocabulary grows.
+"""A sample of raw text, and the store of all of it, extrapolated from the growth of the sample's vocabulary.
 
-Slices are taken all along the files, for texts are often sorted by class or by part. The store of the whole is guessed
-from those of half the sample and of all of it: as both have grown by the last doubling, so they go on (Heaps' law).
+Slices are taken throughout the files, because texts are often sorted by class or by part. The whole store is
+extrapolated from those of half the sample and of all of it, by a power law (Heaps' law).
 """
 
 import math
@@ -22,14 +22,14 @@ from sparseoco.text.streams import Stream
 
 SLICE = 1 << 18
 SLICES = 32
-FILES = 16  # of many that are looked into
-LOOK_SECONDS = 3.0
+FILES = 16  # that are sampled, of many
+SAMPLE_SECONDS = 3.0
 FOLDER_FILES = 4096
 ENDINGS = {form: suffix for suffix, form in reversed(SUFFIXES.items())}
 
 
-class Guess(NamedTuple):
-    """A store of the sample; what the whole would be, and the seconds of one processor that making it would take."""
+class Extrapolation(NamedTuple):
+    """The store of a sample; the whole store expected, and the processor seconds to build it; the sample's share."""
 
     sample: Store
     whole: Store
@@ -37,29 +37,29 @@ class Guess(NamedTuple):
     share: float
 
 
-class _Taken(NamedTuple):
-    """Slices of a source, with a name where they are files; `bytes` of text are in all of it, as far as is known."""
+class _Sample(NamedTuple):
+    """Slices of a source, named if they are files; `bytes` is the estimated size of all its text."""
 
     source: Source
     slices: list[tuple[str, bytes]]
     bytes: float
 
 
-def guess(sources: Sequence[Source], options: TextOptions, folder: Path, shard_bytes: int) -> Guess:
-    """The store that these sources would make, by a sample that is ingested into `folder`.
+def extrapolate(sources: Sequence[Source], options: TextOptions, folder: Path, shard_bytes: int) -> Extrapolation:
+    """The store that these sources would give, by a sample ingested into `folder`.
 
-    Raises `InputError` for sources that cannot be read.
+    Raises `InputError` if a source cannot be read.
     """
-    looked_at = [sources[i * len(sources) // min(FILES, len(sources))] for i in range(min(FILES, len(sources)))]
-    taken = [_take(source, LOOK_SECONDS / len(looked_at)) for source in looked_at]
-    stored = sum(source.bytes for source in looked_at)
+    sampled = [sources[i * len(sources) // min(FILES, len(sources))] for i in range(min(FILES, len(sources)))]
+    taken = [_take(source, SAMPLE_SECONDS / len(sampled)) for source in sampled]
+    stored = sum(source.bytes for source in sampled)
     total = sum(part.bytes for part in taken) * sum(source.bytes for source in sources) / max(stored, 1)
     lenient = options.model_copy(update={"duplicates": "all", "max_bad_rows": 1 << 40})
     halves: list[tuple[Manifest, int, float]] = []
     for name, step in (("half", 2), ("all", 1)):
         inputs = [_written(part, folder / name, i, step) for i, part in enumerate(taken)]
         size = sum(size for _, size in inputs)
-        started = time.process_time()  # of all threads, whoever else is on the machine
+        started = time.process_time()  # of all threads
         store = folder / f"{name}.store"
         manifest = ingest([path for path, _ in inputs], store, lenient, shard_bytes=shard_bytes)
         halves.append((manifest, size, time.process_time() - started))
@@ -67,17 +67,17 @@ def guess(sources: Sequence[Source], options: TextOptions, folder: Path, shard_b
     times, doublings = max(1.0, total / size), math.log2(max(1.01, size / half_size))
     share = min(1.0, size / max(total, 1))
     whole = Store(store, _grown(half, every, times, doublings, options))
-    return Guess(Store(store, every), whole, seconds * times, share)
+    return Extrapolation(Store(store, every), whole, seconds * times, share)
 
 
-def _take(source: Source, seconds: float) -> _Taken:
+def _take(source: Source, seconds: float) -> _Sample:
     if source.format == "folder":
         return _take_files(source)
     stream = Stream(source.path, source.compression)
     slices: list[tuple[str, bytes]] = []
     quoted = source.format in DELIMITERS
     position, gap, until = 0, 1, time.monotonic() + seconds
-    quotes = 0  # before the part: where there is an odd number of them, a newline is no end of a record
+    quotes = 0  # before the part: after an odd number of them, a newline does not end a record
     for number, part in enumerate(stream):
         if number % gap == 0:
             whole = _whole_records(
@@ -90,19 +90,19 @@ def _take(source: Source, seconds: float) -> _Taken:
         quotes += part.count(b'"') if quoted else 0
         if time.monotonic() > until:
             break
-    return _Taken(source, slices, source.bytes * position / max(stream.bytes, 1))
+    return _Sample(source, slices, source.bytes * position / max(stream.bytes, 1))
 
 
-def _take_files(source: Source) -> _Taken:
+def _take_files(source: Source) -> _Sample:
     files = list(list_files(source.path))
     chosen = files[:: max(1, len(files) // FOLDER_FILES)]
     slices = [(name, b"".join(Stream(path, COMPRESSIONS.get(PurePosixPath(name).suffix)))) for name, path in chosen]
     size = sum(len(data) for _, data in slices)
-    return _Taken(source, slices, size * len(files) / max(len(chosen), 1))
+    return _Sample(source, slices, size * len(files) / max(len(chosen), 1))
 
 
 def _whole_records(part: bytes, quotes: int, *, quoted: bool, first: bool, last: bool) -> bytes:
-    """A piece of a file, so many quotes into it, without the records that it holds a part of."""
+    """A piece of a file, after so many quotes, without its incomplete records."""
     data = np.frombuffer(part, np.uint8)
     inside = (quotes + np.cumsum(data == ord('"'))) % 2 if quoted else 0
     ends = np.flatnonzero((data == ord("\n")) & (inside == 0)) + 1
@@ -111,7 +111,7 @@ def _whole_records(part: bytes, quotes: int, *, quoted: bool, first: bool, last:
     return part[0 if first else int(ends[0]) : len(part) if last else int(ends[-1])]
 
 
-def _written(taken: _Taken, folder: Path, number: int, step: int) -> tuple[str, int]:
+def _written(taken: _Sample, folder: Path, number: int, step: int) -> tuple[str, int]:
     """Every `step`-th slice as a source: (path, bytes)."""
     slices = taken.slices[::step]
     size = sum(len(data) for _, data in slices)

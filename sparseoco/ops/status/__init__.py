@@ -1,4 +1,4 @@
-"""What a run has come to, from its files alone: for who looks at one that is under way, has ended or was stopped."""
+"""The progress of a run, read from its files, whether it is running, complete or was interrupted."""
 
 from sparseoco.ops.status.run import Status, Step, read_status
 

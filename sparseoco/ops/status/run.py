@@ -1,4 +1,4 @@
-"""What a run has come to, step by step, told from its folder alone, whoever works there or does not any more."""
+"""The progress of a run, step by step, read from its folder."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -6,82 +6,83 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from sparseoco.core.errors import InputError, StorageError
-from sparseoco.ops.status.holding import Hold, age, hold_on
-from sparseoco.ops.status.nights import Nights, look_at_nights
-from sparseoco.ops.status.searching import Searched
-from sparseoco.ops.status.searching import look_at as look_at_search
+from sparseoco.ops.status.increments import Increments, read_increments
+from sparseoco.ops.status.locks import FolderLock, age, folder_lock
+from sparseoco.ops.status.search import SearchProgress, read_search
 from sparseoco.report.wording import parameters, percent, plural
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.training.options import SearchOptions
 
-DONE, BEGUN, NOTHING = "done", "begun", "not begun"
+DONE, STARTED, NOT_STARTED = "done", "started", "not started"
 
 
 class Step(NamedTuple):
-    """A step of a run: done, begun or not begun, and what there is of it in words and figures."""
+    """A step of a run: done, started or not started, with a summary and its figures."""
 
     name: str
     state: str
-    sentence: str
+    summary: str
     figures: dict[str, Any]
 
 
 class Status(NamedTuple):
-    """A run as its files show it; `seconds` have gone by since the last of them was written."""
+    """A run as its files show it; `seconds` since the last of them was written."""
 
     run: str
     name: str | None
     version: str | None
-    holds: list[Hold]
+    locks: list[FolderLock]
     seconds: float | None
     steps: list[Step]
-    nights: Nights | None
+    increments: Increments | None
     errors: list[str]
     rerun: str
 
     @property
     def under_way(self) -> bool:
-        """Whether somebody is seen to work on it."""
-        return any(hold.sure for hold in self.holds)
+        """Whether a process is known to work on it."""
+        return any(lock.held for lock in self.locks)
 
     @property
     def ended(self) -> bool:
-        """Whether nobody works on it and nothing is left to do, so far as its files tell."""
+        """Whether no process works on it and nothing is left to do, as far as its files show."""
         return not self.under_way and all(step.state == DONE for step in self.steps if step.name != "evaluate")
 
 
 def read_status(folder: Location) -> Status:
-    """What a folder of a run, of shards or of a model has come to. Reads only.
+    """The progress of a run, or of a folder of shards or of a model. Reads only.
 
-    Raises `InputError` where it is none of them, `StorageError` for files that are damaged.
+    Raises `InputError` if the folder is none of them, `StorageError` for corrupt files.
     """
     described = read_json(folder / "run.json") if (folder / "run.json").exists() else None
     store = _store(folder, described)
-    nights = look_at_nights(folder)
-    found, searched = _searched(folder, described)
-    failed = {} if searched is None else searched.reasons
+    increments = read_increments(folder)
+    search_step, search = _search(folder, described)
+    failed = {} if search is None else search.reasons
     model = folder if (folder / "model.json").exists() else folder / "model"
     ingested = _ingest(store)
     version = ingested.figures.get("version", 0)
-    train = _train(model) or _train_by_night(folder, nights, version)
-    steps = [ingested, found, train, _evaluate(folder), _report(folder)]
-    holds = [hold for place in (store, folder, model) if (hold := hold_on(place)) is not None]
-    if not holds and all(step.state == NOTHING for step in steps) and nights is None:
-        raise InputError(f"{folder} holds nothing of a run: neither shards nor a search, a model or a lock.")
-    if described is None and steps[1].state == NOTHING:
-        steps = [step for step in steps if step.state != NOTHING] or steps
+    train = _train(model) or _nightly_train(folder, increments, version)
+    steps = [ingested, search_step, train, _evaluate(folder), _report(folder)]
+    locks = [lock for path in (store, folder, model) if (lock := folder_lock(path)) is not None]
+    if not locks and all(step.state == NOT_STARTED for step in steps) and increments is None:
+        raise InputError(
+            f"{folder} is not a folder of a run: it has no shards, search, model or lock.", code="not-a-run"
+        )
+    if described is None and steps[1].state == NOT_STARTED:
+        steps = [step for step in steps if step.state != NOT_STARTED] or steps
     return Status(
         run=str(folder),
         name=None if described is None else described["name"],
         version=None if described is None else described["version"],
-        holds=list(dict.fromkeys(holds)),
+        locks=list(dict.fromkeys(locks)),
         seconds=age(_written(folder, store, version, model)),
         steps=steps,
-        nights=nights,
+        increments=increments,
         errors=[f"{reason} ({plural(cells, 'cell')})" for reason, cells in failed.items()],
-        rerun=_rerun(steps, searched, nights, any(hold.sure for hold in holds)),
+        rerun=_rerun(steps, search, increments, any(lock.held for lock in locks)),
     )
 
 
@@ -97,125 +98,125 @@ def _ingest(store: Location) -> Step:
     staged = sum(1 for _ in (store / ".staging").glob("*/*.piece"))
     written = sum(1 for _ in (store / ".staging").glob("*/*.shard.json"))
     figures: dict[str, Any] = {"store": str(store), "staged": staged, "written": written}
-    more = f"{plural(staged, 'piece')} of new text counted, {written:,} of them written" if staged else ""
+    more = f"{plural(staged, 'part')} of new text counted, {written:,} of them written" if staged else ""
     if manifest is None:
-        return Step("ingest", BEGUN if staged else NOTHING, more, figures)
+        return Step("ingest", STARTED if staged else NOT_STARTED, more, figures)
     figures |= {
         "version": manifest.version,
         "rows": manifest.rows,
         "features": manifest.features.count,
         "shards": len(manifest.shards),
         "classes": len(manifest.labels.classes),
-        "set_aside": manifest.quarantined_rows,
+        "quarantined": manifest.quarantined_rows,
     }
-    aside = f", {plural(manifest.quarantined_rows, 'row')} set aside" if manifest.quarantined_rows else ""
-    sentence = (
+    quarantined = f", {plural(manifest.quarantined_rows, 'row')} quarantined" if manifest.quarantined_rows else ""
+    summary = (
         f"{plural(manifest.rows, 'document')}, {plural(manifest.features.count, 'feature')} in "
-        f"{plural(len(manifest.shards), 'shard')}{aside} (version {manifest.version})"
+        f"{plural(len(manifest.shards), 'shard')}{quarantined} (version {manifest.version})"
     )
-    return Step("ingest", BEGUN if staged else DONE, f"{sentence}; {more}" if more else sentence, figures)
+    return Step("ingest", STARTED if staged else DONE, f"{summary}; {more}" if more else summary, figures)
 
 
-def _searched(folder: Location, described: Mapping[str, Any] | None) -> tuple[Step, Searched | None]:
+def _search(folder: Location, described: Mapping[str, Any] | None) -> tuple[Step, SearchProgress | None]:
     if described is None:
-        return Step("search", NOTHING, "", {}), None
+        return Step("search", NOT_STARTED, "", {}), None
     try:
         options = SearchOptions.model_validate(described["search"])
     except ValidationError as error:
-        raise StorageError(f"{folder / 'run.json'} is not what this version writes: search again.") from error
-    found = look_at_search(folder / "search", described, options)
-    share = found.rows / max(found.rows_wanted, 1)
-    parts = [f"{found.ended:,} of {plural(found.wanted, 'cell')} ended"]
-    if found.under_way:
-        parts.append(f"{found.under_way:,} under way")
-    parts += [f"{n:,} {status}" for status, n in found.by_status.items()]
-    sentence = ", ".join(parts) + f"; {percent(share)} of the rows learned"
-    if found.best is not None:
-        best = found.best
-        sentence += (
+        raise StorageError(
+            f"{folder / 'run.json'} is of another version: search again.", code="format-version"
+        ) from error
+    search = read_search(folder / "search", described, options)
+    share = search.rows / max(search.total_rows, 1)
+    parts = [f"{search.completed:,} of {plural(search.cells, 'cell')} completed"]
+    if search.running:
+        parts.append(f"{search.running:,} running")
+    parts += [f"{n:,} {status}" for status, n in search.by_status.items()]
+    summary = ", ".join(parts) + f"; {percent(share)} of the rows learned"
+    if search.best is not None:
+        best = search.best
+        summary += (
             f"; best so far: {best['algorithm']} {parameters(best['parameters'])}, error {percent(best['error'])}"
         )
-    step = Step("search", DONE if found.complete else BEGUN, sentence, found._asdict())
-    return step, found
+    return Step("search", DONE if search.complete else STARTED, summary, search._asdict()), search
 
 
 def _train(model: Location) -> Step | None:
-    """The model of a run; None where there is none."""
+    """The model of a run, or None."""
     if not (model / "model.json").exists():
         return None
-    told = read_json(model / "model.json")
-    figures = {name: told.get(name) for name in ("algorithm", "parameters", "nonzeros")}
-    sentence = f"{told['algorithm']} {parameters(told['parameters'])}, {plural(told['nonzeros'], 'nonzero weight')}"
-    return Step("train", DONE, sentence, figures | {"model": str(model)})
+    described = read_json(model / "model.json")
+    figures = {name: described.get(name) for name in ("algorithm", "parameters", "nonzeros")}
+    nonzeros = plural(described["nonzeros"], "nonzero weight")
+    summary = f"{described['algorithm']} {parameters(described['parameters'])}, {nonzeros}"
+    return Step("train", DONE, summary, figures | {"model": str(model)})
 
 
-def _train_by_night(folder: Location, nights: Nights | None, taken_in: int) -> Step:
-    """What is learned by night: `taken_in` nights have their shards, those in the history are decided."""
-    decided = 0 if nights is None else nights.nights
-    if decided < taken_in and (decided or any(_checkpoints(folder / "nightly"))):
-        figures = {"nights": taken_in, "decided": decided}
-        return Step("train", BEGUN, f"by night: {decided:,} of {plural(taken_in, 'night')} decided", figures)
-    if nights is not None and nights.serving is not None:
-        return Step("train", DONE, "by night", {})
-    return Step("train", NOTHING, "", {})
+def _nightly_train(folder: Location, increments: Increments | None, ingested: int) -> Step:
+    """Nightly training: `ingested` increments have their shards, those in the history are complete."""
+    completed = 0 if increments is None else increments.total
+    if completed < ingested and (completed or any(_checkpoints(folder / "nightly"))):
+        figures = {"increments": ingested, "completed": completed}
+        return Step("train", STARTED, f"nightly: {completed:,} of {plural(ingested, 'increment')} completed", figures)
+    if increments is not None and increments.deployed is not None:
+        return Step("train", DONE, "nightly", {})
+    return Step("train", NOT_STARTED, "", {})
 
 
 def _checkpoints(folder: Location) -> Iterator[Location]:
-    """The states of blocks of a search, or of nights, that are kept in case they die."""
+    """Checkpoints of the blocks of a search or of increments."""
     return (folder / "checkpoints").glob("*.json")
 
 
 def _evaluate(folder: Location) -> Step:
     if not (folder / "evaluation.json").exists():
-        return Step("evaluate", NOTHING, "", {})
-    told = read_json(folder / "evaluation.json")
-    sentence = f"error {percent(told['error'])} on {plural(told['rows'], 'document')} it has not seen"
-    return Step("evaluate", DONE, sentence, {"error": told["error"], "rows": told["rows"]})
+        return Step("evaluate", NOT_STARTED, "", {})
+    evaluation = read_json(folder / "evaluation.json")
+    summary = f"test error {percent(evaluation['error'])} on {plural(evaluation['rows'], 'document')}"
+    return Step("evaluate", DONE, summary, {"error": evaluation["error"], "rows": evaluation["rows"]})
 
 
 def _report(folder: Location) -> Step:
     page = folder / "report" / "report.html"
-    return Step("report", DONE, str(page), {}) if page.exists() else Step("report", NOTHING, "", {})
+    return Step("report", DONE, str(page), {}) if page.exists() else Step("report", NOT_STARTED, "", {})
 
 
 def _written(folder: Location, store: Location, version: int, model: Location) -> list[Location]:
-    """Files that are written when something of the run is."""
-    places = [store / f"manifest-{version:08d}.json", model / "model.json"]
-    places += [
+    """The files that change as the run progresses."""
+    paths = [store / f"manifest-{version:08d}.json", model / "model.json"]
+    paths += [
         folder / name
         for name in ("run.json", "evaluation.json", "history.parquet", "history-rollbacks.parquet", "promoted.json")
     ]
-    places += [folder / "search" / "best.json", folder / "report" / "report.html"]
-    for place, pattern in ((folder / "search" / "cells", "*.json"), (store / ".staging", "*/*.piece")):
-        places += place.glob(pattern)
-    return [*places, *_checkpoints(folder / "search"), *_checkpoints(folder / "nightly")]
+    paths += [folder / "search" / "best.json", folder / "report" / "report.html"]
+    for parent, pattern in ((folder / "search" / "cells", "*.json"), (store / ".staging", "*/*.piece")):
+        paths += parent.glob(pattern)
+    return [*paths, *_checkpoints(folder / "search"), *_checkpoints(folder / "nightly")]
 
 
-def _rerun(steps: list[Step], searched: Searched | None, nights: Nights | None, held: bool) -> str:
+def _rerun(steps: list[Step], search: SearchProgress | None, increments: Increments | None, locked: bool) -> str:
     """What the same command would do now."""
-    if held:
-        return "It is under way: the same command would say so and end."
+    if locked:
+        return "It is running: the same command would report that and exit."
     train = next((step for step in steps if step.name == "train"), None)
-    if train is not None and train.state == BEGUN:
-        night = train.figures["decided"] + 1
-        return f"The same command goes on with night {night}, which is taken in, and with files that have come since."
-    if nights is not None:
-        return "The same command takes in the files that have come since, or says that there are none."
-    if searched is not None and searched.complete and searched.lost == searched.wanted:
-        return "No configuration came through the search: the same command would say so again. Change its grid."
+    if train is not None and train.state == STARTED:
+        increment = train.figures["completed"] + 1
+        return f"The same command resumes with increment {increment}, which is ingested, and then with new files."
+    if increments is not None:
+        return "The same command ingests new files, or reports that there are none."
+    if search is not None and search.complete and search.lost == search.cells:
+        return "All configurations of the search failed, and the same command would fail again: change the grid."
     if [(step.name, step.state) for step in steps] == [("ingest", DONE)]:
-        return "The shards are there: the same command finds them and does only what comes after them."
+        return "The shards are complete: the same command reuses them."
     first = next((step for step in steps if step.state != DONE and step.name != "evaluate"), None)
     if first is None:
         evaluated = any(step.name == "evaluate" and step.state == DONE for step in steps)
-        again = "evaluates and writes" if evaluated else "writes"
-        return f"All is there: the same command finds it and only {again} the report again."
-    if first.name == "search" and searched is not None:
-        left = plural(searched.wanted - searched.ended, "cell")
-        return (
-            f"The same command goes on with the search: {left} to go."
-            if searched.wanted > searched.ended
-            else ("The same command puts the search's tables together and goes on from there.")
-        )
-    verb = "goes on" if first.state == BEGUN else "begins"
-    return f"The same command {verb} with the step {first.name}; what stands above is found and not done again."
+        again = "evaluates and writes the report" if evaluated else "writes the report"
+        return f"The run is complete: the same command only {again} again."
+    if first.name == "search" and search is not None:
+        left = search.cells - search.completed
+        if left:
+            return f"The same command resumes the search: {plural(left, 'cell')} to go."
+        return "The same command writes the tables of the search and continues."
+    verb = "resumes" if first.state == STARTED else "starts"
+    return f"The same command {verb} the step {first.name} and reuses the steps above."

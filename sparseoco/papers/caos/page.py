@@ -58,7 +58,7 @@ def _section(records: Records, data_set: Row, plots: Plots) -> dict[str, Any]:
         rows = _mean_rows(select(records["regret"], set=name, arrangement=arrangement))
         middle = sorted({row["R"] for row in rows})[1]
         heading = f"Regret, {title}, documents {arrangement}, R = {middle:g}"
-        plot = plots.add(f"regret-{name}-{k}", heading, regret_figure(select(rows, R=middle)))
+        plot = plots.add(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
         regret.append((plot, select(rows, T=max(row["T"] for row in rows))))
     chosen: dict[tuple[str, float, str], list[Row]] = {}
     for row in select(records["objectives"], chosen=True, set=name):
@@ -108,7 +108,7 @@ def _mean_rows(rows: Sequence[Row]) -> list[Row]:
     return means
 
 
-def regret_figure(rows: Sequence[Row]) -> go.Figure:
+def mean_regret_figure(rows: Sequence[Row]) -> go.Figure:
     """Regret per round over rounds, a line per method."""
     figure = go.Figure()
     names = [learner.name for learner in LEARNERS]

@@ -56,10 +56,10 @@ def _section(records: Records, experiment: Row, plots: Plots) -> dict[str, Any]:
     figures = []
     if best_error is not None:
         columns = ("error_rate", "error_low", "error_high")
-        figure = curves_figure(curves, columns, {"best fixed point": best_error}, "error rate so far, %", 100.0)
+        figure = spread_figure(curves, columns, {"best fixed point": best_error}, "error rate so far, %", 100.0)
         figures.append(plots.add(f"{name}-error", f"Error rate so far, {title}", figure))
     levels = {"best fixed point of the ball": experiment["best_loss"], "x = 0": experiment["zero_loss"]}
-    figure = curves_figure(curves, ("mean_loss", "loss_low", "loss_high"), levels, "mean loss so far", 1.0)
+    figure = spread_figure(curves, ("mean_loss", "loss_low", "loss_high"), levels, "mean loss so far", 1.0)
     figures.append(plots.add(f"{name}-loss", f"Mean loss so far, {title}", figure))
     tables = []
     for standardised in (False, True):
@@ -80,7 +80,7 @@ def _panel(records: Records, panel: Row, plots: Plots) -> dict[str, Any]:
     name = panel["panel"]
     levels = {"equal weights": panel["equal_shares"], "best stock in hindsight": panel["best_stock"]}
     label = f"mean return per {panel['period']} so far, %"
-    figure = curves_figure(select(records["returns"], panel=name), ("mean_return", "low", "high"), levels, label, 100.0)
+    figure = spread_figure(select(records["returns"], panel=name), ("mean_return", "low", "high"), levels, label, 100.0)
     methods = []
     for method in distinct(records["draws"], "method"):
         draws = select(records["draws"], panel=name, method=method)
@@ -90,7 +90,7 @@ def _panel(records: Records, panel: Row, plots: Plots) -> dict[str, Any]:
     return {"panel": panel, "plot": plots.add(name, f"Mean return so far, {TITLES[name]}", figure), "methods": methods}
 
 
-def curves_figure(
+def spread_figure(
     curves: Sequence[Row], columns: tuple[str, str, str], levels: dict[str, float], label: str, scale: float
 ) -> go.Figure:
     """A line per method with its spread; `columns` are mean, low and high, `levels` horizontal lines."""

@@ -1,6 +1,6 @@
-"""Tasks of a nightly run beside learning: evaluating the deployed model on new documents, writing a promoted model.
+"""Tasks of a nightly run: evaluating the deployed model on new documents, writing the model of a candidate.
 
-They leave files named by what they depend on.
+Their results are files named by what they depend on.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from distributed import Client, get_worker
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.execution.pool import TaskPool
 from sparseoco.search.increments import increment_store, learner_after
-from sparseoco.search.model_task import describe_block, is_complete
+from sparseoco.search.model_task import describe_block, model_is_complete
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_checksummed
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus
@@ -29,11 +29,11 @@ from sparseoco.training.stream import START, Order, StreamPosition, stream
 from sparseoco.training.warm_start import Origin, take_weights
 
 
-class Evaluation(NamedTuple):
-    """An increment before it is learned: its words, and loss and error of the deployed model on its documents.
+class IncrementEvaluation(NamedTuple):
+    """The words of an increment, and loss and error of the deployed model on its documents, before they are learned.
 
-    `words` is a number of occurrences, or the sum of the values where features have values; loss and error are None if
-    no model is deployed.
+    `words` is the number of occurrences, or the sum of the values of features that have values; loss and error are None
+    if no model is deployed.
     """
 
     words: float
@@ -43,24 +43,24 @@ class Evaluation(NamedTuple):
 
 def evaluate_increment(
     client: Client, store: Location, version: int, deployed: Location | None, folder: Location
-) -> Evaluation:
-    """Evaluate the deployed model, given by its folder, on an increment; the result is kept in `folder`.
+) -> IncrementEvaluation:
+    """Evaluate the deployed model, given by its folder, on an increment; the result is a file in `folder`.
 
-    Raises `SparseocoError` if it cannot be done.
+    Raises `SparseocoError` if the task fails.
     """
     learner = None if deployed is None else _open_deployed(deployed).description["learner_sha256"]
     name = digest_value([increment_store(store, version).manifest.digest, learner])[:32]
     target = folder / f"{name}.json"
-    with suppress(DamagedError):  # missing, or to be done again
-        return Evaluation(**read_checksummed(target))
+    with suppress(DamagedError):  # missing or corrupt: it is evaluated again
+        return IncrementEvaluation(**read_checksummed(target))
     model = None if deployed is None else str(deployed.resolve())
     arguments = version, model, str(store.resolve()), str(target.resolve())
     TaskPool(client, "The new documents could not be evaluated").call(_evaluate_task, *arguments)
-    return Evaluation(**read_checksummed(target))
+    return IncrementEvaluation(**read_checksummed(target))
 
 
 def _open_deployed(folder: Location) -> Model:
-    """The deployed model. Raises `SparseocoError`, saying how another can be deployed."""
+    """The deployed model. Raises `SparseocoError`, saying how to deploy another."""
     try:
         return Model(folder)
     except (InputError, DamagedError) as error:
@@ -80,9 +80,9 @@ def write_candidate(
 ) -> None:
     """Write the model of a block of one configuration at the end of its increment to the folder `model`.
 
-    Raises `SparseocoError` if it cannot be done.
+    Raises `SparseocoError` if the task fails.
     """
-    if is_complete(model, block.digest, block.setting.epochs):
+    if model_is_complete(model, block.digest, block.setting.epochs):
         return
     paths = [str(path.resolve()) for path in (store, checkpoints, model)]
     arguments = block.model_dump(mode="json"), seed, list(curve), *paths
@@ -100,12 +100,12 @@ def _evaluate_task(version: int, deployed: str | None, store: str, target: str) 
         if learner is not None:
             learner.evaluate(*rows, losses, errors)
     (means,) = mean_rows(ProgressiveTotals(corpus.n_rows, losses, errors), "deployed")
-    evaluation = Evaluation(words) if learner is None else Evaluation(words, **means)
+    evaluation = IncrementEvaluation(words) if learner is None else IncrementEvaluation(words, **means)
     commit_checksummed(location(target), evaluation._asdict())
 
 
 def _deployed_learner(model: Location, increment: Store) -> Learner:
-    """The learner of a model; from its weights, where its state is corrupt or of another version."""
+    """The learner of a model; with its weights only, if its state is corrupt or of another version."""
     try:
         return Learner.load(model / STATE, n_features=increment.n_features)
     except DamagedError:

@@ -1,19 +1,19 @@
-"""The history of nightly runs: tables in a run's folder with a row, or rows, for each increment.
+"""The history of nightly runs: tables in the run folder with one or more rows per increment.
 
 history.parquet                 for each increment: documents, words, candidate, deployed model, decision
 history-configurations.parquet  for each increment, the metrics of every configuration
 history-classes.parquet         documents of each class, by increment
-history-timings.parquet         seconds, and when it ended: the only table in which two equal runs may differ
-history-rollbacks.parquet       rollbacks to the model of an earlier increment, a row for each
+history-timings.parquet         seconds and end time: the only table in which equal runs differ
+history-rollbacks.parquet       rollbacks to the models of earlier increments
 promoted.json                   the deployed model, one of models/
 
-history.parquet is written last: an increment that is in it is decided, and nothing of it is decided again.
+history.parquet is written last: the decision on an increment that is in it is final.
 """
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -21,29 +21,27 @@ from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_result_table, write_result_table
+from sparseoco.storage.metrics import Row, read_result_table, write_result_table
 from sparseoco.training.model import PROMOTED
-
-Row = dict[str, Any]
 
 HISTORY = pa.schema(
     [
-        ("increment", pa.int32()),  # the version of the store's manifest that its files made
+        ("increment", pa.int32()),  # version of the store's manifest after its files were ingested
         ("documents", pa.int64()),
-        ("features", pa.int64()),  # in the vocabulary by then
+        ("features", pa.int64()),  # in the vocabulary at the end
         ("new_terms", pa.int64()),  # features added; null where they are hashed
         ("dropped_terms", pa.int64()),  # occurrences of terms outside the vocabulary; null as above and for the first
-        ("unknown_share", pa.float64()),  # the same as a fraction of all occurrences
-        ("configuration", pa.int32()),  # of the candidate; null, as what follows, if there is none
+        ("unknown_share", pa.float64()),  # dropped_terms as a fraction of all occurrences
+        ("configuration", pa.int32()),  # of the candidate; null, as the next columns, if there is none
         ("algorithm", pa.string()),
         ("parameters", pa.string()),  # canonical JSON
         ("nonzeros", pa.int64()),
-        ("window", pa.int32()),  # increments it was chosen by
+        ("window", pa.int32()),  # increments in the window it was chosen by
         ("window_error", pa.float64()),
-        ("error", pa.float64()),  # progressive, of the increment's documents
+        ("error", pa.float64()),  # progressive, on the increment's documents
         ("loss", pa.float64()),
-        ("deployed", pa.int32()),  # the increment of the model deployed until then; null for the first
-        ("deployed_error", pa.float64()),  # of the same documents, none of which it has learned
+        ("deployed", pa.int32()),  # increment of the model deployed before; null for the first
+        ("deployed_error", pa.float64()),  # on the same documents, none of which it has learned
         ("deployed_loss", pa.float64()),
         ("difference", pa.float64()),  # error − deployed_error
         ("margin", pa.float64()),
@@ -70,9 +68,9 @@ CLASSES = pa.schema([("increment", pa.int32()), ("class", pa.string()), ("docume
 TIMINGS = pa.schema([("increment", pa.int32()), ("seconds", pa.float64()), ("ended", pa.timestamp("s", tz="UTC"))])
 ROLLBACKS = pa.schema(
     [
-        ("after", pa.int32()),  # the last increment that was decided by then
-        ("increment", pa.int32()),  # whose model is deployed, until a later increment promotes its own
-        ("store", pa.string()),  # that of `after` in the history: a rollback belongs to one history only
+        ("after", pa.int32()),  # the last increment in the history then
+        ("increment", pa.int32()),  # whose model is deployed until the next promotion
+        ("store", pa.string()),  # that of `after` in the history, which identifies the history
         ("time", pa.timestamp("s", tz="UTC")),
     ]
 )
@@ -84,29 +82,34 @@ TABLES = {
 }
 
 
-def read_rows(run: Location, name: str) -> list[Row]:
-    """The rows of one of `TABLES`, or of history-rollbacks, in order of increments; none where there is no such file.
+def read_history(run: Location, name: str) -> list[Row]:
+    """The rows of one of `TABLES`, or of history-rollbacks, in order of increments; none if there is no file.
 
     Raises `StorageError` for a file that cannot be read.
     """
     path = run / f"{name}.parquet"
     try:
         rows: list[Row] = read_result_table(path).to_pylist()
-    except FileNotFoundError:  # only then are there none: a file that cannot be read would be overwritten
+    except FileNotFoundError:  # any other error is raised: the file would be overwritten
         return []
     except OSError as error:
         raise storage_error(error, path) from error
     except pa.ArrowException as error:
         raise StorageError(f"{path} is corrupt: it is not Parquet.", code="corrupt-file") from error
+    schema = ROLLBACKS if name == "history-rollbacks" else TABLES[name]
+    if rows and rows[0].keys() != set(schema.names):
+        raise DamagedError(
+            f"{path} was written by another version of sparseoco: use a new run folder.", code="format-version"
+        )
     return rows
 
 
 def add_increment(run: Location, increment: int, rows: Mapping[str, Iterable[Row]]) -> None:
     """Commit the rows of an increment, each without its number, to the tables; rows of later ones are removed.
 
-    Raises `StorageError` where a table lacks an earlier increment.
+    Raises `StorageError` if a table lacks an earlier increment.
     """
-    earlier = {name: [row for row in read_rows(run, name) if row["increment"] < increment] for name in TABLES}
+    earlier = {name: [row for row in read_history(run, name) if row["increment"] < increment] for name in TABLES}
     for name, found in earlier.items():
         missing = set(range(1, increment)) - {row["increment"] for row in found}
         if missing:
@@ -121,7 +124,7 @@ def add_increment(run: Location, increment: int, rows: Mapping[str, Iterable[Row
 
 
 def timing(seconds: float) -> Row:
-    """The timing of an increment that ends now."""
+    """The row of history-timings of an increment that ends now."""
     return {"seconds": seconds, "ended": _now()}
 
 
@@ -142,8 +145,7 @@ class Deployed(NamedTuple):
 def find_deployed(history: Sequence[Row], rollbacks: Sequence[Row]) -> Deployed | None:
     """The deployed model: the last that was promoted, or the one rolled back to since; None before the first.
 
-    A rollback holds until the next promotion. Increments that are decided again, since history.parquet was lost, find
-    it where it was made.
+    A rollback is in effect until the next promotion, also after history.parquet was lost and decided again.
     """
     promoted = next((row for row in reversed(history) if row["promoted"]), None)
     if promoted is None:
@@ -159,18 +161,18 @@ def find_deployed(history: Sequence[Row], rollbacks: Sequence[Row]) -> Deployed 
 
 def read_deployed(run: Location, history: Sequence[Row]) -> Deployed | None:
     """As `find_deployed`, with the rollbacks of a run."""
-    return find_deployed(history, read_rows(run, "history-rollbacks"))
+    return find_deployed(history, read_history(run, "history-rollbacks"))
 
 
 def add_rollback(run: Location, increment: int, history: Sequence[Row]) -> None:
     """Commit a rollback to the model of an increment, after the increments of `history`."""
     last = history[-1]
     row = {"after": last["increment"], "increment": increment, "store": last["store"], "time": _now()}
-    rows = [*read_rows(run, "history-rollbacks"), row]
+    rows = [*read_history(run, "history-rollbacks"), row]
     write_result_table(run / "history-rollbacks.parquet", rows, ROLLBACKS)
 
 
-def model_folder(run: Location, increment: int) -> Location:
+def increment_model(run: Location, increment: int) -> Location:
     """The folder of the model of an increment."""
     return run / "models" / f"{increment:08d}"
 

@@ -4,18 +4,17 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import plotly.graph_objects as go
 
-from sparseoco.pipeline.nightly.history import Deployed, find_deployed, read_rows
+from sparseoco.pipeline.nightly.history import Deployed, find_deployed, read_history
 from sparseoco.report.figures import COLOURS, NEUTRAL, SYMBOLS, axes, styles
 from sparseoco.report.html import environment, plot, plotly_script
 from sparseoco.report.wording import integer, parameters, percent, plural
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
-
-Row = dict[str, Any]
+from sparseoco.storage.metrics import Row
 
 PAGE: Final = "nightly.html"
 MAX_CLASSES: Final = 12
@@ -42,7 +41,7 @@ class ClassMix(NamedTuple):
         return [counts[index] / total if total else 0.0 for counts in self.documents.values()]
 
     def shift(self, index: int) -> float | None:
-        """The total variation distance of an increment's mix from that of all before: half of Σ |share − before|."""
+        """The total variation distance between the class mix of an increment and of all before, ½ Σ |p − q|."""
         before = [sum(counts[:index]) for counts in self.documents.values()]
         now = [counts[index] for counts in self.documents.values()]
         if not sum(before) or not sum(now):
@@ -51,13 +50,13 @@ class ClassMix(NamedTuple):
 
 
 def write_nightly_page(run: Location, name: str) -> Location:
-    """Write RUN/nightly.html from the history's tables, unless it is there unchanged; gives its path.
+    """Write RUN/nightly.html from the history's tables, unless it is up to date; returns its path.
 
     Raises `StorageError` if a file cannot be read or written.
     """
     page = run / PAGE
     tables = ("history", "history-configurations", "history-classes", "history-timings", "history-rollbacks")
-    text = render_nightly(name, *(read_rows(run, table) for table in tables)).encode()
+    text = render_nightly(name, *(read_history(run, table) for table in tables)).encode()
     if not page.exists() or page.read_bytes() != text:
         commit_bytes(page, text)
     return page
@@ -71,7 +70,7 @@ def render_nightly(
     timings: list[Row],
     rollbacks: list[Row],
 ) -> str:
-    """The HTML of the page: of the increments in `history`, though a killed run may have left more in other tables."""
+    """The HTML of the page; rows of other tables beyond `history`, left by a killed run, are ignored."""
     deployed = find_deployed(history, rollbacks)
     mix = ClassMix.from_rows([row for row in classes if row["increment"] <= len(history)])
     times = {row["increment"]: row for row in timings}

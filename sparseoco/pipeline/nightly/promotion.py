@@ -1,4 +1,4 @@
-"""The candidate of an increment, and whether it is promoted: pure functions of metrics."""
+"""The choice of a candidate and the decision on its promotion: pure functions of metrics."""
 
 import json
 import math
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sparseoco.search.selection import choose
+from sparseoco.storage.metrics import Row
 from sparseoco.training.stream import NO_FOLD
-
-Row = dict[str, Any]
 
 
 class WindowCandidate(NamedTuple):
@@ -27,10 +26,10 @@ class WindowCandidate(NamedTuple):
 
 
 def choose_candidate(increments: Sequence[Sequence[Row]], rule: str) -> WindowCandidate:
-    """The configuration that the rule of the search chooses by its progressive error over a window of increments.
+    """The configuration that the rule of the search selects by progressive error over a window of increments.
 
-    `increments` has the rows of `IncrementChain.rows` for each, the last one's last. The error over the window is the
-    mean over all its documents. A configuration that diverged or failed in any increment of it is not chosen. Raises
+    `increments` has the rows of `IncrementChain.rows` for each increment, in order. The error is the mean over all
+    documents in the window. A configuration that diverged or failed in the window is not chosen. Raises
     `SparseocoError` with the first reason if none is left.
     """
     window = [rows for rows in increments if rows[0]["documents"]]
@@ -60,7 +59,7 @@ def decide(error: float, deployed_error: float | None, margin: float) -> Decisio
 
 
 def _pooled(rows: Sequence[Row]) -> Row:
-    """The rows of one configuration as one over all their documents; or the first whose status is not ok."""
+    """The rows of one configuration pooled over their documents, or the first row whose status is not ok."""
     key = {"fold": NO_FOLD, "epoch": 1, "held_out_rows": 0}
     for row in rows:
         if row["status"] != "ok":

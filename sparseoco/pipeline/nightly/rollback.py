@@ -1,25 +1,26 @@
-"""Rolling back to the model of an earlier increment, until a later one is promoted.
+"""Rolling back to the model of an earlier increment, until the next promotion.
 
-The rollback is committed first; promoted.json and the page are written after it, and again by the same command if that
-was killed in between.
+The rollback is committed first, then promoted.json and the page are written. If the command is killed in between, the
+same command writes them.
 """
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.logs import log_event, logged_step
-from sparseoco.pipeline.nightly.history import Row, add_rollback, model_folder, read_deployed, read_rows
+from sparseoco.pipeline.nightly.history import add_rollback, increment_model, read_deployed, read_history
 from sparseoco.pipeline.nightly.page import parameters_label
-from sparseoco.pipeline.nightly.run import Outcome, publish
+from sparseoco.pipeline.nightly.run import NightlyResult, publish
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.wording import plural
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.metrics import Row
 from sparseoco.training.model import Model
 
 LISTED = 10  # increments named in an error
 
 
 @logged_step("rollback", "run")
-def roll_back(run: RunFile, increment: int, *, if_running: str | None = None) -> Outcome:
+def roll_back(run: RunFile, increment: int, *, if_running: str | None = None) -> NightlyResult:
     """Deploy the model of an earlier increment; nothing is ingested or learned.
 
     Parameters
@@ -32,27 +33,27 @@ def roll_back(run: RunFile, increment: int, *, if_running: str | None = None) ->
     StorageError : for a model that is missing or corrupt.
     FolderInUseError : if another run uses the folder and is not waited for.
     """
-    _find(run.out, read_rows(run.out, "history"), increment)  # before the folder is locked, and made if it is missing
+    _find(run.out, read_history(run.out, "history"), increment)  # before the lock, which creates a missing folder
     with exclusive_lock(run.out.resolve(), wait=(if_running or run.nightly.if_running) == "wait"):
-        history = read_rows(run.out, "history")
+        history = read_history(run.out, "history")
         row = _find(run.out, history, increment)
         _check_model(run.out, increment)
         deployed = read_deployed(run.out, history)
         replaced = increment if deployed is None else deployed.increment
         if replaced == increment:
             message = f"The model of increment {increment} is already deployed."
-            return Outcome([], publish(run, history), message)
+            return NightlyResult([], publish(run, history), message)
         add_rollback(run.out, increment, history)
         log_event("nightly", "rolled back", increment=increment, instead_of=replaced)
         message = (
             f"Rolled back from the model of increment {replaced} to that of increment {increment}: {row['algorithm']} "
             f"({parameters_label(row)}), {plural(row['nonzeros'], 'nonzero weight')}."
         )
-        return Outcome([], publish(run, history), message)
+        return NightlyResult([], publish(run, history), message)
 
 
 def _find(run: Location, history: list[Row], increment: int) -> Row:
-    """The row of an increment that has a model. Raises `InputError`."""
+    """The row of an increment. Raises `InputError` if it has no model."""
     promoted = [row["increment"] for row in history if row["promoted"]]
     if increment in promoted:
         return history[increment - 1]
@@ -67,8 +68,8 @@ def _find(run: Location, history: list[Row], increment: int) -> Row:
 
 
 def _check_model(run: Location, increment: int) -> None:
-    """Raises `StorageError` where the model of an increment is missing or corrupt."""
-    folder = model_folder(run, increment)
+    """Raises `StorageError` if the model of an increment is missing or corrupt."""
+    folder = increment_model(run, increment)
     if not (folder / "model.json").exists():
         raise StorageError(
             f"The model of increment {increment} is missing: {folder} has no model.json.", code="missing-model"

@@ -1,13 +1,13 @@
 """Nightly runs: ingest new files, evaluate the deployed model on them, learn them, decide on a promotion.
 
-Every step writes files named by what they depend on, and an increment is done when it is in the history: a run that was
-killed at any moment is run again, resumes and ends with the same files.
+Every step writes files named by what they depend on, and an increment is done when it is in the history. A run that was
+killed at any moment resumes when it is run again, and ends with the same files.
 """
 
 import time
 from contextlib import ExitStack
 from logging import WARNING
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from distributed import Client
 
@@ -16,12 +16,12 @@ from sparseoco.core.logs import log_event, logged_step
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
-from sparseoco.pipeline.nightly.evaluation import Evaluation, evaluate_increment, write_candidate
+from sparseoco.pipeline.nightly.evaluation import IncrementEvaluation, evaluate_increment, write_candidate
 from sparseoco.pipeline.nightly.history import (
     add_increment,
-    model_folder,
+    increment_model,
     read_deployed,
-    read_rows,
+    read_history,
     timing,
     write_promoted,
 )
@@ -30,9 +30,10 @@ from sparseoco.pipeline.nightly.promotion import Decision, WindowCandidate, choo
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.steps import check_labels
 from sparseoco.search.chain import IncrementChain
-from sparseoco.search.increments import StateLostError
+from sparseoco.search.increments import StateLostError, previous_manifest
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.metrics import Row
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest, new_sources
@@ -41,13 +42,11 @@ from sparseoco.training.block import Block
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
-Row = dict[str, Any]
-
-MAX_LOST_STATES = 20  # in one run: more is no accident
+MAX_LOST_STATES = 20  # in one run; more point to a fault of the storage
 
 
-class Outcome(NamedTuple):
-    """What a run did: the rows it added to the history, the page, and why there are none."""
+class NightlyResult(NamedTuple):
+    """The rows that a run added to the history, the page, and a message if there are no rows."""
 
     increments: list[Row]
     page: Location | None
@@ -55,7 +54,9 @@ class Outcome(NamedTuple):
 
 
 @logged_step("nightly", "run")
-def run_nightly(run: RunFile, *, if_running: str | None = None, progress: ProgressCallback = no_progress) -> Outcome:
+def run_nightly(
+    run: RunFile, *, if_running: str | None = None, progress: ProgressCallback = no_progress
+) -> NightlyResult:
     """Ingest the new files among the inputs of a run file, learn them and decide which model is deployed.
 
     Parameters
@@ -75,7 +76,7 @@ def run_nightly(run: RunFile, *, if_running: str | None = None, progress: Progre
                 locks.enter_context(exclusive_lock(folder, wait=wait))
             return _run(run, progress)
     except FolderInUseError as error:
-        return Outcome([], None, f"Nothing was done: {error}")
+        return NightlyResult([], None, f"Nothing was done: {error}")
 
 
 def _check_options(run: RunFile) -> None:
@@ -88,7 +89,7 @@ def _check_options(run: RunFile) -> None:
                 "Use stream learners in [search.algorithms].",
                 code="not-online",
             )
-        if algorithm.driver == "dense" and run.ingest.vocabulary == "extend" and run.ingest.hash_bits is None:
+        if algorithm.touches_all_features and run.ingest.vocabulary == "extend" and run.ingest.hash_bits is None:
             raise InputError(
                 f'{name} updates all features in every round, so none can be added: set vocabulary = "frozen" or '
                 "hash_bits in [ingest].",
@@ -107,13 +108,13 @@ def _check_options(run: RunFile) -> None:
         )
 
 
-def _run(run: RunFile, progress: ProgressCallback) -> Outcome:
-    manifest, history = latest_manifest(run.store), read_rows(run.out, "history")
+def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
+    manifest, history = latest_manifest(run.store), read_history(run.out, "history")
     known = len(history)
     _check_history(run, manifest, history)
     is_new = manifest is None or has_new_files(run, manifest)
     if manifest is not None and not is_new and known == manifest.version:
-        return Outcome([], publish(run, history), f"Nothing new: all files are learned, up to increment {known}.")
+        return NightlyResult([], publish(run, history), f"Nothing new: all files are learned, up to increment {known}.")
     with connect(run.cluster, local_work_folder(run.out) / ".scratch") as client:
         if is_new:
             ingest(
@@ -132,17 +133,17 @@ def _run(run: RunFile, progress: ProgressCallback) -> Outcome:
             try:
                 history = _learn(run, client, last, deadline, progress)
                 break
-            except StateLostError as error:  # the increments that lead to it are learned again
+            except StateLostError as error:  # its increment is learned again
                 lost += 1
                 if lost > MAX_LOST_STATES:
                     raise
                 log_event("nightly", "checkpoint lost", level=WARNING, reason=str(error))
-    return Outcome(history[known:], publish(run, history), "")
+    return NightlyResult(history[known:], publish(run, history), "")
 
 
 def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback) -> list[Row]:
-    """Learn what is left of all increments and decide those that are not decided yet; returns the history."""
-    history = read_rows(run.out, "history")
+    """Learn what is missing of all increments and decide the new ones; returns the history."""
+    history = read_history(run.out, "history")
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(1, last + 1):
         started = time.monotonic()
@@ -156,7 +157,7 @@ def _learn(run: RunFile, client: Client, last: int, deadline: float | None, prog
 
 
 def _check_history(run: RunFile, manifest: Manifest | None, history: list[Row]) -> None:
-    """Raises `InputError` where the increments of the history are not those of the store."""
+    """Raises `InputError` if the increments of the history are not those of the store."""
     if history and (
         manifest is None
         or len(history) > manifest.version
@@ -169,9 +170,9 @@ def _check_history(run: RunFile, manifest: Manifest | None, history: list[Row]) 
 
 
 def has_new_files(run: RunFile, manifest: Manifest) -> bool:
-    """Whether there are files among the inputs that are not in the store.
+    """Whether the inputs have files that are not in the store.
 
-    Raises `InputError` if one that is in it has changed since.
+    Raises `InputError` if a file that was ingested has changed.
     """
     options = run.ingest.text
     return bool(new_sources(find_sources(list(run.ingest.inputs), options, may_be_empty=True), options, manifest))
@@ -197,9 +198,9 @@ def _check_store(run: RunFile) -> int:
 def _decide(
     run: RunFile, client: Client, chain: IncrementChain, version: int, history: list[Row], started: float
 ) -> Row:
-    """Decide an increment that was learned: write the model if it is promoted, then the tables; returns its row."""
+    """Decide an increment after learning: write the model if it is promoted, then the tables; returns its row."""
     deployed = read_deployed(run.out, history)
-    model = None if deployed is None else model_folder(run.out, deployed.increment)
+    model = None if deployed is None else increment_model(run.out, deployed.increment)
     evaluation = evaluate_increment(client, run.store, version, model, run.out / "nightly" / "evaluations")
     row = _counts(run.store, version, evaluation) | {
         "deployed": None if deployed is None else deployed.increment,
@@ -229,7 +230,7 @@ def _decide(
         "history": [row],
     }
     add_increment(run.out, version, tables)
-    return read_rows(run.out, "history")[-1]
+    return read_history(run.out, "history")[-1]
 
 
 def _write_candidate(
@@ -239,13 +240,13 @@ def _write_candidate(
     setting = chain.planned[version - 1].setting
     block = Block(setting=setting, algorithm=candidate.row["algorithm"], configurations=(candidate.parameters,))
     curve = chain.curve(version, candidate.row["configuration"])
-    folder = model_folder(run.out, version)
+    folder = increment_model(run.out, version)
     write_candidate(client, block, run.store, chain.checkpoints, folder, run.search.seed, curve)
 
 
-def _counts(store: Location, version: int, evaluation: Evaluation) -> Row:
-    """Documents, features and words of an increment."""
-    manifest, previous = read_manifest(store, version), _previous(store, version)
+def _counts(store: Location, version: int, evaluation: IncrementEvaluation) -> Row:
+    """The columns of the history on documents, features and words."""
+    manifest, previous = read_manifest(store, version), previous_manifest(store, version)
     row: Row = {
         "documents": manifest.rows - (previous.rows if previous else 0),
         "features": manifest.features.count,
@@ -260,7 +261,7 @@ def _counts(store: Location, version: int, evaluation: Evaluation) -> Row:
     return row
 
 
-def _candidate_columns(candidate: WindowCandidate, evaluation: Evaluation) -> Row:
+def _candidate_columns(candidate: WindowCandidate, evaluation: IncrementEvaluation) -> Row:
     own, deployed_error = candidate.row, evaluation.deployed_error
     error = own["progressive_error"]
     return {name: own[name] for name in ("configuration", "algorithm", "parameters", "nonzeros")} | {
@@ -273,16 +274,12 @@ def _candidate_columns(candidate: WindowCandidate, evaluation: Evaluation) -> Ro
 
 
 def _class_counts(store: Location, version: int) -> list[Row]:
-    previous = _previous(store, version)
+    previous = previous_manifest(store, version)
     known = {} if previous is None else {entry.name: entry.rows for entry in previous.labels.classes}
     return [
         {"class": entry.name, "documents": entry.rows - known.get(entry.name, 0)}
         for entry in read_manifest(store, version).labels.classes
     ]
-
-
-def _previous(store: Location, version: int) -> Manifest | None:
-    return None if version == 1 else read_manifest(store, version - 1)
 
 
 def publish(run: RunFile, history: list[Row]) -> Location:

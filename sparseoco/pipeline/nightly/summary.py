@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sparseoco.pipeline.nightly.history import find_deployed, read_rows
+from sparseoco.pipeline.nightly.history import find_deployed, read_history
 from sparseoco.pipeline.nightly.page import deployed_line, increment_line, parameters_label
 from sparseoco.report.summary import plain
 from sparseoco.report.wording import integer, percent, plural
@@ -24,14 +24,14 @@ def increments_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]
             "decision": "promoted" if row["promoted"] else "not promoted",
             "reason": row["reason"],
         }
-        for row in reversed(read_rows(run, "history")[-limit:])
+        for row in reversed(read_history(run, "history")[-limit:])
     ]
 
 
 def nightly_markdown(run: Location, name: str) -> str:
     """The deployed model, and the last increment in a line."""
-    history = read_rows(run, "history")
-    deployed = find_deployed(history, read_rows(run, "history-rollbacks"))
+    history = read_history(run, "history")
+    deployed = find_deployed(history, read_history(run, "history-rollbacks"))
     line = deployed_line(deployed)
     sentence = line[0].upper() + line[1:]
     if deployed is not None:

@@ -20,8 +20,9 @@ from sparseoco.store import corpus as corpus_module
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.transpose import transpose
-from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.block import Block
 from sparseoco.training.model import Model
+from sparseoco.training.stream import NO_FOLD
 from tests.offline.epoch_blocks import CAO_RCD_GRID, epoch_block, metrics, run_block
 from tests.support.errors import raises_code
 from tests.support.stores import make_store

@@ -19,8 +19,9 @@ from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.search.model_task import train_epoch_block
 from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.training.block import NO_FOLD, Block
+from sparseoco.training.block import Block
 from sparseoco.training.model import Model
+from sparseoco.training.stream import NO_FOLD
 from tests.offline.epoch_blocks import PARALLEL, caos_erm_grid, epoch_block, metrics, run_block, without_timings
 from tests.support.errors import raises_code
 from tests.support.stores import make_store

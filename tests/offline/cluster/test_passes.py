@@ -10,7 +10,7 @@ from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners.losses import LOSSES
 from sparseoco.offline import passes as passes_module
@@ -95,7 +95,7 @@ def test_leaves_are_a_power_of_two_of_ranges_that_cover_the_span(rows: int, feat
 
 
 def test_a_span_outside_the_rows_is_refused() -> None:
-    with pytest.raises(InputError, match="do not lie within 10 rows"):
+    with raises_code("invalid-option", 11, "10 rows"):
         Span(stop=11).within(10)
 
 
@@ -194,21 +194,21 @@ def test_a_dropped_pass_is_run_again(tmp_path: Path, client: Client, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("code", "change"),
     [
-        lambda path: path.write_bytes(path.read_bytes()[:-1]),
-        lambda path: path.write_bytes(path.read_bytes() + b"\0"),
-        lambda path: path.write_bytes(b"\x93NUMPY\x02\x00" + path.read_bytes()[8:]),
-        lambda path: np.save(path, np.zeros((3, 2), np.float32)),
-        lambda path: np.save(path, np.zeros(5)),
-        lambda path: path.write_bytes(b""),
-        lambda path: path.unlink(),
+        ("corrupt-file", lambda path: path.write_bytes(path.read_bytes()[:-1])),
+        ("corrupt-file", lambda path: path.write_bytes(path.read_bytes() + b"\0")),
+        ("corrupt-file", lambda path: path.write_bytes(b"\x93NUMPY\x02\x00" + path.read_bytes()[8:])),
+        ("corrupt-file", lambda path: np.save(path, np.zeros((3, 2), np.float32))),
+        ("corrupt-file", lambda path: np.save(path, np.zeros(5))),
+        ("corrupt-file", lambda path: path.write_bytes(b"")),
+        ("missing-file", lambda path: path.unlink()),
     ],
 )
-def test_a_corrupt_file_of_a_pass_is_reported(tmp_path: Path, content: Any) -> None:
+def test_a_corrupt_file_of_a_pass_is_reported(tmp_path: Path, code: str, change: Any) -> None:
     path, values = tmp_path / "slopes.npy", np.arange(6.0).reshape(3, 2)
     write_array(path, values)
     np.testing.assert_array_equal(read_rows(path, 2), values)
-    content(path)
-    with pytest.raises(StorageError, match=r"slopes\.npy"):
+    change(path)
+    with raises_code(code, "slopes.npy", kind=StorageError):
         read_rows(path, 2)

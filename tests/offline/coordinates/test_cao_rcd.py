@@ -189,7 +189,7 @@ def test_features_in_no_example_are_never_drawn() -> None:
         assert (method.weights()[1::2] != 0).any()
 
 
-def test_nothing_to_learn_from() -> None:
+def test_no_documents_to_learn_from() -> None:
     fit = fit_epochs(sp.csr_matrix((3, 4)), np.array([0, 1, 1]), algorithm="cao-rcd", epochs=2)
     np.testing.assert_array_equal(fit.weights, np.zeros((4, 1)))
     np.testing.assert_allclose(fit.objective, np.full((2, 1), 3 * np.log(2)))
@@ -226,7 +226,7 @@ def test_columns_share_draws_and_nothing_else() -> None:
             np.testing.assert_array_equal(alone.objective[:, 0], together.objective[:, i])
 
 
-def test_a_run_goes_on_from_its_state() -> None:
+def test_a_run_resumes_from_its_state() -> None:
     X, y = random_problem(80, 20)
     own = [
         {"R": 0.5, "alpha": a, "rounds": 70, "batch": 2, "predict": "last", "sample": "lipschitz"} for a in (0.1, 1.0)
@@ -294,7 +294,7 @@ def test_cube_roots(x: float) -> None:
 
 
 @pytest.mark.parametrize("rounds", ["pass", 5000])
-def test_what_it_holds_is_what_it_says(rounds: Any) -> None:
+def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any) -> None:
     n_rows, n_features = 60, 40
     X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
     data = column_major(X, np.arange(n_rows) % 2)
@@ -302,5 +302,5 @@ def test_what_it_holds_is_what_it_says(rounds: Any) -> None:
     method = Coordinates(data, configurations, loss=find_loss("logistic"), positive=(1,), seed=0)
     (_, block), *_ = method._blocks
     held = (*block._state, method.weights())
-    told = bytes_needed(n_rows, n_features, 2, rounds)
-    assert 0.9 * told <= sum(array.nbytes for array in held) <= told
+    estimate = bytes_needed(n_rows, n_features, 2, rounds)
+    assert 0.9 * estimate <= sum(array.nbytes for array in held) <= estimate

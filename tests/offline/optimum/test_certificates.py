@@ -13,22 +13,7 @@ from sparseoco import offline_optimum
 from sparseoco.learners.losses import LOSSES
 from sparseoco.offline.optimum import Problem, Solver
 from sparseoco.offline.passes import LocalPasses
-
-SMOOTH = ("logistic", "squared_hinge", "squared")
-PENALTIES = (("l1", 1.0), ("l2", 0.0), ("elastic_net", 0.4))
-
-
-def problem(loss: str, rows: int, features: int, seed: int) -> tuple[Any, np.ndarray]:
-    random = np.random.default_rng(seed)
-    X = sp.random(rows, features, 0.4, format="csr", random_state=random, data_rvs=lambda n: random.integers(1, 6, n))
-    truth = random.normal(size=features) * (random.random(features) < 0.5)
-    z = X @ truth + random.normal(size=rows)
-    return X.astype(np.int64), z if loss == "squared" else np.where(z > 0, 1.0, -1.0)
-
-
-def objective(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, w: np.ndarray) -> float:
-    losses = sum(LOSSES[loss].value(z, t) for z, t in zip(X @ w, y, strict=True))
-    return float(losses + alpha * (rho * np.abs(w).sum() + (1 - rho) * (w @ w) / 2))
+from tests.offline.optimum.problems import PENALTIES, SMOOTH, objective, problem
 
 
 def least(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, box: float | None) -> float:
@@ -105,7 +90,7 @@ def test_the_optimality_conditions_hold(loss: str, penalty: str, rho: float, box
     assert (w == 0).any() == (penalty != "l2")
 
 
-def test_the_gap_asked_for_is_reached_and_said() -> None:
+def test_the_requested_gap_is_reached_and_reported() -> None:
     X, y = problem("logistic", 300, 60, 1)
     at_zero = 300 * np.log(2)
     gaps = [offline_optimum(X, y, alpha=1.0, tol=tol) for tol in (1e-2, 1e-6, 1e-10)]
@@ -115,7 +100,7 @@ def test_the_gap_asked_for_is_reached_and_said() -> None:
     assert [found.passes for found in gaps] == sorted(found.passes for found in gaps)
 
 
-def test_too_few_passes_are_said() -> None:
+def test_too_few_passes_raise_a_warning() -> None:
     X, y = problem("logistic", 300, 60, 1)
     with pytest.warns(UserWarning, match="not found to tol=1e-06 for alpha=1"):
         found = offline_optimum(X, y, alpha=[100.0, 1.0], max_passes=3)

@@ -10,7 +10,7 @@ from sparseoco import offline_optimum
 from sparseoco.learners.losses import LOSSES, smoothed_hinge_curvature, smoothed_hinge_slope
 from sparseoco.offline.optimum import Newton, Problem, Solver, minimise
 from sparseoco.offline.passes import LocalPasses, Span
-from tests.offline.optimum.test_certificates import PENALTIES, SMOOTH, problem
+from tests.offline.optimum.problems import PENALTIES, SMOOTH, problem
 
 
 @pytest.mark.parametrize("loss", SMOOTH)

@@ -11,7 +11,7 @@ from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 from sparseoco import offline_optimum
-from tests.offline.optimum.test_certificates import objective, problem
+from tests.offline.optimum.problems import objective, problem
 
 ALPHAS = (0.1, 1.0, 10.0)
 

@@ -16,7 +16,7 @@ from sparseoco.pipeline import steps
 from sparseoco.report import leaderboard_rows, read_results
 from sparseoco.report.figures import styles
 from sparseoco.report.page import render
-from sparseoco.report.regret import regret_lines, way_figure
+from sparseoco.report.regret import regret_lines, suboptimality_figure
 from sparseoco.store.shards import Store, read_shards
 from tests.offline.coordinates.oracle import bounds_of, chances_of
 from tests.offline.regret.search_runs import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search
@@ -148,13 +148,13 @@ def test_the_page(run: Path) -> None:
     board = leaderboard_rows(results)
     lines = [line for line in regret_lines(results, board) if line.epochs]
     assert {line.end["configuration"] for line in lines} == {0, 1, 2}
-    figure = way_figure(lines, styles(ALGORITHMS))
+    figure = suboptimality_figure(lines, styles(ALGORITHMS))
     assert {trace.name for trace in figure.data} == {"caos-erm", "cao-rcd"}
     for line, trace in zip(lines, figure.data, strict=True):
         marks = [mark for mark in line.marks if mark["suboptimality"] > mark["gap"] / mark["T"]]
         assert list(trace.y) == [mark["suboptimality"] for mark in marks]
         assert list(trace.x) == [mark["passes"] for mark in marks]
     page = render(results, board)
-    assert page.count("(in the mean over its draws)") == 2
-    assert 'id="figure-way"' in page
+    assert page.count("(in expectation)") == 2
+    assert 'id="figure-suboptimality"' in page
     assert 'id="figure-growth"' in page

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.offline.regret import run as cluster_regret
@@ -203,21 +203,21 @@ def test_the_command(
 
 
 def test_errors(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no results"):
+    with raises_code("no-results", tmp_path / "nothing"):
         steps.regret(tmp_path / "nothing", CLUSTER)
     three = make_store(tmp_path / "three", rows=40, features=12, classes=3)
     softmax = write_search(tmp_path / "softmax", three, algorithms={"fobos": {"lam": [0.01]}}, loss="softmax")
     with raises_code("no-comparator", "softmax"):
         steps.regret(softmax, CLUSTER)
-    with pytest.raises(InputError, match="does not hold the shards"):
+    with raises_code("store-changed", store):
         steps.regret(softmax, CLUSTER, store_folder=store)
     run = write_search(tmp_path / "run", store)
-    with pytest.raises(InputError, match="must be between 0 and 1"):
+    with raises_code("invalid-option", "tol=0.0"):
         steps.regret(run, CLUSTER, tol=0.0)
     described = json.loads((run / "run.json").read_bytes())
     del described["corpus"]["folder"]
     commit_json(run / "run.json", described)
-    with pytest.raises(InputError, match="does not say where its shards are"):
+    with raises_code("missing-store", run):
         steps.regret(run, CLUSTER)
 
 
@@ -226,5 +226,5 @@ def test_a_corrupt_cell_is_named(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, other)
     cell = next((other / "regret" / "cells").glob("optimum-*"))
     cell.write_bytes(b"PK not really")
-    with pytest.raises(StorageError, match=cell.name):
+    with raises_code("corrupt-file", cell.name, kind=StorageError):
         steps.regret(other, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))

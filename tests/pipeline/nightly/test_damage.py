@@ -1,4 +1,4 @@
-"""Files of a run that are lost, damaged or set back between nights: the bytes of an undisturbed run, or a sentence."""
+"""Lost, corrupt or outdated files between increments: the bytes of an undisturbed run, or an error."""
 
 import errno
 import os
@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import SparseocoError, StorageError
@@ -15,34 +16,34 @@ from sparseoco.search import block_run
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 
-NIGHTS = 3
+INCREMENTS = 3
 
 
-def learn(folder: Path, nights: int = NIGHTS) -> RunFile:
-    """Nights that came one by one."""
-    for night in range(1, nights + 1):
+def learn(folder: Path, increments: int = INCREMENTS) -> RunFile:
+    """Increments one by one."""
+    for increment in range(1, increments + 1):
         run = prepare(folder)
-        arrive(folder, night)
+        arrive(folder, increment)
         run_nightly(run)
     return run
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of one night more."""
+    """The folder of a run with one more increment."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    learn(folder, NIGHTS + 1)
+    learn(folder, INCREMENTS + 1)
     return folder
 
 
 def same(run: RunFile, undisturbed: Path) -> None:
-    """Take in the last night, and compare what is there with what would be."""
-    arrive(Path(str(run.out)).parent, NIGHTS + 1)
+    """Run the last increment, and compare its files with those of an undisturbed run."""
+    arrive(Path(str(run.out)).parent, INCREMENTS + 1)
     run_nightly(run)
     found, wanted = contents(Path(str(run.out))), contents(undisturbed / "run")
     assert {name for name in wanted if name not in found} == set()
     different = {name for name in wanted if found[name] != wanted[name]}
-    # A manifest says where its sources are; looks of nights that are decided are not asked for any more.
+    # A manifest says where its sources are; evaluations of increments with a decision are no longer needed.
     assert {name for name in different if "manifest" not in name and "evaluations" not in name} == set()
 
 
@@ -57,7 +58,7 @@ def flip(data: bytes) -> bytes:
     [lambda data: b"", lambda data: b"{}", lambda data: b"null", lambda data: data[:-9], flip],
     ids=["empty", "object", "null", "torn", "flipped"],
 )
-def test_damaged_results_are_made_anew(tmp_path: Path, undisturbed: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_corrupt_results_are_recomputed(tmp_path: Path, undisturbed: Path, damage: Callable[[bytes], bytes]) -> None:
     run = learn(tmp_path)
     for kind in ("cells", "evaluations", "checkpoints"):
         paths = sorted((tmp_path / "run" / "nightly" / kind).glob("*.json"))
@@ -67,7 +68,7 @@ def test_damaged_results_are_made_anew(tmp_path: Path, undisturbed: Path, damage
     same(run, undisturbed)
 
 
-def test_memory_that_is_short_once_decides_nothing(
+def test_a_transient_memory_error_decides_nothing(
     tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = learn(tmp_path)
@@ -87,7 +88,7 @@ def test_memory_that_is_short_once_decides_nothing(
     assert not short
 
 
-def test_a_file_system_that_is_not_itself_once_ends_the_run(
+def test_a_transient_file_system_error_ends_the_run(
     tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = learn(tmp_path)
@@ -95,26 +96,26 @@ def test_a_file_system_that_is_not_itself_once_ends_the_run(
     def stale(*_: object) -> None:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
-    arrive(tmp_path, NIGHTS + 1)
-    with monkeypatch.context() as patch, pytest.raises(StorageError, match=r"Stale file handle\. Run again to go on\."):
+    arrive(tmp_path, INCREMENTS + 1)
+    with monkeypatch.context() as patch, raises_code("io-error", os.strerror(errno.ESTALE), kind=StorageError):
         patch.setattr("sparseoco.search.worker.open_corpus", stale)
         run_nightly(run)
-    assert len(rows_of(tmp_path / "run", "history")) == NIGHTS
+    assert len(rows_of(tmp_path / "run", "history")) == INCREMENTS
     same(run, undisturbed)
 
 
-def test_a_history_that_is_lost_is_decided_anew(tmp_path: Path, undisturbed: Path) -> None:
-    """Also where a model that did not serve had been deleted: its night is learned again."""
+def test_decisions_of_a_lost_history_are_repeated(tmp_path: Path, undisturbed: Path) -> None:
+    """Also where a model that was not deployed had been deleted: its increment is learned again."""
     run = learn(tmp_path)
     (tmp_path / "run" / "history.parquet").unlink()
     shutil.rmtree(tmp_path / "run" / "models" / "00000001")
     same(run, undisturbed)
 
 
-def test_a_table_that_is_lost_is_not_written_over(tmp_path: Path, undisturbed: Path) -> None:
+def test_a_missing_table_is_not_overwritten(tmp_path: Path, undisturbed: Path) -> None:
     run = learn(tmp_path)
     (tmp_path / "run" / "history-configurations.parquet").unlink()
-    arrive(tmp_path, NIGHTS + 1)
+    arrive(tmp_path, INCREMENTS + 1)
     with raises_code("incomplete-history", "history-configurations.parquet lacks 3 of 3", kind=StorageError):
         run_nightly(run)
     assert not (tmp_path / "run" / "history-configurations.parquet").exists()
@@ -122,7 +123,7 @@ def test_a_table_that_is_lost_is_not_written_over(tmp_path: Path, undisturbed: P
     same(run, undisturbed)
 
 
-def test_a_model_that_was_half_written_over_is_written_anew(tmp_path: Path, undisturbed: Path) -> None:
+def test_a_partly_overwritten_model_is_rewritten(tmp_path: Path, undisturbed: Path) -> None:
     """Killed after another model's weights, when the grid had changed: model.json still names the old."""
     run = learn(tmp_path)
     models = tmp_path / "run" / "models"
@@ -131,7 +132,7 @@ def test_a_model_that_was_half_written_over_is_written_anew(tmp_path: Path, undi
     same(run, undisturbed)
 
 
-def test_a_model_that_serves_and_is_gone(tmp_path: Path) -> None:
+def test_a_deployed_model_that_is_missing(tmp_path: Path) -> None:
     run = learn(tmp_path, 2)
     shutil.rmtree(tmp_path / "run" / "models" / "00000002")
     arrive(tmp_path, 3)
@@ -139,7 +140,7 @@ def test_a_model_that_serves_and_is_gone(tmp_path: Path) -> None:
         run_nightly(run)
 
 
-def test_a_first_night_of_one_class(tmp_path: Path) -> None:
+def test_a_first_increment_of_one_class(tmp_path: Path) -> None:
     run = prepare(tmp_path)
     arrive(tmp_path, 1, rows=10, classes=1)
     with raises_code("one-class", "(sea)", "[ingest], classes"):
@@ -148,3 +149,12 @@ def test_a_first_night_of_one_class(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run" / "shards")
     named = prepare(tmp_path, **{'inputs = ["incoming"]': 'inputs = ["incoming"]\nclasses = ["sea", "town", "wood"]'})
     assert run_nightly(named).increments[0]["documents"] == 100
+
+
+def test_a_history_of_another_version_is_an_error(tmp_path: Path) -> None:
+    run = learn(tmp_path, 1)
+    path = tmp_path / "run" / "history.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.rename_columns([name.replace("increment", "night") for name in table.column_names]), path)
+    with raises_code("format-version", path, kind=StorageError):
+        run_nightly(run)

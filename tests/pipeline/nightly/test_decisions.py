@@ -1,4 +1,4 @@
-"""Who is chosen and who is promoted, from made-up figures; and from nights that are unlike the others."""
+"""Which configuration is chosen and promoted, from synthetic figures and from unusual increments."""
 
 import errno
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparseoco.core.errors import InputError, SparseocoError, StorageError
+from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.pipeline.nightly import increment_line, run_nightly
 from sparseoco.pipeline.nightly.page import ClassMix, mix_figure
 from sparseoco.pipeline.nightly.promotion import choose_candidate, decide
@@ -18,7 +18,7 @@ from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, prepare, rows_of
 
 
-def night(documents: int, *errors: float | None, nonzeros: int = 10) -> list[dict[str, Any]]:
+def increment(documents: int, *errors: float | None, nonzeros: int = 10) -> list[dict[str, Any]]:
     """Rows of configurations 0, 1, …; None for one that diverged."""
     return [
         {
@@ -36,23 +36,23 @@ def night(documents: int, *errors: float | None, nonzeros: int = 10) -> list[dic
 
 
 def test_errors_of_a_window_are_those_of_its_documents() -> None:
-    nights = [night(100, 0.5, 0.1), night(0, 0.0, 0.0), night(900, 0.1, 0.2)]
-    choice = choose_candidate(nights, "error")
+    increments = [increment(100, 0.5, 0.1), increment(0, 0.0, 0.0), increment(900, 0.1, 0.2)]
+    choice = choose_candidate(increments, "error")
     assert (choice.row["configuration"], choice.window) == (0, 2)
     assert choice.window_error == pytest.approx(0.14)
     assert choice.row["progressive_error"] == 0.1
-    assert choose_candidate(nights[:1], "error").row["configuration"] == 1
+    assert choose_candidate(increments[:1], "error").row["configuration"] == 1
     # √(0.14·0.86/1000) = 0.011: 0.19 is too far; at 0.145 the sparser one is taken.
-    assert choose_candidate(nights, "one-standard-error").row["configuration"] == 0
-    near = [night(100, 0.5, 0.5), night(900, 0.1, 0.105)]
+    assert choose_candidate(increments, "one-standard-error").row["configuration"] == 0
+    near = [increment(100, 0.5, 0.5), increment(900, 0.1, 0.105)]
     assert choose_candidate(near, "one-standard-error").row["configuration"] == 1
 
 
-def test_who_diverged_is_not_chosen() -> None:
-    assert choose_candidate([night(10, 0.0, 0.5), night(10, None, 0.5)], "error").row["configuration"] == 1
-    assert choose_candidate([night(10, None, 0.5), night(10, 0.0, 0.5)], "error").row["configuration"] == 1
+def test_diverged_configurations_are_not_chosen() -> None:
+    assert choose_candidate([increment(10, 0.0, 0.5), increment(10, None, 0.5)], "error").row["configuration"] == 1
+    assert choose_candidate([increment(10, None, 0.5), increment(10, 0.0, 0.5)], "error").row["configuration"] == 1
     with raises_code("no-candidate", "diverged at row 3", kind=SparseocoError):
-        choose_candidate([night(10, None, None)], "error")
+        choose_candidate([increment(10, None, None)], "error")
 
 
 def test_no_worse_by_the_margin() -> None:
@@ -62,7 +62,7 @@ def test_no_worse_by_the_margin() -> None:
     assert decide(0.1001, 0.1, 0.001) == (True, "error 10.0100% ≤ 10.0000% of the deployed model + 0.1000%")
 
 
-def test_how_far_a_mix_moves() -> None:
+def test_distance_between_class_shares() -> None:
     rows = [
         {"increment": n, "class": c, "documents": d} for n, c, d in [(1, "a", 5), (1, "b", 5), (2, "a", 9), (2, "b", 1)]
     ]
@@ -71,13 +71,13 @@ def test_how_far_a_mix_moves() -> None:
     assert mix.shift(1) == pytest.approx(0.4)
 
 
-def test_a_night_without_documents_has_no_mix() -> None:
+def test_an_increment_without_documents_has_no_class_shares() -> None:
     brought = {(1, "a"): 5, (1, "b"): 5, (2, "a"): 0, (2, "b"): 0, (3, "a"): 1, (3, "b"): 3}
     mix = ClassMix.from_rows([{"increment": n, "class": c, "documents": d} for (n, c), d in brought.items()])
     assert [(line.x, line.y) for line in mix_figure(mix).data] == [((1, 3), (50.0, 75.0)), ((1, 3), (50.0, 25.0))]
 
 
-def test_nights_unlike_the_others(tmp_path: Path) -> None:
+def test_increments_unlike_the_others(tmp_path: Path) -> None:
     """A model that is worse is not promoted; files without documents change nothing; a new class is refused."""
     run = prepare(tmp_path, 1)
     run_nightly(run)
@@ -90,7 +90,7 @@ def test_nights_unlike_the_others(tmp_path: Path) -> None:
     arrive(tmp_path, 3)
     outcome = run_nightly(run)
     assert "not promoted" in increment_line(outcome.increments[0]) or outcome.increments[0]["promoted"]
-    (tmp_path / "incoming" / "night-4.jsonl").write_text("")
+    (tmp_path / "incoming" / "increment-4.jsonl").write_text("")
     empty = run_nightly(run).increments[0]
     assert (empty["documents"], empty["promoted"], empty["error"], empty["deployed_error"]) == (0, False, None, None)
     arrive(tmp_path, 5)
@@ -99,7 +99,7 @@ def test_nights_unlike_the_others(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "run", "history")[3]["reason"] == "the new files contain no documents"
     odd = arrive(tmp_path, 6)
     odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "moon"'))
-    with pytest.raises(InputError, match="the label is not one of the 3 classes"):
+    with raises_code("unknown-class", odd, "3 classes"):
         run_nightly(run)
     odd.unlink()
     assert run_nightly(run).message.startswith("Nothing new")
@@ -122,17 +122,17 @@ def test_a_class_that_comes_later(tmp_path: Path) -> None:
     assert "moon" in (tmp_path / "run" / "nightly.html").read_text()
     odd = arrive(tmp_path, 3)
     odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "mars"', 1))
-    with pytest.raises(InputError, match="the label is not one of the 4 classes"):
+    with raises_code("unknown-class", odd, "4 classes"):
         run_nightly(run)
     lenient = prepare(tmp_path, **{'inputs = ["incoming"]': f"{named}\nmax_bad_rows = 1"})
     assert run_nightly(lenient).increments[0]["documents"] == 89
 
 
 def three_nights(folder: Path, before_last: Callable[[], None] = lambda: None, **changes: str) -> list[dict[str, Any]]:
-    """The history of three nights; `changes` to the run file hold for the first two of them."""
-    for night in (1, 2):
+    """The history of three increments; `changes` to the run file hold for the first two of them."""
+    for increment in (1, 2):
         run = prepare(folder, **changes)
-        arrive(folder, night)
+        arrive(folder, increment)
         run_nightly(run)
     before_last()
     run = prepare(folder)
@@ -142,7 +142,7 @@ def three_nights(folder: Path, before_last: Callable[[], None] = lambda: None, *
 
 
 def test_a_grid_that_changes(tmp_path: Path) -> None:
-    """A configuration that is new learns all nights there were, with the bits of one that was always there."""
+    """A new configuration learns all earlier increments, with the bits of one that was there from the start."""
     three_nights(tmp_path / "always")
     fewer = {"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4], eta0 = [0.3]"}
     history = three_nights(tmp_path / "later", **fewer)
@@ -154,13 +154,13 @@ def test_a_grid_that_changes(tmp_path: Path) -> None:
     assert later == always
 
 
-def test_a_grid_that_changes_before_the_night_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grid_that_changes_during_an_increment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model that serves is the candidate that the history names, not one that a killed run had left."""
 
     def stop(*_: object) -> None:
-        raise SparseocoError("killed")
+        raise SparseocoError("killed", code="killed")
 
-    with monkeypatch.context() as patch, pytest.raises(SparseocoError, match="killed"):
+    with monkeypatch.context() as patch, raises_code("killed", kind=SparseocoError):
         patch.setattr("sparseoco.pipeline.nightly.run.add_increment", stop)
         run_nightly(prepare(tmp_path, 1))
     run_nightly(prepare(tmp_path, 1, **{"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-3], eta0 = [0.01]"}))
@@ -170,15 +170,15 @@ def test_a_grid_that_changes_before_the_night_is_over(tmp_path: Path, monkeypatc
 
 
 def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All is learned anew, and the model that serves is judged by its weights: as it was."""
+    """Everything is learned again, and the deployed model is evaluated by its weights, as before."""
     whole = three_nights(tmp_path / "whole")
-    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner.FORMAT", 99))
+    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner_file.FORMAT", 99))
     assert later[2]["deployed_error"] == whole[2]["deployed_error"]
     assert later[2]["error"] == whole[2]["error"]
 
 
-def test_a_state_that_says_an_earlier_place_than_its_files(tmp_path: Path) -> None:
-    """A run that was killed between the two, after another had left the night's results: it is learned anew."""
+def test_a_state_at_an_earlier_position_than_its_files(tmp_path: Path) -> None:
+    """A run killed between the two, after another had left the increment's results: it is learned again."""
     run = prepare(tmp_path, 1)
     run_nightly(run)
     for path in (tmp_path / "run" / "nightly" / "checkpoints").glob("*.json"):
@@ -187,8 +187,8 @@ def test_a_state_that_says_an_earlier_place_than_its_files(tmp_path: Path) -> No
     assert [row["increment"] for row in run_nightly(run).increments] == [2]
 
 
-def test_a_state_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine out of descriptors, or a store that does not answer: the run ends, and the same run goes on later."""
+def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of file descriptors, or a store that does not answer: the run ends, and resumes later."""
     run = prepare(tmp_path, 1)
     run_nightly(run)
     arrive(tmp_path, 2)
@@ -198,7 +198,7 @@ def test_a_state_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pyte
     def fail(path: Path) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    with monkeypatch.context() as patch, pytest.raises(StorageError, match="Too many open files"):
+    with monkeypatch.context() as patch, raises_code("io-error", os.strerror(errno.EMFILE), kind=StorageError):
         patch.setattr("sparseoco.storage.checkpoints.as_local_file", fail)
         run_nightly(run)
     assert sorted(path.name for path in states.iterdir()) == before
@@ -210,7 +210,7 @@ def test_a_state_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["remove", "flip"])
 def test_a_state_that_is_lost(tmp_path: Path, damage: str) -> None:
-    """What a night left is gone or damaged: the nights that lead there are learned anew, to the same bits."""
+    """The files of an increment are missing or corrupt: the increments up to it are learned again, to the same bits."""
     folder = tmp_path / "lost"
 
     def lose() -> None:

@@ -1,4 +1,4 @@
-"""Nights against one long run: the same bits, whoever learns them and wherever it was stopped."""
+"""Increments have the bits of one uninterrupted stream, for any workers and interruptions."""
 
 import json
 from pathlib import Path
@@ -22,17 +22,17 @@ from tests.support.nightly_runs import arrive, contents, prepare, rows_of
 @pytest.fixture(scope="module")
 def four_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose four files came one by one."""
-    folder = tmp_path_factory.mktemp("nights")
+    folder = tmp_path_factory.mktemp("increments")
     run = prepare(folder)
-    for night in range(1, 5):
-        arrive(folder, night)
+    for increment in range(1, 5):
+        arrive(folder, increment)
         outcome = run_nightly(run)
-        assert [row["increment"] for row in outcome.increments] == [night]
+        assert [row["increment"] for row in outcome.increments] == [increment]
     return folder
 
 
 def stream(store: Store, seed: int, shuffle: bool) -> tuple[sp.csr_matrix, np.ndarray]:
-    """The documents of all nights in the order in which they are learned."""
+    """The documents of all increments in the order in which they are learned."""
     matrix, _ = read_shards(store.folder)
     order, first = [], 0
     for version in range(1, store.manifest.version + 1):
@@ -44,14 +44,14 @@ def stream(store: Store, seed: int, shuffle: bool) -> tuple[sp.csr_matrix, np.nd
 
 
 @pytest.mark.parametrize("shuffle", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_the_bits_of_one_long_run(four_nights: Path, tmp_path: Path, shuffle: bool) -> None:
-    """The model of the last night, its state included, is that of one learner with the last vocabulary."""
+def test_the_bits_of_an_uninterrupted_run(four_nights: Path, tmp_path: Path, shuffle: bool) -> None:
+    """The model of the last increment, its state included, is that of one learner with the last vocabulary."""
     folder = four_nights
     if not shuffle:
         folder = tmp_path
         run = prepare(folder, **{"seed = 3": "seed = 3\nshuffle = false"})
-        for night in range(1, 5):
-            arrive(folder, night)
+        for increment in range(1, 5):
+            arrive(folder, increment)
             run_nightly(run)
     store = Store.open(folder / "run" / "shards")
     assert len(store.manifest.features.files) == 4
@@ -74,8 +74,8 @@ def test_the_bits_of_one_long_run(four_nights: Path, tmp_path: Path, shuffle: bo
     assert curve[-1]["progressive_loss"] == pytest.approx(float(whole.progress.loss_sum[0]) / 360, abs=1e-12)
 
 
-def test_every_configuration_is_judged_before_it_learns(four_nights: Path) -> None:
-    """Errors of a night are those that one learner suffers on its rows, the champion's those of its model."""
+def test_every_configuration_is_evaluated_before_it_learns(four_nights: Path) -> None:
+    """Errors of an increment are those of one learner on its rows; the champion's are those of its model."""
     run = four_nights / "run"
     store = Store.open(run / "shards")
     X, y = stream(store, 3, True)
@@ -90,8 +90,8 @@ def test_every_configuration_is_judged_before_it_learns(four_nights: Path) -> No
             dtype="float32",
         )
         before = 0
-        for night, row in enumerate(own):
-            rows = slice(90 * night, 90 * (night + 1))
+        for increment, row in enumerate(own):
+            rows = slice(90 * increment, 90 * (increment + 1))
             learner.partial_fit(X[rows], y[rows])
             errors = int(learner.progress.error_count[0])
             assert row["progressive_error"] == (errors - before) / 90
@@ -109,13 +109,13 @@ def test_every_configuration_is_judged_before_it_learns(four_nights: Path) -> No
 
 
 def test_any_workers_and_any_grouping(four_nights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All nights at once, in narrow blocks, in one thread: the same history, models and choice."""
+    """All increments at once, in narrow blocks, in one thread: the same history, models and choice."""
     monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 6)
     expected = contents(four_nights / "run")
     run = prepare(tmp_path, **{"threads = 2": "threads = 1", "../": ""})
-    for night in range(1, 5):
+    for increment in range(1, 5):
         (tmp_path / "incoming").mkdir(exist_ok=True)
-        arrive(tmp_path, night)
+        arrive(tmp_path, increment)
         run_nightly(run)
     got = contents(tmp_path / "run")
     assert {k: v for k, v in got.items() if "manifest" not in k} == {
@@ -134,7 +134,7 @@ def test_nothing_new(four_nights: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (four_nights / "run" / "nightly.html").stat().st_mtime_ns == page
 
 
-def test_the_model_that_serves(four_nights: Path) -> None:
+def test_the_served_model(four_nights: Path) -> None:
     run = four_nights / "run"
     served = read_json(run / "promoted.json")
     assert served["model"] == "models/00000004"
@@ -146,7 +146,7 @@ RDA = "algorithms.rda = { lam = [1e-3], gamma = [1, 3] }"
 
 
 @pytest.mark.parametrize("name", [name for name, algorithm in ALGORITHMS.items() if algorithm.driver != "stream"])
-def test_what_cannot_go_on_from_night_to_night(name: str, tmp_path: Path) -> None:
+def test_options_that_rule_out_nightly_runs(name: str, tmp_path: Path) -> None:
     code = "fixed-features" if ALGORITHMS[name].online else "not-online"
     run = prepare(tmp_path, 1, **{RDA: f"algorithms.{name} = {{}}"})
     with raises_code(code, name):
@@ -155,7 +155,7 @@ def test_what_cannot_go_on_from_night_to_night(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("model", ["run", "run/models/00000001", "run/model", "elsewhere/../run"])
-def test_nights_do_not_begin_from_what_they_left(model: str, tmp_path: Path) -> None:
+def test_increments_do_not_warm_start_from_each_other(model: str, tmp_path: Path) -> None:
     run = prepare(tmp_path, 1, **{"seed = 3": f'seed = 3\nwarm_start = "{model}"'})
     with raises_code("invalid-warm-start", "warm_start"):
         run_nightly(run)
@@ -164,11 +164,11 @@ def test_nights_do_not_begin_from_what_they_left(model: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("features", ['vocabulary = "frozen"', "hash_bits = 8"])
 def test_features_that_stay(features: str, tmp_path: Path) -> None:
-    """Where no features come, learners that touch all of them go on too."""
+    """Without new features, learners that touch all features continue too."""
     changes = {'vocabulary = "extend"': features, RDA: 'algorithms.ogd = { domain = ["ball"], D = [2.0, 10.0] }'}
     run = prepare(tmp_path, **changes)
-    for night in (1, 2):
-        arrive(tmp_path, night)
+    for increment in (1, 2):
+        arrive(tmp_path, increment)
         run_nightly(run)
     last = rows_of(tmp_path / "run", "history")[-1]
     if "frozen" in features:

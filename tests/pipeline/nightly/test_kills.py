@@ -18,7 +18,7 @@ from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
 from tests.support.nightly_runs import arrive, contents, prepare
 
-NIGHTS = 3
+INCREMENTS = 3
 KILL = """
 import os, sys
 from sparseoco.storage import commit
@@ -49,22 +49,22 @@ def fresh(folder: Path, texts: Path) -> RunFile:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
-    """The folder of the files of all nights, and what an undisturbed run of them leaves: all in its second night."""
+    """The folder of the files of all increments, and what an undisturbed run leaves that learns all but one at once."""
     folder = tmp_path_factory.mktemp("whole")
     run = fresh(folder, folder)
     arrive(folder, 1)
     run_nightly(run)
-    for night in range(2, NIGHTS + 1):
-        arrive(folder, night)
+    for increment in range(2, INCREMENTS + 1):
+        arrive(folder, increment)
     run_nightly(run)
     return folder, contents(folder / "run")
 
 
 def begin(folder: Path, texts: Path) -> RunFile:
-    """A run whose first night is over, as far as the files of the undisturbed run allow: with the first file alone."""
+    """A run that has finished its first increment, with the first file alone."""
     run = fresh(folder, texts)
     first = run.model_copy(
-        update={"ingest": run.ingest.model_copy(update={"inputs": (str(texts / "incoming" / "night-1.jsonl"),)})}
+        update={"ingest": run.ingest.model_copy(update={"inputs": (str(texts / "incoming" / "increment-1.jsonl"),)})}
     )
     run_nightly(first)
     return run
@@ -127,7 +127,7 @@ def test_killed_at_a_commit(tmp_path: Path, whole: tuple) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [1, 2, 3, 4])
 def test_killed_at_every_commit(tmp_path: Path, whole: tuple, first: int) -> None:
-    """In the middle of nights too, with the states that are kept there; at every fourth commit from the first on."""
+    """Also within increments, which save checkpoints; at every fourth commit from the first on."""
     at = first
     while True:
         run = begin(tmp_path / f"at-{at}", whole[0])

@@ -52,8 +52,8 @@ def test_many_runs_at_once(tmp_path: Path) -> None:
         texts = f'inputs = ["{tmp_path / "incoming"}"]'
         prepare(folder, **{'inputs = ["incoming"]': texts})
     arrive(tmp_path, 1)
-    for night in (1, 2):
-        arrive(tmp_path, night)
+    for increment in (1, 2):
+        arrive(tmp_path, increment)
         run_nightly(prepare(tmp_path / "one", **{'inputs = ["incoming"]': texts}))
         command = [sys.executable, "-m", "sparseoco", "nightly", str(tmp_path / "many" / "places.toml")]
         runs = [subprocess.Popen([*command, "--if-running", what]) for what in ("wait", "end") * 2]
@@ -74,8 +74,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     with exclusive_lock(tmp_path / "run"):
         assert call(monkeypatch, "nightly", file, "--if-running", "end") == 0
     assert "Nothing was done" in capsys.readouterr().out
-    assert call(monkeypatch, "evaluate", tmp_path / "run", tmp_path / "incoming" / "night-1.jsonl") == 0
-    assert "of 90 documents" in capsys.readouterr().out
+    assert call(monkeypatch, "evaluate", tmp_path / "run", tmp_path / "incoming" / "increment-1.jsonl") == 0
+    assert "on 90 documents" in capsys.readouterr().out
     odd = file.with_name("odd.toml")
     odd.write_text(file.read_text().replace("window = 2", "window = 0"))
     assert call(monkeypatch, "nightly", odd) == 2
@@ -89,13 +89,13 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_the_page(tmp_path: Path) -> None:
     run = prepare(tmp_path, 1)
     run_nightly(run)
-    (tmp_path / "incoming" / "night-2.jsonl").write_text(
+    (tmp_path / "incoming" / "increment-2.jsonl").write_text(
         '{"id": "x", "label": "sea", "text": "<script>alert(1)</script> wave"}\n'
     )
     page = run_nightly(run).page
     assert page is not None
     text = page.read_text()
-    assert "The model of night" in text
+    assert "The model of increment" in text
     assert text.count("<script") == 5  # three figures, the library, the page's own
     assert "://" not in text.split("<script", 1)[0]
     assert len(rows_of(tmp_path / "run", "history-timings")) == 2

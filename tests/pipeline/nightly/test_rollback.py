@@ -11,7 +11,7 @@ import pytest
 from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline.nightly import nightly_markdown, roll_back, run_nightly
-from sparseoco.pipeline.nightly.history import TABLES, add_increment, find_deployed, read_rows
+from sparseoco.pipeline.nightly.history import TABLES, add_increment, find_deployed, read_history
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
 from sparseoco.storage.commit import read_json
@@ -29,8 +29,8 @@ def history_of(promoted: str) -> list[dict[str, Any]]:
     return [{"increment": n, "promoted": c == "+", "store": f"store {n}"} for n, c in enumerate(promoted, 1)]
 
 
-def rollback(after: int, night: int) -> dict[str, Any]:
-    return {"after": after, "increment": night, "store": f"store {after}"}
+def rollback(after: int, increment: int) -> dict[str, Any]:
+    return {"after": after, "increment": increment, "store": f"store {after}"}
 
 
 def deployed_increment(promoted: str, *rollbacks: tuple[int, int]) -> int | None:
@@ -57,38 +57,38 @@ def test_the_deployed_model() -> None:
 
 
 @pytest.fixture(scope="module")
-def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that has promoted two nights, and not the third."""
+def increments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has promoted the first two of three increments."""
     folder = tmp_path_factory.mktemp("choosing")
-    for night in (1, 2):
+    for increment in (1, 2):
         run = prepare(folder, **{"window = 2": f"window = 2\n{PROMOTES}"})
-        arrive(folder, night)
+        arrive(folder, increment)
         run_nightly(run)
-    (folder / "incoming" / "night-3.jsonl").write_text("")
+    (folder / "incoming" / "increment-3.jsonl").write_text("")
     run_nightly(run)
     return folder
 
 
 @pytest.fixture
-def run(nights: Path, tmp_path: Path) -> RunFile:
+def run(increments: Path, tmp_path: Path) -> RunFile:
     """The same in a folder of its own, with the inputs where they are."""
-    shutil.copytree(nights / "run", tmp_path / "run")
-    inputs = f'inputs = ["{nights / "incoming"}", "{tmp_path / "later"}"]'
+    shutil.copytree(increments / "run", tmp_path / "run")
+    inputs = f'inputs = ["{increments / "incoming"}", "{tmp_path / "later"}"]'
     (tmp_path / "later").mkdir()
     return prepare(tmp_path, **{'inputs = ["incoming"]': inputs, "window = 2": f"window = 2\n{PROMOTES}"})
 
 
 def said(run: RunFile) -> list[int]:
-    """Whose model serves, as everyone who tells it says."""
-    found = read_status(run.out).nights
+    """The deployed model, on which the status, the page and the model folder agree."""
+    found = read_status(run.out).increments
     assert found is not None
-    assert found.serving is not None
-    line = f"he model of increment {found.serving['increment']} is deployed"
-    assert line in found.sentence
+    assert found.deployed is not None
+    line = f"he model of increment {found.deployed['increment']} is deployed"
+    assert line in found.summary
     assert line in nightly_markdown(run.out, run.name)
     assert line in (run.out / "nightly.html").read_bytes().decode()
     assert Model(run.out).folder.name == f"{read_json(run.out / 'promoted.json')['increment']:08d}"
-    return [found.serving["increment"], read_json(run.out / "promoted.json")["increment"]]
+    return [found.deployed["increment"], read_json(run.out / "promoted.json")["increment"]]
 
 
 def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,45 +107,45 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
         assert contents(Path(str(run.out))) == before
     assert {name: (run.out / f"{name}.parquet").read_bytes() for name in TABLES} == tables
     later = Path(str(run.out)).parent / "later"
-    (later / "night-4.jsonl").write_text("")
+    (later / "increment-4.jsonl").write_text("")
     assert not run_nightly(run).increments[0]["promoted"]
     assert said(run) == [1, 1]
     page = (run.out / "nightly.html").read_bytes().decode()
     assert "The last increment, 4, did not replace it: the new files contain no documents." in page
     assert "not promoted: the new files contain no documents</span>" in page
-    arrive(later.parent, 5).rename(later / "night-5.jsonl")
+    arrive(later.parent, 5).rename(later / "increment-5.jsonl")
     (row,) = run_nightly(run).increments
     assert (row["deployed"], row["promoted"]) == (1, True)
     champion = Model(run.out / "models" / "00000001").predict(
-        [json.loads(line)["text"] for line in (later / "night-5.jsonl").read_text().splitlines()]
+        [json.loads(line)["text"] for line in (later / "increment-5.jsonl").read_text().splitlines()]
     )
-    labels = [json.loads(line)["label"] for line in (later / "night-5.jsonl").read_text().splitlines()]
+    labels = [json.loads(line)["label"] for line in (later / "increment-5.jsonl").read_text().splitlines()]
     assert row["deployed_error"] == sum(a != b for a, b in zip(champion, labels, strict=True)) / len(labels)
     assert said(run) == [5, 5]
-    assert [(row["after"], row["increment"]) for row in read_rows(run.out, "history-rollbacks")] == [(3, 1)]
+    assert [(row["after"], row["increment"]) for row in read_history(run.out, "history-rollbacks")] == [(3, 1)]
     page = (run.out / "nightly.html").read_bytes().decode()
-    # One cell of a card on a narrow screen: what is marked stands beside its mark.
+    # One cell of a card on a narrow screen: a mark and what it marks stay together.
     assert re.search(
         rf'<span>{row["algorithm"]} <span class="badge">deployed</span><br><small [^<]*</small></span></td>', page
     )
     assert page.count('class="badge">deployed<') == page.count('class="badge">candidate<') == 1
 
 
-def test_back_and_forth(run: RunFile) -> None:
+def test_rolling_back_and_forward(run: RunFile) -> None:
     roll_back(run, 1)
     assert roll_back(run, 2).message.startswith("Rolled back from the model of increment 1 to that of increment 2: ")
     assert said(run) == [2, 2]
     assert ", from the model of" not in (run.out / "nightly.html").read_bytes().decode()
     roll_back(run, 1)
     assert said(run) == [1, 1]
-    assert [row["increment"] for row in read_rows(run.out, "history-rollbacks")] == [1, 2, 1]
+    assert [row["increment"] for row in read_history(run.out, "history-rollbacks")] == [1, 2, 1]
 
 
 def test_increments_that_cannot_be_rolled_back_to(run: RunFile, tmp_path: Path) -> None:
     before = contents(Path(str(run.out)))
-    for night in (3, 4, 0):
-        with raises_code("no-model", f"Increment {night} ", "1, 2."):
-            roll_back(run, night)
+    for increment in (3, 4, 0):
+        with raises_code("no-model", f"Increment {increment} ", "1, 2."):
+            roll_back(run, increment)
     weights = Path(str(run.out)) / "models" / "00000001" / "weights.parquet"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1])
@@ -172,7 +172,7 @@ def test_increments_that_cannot_be_rolled_back_to(run: RunFile, tmp_path: Path) 
 def test_killed_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """At every sync of the three files: the same command again leaves what an undisturbed one does."""
     monkeypatch.setattr(
-        "sparseoco.pipeline.nightly.history._now", lambda: read_rows(run.out, "history-timings")[0]["ended"]
+        "sparseoco.pipeline.nightly.history._now", lambda: read_history(run.out, "history-timings")[0]["ended"]
     )
     copy = run.model_copy(update={"out": run.out.parent / "whole"})
     shutil.copytree(str(run.out), str(copy.out))
@@ -183,10 +183,10 @@ def test_killed_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch
         nonlocal calls
         calls += 1
         if calls == at:
-            raise SparseocoError("killed")
+            raise SparseocoError("killed", code="killed")
         sync(path)
 
-    with monkeypatch.context() as patch, pytest.raises(SparseocoError, match="killed"):
+    with monkeypatch.context() as patch, raises_code("killed", kind=SparseocoError):
         patch.setattr(commit, "_sync", stop)
         roll_back(run, 1)
     roll_back(run, 1)
@@ -195,7 +195,7 @@ def test_killed_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("left", [b"", b"[]", None])
-def test_what_names_the_model_is_written_anew(run: RunFile, left: bytes | None) -> None:
+def test_the_reference_to_the_model_is_rewritten(run: RunFile, left: bytes | None) -> None:
     path = Path(str(run.out)) / "promoted.json"
     whole = path.read_bytes()
     path.unlink() if left is None else path.write_bytes(left)
@@ -203,8 +203,8 @@ def test_what_names_the_model_is_written_anew(run: RunFile, left: bytes | None) 
     assert path.read_bytes() == whole
 
 
-def test_increments_that_were_not_decided_are_not_on_the_page(run: RunFile) -> None:
-    """A run that was killed before a night was in the history has left its rows in the other tables."""
+def test_increments_without_a_decision_are_not_on_the_page(run: RunFile) -> None:
+    """A run killed before an increment was in the history has left its rows in the other tables."""
     rows: dict[str, list[dict[str, Any]]] = {
         "history-configurations": [],
         "history-classes": [{"class": "moon", "documents": 5}],
@@ -220,11 +220,11 @@ def test_increments_that_were_not_decided_are_not_on_the_page(run: RunFile) -> N
 def test_the_command(run: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(str(run.out)).parent / "places.toml"
     assert call(monkeypatch, "nightly", file, "--rollback", 1) == 0
-    told = capsys.readouterr().out
-    assert "to that of increment 1" in told
-    assert "nightly.html" in told
+    printed = capsys.readouterr().out
+    assert "to that of increment 1" in printed
+    assert "nightly.html" in printed
     assert call(monkeypatch, "status", run.out, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["nights"]["chosen"].startswith("20")
+    assert json.loads(capsys.readouterr().out)["increments"]["rolled_back"].startswith("20")
     assert call(monkeypatch, "nightly", file, "--rollback", 3) == 2
     assert "Increment 3 " in capsys.readouterr().err
     with exclusive_lock(run.out):

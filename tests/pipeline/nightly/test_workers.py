@@ -1,4 +1,4 @@
-"""Nights on worker processes, which die now and then: the bytes of nights in threads."""
+"""Increments on worker processes that are killed have the bytes of increments in threads."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ from tests.support.kills import check_under_kills
 from tests.support.nightly_runs import arrive, contents, prepare
 
 
-def nights(run: RunFile, files: list[Path]) -> dict[str, bytes]:
-    """Take in one file a night; gives what is left."""
+def increments(run: RunFile, files: list[Path]) -> dict[str, bytes]:
+    """Run an increment for each file; returns the contents of the run folder."""
     for count in range(1, len(files) + 1):
         inputs = tuple(map(str, files[:count]))
-        night = run.model_copy(update={"ingest": run.ingest.model_copy(update={"inputs": inputs})})
+        increment = run.model_copy(update={"ingest": run.ingest.model_copy(update={"inputs": inputs})})
         while True:
             try:
-                run_nightly(night)
+                run_nightly(increment)
             except SparseocoError as error:  # of workers that die before they have begun none is started again
                 if "could not be started" not in str(error):
                     raise
@@ -29,11 +29,11 @@ def nights(run: RunFile, files: list[Path]) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_workers_that_die(tmp_path: Path) -> None:
-    files = [arrive(tmp_path, night, rows=600) for night in (1, 2, 3)]
-    expected = nights(prepare(tmp_path / "threads"), files)
+    files = [arrive(tmp_path, increment, rows=600) for increment in (1, 2, 3)]
+    expected = increments(prepare(tmp_path / "threads"), files)
 
     def check(folder: Path) -> None:
         run = prepare(folder, **{"threads = 2": "workers = 2"})
-        assert nights(run, files) == expected
+        assert increments(run, files) == expected
 
     check_under_kills(tmp_path / "workers", check, kills=6, seed=0)

@@ -147,7 +147,7 @@ def test_the_lease_of_a_dead_process_elsewhere_expires(bucket: Location, monkeyp
         assert json.loads((bucket / "run" / ".lock").read_bytes())["owner"].startswith(f"process {os.getpid()} on ")
 
 
-def test_without_its_lease_a_process_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_its_lease_writes_nothing(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.02)
     lease = Lease(bucket / "run" / ".lock")
     lease.acquire(wait=False)

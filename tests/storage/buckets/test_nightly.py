@@ -18,27 +18,27 @@ from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, prepare
 from tests.support.stores import make_store
 
-# Where the text was, when a night ended, and the seconds that a state remembers.
+# Where the text was, when an increment ended, and the seconds in a state.
 ELSEWHERE = ("manifest-", "history-timings", "history-rollbacks", "nightly.html", "checkpoints")
 
 
-def nights(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
-    """Files arrive in `incoming`, one a night."""
-    for night in range(1, count + 1):
-        path = arrive(folder, night)
+def increments(run: RunFile, folder: Path, incoming: Location, count: int) -> None:
+    """Files arrive in `incoming`, one for each increment."""
+    for increment in range(1, count + 1):
+        path = arrive(folder, increment)
         if incoming != path.parent:
             commit_bytes(incoming / path.name, path.read_bytes())
         outcome = run_nightly(run)
-        assert [row["increment"] for row in outcome.increments] == [night]
+        assert [row["increment"] for row in outcome.increments] == [increment]
 
 
 @pytest.mark.slow
-def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
+def test_increments_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     here = prepare(tmp_path / "here")
-    nights(here, tmp_path / "here", tmp_path / "here" / "incoming", 3)
+    increments(here, tmp_path / "here", tmp_path / "here" / "incoming", 3)
     there = prepare(tmp_path / "there", **{'inputs = ["incoming"]': f'inputs = ["{bucket / "incoming"}/"]'})
     there = there.model_copy(update={"out": bucket / "run"})
-    nights(there, tmp_path / "there", bucket / "incoming", 3)
+    increments(there, tmp_path / "there", bucket / "incoming", 3)
     assert run_nightly(there).message == "Nothing new: all files are learned, up to increment 3."
     for run in (here, there):
         roll_back(run, 1)
@@ -52,7 +52,7 @@ def test_nights_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     assert Model(bucket / "run").predict(["wave boat tide salt", "tree leaf moss"]) == ["sea", "wood"]
 
 
-def test_manifests_of_nights_are_batches_for_some_at_once(
+def test_manifests_of_several_increments_can_be_batches(
     tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = read_manifest(make_store(tmp_path), 1)

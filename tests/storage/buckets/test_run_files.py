@@ -79,7 +79,7 @@ def test_a_file_of_a_cluster_may_be_in_a_bucket(
 ) -> None:
     commit_bytes(bucket / "site" / "here.toml", b"threads = 3\n")
     assert call(monkeypatch, "doctor", file, "--cluster", bucket / "site" / "here.toml") == 0
-    assert "3 tasks at once in this process" in capsys.readouterr().out
+    assert "3 concurrent tasks in this process" in capsys.readouterr().out
     text = 'cluster = "../../site/here.toml"\n' + RUN_FILE.partition("[cluster]")[0]
     commit_bytes(file, text.encode())
     assert load_run_file(file).cluster.threads == 3
@@ -94,7 +94,7 @@ def test_a_file_of_a_cluster_may_be_in_a_bucket(
         ("run.yaml", b"", "run.yaml"),
         ("latin.toml", b"\xff", "latin.toml is not UTF-8 text."),
         ("empty.toml", b"", "empty.toml: out: this key is required"),
-        ("log.toml", RUN_FILE.encode() + b'[log]\nfile = "run.jsonl"\n', "lines are added to a file of this machine"),
+        ("log.toml", RUN_FILE.encode() + b'[log]\nfile = "run.jsonl"\n', "is a remote URI; a log is a local file"),
         ("up.toml", b'out = "../../run"\n' + RUN_FILE.replace('out = "run"', "").encode(), "../../run"),
     ],
 )
@@ -130,7 +130,7 @@ def test_errors_of_the_store(
     assert call(monkeypatch, "run", bucket / "run.toml") == 3
     assert "needs credentials: set AWS_ACCESS_KEY_ID" in capsys.readouterr().err
     assert call(monkeypatch, "doctor", bucket / "run.toml") == 1
-    assert "wrong     run file: " in capsys.readouterr().out
+    assert "error     run file: " in capsys.readouterr().out
 
 
 def test_flows_take_the_uri_as_it_is(file: Location, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sparseoco.ops.doctor.places import look_at_folder
+from sparseoco.ops.doctor.paths import check_folder
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
@@ -21,29 +21,29 @@ def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     assert {step.name: step.state for step in found.steps} == {
         "ingest": "done",
         "search": "done",
-        "train": "not begun",
-        "evaluate": "not begun",
-        "report": "not begun",
+        "train": "not started",
+        "evaluate": "not started",
+        "report": "not started",
     }
-    assert found.steps[1].figures["ended"] == 12
+    assert found.steps[1].figures["completed"] == 12
     assert found.seconds is not None
-    assert not found.holds
+    assert not found.locks
     with exclusive_lock(run.out):
-        (hold,) = read_status(run.out).holds
-        assert hold.sure
-        assert hold.by.startswith("process ")
-        assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
-    assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine"]
+        (lock,) = read_status(run.out).locks
+        assert lock.held
+        assert lock.owner.startswith("process ")
+        assert [finding.state for finding in check_folder("out", run.out)] == ["ok", "error"]
+    assert [finding.state for finding in check_folder("out", run.out)] == ["ok"]
     *machine, number, beginning = leases._process_identity()
     ended = {"owner": "process 1 on here", "process": [*machine, number, int(beginning) + 1], "heartbeats": 3}
     commit_json(run.out / ".lock", ended)
-    (hold,) = read_status(run.out).holds
-    assert (hold.sure, hold.gone) == (False, True)
-    assert hold.sentence.endswith("which has ended or fallen silent: the next run takes it over")
+    (lock,) = read_status(run.out).locks
+    assert (lock.held, lock.expired) == (False, True)
+    assert lock.message.endswith("which has ended: the next run takes it over")
     commit_json(run.out / ".lock", ended | {"process": ["elsewhere", 0, 1, 1]})
-    (hold,) = read_status(run.out).holds
-    assert hold.sure
-    assert 15 <= hold.seconds < 60  # three renewals
-    assert [finding.state for finding in look_at_folder("out", run.out)] == ["fine", "wrong"]
+    (lock,) = read_status(run.out).locks
+    assert lock.held
+    assert 15 <= lock.seconds < 60  # three renewals
+    assert [finding.state for finding in check_folder("out", run.out)] == ["ok", "error"]
     remove_file(run.out / ".lock")
     assert not [place for place in run.out.iterdir() if "doctor" in place.name]

@@ -13,7 +13,7 @@ import obstore
 import pytest
 from distributed import Client
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
@@ -26,6 +26,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import find_sources
 from sparseoco.text.streams import Stream
 from tests.storage.buckets.contents import contents, names
+from tests.support.errors import raises_code
 from tests.support.texts import write_reviews, write_run_file
 
 OPTIONS = TextOptions(ngram_range=(1, 2))
@@ -117,7 +118,7 @@ def test_a_listing_has_the_status_of_its_files(bucket: Location, monkeypatch: py
 def test_the_first_manifest_of_a_version_counts(tmp_path: Path, bucket: Location) -> None:
     first = ingest([str(write_reviews(tmp_path / "a.jsonl"))], bucket / "store", OPTIONS)
     commit_manifest(bucket / "store", first)  # the very same
-    with pytest.raises(StorageError, match="another run committed version 1 first"):
+    with raises_code("version-conflict", bucket / "store", "version 1", kind=StorageError):
         commit_manifest(bucket / "store", first.model_copy(update={"rows": 0}))
     assert latest_manifest(bucket / "store") == first
 
@@ -141,18 +142,14 @@ def test_a_store_grows_without_reading_old_files_again(
     assert {path for path in read if path.startswith("s3")} == {f"{raw}/b.jsonl"}
     assert ingest([str(raw)], bucket / "store", OPTIONS) == there == latest_manifest(bucket / "store")
     commit_bytes(raw / "a.jsonl", later.read_bytes())
-    with pytest.raises(InputError, match="has changed since it was ingested"):
+    with raises_code("input-changed", "a.jsonl"):
         ingest([str(raw)], bucket / "store", OPTIONS)
 
 
 def test_prefixes_without_files(bucket: Location) -> None:
     commit_bytes(bucket / "only" / ".hidden", b"x")
-    for item, said in (
-        ("nothing", "does not exist"),
-        ("nothing/", "is an empty folder"),
-        ("only", "is an empty folder"),
-    ):
-        with pytest.raises(InputError, match=said):
+    for item, code in (("nothing", "missing-file"), ("nothing/", "no-documents"), ("only", "no-documents")):
+        with raises_code(code, f"{bucket}/{item}"):
             ingest([f"{bucket}/{item}"], bucket / "store", OPTIONS)
 
 

@@ -1,4 +1,4 @@
-"""How far a search is, from its cells and the states of its blocks."""
+"""The progress of a search, from its cells and the checkpoints of its blocks."""
 
 import json
 from collections import Counter
@@ -11,27 +11,36 @@ from sparseoco.core.errors import StorageError
 from sparseoco.search.selection import candidates
 from sparseoco.storage.commit import read_all_checksummed, read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import read_result_table
-from sparseoco.training.block import NO_FOLD, Key, StreamPosition, configuration_id
+from sparseoco.storage.metrics import Row, read_result_table
+from sparseoco.training.block import Key, configuration_id
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 
-Row = dict[str, Any]
 
+class SearchProgress(NamedTuple):
+    """The progress of a search; a cell is a configuration in a fold.
 
-class Searched(NamedTuple):
-    """What a search has come to; a cell is a configuration in a fold.
-
-    cells     wanted, at their end, under way, by status where it is not ok: diverged, dropped, stopped, failed, …
-    reasons   of those that failed, how many cells each
-    best      of the configurations judged so far; `folds` of them judged it
-    complete  whether its tables are there and leave nothing to do
+    Parameters
+    ----------
+    cells, completed, running : int
+        All cells, those that are complete, and those that have started.
+    rows, total_rows : int
+        Rows learned so far and in all, summed over the cells.
+    by_status : dict
+        Number of cells by status other than ok: diverged, dropped, stopped, failed, …
+    reasons : dict
+        Number of failed cells by reason.
+    best : dict or None
+        The best configuration so far; `folds` have evaluated it.
+    complete : bool
+        Whether the search's tables are there and complete.
     """
 
-    wanted: int
-    ended: int
-    under_way: int
+    cells: int
+    completed: int
+    running: int
     rows: int
-    rows_wanted: int
+    total_rows: int
     by_status: dict[str, int]
     reasons: dict[str, int]
     best: Row | None
@@ -39,14 +48,14 @@ class Searched(NamedTuple):
 
     @property
     def lost(self) -> int:
-        """Cells that came to nothing."""
+        """Cells without a result."""
         return self.by_status.get("diverged", 0) + self.by_status.get("failed", 0)
 
 
-def look_at(folder: Location, run: Mapping[str, Any], options: SearchOptions) -> Searched:
-    """How far the search in `folder` is, `run` being what run.json says of it.
+def read_search(folder: Location, run: Mapping[str, Any], options: SearchOptions) -> SearchProgress:
+    """The progress of the search in `folder`; `run` is the content of run.json.
 
-    Raises `StorageError` for files that are damaged.
+    Raises `StorageError` for corrupt files.
     """
     configurations = options.configurations()
     folds = list(range(options.folds)) if options.folds > 1 else [NO_FOLD]
@@ -55,14 +64,14 @@ def look_at(folder: Location, run: Mapping[str, Any], options: SearchOptions) ->
     goal = StreamPosition(options.epochs, n_rows)
     reached: dict[Key, StreamPosition] = {}
     rows: dict[tuple[Key, int], Row] = {}
-    for fold, name, place, row in _cells(folder / "cells", _setting(run, options), names):
-        if place > goal:  # of a search for more epochs, in the same folder
+    for fold, name, position, row in _cells(folder / "cells", _setting(run, options), names):
+        if position > goal:  # of a search of more epochs in the same folder
             continue
-        reached[fold, name] = max(place, reached.get((fold, name), place))
-        if place.position == n_rows:
-            rows[(fold, name), place.epoch] = _row(row, names[name], fold)
-    for key, place in _states(folder / "checkpoints", run, options, names).items():
-        reached[key] = min(goal, max(place, reached.get(key, place)))
+        reached[fold, name] = max(position, reached.get((fold, name), position))
+        if position.position == n_rows:
+            rows[(fold, name), position.epoch] = _row(row, names[name], fold)
+    for key, position in _checkpoints(folder / "checkpoints", run, options, names).items():
+        reached[key] = min(goal, max(position, reached.get(key, position)))
     table = _table(folder, configurations, options)
     settled = {
         (row["fold"], configuration_id(row["algorithm"], json.loads(row["parameters"]))): row
@@ -71,14 +80,16 @@ def look_at(folder: Location, run: Mapping[str, Any], options: SearchOptions) ->
     }
     settled |= {key: row for (key, _), row in rows.items() if row["status"] != "ok"}
     keys = [(fold, name) for name in names for fold in folds]
-    ended = [key for key in keys if key in settled or reached.get(key) == goal]
+    completed = [key for key in keys if key in settled or reached.get(key) == goal]
     total = options.epochs * n_rows
-    return Searched(
-        wanted=len(keys),
-        ended=len(ended),
-        under_way=sum(key in reached for key in keys if key not in set(ended)),
-        rows=sum(total if key in ended else reached.get(key, StreamPosition(1, 0)).rows_before(n_rows) for key in keys),
-        rows_wanted=total * len(keys),
+    return SearchProgress(
+        cells=len(keys),
+        completed=len(completed),
+        running=sum(key in reached for key in keys if key not in set(completed)),
+        rows=sum(
+            total if key in completed else reached.get(key, StreamPosition(1, 0)).rows_before(n_rows) for key in keys
+        ),
+        total_rows=total * len(keys),
         by_status=dict(sorted(Counter(row["status"] for row in settled.values()).items())),
         reasons=dict(Counter(row["reason"] for row in settled.values() if row["status"] == "failed")),
         best=_best(table or list(rows.values())),
@@ -87,7 +98,7 @@ def look_at(folder: Location, run: Mapping[str, Any], options: SearchOptions) ->
 
 
 def _setting(run: Mapping[str, Any], options: SearchOptions) -> Row:
-    """What the settings of this search's cells have in common, as far as run.json tells."""
+    """What the settings of this search's cells have in common, as far as run.json says."""
     return {
         "loss": options.loss,
         "penalty": options.penalty,
@@ -96,7 +107,7 @@ def _setting(run: Mapping[str, Any], options: SearchOptions) -> Row:
         "seed": options.seed,
         "shuffle": options.shuffle,
         "sparseoco": run["version"],
-        # Where features were chosen by a model the cells are of a store made of this one.
+        # With features selected by a model, the cells refer to a store derived from this one.
         **({} if options.features_from else {"manifest": run["corpus"]["store"]}),
     }
 
@@ -104,9 +115,11 @@ def _setting(run: Mapping[str, Any], options: SearchOptions) -> Row:
 def _cells(
     folder: Location, wanted: Row, names: Mapping[str, Configuration]
 ) -> Iterator[tuple[int, str, StreamPosition, Row]]:
-    """(fold, configuration, place, row of the metrics) of the cells of this search."""
+    """(fold, configuration, position, row of the metrics) of the cells of this search."""
     for _, cell in read_all_checksummed(sorted(folder.glob("*.json"))):
-        if cell is None or any(cell["setting"].get(key) != value for key, value in wanted.items()):
+        if cell is None or "position" not in cell:  # corrupt, or of another version
+            continue
+        if any(cell["setting"].get(key) != value for key, value in wanted.items()):
             continue
         for result in cell["results"]:
             name = configuration_id(result["algorithm"], result["parameters"])
@@ -114,36 +127,36 @@ def _cells(
                 yield cell["setting"]["fold"], name, StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
 
 
-def _states(
+def _checkpoints(
     folder: Location, run: Mapping[str, Any], options: SearchOptions, names: Mapping[str, Configuration]
 ) -> dict[Key, StreamPosition]:
-    """Where the states of blocks are that were kept in case they die."""
+    """The positions of the checkpoints of blocks."""
     wanted = _setting(run, options)
     found: dict[Key, StreamPosition] = {}
     for path in sorted(folder.glob("*.json")):
         try:
             state = read_json(path)
-            block, place = state["block"], StreamPosition(*state["position"])
+            block, position = state["block"], StreamPosition(*state["position"])
         except (StorageError, KeyError, TypeError):
-            continue  # a later one has taken its place meanwhile
+            continue  # replaced by a later one meanwhile
         if any(block["setting"].get(key) != value for key, value in wanted.items()):
             continue
         for parameters in block["configurations"]:
             key = block["setting"]["fold"], configuration_id(block["algorithm"], parameters)
             if key[1] in names:
-                found[key] = max(place, found.get(key, place))
+                found[key] = max(position, found.get(key, position))
     return found
 
 
 def _table(folder: Location, configurations: list[Configuration], options: SearchOptions) -> list[Row]:
-    """The metrics of the search, if they are there and of these configurations."""
+    """The metrics of the search, if they exist and are of these configurations."""
     path = folder / "metrics.parquet"
     if not path.exists():
         return []
     try:
         rows: list[Row] = read_result_table(path).to_pylist()
     except (OSError, pa.ArrowException) as error:
-        raise StorageError(f"{path} cannot be read as the table it should be; run the search again.") from error
+        raise StorageError(f"{path} is corrupt; run the search again.", code="corrupt-file") from error
     wanted = {(c.algorithm, c.parameters_json) for c in configurations}
     found = {(row["algorithm"], row["parameters"]) for row in rows}
     same = found == wanted and {(row["loss"], row["penalty"]) for row in rows} == {(options.loss, options.penalty)}
@@ -160,10 +173,10 @@ def _row(row: Row, configuration: Configuration, fold: int) -> Row:
 
 
 def _best(rows: list[Row]) -> Row | None:
-    judged = candidates([row for row in rows if row["held_out_rows"] is not None])
-    if not judged:
+    evaluated = candidates([row for row in rows if row["held_out_rows"] is not None])
+    if not evaluated:
         return None
-    first = judged[0]
+    first = evaluated[0]
     return {
         "configuration": first.configuration,
         "algorithm": first.algorithm,

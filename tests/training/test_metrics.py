@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from sparseoco.pipeline.evaluation import _metrics
+from sparseoco.training.metrics import classification_metrics
 
 
 def test_metrics_equal_those_of_scikit_learn() -> None:
@@ -14,7 +14,7 @@ def test_metrics_equal_those_of_scikit_learn() -> None:
         truth[truth == 1] = 0  # and one without documents
         labels = list(range(n_classes))
         confusion = confusion_matrix(truth, predicted, labels=labels)
-        found = _metrics([f"c{k}" for k in labels], confusion)
+        found = classification_metrics([f"c{k}" for k in labels], confusion)
         expected = precision_recall_fscore_support(truth, predicted, labels=labels, zero_division=0.0)
         for name, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
             assert [row[name] for row in found["classes"]] == values.tolist()

@@ -1,0 +1,81 @@
+"""The files of a run: its inputs, and the folders it writes to."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+from dask.utils import format_bytes
+
+from sparseoco.ops.doctor.findings import Finding, error, ok, warning
+from sparseoco.ops.status.locks import folder_lock
+from sparseoco.pipeline.nightly.history import read_history
+from sparseoco.pipeline.run_file import RunFile
+from sparseoco.report.wording import plural
+from sparseoco.storage.commit import commit_bytes, remove_file
+from sparseoco.storage.locations import Location
+from sparseoco.store.manifest import latest_manifest
+from sparseoco.text.ingest import new_sources
+from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import Source, find_sources
+from sparseoco.text.streams import first_bytes
+
+
+def check_inputs(subject: str, inputs: Sequence[str], options: TextOptions) -> Iterator[Finding]:
+    """Whether the inputs exist and can be read."""
+    yield _readable(subject, find_sources(list(inputs), options))
+
+
+def check_new_inputs(run: RunFile) -> Iterator[Finding]:
+    """Whether the raw text of a run can be read, and how many of its files are new if some are already ingested."""
+    options, manifest = run.ingest.text, latest_manifest(run.store)
+    sources = find_sources(list(run.ingest.inputs), options, may_be_empty=is_nightly(run))
+    new = len(new_sources(sources, options, manifest))
+    yield _readable("inputs", sources, "" if manifest is None else f", {new:,} of them new")
+
+
+def is_nightly(run: RunFile) -> bool:
+    """Whether the folder has nightly increments: then files may be deleted once they are ingested."""
+    return bool(read_history(run.out, "history"))
+
+
+def _readable(subject: str, sources: list[Source], more: str = "") -> Finding:
+    for source in sources:
+        if source.format != "folder":
+            first_bytes(source.path, source.compression, 1)
+    size = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}{more}"
+    return ok(subject, f"{size}, all readable." if sources else "There are no new files.")
+
+
+def run_sources(run: RunFile) -> list[Source]:
+    """The raw text of a run. Raises `InputError`."""
+    return find_sources(list(run.ingest.inputs), run.ingest.text)
+
+
+def check_folder(subject: str, folder: Location) -> Iterator[Finding]:
+    """Whether a folder is writable, locked, and how much space is free."""
+    existing = nearest_existing(folder)
+    probe = existing / f".doctor-{os.getpid()}"
+    commit_bytes(probe, b"doctor")
+    if probe.read_bytes() != b"doctor":
+        yield error(subject, f"{folder} does not return what was written to it.")
+    remove_file(probe)
+    space = f" ({format_bytes(free_bytes(existing))} free)" if isinstance(existing, Path) else ""
+    yield ok(subject, f"{folder} is writable{space}.")
+    lock = folder_lock(folder)
+    if lock is not None and lock.held:
+        yield error(subject, f"{lock.message}: only one process can write to a folder.")
+    elif lock is not None:
+        yield (ok if lock.expired else warning)(subject, f"{lock.message}.")
+
+
+def nearest_existing(folder: Location) -> Location:
+    """The folder, or its nearest existing parent; a remote URI itself, since it has no folders."""
+    if not isinstance(folder, Path) or folder.exists() or folder == folder.parent:
+        return folder
+    return nearest_existing(folder.parent)
+
+
+def free_bytes(folder: Path) -> int:
+    """Free bytes of the file system."""
+    return int(psutil.disk_usage(str(nearest_existing(folder))).free)

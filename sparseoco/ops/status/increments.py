@@ -1,0 +1,36 @@
+"""The nightly increments of a run."""
+
+from typing import NamedTuple
+
+from sparseoco.pipeline.nightly.history import read_deployed, read_history
+from sparseoco.pipeline.nightly.page import deployed_line
+from sparseoco.report.wording import percent, plural
+from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import Row
+
+
+class Increments(NamedTuple):
+    """The number of increments, the last, that of the deployed model, when it was rolled back to; and a summary."""
+
+    total: int
+    last: Row
+    deployed: Row | None
+    rolled_back: str | None
+    summary: str
+
+
+def read_increments(folder: Location) -> Increments | None:
+    """The increments of a run; None if there are none. Raises `StorageError` for a file that cannot be read."""
+    history = read_history(folder, "history")
+    if not history:
+        return None
+    last, deployed = history[-1], read_deployed(folder, history)
+    rollback = None if deployed is None else deployed.rollback
+    summary = f"{plural(len(history), 'increment')}; the last has {plural(last['documents'], 'document')}"
+    if last["error"] is not None:
+        summary += f", error of the candidate {percent(last['error'])}"
+    if last["deployed_error"] is not None:
+        summary += f", of the deployed model {percent(last['deployed_error'])}"
+    summary += f": {'promoted' if last['promoted'] else 'not promoted'}; {deployed_line(deployed)}"
+    rolled_back = None if rollback is None else rollback["time"].isoformat()
+    return Increments(len(history), last, None if deployed is None else deployed.row, rolled_back, summary)

@@ -1,0 +1,55 @@
+"""Grids and streams for the tests of the regret bounds, and the comparators of a play."""
+
+from typing import Any
+
+import numpy as np
+
+from tests.bounds.play import Play, against, fixed_labels
+
+# Two configurations a learner or three: without a penalty (or with little), and with one that bites. sg-l1, and l-fobos
+# with K = 1, are fobos bit for bit.
+GRIDS: dict[str, list[dict[str, Any]]] = {
+    "subgradient": [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}],
+    "fobos": [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}],
+    "cl-fobos": [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}],
+    "sgft": [{"eta0": 0.7, "lam": 0.2, "p": 2}, {"eta0": 0.2, "lam": 0.05, "p": 2, "V": 0.5}],
+    "rda": [{"gamma": 1.0, "lam": 0.0}, {"gamma": 3.0, "lam": 0.05}],
+    "stda": [{"gamma": 1.0, "lam": 0.001, "p": 2}, {"gamma": 3.0, "lam": 0.02, "p": 2, "V": 2.0}],
+    "adagrad": [{"eta": 0.7, "delta": 1.5, "lam": 0.0}, {"eta": 0.2, "delta": 0.3, "lam": 0.05}],
+    "ftrl-proximal": [{"R": 0.5, "lam": 0.0}, {"R": 2.0, "lam": 0.05}],
+    "ao-gd": [{"R": 0.5}, {"R": 2.0}],
+    "ao-ftrl": [{"R": 0.5, "predict": "none"}, {"R": 2.0, "predict": "last"}, {"R": 1.0, "predict": "mean"}],
+    "cao-ftrl": [{"R": 0.5, "lam": 0.001, "predict": "last"}, {"R": 2.0, "lam": 0.05, "predict": "last"}],
+}
+
+
+MODEL = np.array([1.0, -1.0, 0.5])
+
+
+def coins(T: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ±1/√3, labels by a model and noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.choice([-1.0, 1.0], (T, 3)) / np.sqrt(3)
+    return X, np.sign(X @ MODEL + 0.8 * rng.normal(size=T))
+
+
+def rare(T: int) -> np.ndarray:
+    """Features of every row, every 7th, 40th and 150th, their rows repeated."""
+    t = np.arange(T)
+    return np.stack([np.full(T, 0.5), t % 7 < 2, t % 40 < 2, t % 150 < 2], axis=1).astype(float) / 1.8
+
+
+STREAMS = {
+    "coins": lambda T: (coins(T)[0], fixed_labels(coins(T)[1])),
+    "against": lambda T: (np.eye(3)[np.arange(T) % 3], against),
+    "repeated": lambda T: (np.tile([[0.6, -0.8]], (T, 1)), fixed_labels(np.where(np.arange(T) // 50 % 2, -1.0, 1.0))),
+    "rare": lambda T: (rare(T), against),
+    "alternating": lambda T: (np.ones((T, 1)), fixed_labels(1.0 - 2.0 * (np.arange(T) % 2))),
+}
+
+
+def comparators(play: Play, c: int, seed: int = 0) -> list[np.ndarray]:
+    """The optimum, 0, the mean iterate and points of the domain."""
+    rng, n, R = np.random.default_rng(seed), play.X.shape[1], play.radius(c, 3.0)
+    best = play.optimum(c)
+    return [best, np.zeros(n), play.W[:, :, c].mean(axis=0), -best, *rng.uniform(-R, R, (3, n))]

@@ -1,0 +1,77 @@
+"""A saved model is found from its own folder, from a run's and from that of nightly runs."""
+
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparseoco import Model
+from sparseoco.core.errors import StorageError
+from sparseoco.storage.commit import commit_json
+from sparseoco.store.shards import Store
+from sparseoco.text.options import TextOptions
+from sparseoco.training.model import write_model
+from tests.support.commands import call
+from tests.support.errors import raises_code
+from tests.support.stores import make_store
+
+LINES = ["t0 t0 t3", "t1", "t5 unknown", ""]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model with weights for three features: t0 and t5 for the second class, t1 for the first."""
+    store = Store.open(make_store(tmp_path / "store"))
+    store.manifest.options.update(TextOptions().plain())
+    weights = np.zeros((store.n_features, 1))
+    weights[[0, 1, 5], 0] = 1.0, -2.0, 0.5
+    write_model(tmp_path / "model", weights, store, {"algorithm": "none", "parameters": {}}, [])
+    return tmp_path / "model"
+
+
+def in_model_folder(model: Path, folder: Path) -> None:
+    shutil.copytree(model, folder)
+
+
+def in_run_folder(model: Path, folder: Path) -> None:
+    shutil.copytree(model, folder / "model")
+
+
+def in_nightly_folder(model: Path, folder: Path) -> None:
+    """Two increments with models, the first of which is deployed."""
+    shutil.copytree(model, folder / "models" / "00000001")
+    (folder / "models" / "00000002").mkdir()
+    commit_json(folder / "promoted.json", {"model": "models/00000001", "increment": 1})
+
+
+@pytest.mark.parametrize("layout", [in_model_folder, in_run_folder, in_nightly_folder])
+def test_model_and_predict_take_any_of_the_folders(
+    layout: Callable[[Path, Path], None],
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "run"
+    layout(model, folder)
+    expected = ["c1", "c0", "c1", "c0"]
+    assert Model(folder).predict(LINES) == Model(str(folder)).predict(LINES) == expected
+    np.testing.assert_array_equal(Model(folder).margins(LINES), [[2.0], [-2.0], [0.5], [0.0]])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join([*LINES, ""]).encode())))
+    assert call(monkeypatch, "predict", folder) == 0
+    assert capsys.readouterr().out.split() == expected
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with raises_code("missing-model", tmp_path):
+        Model(tmp_path)
+    commit_json(tmp_path / "promoted.json", {"increment": 3})
+    with raises_code("corrupt-file", "promoted.json", kind=StorageError):
+        Model(tmp_path)
+    commit_json(tmp_path / "promoted.json", {"model": "models/00000003"})
+    with raises_code("missing-model", tmp_path):
+        Model(tmp_path)
