@@ -1,1 +1,1 @@
-"""The loops, each written once; learners, losses and penalties are compiled into them."""
+"""The compiled loops; the functions of learners, losses and penalties are compiled into them."""

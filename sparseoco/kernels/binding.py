@@ -1,22 +1,22 @@
-"""Compiled kernels: a learner, a loss and a type of column bound into the loops."""
+"""Compiled kernels: the loops for a learner, a loss and a dtype."""
 
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sparseoco.core.compile_cache import compiled
-from sparseoco.kernels import initialize, responses, stream
+from sparseoco.kernels import responses, stream
 from sparseoco.kernels.count_nonzeros import count_nonzeros, measure, measure_absolute
 from sparseoco.kernels.functions import rule_key
 from sparseoco.learners.contract import Rule
 from sparseoco.learners.losses import Loss
 
 SOURCES = ("learners/numerics.py", "learners/losses.py", "learners/penalties.py", "learners", "kernels")
-"""Everything that machine code is made from."""
+"""Sources of all code that is compiled into kernels."""
 
 
 class Kernels(NamedTuple):
-    """The loops of a block of columns."""
+    """The kernels of a block of columns."""
 
     learn: Callable[..., Any]
     margins: Callable[..., None]
@@ -32,7 +32,7 @@ def kernels_for(
 ) -> Kernels:
     """The kernels of these functions for columns of `dtype`; equal arguments share them.
 
-    `response` is a function of `responses`: binary, one_vs_rest, regression or joint.
+    `response` names a function of `responses`: binary, one_vs_rest, regression or joint.
     """
     respond = getattr(responses, response)
     own = [*rule_key(rule), dtype, str((grouped, alone))]
@@ -44,8 +44,8 @@ def kernels_for(
         _bound(stream.build_margins(rule, **flags), own),
         _bound(stream.build_evaluate(respond, loss.value, loss.slope), [response, loss.name, dtype]),
         _bound(stream.build_materialize(rule, grouped=grouped), own),
-        _bound(initialize.build_pass_rounds(rule), own),
-        _bound(initialize.build_init_state(rule, grouped=grouped), own),
+        _bound(stream.build_pass_rounds(rule), own),
+        _bound(stream.build_init_state(rule, grouped=grouped), own),
     )
 
 

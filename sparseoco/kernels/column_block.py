@@ -1,4 +1,4 @@
-"""What any block of columns does: rows are evaluated, weights materialised by runs of features, in bounded memory."""
+"""What all blocks of columns share: evaluation of rows, and weights by runs of features in bounded memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from sparseoco.kernels.structs import Rows
 from sparseoco.learners.penalties import Penalty, penalty_values
 
 RUN_BYTES = 1 << 20
-"""Weights materialised at once: they stay in a cache until they have been used."""
+"""Weights materialised at a time, small enough for the CPU cache."""
 
 
 class ColumnBlock(ABC):
-    """A block of `columns` columns of weights, `outputs` adjacent ones a configuration, held `width` wide."""
+    """A block of `columns` columns of weights, `outputs` adjacent ones per configuration, padded to `width`."""
 
     n_features: int
     columns: int
@@ -26,14 +26,14 @@ class ColumnBlock(ABC):
 
     @abstractmethod
     def margins(self, rows: Rows) -> np.ndarray:
-        """(rows, width), padding included."""
+        """(rows, width), including padding."""
 
     @abstractmethod
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the weights of a run of features."""
 
     def evaluate(self, rows: Rows, labels: np.ndarray, loss_sum: np.ndarray, error_count: np.ndarray) -> None:
-        """Add each row's loss and error to the sums, in the order of the rows; NaN where a margin is not finite."""
+        """Add each row's loss and error to the sums, in row order; the loss becomes NaN if a margin is not finite."""
         failed = np.zeros(len(loss_sum), np.int64)
         z, u = self.margins(rows), np.zeros(self.width, self.dtype)
         self.kernels.evaluate(z, labels, self.outputs, failed, loss_sum, error_count, u)
@@ -45,26 +45,26 @@ class ColumnBlock(ABC):
             yield first, stop, self.weights(first, stop)
 
     def nonzeros(self, bins: np.ndarray, n_bins: int) -> np.ndarray:
-        """(n_bins, columns) int64: weights that are not zero, by the bin of their feature."""
+        """(n_bins, columns) int64: the number of nonzero weights by the bin of their feature."""
         out = np.zeros((n_bins, self.columns), np.int64)
         for first, stop, weights in self.weight_runs():
             COUNT_NONZEROS(weights, bins[first:stop], out)
         return out
 
     def measure(self, penalty: Penalty, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(ψ without λ, nonzero weights), a column each; `ratio` is the l1_ratio of each column."""
+        """(ψ without λ, number of nonzero weights), each (columns,); `ratio` is the l1_ratio of each column."""
         count = self.nonzeros(np.zeros(self.n_features, np.int64), 1)[0]
         return penalty_values(penalty, *self._sizes(), ratio), count
 
     def _sizes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Σ_j |w_j| and Σ_j w_j² of every column, Σ_j ‖w_j‖₂ of every configuration."""
+        """Σ_j |w_j| and Σ_j w_j² per column, Σ_j ‖w_j‖₂ per configuration."""
         sizes = np.zeros(self.columns), np.zeros(self.columns), np.zeros(self.columns // self.outputs)
         for _, _, weights in self.weight_runs():
             MEASURE(weights, *sizes)
         return sizes
 
     def feature_runs(self) -> Iterator[tuple[int, int]]:
-        """Runs of features, in order, whose weights are of a bounded size."""
+        """Runs of features, in order, whose weights take at most `RUN_BYTES`."""
         length = max(1, RUN_BYTES // (self.width * self.dtype.itemsize))
         for first in range(0, self.n_features, length):
             yield first, min(first + length, self.n_features)

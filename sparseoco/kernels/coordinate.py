@@ -1,13 +1,13 @@
-"""The loop over randomly drawn coordinates: margins are kept up to date while every weight moves in every round.
+"""The loop over randomly drawn coordinates, with margins updated while every weight changes in every round.
 
 Data are stored by columns: the nonzeros of feature i are ``rows[indptr[i]:indptr[i + 1]]`` and `counts`, rows
 increasing. Between two draws a weight is piecewise linear in the round (`learners.cao_rcd.segment`), so the margin of
 example j in round k of an epoch is ``margins[j, 0] + k·margins[j, 1]`` until a segment of a feature of its row ends. A
 calendar lists the segments that end in each round, as one doubly linked list per round and column, so that a drawn
-coordinate is unlinked in constant time. A draw is followed by at most two ends of segments before the next one, each at
-the cost of the feature's nonzeros: the work is that of the drawn features, whatever the number of features.
+coordinate is unlinked in constant time. After a draw at most two segments of its feature end before its next draw, each
+at the cost of the feature's nonzeros: the work depends on the drawn features, not on the number of features.
 
-Columns share the draws; each has its own calendar and its own arithmetic.
+Columns share the draws; each has its own calendar and arithmetic.
 """
 
 import math
@@ -26,7 +26,7 @@ from sparseoco.learners.numerics import cube_root, response
 SOURCES = ("learners/numerics.py", "learners/losses.py", "learners/penalties.py", "learners", "kernels/coordinate.py")
 
 MARGIN_ERROR = 2.0**-34
-"""Rounding error that incrementally updated margins may have; measured: 2e-11 after a million rounds."""
+"""Bound on the rounding error of incrementally updated margins; measured: 2e-11 after a million rounds."""
 
 
 class ColumnParams(NamedTuple):
@@ -38,7 +38,7 @@ class ColumnParams(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """How rounds draw: `L` (n,) bounds |∇_iF|, a block of `batch` features is drawn with its of the `chances` p."""
+    """How rounds draw: `L` (n,) bounds |∇_iF|; blocks of `batch` features are drawn with probabilities `chances`."""
 
     L: Any
     chances: Any
@@ -177,7 +177,7 @@ PREDICTIONS = {
 
 @register_jitable
 def snap_to_kink(z, y):
-    """The margin, or the kink yz = 1 of a hinge if it is within `MARGIN_ERROR`.
+    """The margin, or the kink yz = 1 of the hinge, where its slope jumps, if that is within `MARGIN_ERROR`.
 
     With counts of words and weights at 0 or ±R many margins are exactly at the kink, where the subgradient is 0.
     Rounding, of the margins and of the weights themselves, must not select another one: subgradients differ by |a|.
@@ -187,7 +187,7 @@ def snap_to_kink(z, y):
 
 @register_jitable
 def exact_margin(z, y):
-    """For losses without a kink."""
+    """For losses with a continuous slope."""
     return z
 
 
@@ -260,7 +260,7 @@ def column_weights(t, columns, slots, out):
 
 
 def append_entries(features, sizes, piece_rows, piece_counts, ends, rows, counts):
-    """Append entries, ordered by feature, to those of each feature; feature i's end is ``ends[i]``, which advances."""
+    """Append entries, sorted by feature, to those of each feature, which end at ``ends[i]``; `ends` is updated."""
     at = 0
     for f in range(features.shape[0]):
         to = ends[features[f]]
@@ -272,7 +272,7 @@ def append_entries(features, sizes, piece_rows, piece_counts, ends, rows, counts
 
 
 def row_norms(first, stop, data, norms):
-    """Add the part of features first..stop of ‖a_j‖₁ to `norms` (examples,)."""
+    """Add the terms of features first..stop in ‖a_j‖₁ to `norms` (examples,)."""
     for e in range(data.indptr[first], data.indptr[stop]):
         norms[data.rows[e]] += abs(float(data.counts[e]))
 
@@ -287,7 +287,7 @@ def coordinate_bounds(first, stop, data, bounds, L):
 
 
 def block_weights(L, batch, out):
-    """(S_Π L_Π)^{2/3} but for a factor, of blocks of `batch` features: S_Π as their number, L_Π = √(Σ_{i∈Π} L_i²)."""
+    """(S_Π L_Π)^{2/3} of blocks of `batch` features up to a factor: S_Π is their number, L_Π = √(Σ_{i∈Π} L_i²)."""
     for block in range(out.shape[0]):
         start, stop = block * batch, min((block + 1) * batch, L.shape[0])
         square = 0.0
@@ -312,6 +312,6 @@ BLOCK_WEIGHTS = _compiled(block_weights)
 @lru_cache(maxsize=32)
 def play_kernel(loss: Loss, predict: str) -> Callable[..., None]:
     """The compiled loop of a loss and a prediction."""
-    hinge = loss.slope_vanishes and not loss.regression
-    function = build_play(loss.slope, snap_to_kink if hinge else exact_margin, *PREDICTIONS[predict])
+    snap = snap_to_kink if loss.curvature is None else exact_margin
+    function = build_play(loss.slope, snap, *PREDICTIONS[predict])
     return _compiled(function, loss.name, predict)

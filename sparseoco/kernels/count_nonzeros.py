@@ -1,4 +1,4 @@
-"""Counting the weights that are not zero, and adding up how large they are."""
+"""Counts and norms of weights."""
 
 import math
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 def count_nonzeros(weights, bins, out):
-    """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as not zero.
+    """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as nonzero.
 
-    Counts run up in 32 bits, a row a bin, which the compiler turns into one comparison and one subtraction a vector.
+    Counts are 32-bit, one row per bin, which the compiler vectorises as one comparison and one subtraction.
     """
     counts = np.zeros(out.shape, np.uint32)
     for feature in range(weights.shape[0]):
@@ -20,7 +20,7 @@ def count_nonzeros(weights, bins, out):
 
 
 def measure_absolute(weights, absolute):
-    """`measure` of `absolute` alone, the same bits: what a learner that adds R̄(T) up needs every K rounds."""
+    """`measure` for `absolute` only, with the same bits, for learners that sum ‖w‖₁ every K rounds."""
     for feature in range(weights.shape[0]):
         row = weights[feature]
         for column in range(absolute.shape[0]):
@@ -30,8 +30,8 @@ def measure_absolute(weights, absolute):
 def measure(weights, absolute, squares, norms):
     """Add to float64 `absolute` Σ_j |w_j| and to `squares` Σ_j w_j², (columns,), and to `norms` Σ_j ‖w_j‖₂, (groups,).
 
-    A group is so many adjacent columns that there are as many groups as `norms` has. Every column's sum runs over the
-    features of `weights` (features, columns) in order, whatever other columns there are.
+    A group has columns // groups adjacent columns. Each column's sum runs over the features of `weights` (features,
+    columns) in order, independently of other columns.
     """
     columns, groups = absolute.shape[0], norms.shape[0]
     outputs = columns // groups

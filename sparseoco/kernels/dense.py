@@ -1,8 +1,8 @@
-"""The loop over rows for learners that touch all features in every round, and a block of their columns.
+"""The loop over rows for learners that update all features in every round, and a block of their columns.
 
-The rows are played configuration by configuration: the memory of a column, d² numbers perhaps, stays in the cache.
-Every column's arithmetic is its own and in float64, whatever the type of the rows and of the returned weights, so that
-its bits depend neither on other columns nor on how a stream is cut.
+The rows are processed configuration by configuration, so that the memory of a column (up to d² numbers) stays in the
+CPU cache. Columns are independent, in float64 whatever the dtype of rows and returned weights, so bits depend neither
+on other columns nor on how a stream is split into calls.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,16 +26,16 @@ from sparseoco.learners.numerics import response
 
 
 class DenseState(NamedTuple):
-    """What rows change, but for sums: `points` (columns, n) and `memories` (columns, m, n), float64."""
+    """State without the sums: `points` (columns, n) and `memories` (columns, m, n), float64."""
 
     points: Any
     memories: Any
     numbers: Any
-    """(columns, fields of `Numbers`): constant."""
+    """(columns, fields of `Numbers`); constant."""
 
 
 class DenseProgress(NamedTuple):
-    """Sums over the rounds, a configuration each; see `structs.Progress`."""
+    """Sums over the rounds per configuration; see `structs.Progress`."""
 
     diverged: Any
     loss_sum: Any
@@ -43,10 +43,10 @@ class DenseProgress(NamedTuple):
 
 
 def build_learn(rule, respond, loss):
-    """``learn``: play every row in turn, after `rounds` rounds; updates state and progress in place.
+    """``learn``: learn the rows in turn, after `rounds` rounds; updates state and progress in place.
 
-    `positive` (outputs,): the class with y = +1 of a column, see `numerics.response`. `margins_out`, unless it is
-    empty, (rows, columns), receives the margins with which the rows were predicted.
+    `positive` (outputs,): the class with y = +1 per output, see `numerics.response`. `margins_out` (rows, columns),
+    unless empty, receives the margins of the predictions.
     """
     move, project, bandit, flat = rule.move, rule.project, rule.bandit, rule.flat
     value, slope, bound = loss.value, loss.slope, loss.bound
@@ -111,7 +111,7 @@ def build_learn(rule, respond, loss):
 
 
 def build_project(project):
-    """``project_points``: project points, given in float64, onto their sets."""
+    """``project_points``: project every column's point onto its set."""
 
     def project_points(state):
         for c in range(state.points.shape[0]):
@@ -133,7 +133,7 @@ def margins(rows, points, out):
 
 
 class DenseKernels(NamedTuple):
-    """The loops of a block of columns."""
+    """The kernels of a block of columns."""
 
     learn: Callable[..., None]
     evaluate: Callable[..., None]
@@ -142,7 +142,7 @@ class DenseKernels(NamedTuple):
 
 @lru_cache(maxsize=64)
 def dense_kernels(rule: DenseRule, loss: Loss, respond: str) -> DenseKernels:
-    """The kernels of these functions; equal arguments share them. `respond` is a function of `responses`."""
+    """The kernels of these functions; equal arguments share them. `respond` names a function of `responses`."""
     function = getattr(responses, respond)
     move, project = (f"{f.__module__}.{f.__qualname__}" for f in (rule.move, rule.project))
     return DenseKernels(
@@ -163,8 +163,8 @@ class DenseColumns(ColumnBlock):
     """State of configurations of a dense learner, with `outputs` adjacent columns each.
 
     Arrays: ``points`` (columns, n_features) and ``memories`` (columns, m, n_features), float64; ``clock`` (1,) the
-    rounds done; a configuration: ``loss_sum`` float64, ``error_count`` and ``diverged`` int64. It is to a `Learner`
-    what `Columns` is, without padding and lazy updates.
+    rounds done; per configuration ``loss_sum`` float64, ``error_count`` and ``diverged`` int64. It has the interface of
+    `Columns` for `Learner`, without padding and lazy updates.
 
     Raises `InputError` for parameters that cannot be combined.
     """
@@ -212,8 +212,8 @@ class DenseColumns(ColumnBlock):
     def learn(self, rows: Rows, labels: np.ndarray, margins_out: np.ndarray | None = None) -> None:
         """Learn the rows in turn; `labels` is read-only float64.
 
-        `margins_out` (rows, width), if given, receives the margins with which each row was predicted: for a bandit,
-        those of the points it played.
+        `margins_out` (rows, width), if given, receives the margins of the predictions: for a bandit those of the points
+        it played.
         """
         margins = np.empty((0 if margins_out is None else len(labels), self.columns))
         self.kernels.learn(
@@ -272,7 +272,7 @@ class DenseColumns(ColumnBlock):
 
 
 def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbers:
-    """A configuration's numbers. Raises `InputError` if they overflow."""
+    """`DenseRule.numbers`. Raises `InputError` if they overflow."""
     try:
         numbers = rule.numbers(configuration, n)
     except (OverflowError, ZeroDivisionError):
@@ -280,7 +280,7 @@ def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbe
     if numbers is None or not np.isfinite(numbers).all():
         given = ", ".join(f"{name}={value}" for name, value in configuration.items())
         raise InputError(
-            f"Steps cannot be computed from {given}: they are too large or too small for numbers.",
+            f"Step sizes overflow or underflow for {given}.",
             code="invalid-parameter",
         )
     return numbers

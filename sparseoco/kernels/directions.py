@@ -9,16 +9,15 @@ from sparseoco.kernels.synthetic_text import log, share
 from sparseoco.learners.domains import norm_of
 from sparseoco.learners.numerics import mix
 
-DIRECTIONS = np.uint64(4)  # a stream of hashes apart from the order of rows, the folds and what is sampled
+DIRECTIONS = np.uint64(4)  # distinct from the hash streams of row order, folds and sampling
 OTHER = np.uint64(0x9E3779B97F4A7C15)
 
 
 @register_jitable
 def direction(repetition, t, output, flat, v):
-    """Write the direction of round t into `v`: uniform on the unit sphere or, where `flat`, among its points of
-    Σ v_i = 0.
+    """Write the direction of round t into `v`: uniform on the unit sphere or, if `flat`, on its points with Σ v_i = 0.
 
-    Normal numbers, divided by their norm: pairs by Marsaglia's polar method (1964) from the hashes of a counter.
+    Normalised Gaussian numbers, in pairs by Marsaglia's polar method (1964) from the hashes of a counter.
     """
     stream = mix(mix(mix(mix(np.uint64(repetition)) ^ DIRECTIONS) ^ np.uint64(t)) ^ np.uint64(output))
     n = v.shape[0]

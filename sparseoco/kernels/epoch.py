@@ -1,18 +1,18 @@
-"""The loop over sampled examples of an epoch method: draw, predict, incur the loss, learn.
+"""The loop of an epoch method over sampled examples: draw, predict, incur the loss, learn.
 
-A round plays one mini-batch Π of consecutive examples, drawn with chance p. With s̄_j the slope of example j at the
-epoch's full pass (its anchor) and s_j the slope at the iterate played, coordinate i of the round sees
+A round plays one mini-batch Π of consecutive examples, drawn with probability p. With s̄_j the slope of example j at the
+epoch's full pass (its anchor) and s_j the slope at the iterate x, coordinate i of the round sees
 
     g̃_i = Σ_{j∈Π} s̄_j a_{j,i}/p,    x_i = weight(g̃_i),    ĝ_i = Σ_{j∈Π} s_j a_{j,i}/p
 
-for the features i of Π alone; or, with the pass's gradient ∇ as control variate,
+for the features i of Π only; or, with the pass's gradient ∇ as control variate,
 
     g̃_i = ∇_i,    ĝ_i = ∇_i + Σ_{j∈Π} (s_j − s̄_j) a_{j,i}/p
 
-for all i: features of no example of a round are updated lazily, when they are next read or at the end of the run. State
+for all i: features in no example of a round are updated lazily, when they are next read or at the end of the run. State
 is stored ``[feature, slot, column]`` in float64. Draws are a function of (seed, epoch, part, round), sums run in the
-order of the examples and of their nonzeros, every column's arithmetic is its own: neither how rounds are cut into calls
-nor which columns are trained together changes a bit.
+order of the examples and their nonzeros, and columns are independent: bits depend neither on how rounds are split into
+calls nor on which columns are trained together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ from sparseoco.learners.numerics import mix, response
 from sparseoco.learners.penalties import Penalty
 
 SOURCES = ("learners/numerics.py", "learners/losses.py", "learners/penalties.py", "learners", "kernels")
-ROUND_STREAM = np.uint64(4)  # a stream of hashes apart from those of `order` and of `learners.caos_ftrl`
+ROUND_STREAM = np.uint64(4)  # distinct from the hash streams of `order` and `learners.caos_ftrl`
 
 Floats = NDArray[np.float64]
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -43,7 +43,7 @@ Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 @register_jitable
 def uniform(seed, epoch, part, t):
-    """A number of [0, 1), uniform over its arguments."""
+    """A uniform number in [0, 1), a function of the arguments."""
     bits = mix(mix(key(seed, ROUND_STREAM, epoch) ^ np.uint64(part)) ^ np.uint64(t))
     return float(bits >> np.uint64(11)) * 2.0**-53
 
@@ -51,7 +51,7 @@ def uniform(seed, epoch, part, t):
 def draw(cumulative, seed, epoch, part, first, count):
     """Draw the mini-batches of rounds first … first + count − 1 of an epoch's part, int64, by inverse transform.
 
-    ``cumulative`` (n,), whose last entry is above 0, are cumulative sums of weights ≥ 0; a weight of 0 is never drawn.
+    ``cumulative`` (n,) are cumulative sums of weights ≥ 0, the last one positive; a weight of 0 is never drawn.
     """
     n = cumulative.shape[0]
     last = n - 1
@@ -72,7 +72,7 @@ def draw(cumulative, seed, epoch, part, first, count):
 
 
 def row_sizes(indptr, counts):
-    """L_j = max_i |a_{j,i}| of every row, 0 for an empty one. Returns float64."""
+    """L_j = max_i |a_{j,i}| per row, float64; 0 for an empty row."""
     base = indptr[0]
     sizes = np.zeros(indptr.shape[0] - 1)
     for j in range(sizes.shape[0]):
@@ -82,7 +82,7 @@ def row_sizes(indptr, counts):
 
 
 class MiniBatches(NamedTuple):
-    """Rounds to play: rows as CSR from 0 on, mini-batch d being rows ``edges[d]`` … ``edges[d + 1] − 1``."""
+    """Rounds to play: rows as CSR with indptr[0] = 0; mini-batch d has rows ``edges[d]`` … ``edges[d + 1] − 1``."""
 
     indptr: Any
     indices: Any
@@ -106,13 +106,13 @@ class EpochParams(NamedTuple):
 
 
 class EpochState(NamedTuple):
-    """What rounds change; `slots` are Z and Δ.
+    """State that rounds update.
 
-    slots            (features, 2, columns) float64
-    control_variate  (features, columns): the pass's gradient where it corrects estimates, else without rows
-    last_update      (features,): the rounds that the slots include, of a run with a control variate
+    slots            (features, 2, columns) float64: Z and Δ
+    control_variate  (features, columns): the pass's gradient if it corrects estimates, else without rows
+    last_update      (features,): with a control variate, the number of rounds included in the slots
     position         (features,): scratch, −1 before and after
-    diverged         (columns,): the round (from 1) in which a column diverged, or 0; from then on it learns nothing
+    diverged         (columns,): the round (from 1) in which a column diverged and stopped learning, or 0
     """
 
     slots: Any
@@ -122,12 +122,18 @@ class EpochState(NamedTuple):
     diverged: Any
 
 
+@register_jitable(forceinline=True)
+def column_scalars(params, c, t, importance):
+    """The scalars of round t in column c."""
+    return Scalars(params.R[c], params.R_inverse[c], params.l1[c], params.ridge[c], t, importance)
+
+
 def build_play(slope, bound):
-    """``play``: rounds in turn, after `t` rounds. A margin that is not finite, or beyond `bound`, is divergence."""
+    """``play``: rounds in turn, after `t` rounds. A column diverges if a margin is not finite or exceeds `bound`."""
 
     def play(batches, params, state, t):
         indptr, indices, counts, labels, edges, anchor_slopes, importance = batches
-        positive, R, R_inverse, l1, ridge = params
+        positive = params.positive
         slots, control_variate, last_update, position, diverged = state
         columns = positive.shape[0]
         corrected = control_variate.shape[0] > 0
@@ -169,8 +175,7 @@ def build_play(slope, bound):
                     for c in range(columns):
                         g_tilde[i, c] *= one_over_p
                 for c in range(columns):
-                    scalars = Scalars(R[c], R_inverse[c], l1[c], ridge[c], done + 1.0, one_over_p)
-                    x[i, c] = weight(Z[c], Delta[c], g_tilde[i, c], scalars)
+                    x[i, c] = weight(Z[c], Delta[c], g_tilde[i, c], column_scalars(params, c, done + 1.0, one_over_p))
             for j in range(edges[d], edges[d + 1]):
                 for c in range(columns):
                     z[c] = 0.0
@@ -195,7 +200,7 @@ def build_play(slope, bound):
                 for c in range(columns):
                     if diverged[c] == 0:
                         error = one_over_p * deviation[i, c]
-                        scalars = Scalars(R[c], R_inverse[c], l1[c], ridge[c], done + 1.0, one_over_p)
+                        scalars = column_scalars(params, c, done + 1.0, one_over_p)
                         Z[c], Delta[c] = update(Z[c], Delta[c], x[i, c], g_tilde[i, c], error, scalars)
 
     return play
@@ -213,11 +218,9 @@ def flush(t, state):
 
 def column_weights(t, params, slots, out):
     """The weights without a prediction after `t` rounds, (features, columns)."""
-    _, R, R_inverse, l1, ridge = params
     for j in range(out.shape[0]):
         for c in range(out.shape[1]):
-            scalars = Scalars(R[c], R_inverse[c], l1[c], ridge[c], t + 1.0, 0.0)
-            out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], 0.0, scalars)
+            out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], 0.0, column_scalars(params, c, t + 1.0, 0.0))
 
 
 def _compiled(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
@@ -238,14 +241,14 @@ def play_kernel(loss: Loss) -> Callable[..., None]:
 
 @lru_cache(maxsize=16)
 def evaluate_kernel(loss: Loss, response: str) -> Callable[..., None]:
-    """``evaluate`` of `stream.build_evaluate` for float64 margins; `response` is a function of `responses`."""
+    """``evaluate`` of `stream.build_evaluate` for float64 margins; `response` names a function of `responses`."""
     return _compiled(
         build_evaluate(getattr(responses, response), loss.value, loss.slope), response, loss.name, "float64"
     )
 
 
 class EpochColumns:
-    """State of configurations with as many adjacent columns each as `positive` has, that play the same rounds.
+    """State of configurations that play the same rounds, with len(positive) adjacent columns each.
 
     ``state`` (n_features, slots, columns) float64; ``rounds`` of all epochs; ``diverged`` (columns,) int64, the round
     (from 1) in which a column diverged, or 0.
@@ -253,7 +256,7 @@ class EpochColumns:
     Parameters
     ----------
     configurations : sequence of dict
-        R, alpha and, of the elastic net, l1_ratio of each.
+        R, alpha and, for the elastic net, l1_ratio of each.
     positive : sequence of int
         The class with y = +1 of each column of a configuration; −1: y is the label.
     """
@@ -281,7 +284,7 @@ class EpochColumns:
         self.start_run(None)
 
     def start_run(self, gradient: Floats | None) -> None:
-        """Start a run of rounds; the pass's gradient (n_features, columns), if given, is its control variate."""
+        """Start a run of rounds, with the pass's gradient (n_features, columns), if given, as control variate."""
         n_features, _, columns = self.state.shape
         self._control_variate = np.empty((0, columns)) if gradient is None else np.ascontiguousarray(gradient)
         self._last_update = np.full(0 if gradient is None else n_features, self.rounds, np.int64)
@@ -303,9 +306,9 @@ class EpochColumns:
         FLUSH(self.rounds, self._state)
 
     def weights(self) -> Floats:
-        """(n_features, columns): the iterate without a prediction, at which the coming epoch's pass is made.
+        """(n_features, columns): the iterate without a prediction, the point of the next epoch's pass.
 
-        Meaningless within a run with a control variate that has not been flushed.
+        Not valid within a run with a control variate before `flush`.
         """
         out = np.empty(self.state[:, 0].shape)
         WEIGHTS(self.rounds, self._params, self.state, out)

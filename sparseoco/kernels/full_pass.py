@@ -1,13 +1,12 @@
 """The loops of a full-gradient pass: margins of rows under dense weights, losses and slopes, gradients.
 
-Weights and gradients lie ``[feature, column]`` in float64, so one random access to a feature serves every column. A
-linear model's gradient is Σ_j s_j·a_j for the slopes s_j = ℓ'(z_j): one number an example and column is all that a
-pass must keep. Sums over a row run in the order of its nonzeros and sums over rows in the order of the rows; every
-column's arithmetic is its own. So bits depend neither on how rows are cut into calls nor on which columns are
-computed together.
+Weights and gradients are stored ``[feature, column]`` in float64, so one access to a feature serves every column. A
+linear model's gradient is Σ_j s_j·a_j with slopes s_j = ℓ'(z_j): a pass stores one number per example and column.
+Sums over a row run in the order of its nonzeros and sums over rows in row order; columns are independent. So bits
+depend neither on how rows are split into calls nor on which columns are computed together.
 
-Rows come as CSR: ``indptr`` (rows + 1,), whose first entry need not be 0, and the ``indices`` and ``counts`` of these
-rows alone.
+Rows are CSR: ``indptr`` (rows + 1,), whose first entry need not be 0, and the ``indices`` and ``counts`` of these rows
+only.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,7 @@ SOURCES = ("learners/numerics.py", "learners/losses.py", "kernels/full_pass.py")
 
 
 def margins(indptr, indices, counts, weights, out):
-    """z_{i,c} = Σ_j x_{i,j}·w_{j,c} into ``out`` (rows, columns), of ``weights`` (features, columns)."""
+    """z_{i,c} = Σ_j x_{i,j}·w_{j,c} into ``out`` (rows, columns), for ``weights`` (features, columns)."""
     base = indptr[0]
     width = out.shape[1]
     for i in range(out.shape[0]):
@@ -37,7 +36,7 @@ def margins(indptr, indices, counts, weights, out):
 
 
 def accumulate(indptr, indices, counts, slopes, gradient):
-    """Add Σ_i s_{i,c}·x_{i,j} to ``gradient`` (features, columns), row by row, of ``slopes`` (rows, columns)."""
+    """Add Σ_i s_{i,c}·x_{i,j} to ``gradient`` (features, columns), row by row, for ``slopes`` (rows, columns)."""
     base = indptr[0]
     width = slopes.shape[1]
     for i in range(slopes.shape[0]):
@@ -70,7 +69,7 @@ def build_respond(value, slope):
 
 
 def respond_smoothed(z, labels, positive, width, slopes, loss_sum, exact_sum):
-    """As ``respond`` for the hinge smoothed over ``width`` (columns,); `exact_sum` is of the hinge itself."""
+    """As ``respond`` for the hinge smoothed over ``width`` (columns,); `exact_sum` sums the hinge itself."""
     for i in range(labels.shape[0]):
         for c in range(positive.shape[0]):
             y = response(labels[i], positive[c])
@@ -80,7 +79,7 @@ def respond_smoothed(z, labels, positive, width, slopes, loss_sum, exact_sum):
 
 
 def build_conjugate(conjugate):
-    """``conjugate_sums``: add Σ_i f*(κ_c·s_{i,c}) to ``out`` (columns,), of ``slopes`` (rows, columns)."""
+    """``conjugate_sums``: add Σ_i f*(κ_c·s_{i,c}) to ``out`` (columns,), for ``slopes`` (rows, columns)."""
 
     def conjugate_sums(slopes, scale, out):
         for i in range(slopes.shape[0]):
@@ -101,7 +100,7 @@ RESPOND_SMOOTHED = _compiled(respond_smoothed)
 
 
 class LossKernels(NamedTuple):
-    """The loops that know the loss."""
+    """The kernels of a loss."""
 
     respond: Callable[..., None]
     conjugate_sums: Callable[..., None]
@@ -109,7 +108,7 @@ class LossKernels(NamedTuple):
 
 @lru_cache(maxsize=16)
 def loss_kernels(loss: Loss) -> LossKernels:
-    """The loops of a loss of one margin, compiled once."""
+    """The compiled kernels of a loss of one margin."""
     return LossKernels(
         _compiled(build_respond(loss.value, loss.slope), loss.name),
         _compiled(build_conjugate(loss.conjugate), loss.name),

@@ -12,7 +12,7 @@ from sparseoco.learners.penalties import Maps
 
 
 class Functions(NamedTuple):
-    """The functions of a `Rule`, and for each of its tuples one that loads and one that stores it."""
+    """The functions of a `Rule`, and functions that load and store its tuples."""
 
     Params: Any
     Scalars: Any
@@ -39,12 +39,12 @@ SCALAR_FUNCTIONS = Functions._fields[9:17]
 
 @register_jitable
 def unused(*arguments):
-    """In the place of a function that a rule does without."""
+    """Placeholder for a function that a rule does not define."""
     return 0.0
 
 
 def rule_key(rule: Rule) -> list[str]:
-    """Everything of a rule that machine code depends on."""
+    """Everything in a rule that machine code depends on."""
     functions = (*(getattr(rule, name, None) for name in SCALAR_FUNCTIONS), *rule.maps)
     names = [f"{f.__module__}.{f.__qualname__}" if f else "" for f in functions]
     flags = [getattr(rule, name, None) for name in ("running", "needs_row_norm", "needs_loss")]
@@ -52,10 +52,10 @@ def rule_key(rule: Rule) -> list[str]:
 
 
 def bind(rule: Rule) -> Callable[[], Any]:
-    """A function without arguments that gives compiled code the `Functions` of a rule.
+    """A function without arguments that returns the `Functions` of a rule in compiled code.
 
-    It becomes a member of this module: numba's cache on disk identifies what a kernel is closed over by its pickle,
-    and that of a function that cannot be imported is not the same in every process.
+    It becomes a member of this module: numba's disk cache identifies a kernel's closure variables by their pickle,
+    which differs between processes for functions that cannot be imported.
     """
     name = f"functions_{hashlib.sha256(repr(rule_key(rule)).encode()).hexdigest()[:24]}"
     if name not in globals():

@@ -1,4 +1,4 @@
-"""The loop that mixes columns: weights of AO-EG over the predictions of all columns, round by round."""
+"""The loop of a mixture: AO-EG weights over the predictions of all columns, round by round."""
 
 import math
 from collections.abc import Callable
@@ -13,21 +13,26 @@ from sparseoco.learners.exponentiated import ao_eg_scale, ao_eg_weights, balance
 from sparseoco.learners.losses import Loss
 
 SUMS = ("deviation", "gaps", "drawn", "deviation_before", "gaps_before")
-"""Numbers that `mix` keeps: Σ ‖g − g̃‖∞², Σ m, Σ x·g, and the first two without the last round."""
+"""Sums that `mix` updates: Σ ‖g − g̃‖∞², Σ m, Σ x·g, and the first two without the last round."""
 SOURCES = ("learners/numerics.py", "learners/losses.py", "learners", "kernels")
-ERROR_C = 1.0  # errors are 0 or 1 and so are their predictions: half the range of the difference is at most 1
+ERROR_C = 1.0  # errors and their predictions are 0 or 1: half the range of the difference is at most 1
 
 
 def build_mix(respond, value, slope, bound):
-    """``mix``: learn the rows in turn, given each column's margins, from the losses of the columns."""
+    """``mix``: learn the rows in turn from the margins and losses of the columns."""
 
     def mix(
         margins, labels, rounds, outputs, by_error, last, total, guess, sums, out, losses, errors, loss_sum, error_count
     ):
-        """`margins` (rows, n·outputs) are margins, `rounds` the rows before; `total` (n,) is g_{1:t}, infinite for a
-        column that has diverged, `guess` (n,) g̃_{t+1}, `sums` the numbers of `SUMS`; `out` (n,) are the rounds at which
-        columns were removed, 0 for those that were not. `losses` and `errors`, float64 and int64 (n,), are sums of
-        each column, `loss_sum` and `error_count` (1,) those of the mixture."""
+        """Mix n columns after `rounds` rounds.
+
+        margins             (rows, n·outputs)
+        total, guess        (n,) g_{1:t}, infinite for diverged columns, and g̃_{t+1}
+        sums                as in `SUMS`
+        out                 (n,) the round in which a column was removed, or 0
+        losses, errors      (n,) float64 and int64: sums per column
+        loss_sum, error_count  (1,) sums of the mixture
+        """
         n = total.shape[0]
         x, z = np.zeros(n), np.zeros(outputs)
         lost, wrong = np.zeros(n), np.zeros(n, np.int64)
@@ -39,12 +44,12 @@ def build_mix(respond, value, slope, bound):
             wrong[:] = 0
             respond(value, slope, bound, margins[i], u, outputs, labels[i], t, out, lost, wrong)
             for c in range(n):
-                if out[c] > 0:  # known before the row is learned: its label has no part in it
+                if out[c] > 0:  # known before the label is used
                     total[c], guess[c] = math.inf, 0.0
             scale = ao_eg_scale(ERROR_C, sums[0], n) if by_error else balanced_scale(sums[1], n)
             ao_eg_weights(total, guess, scale, x)
             z[:] = 0.0
-            own[0] = 0  # a mean of margins that are within bounds can leave them by a last bit only
+            own[0] = 0  # a mean of margins within bounds can exceed them by rounding only
             for c in range(n):
                 if x[c] > 0.0:
                     for k in range(outputs):
@@ -70,7 +75,7 @@ def build_mix(respond, value, slope, bound):
 
 @lru_cache(maxsize=64)
 def mix_for(loss: Loss, response: str) -> Callable[..., None]:
-    """`build_mix` compiled for a loss; `response` is a function of `responses`."""
+    """`build_mix` compiled for a loss; `response` names a function of `responses`."""
     mix = build_mix(getattr(responses, response), loss.value, loss.slope, loss.bound)
     return compiled(mix, [response, loss.name], SOURCES)
 

@@ -1,7 +1,7 @@
 """Loops of a proximal Newton method on data by columns: coordinate descent, conjugate gradients, line searches.
 
 The model at w is m(x) = ⟨g, x − w⟩ + ½ Σ_i c_i⟨a_i, x − w⟩² + h(x), c_i the loss's second derivative at row i and h as
-in `kernels.quadratic`. ``r`` = c∘A(x − w) (rows,) is updated with x: the slope of a column is one read of it. `data` is
+in `kernels.quadratic`. ``r`` = c∘A(x − w) (rows,) is updated with x; the slope of a column needs one read. `data` is
 an `offline.coordinates.ColumnMajor`. Everything is float64 and summed in the order of the columns and of their rows.
 """
 
@@ -27,7 +27,7 @@ SOURCES = (
 
 @register_jitable
 def product(members, data, v, out):
-    """Add A·v to ``out`` (rows,), over the columns `members` alone."""
+    """Add A·v to ``out`` (rows,), over the columns `members` only."""
     indptr, rows, counts, _ = data
     for a in range(members.shape[0]):
         j = members[a]
@@ -36,7 +36,7 @@ def product(members, data, v, out):
 
 
 def column_curvatures(members, data, c, out):
-    """Σ_i c_i·x_{i,j}² into out_j, for the columns `members`."""
+    """Write Σ_i c_i·x_{i,j}² to out_j for the columns `members`."""
     indptr, rows, counts, _ = data
     for a in range(members.shape[0]):
         j = members[a]
@@ -49,7 +49,7 @@ def column_curvatures(members, data, c, out):
 
 @register_jitable
 def column_slopes(members, data, g, r, out):
-    """g_j + Σ_i x_{i,j}·r_i into out_j, for the columns `members`."""
+    """Write g_j + Σ_i x_{i,j}·r_i to out_j for the columns `members`."""
     indptr, rows, counts, _ = data
     for a in range(members.shape[0]):
         j = members[a]
@@ -60,16 +60,16 @@ def column_slopes(members, data, g, r, out):
 
 
 def least_subgradients(members, x, slopes, l1, l2, box, out):
-    """The least subgradient of ⟨slopes, ·⟩ + h at x into ``out``, in the coordinates `members`."""
+    """Write the least subgradient of ⟨slopes, ·⟩ + h at x to ``out``, for the coordinates `members`."""
     for a in range(members.shape[0]):
         j = members[a]
         out[j] = least_subgradient(x[j], slopes[j], l1, l2, box)
 
 
 def sweep_columns(members, data, c, g, curvatures, l1, l2, box, x, r):
-    """Minimise m over each coordinate of `members` in turn; `x` and `r` are changed in place.
+    """Minimise m over each coordinate of `members` in turn, updating `x` and `r` in place.
 
-    A column without curvature stays where it is.
+    A coordinate without curvature does not change.
     """
     indptr, rows, counts, _ = data
     for a in range(members.shape[0]):
@@ -90,7 +90,7 @@ def sweep_columns(members, data, c, g, curvatures, l1, l2, box, x, r):
 def conjugate_gradients(free, data, c, curvatures, l2, slopes, until, iterations, found):
     """Solve (AᵀCA + l2·I)·found = −slopes among the columns `free`, from found = 0.
 
-    Stops once the residual has fallen to the fraction `until`, measured in the inverse of the matrix's diagonal, which
+    Stops once the residual has fallen to the fraction `until`, in the norm of the inverse diagonal of the matrix, which
     is also the preconditioner.
     """
     nothing, residual, p, image = np.zeros((4, *found.shape))
@@ -129,7 +129,7 @@ def conjugate_gradients(free, data, c, curvatures, l2, slopes, until, iterations
 
 
 def build_curvatures(curvature):
-    """``curvatures``: max(ℓ''(z_i, y_i), floor) into ``out`` (rows,)."""
+    """``curvatures``: write max(ℓ''(z_i, y_i), floor) to ``out`` (rows,)."""
 
     def curvatures(z, y, width, floor, out):
         for i in range(z.shape[0]):
@@ -139,7 +139,7 @@ def build_curvatures(curvature):
 
 
 def build_line(value, slope):
-    """``line``: what the loss gains from margins z to z + t·δ, row by row, and its slope along δ there."""
+    """``line``: the change of the loss from margins z to z + t·δ, summed by rows, and its slope along δ there."""
 
     def line(z, delta, y, t, width):
         rise, last = 0.0, 0.0
@@ -174,7 +174,7 @@ CONJUGATE_GRADIENTS = _compiled(conjugate_gradients)
 
 
 class NewtonKernels(NamedTuple):
-    """The loops that know the loss; `width` is of the smoothed hinge, and ignored by other losses."""
+    """The kernels of a loss; `width` is that of the smoothed hinge and ignored by other losses."""
 
     curvatures: Callable[..., None]
     line: Callable[..., tuple[float, float]]
@@ -182,7 +182,7 @@ class NewtonKernels(NamedTuple):
 
 @lru_cache(maxsize=16)
 def newton_kernels(loss: Loss) -> NewtonKernels:
-    """The loops of a loss of one margin, compiled once; those of the hinge are of the smoothed hinge."""
+    """The compiled kernels of a loss of one margin; the hinge is smoothed."""
     if loss.curvature is None:
         value, slope, curvature = smoothed_hinge_value, smoothed_hinge_slope, smoothed_hinge_curvature
     else:

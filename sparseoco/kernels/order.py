@@ -1,7 +1,7 @@
 """The order of examples: a permutation, a fold and a gather, each a pure function of seed, epoch and row number.
 
-Nothing here is stored or depends on shards, workers or earlier draws, so any worker can compute any part of an epoch
-and every way of cutting the work gives the same stream.
+Nothing is stored or depends on shards, workers or earlier draws, so any worker can compute any part of an epoch, and
+every way of splitting the work gives the same stream.
 """
 
 import numpy as np
@@ -22,16 +22,16 @@ FOLD_STREAM = np.uint64(2)
 
 @register_jitable
 def key(seed, stream, epoch):
-    """One key for each (seed, stream, epoch)."""
+    """A hash of (seed, stream, epoch)."""
     return mix(mix(mix(np.uint64(seed)) ^ stream) ^ np.uint64(epoch))
 
 
 @_kernel
 def epoch_rows(seed, epoch, shuffled, n_rows, start, stop, fold, folds):
-    """Row numbers at positions start..stop of an epoch, those of the held-out fold left out.
+    """Row numbers at positions start..stop of an epoch, without those of the held-out fold. Returns int64.
 
     The epoch's order is a Feistel permutation of 0..n_rows−1 (balanced, `ROUNDS` rounds, walked until it falls in
-    range), or the document order where `shuffled` is false. `fold` = −1 leaves nothing out. Returns int64.
+    range), or document order if not `shuffled`. `fold` = −1 holds nothing out.
     """
     half = 1
     while (np.int64(1) << (2 * half)) < n_rows:
@@ -74,7 +74,7 @@ def fold_rows(seed, start, stop, fold, folds):
 
 @_kernel
 def gather(rows, indptr, indices, counts, labels):
-    """The rows named, as a CSR of their own: (indptr, indices, counts, labels), types as given."""
+    """These rows as a new CSR: (indptr, indices, counts, labels), with the dtypes of the arguments."""
     out_indptr = np.zeros(rows.size + 1, np.int64)
     for i in range(rows.size):
         out_indptr[i + 1] = out_indptr[i] + indptr[rows[i] + 1] - indptr[rows[i]]

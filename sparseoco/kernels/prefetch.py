@@ -1,4 +1,4 @@
-"""Asking memory for a feature's row before it is needed."""
+"""Prefetching a feature's state from memory before it is needed."""
 
 from llvmlite import ir
 from numba import types
@@ -8,7 +8,7 @@ from numba.extending import intrinsic
 
 @intrinsic
 def _prefetch(typing_context, array, index):
-    """prefetch(array, i): ask for the cache line of element i of a contiguous array, to be written."""
+    """prefetch(array, i): prefetch the cache line of element i of a contiguous array for writing."""
     if not isinstance(array, types.Array) or not isinstance(index, types.Integer):
         return None
 
@@ -25,7 +25,7 @@ def _prefetch(typing_context, array, index):
 
 
 def _nothing(array, index):
-    """In plain Python there is nothing to ask."""
+    """Plain Python does not prefetch."""
 
 
 prefetch = _nothing if config.DISABLE_JIT else _prefetch

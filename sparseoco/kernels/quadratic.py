@@ -2,7 +2,7 @@
 
 The model at w is m(x) = ⟨g, x − w⟩ + ½(x − w)ᵀB(x − w) + h(x) with B = diag(D) − Q·diag(J)·Qᵀ, Q (features, r) and
 J = ±1, and h(x) = l1·‖x‖₁ + ½·l2·‖x‖² within |x_i| ≤ box. ``v`` = J∘Qᵀ(x − w) is updated with x. Everything is float64
-and added in the order of the features.
+and summed in the order of the features.
 """
 
 from numba.extending import register_jitable
@@ -21,7 +21,7 @@ def coordinate_minimum(x, slope, curvature, l1, l2, box):
 
 @register_jitable
 def least_subgradient(x, slope, l1, l2, box):
-    """Of the subgradients of slope·v + l1·|v| + ½·l2·v² within |v| ≤ box, at v = x, the nearest to 0."""
+    """The subgradient of slope·v + l1·|v| + ½·l2·v² within |v| ≤ box, at v = x, that is nearest to 0."""
     slope += l2 * x
     if x > 0.0:
         slope += l1
@@ -34,7 +34,7 @@ def least_subgradient(x, slope, l1, l2, box):
 
 
 def sweep(x, w, g, D, Q, J, l1, l2, box, v):
-    """Minimise m over each coordinate in turn; `x` and `v` are changed in place."""
+    """Minimise m over each coordinate in turn, updating `x` and `v` in place."""
     r = Q.shape[1]
     for i in range(x.shape[0]):
         q = Q[i]
@@ -53,7 +53,7 @@ def sweep(x, w, g, D, Q, J, l1, l2, box, v):
 
 
 def steepest(x, w, g, D, Q, l1, l2, box, v, out):
-    """The least subgradient of m at x into `out`: 0 in every place where x is optimal."""
+    """Write the least subgradient of m at x to `out`: 0 for optimal coordinates."""
     r = Q.shape[1]
     for i in range(x.shape[0]):
         slope = g[i] + D[i] * (x[i] - w[i])
@@ -63,9 +63,9 @@ def steepest(x, w, g, D, Q, l1, l2, box, v, out):
 
 
 def model_change(new, x, w, g, D, Q, J, l1, l2, v, moved):
-    """m(new) − m(x), of points within the box, exact to the last digits of the difference.
+    """m(new) − m(x) for points within the box, computed without cancellation.
 
-    `v` is of x; `moved` (r,) is set to what `new` adds to it, J∘Qᵀ(new − x).
+    `v` belongs to x; `moved` (r,) is set to its change, J∘Qᵀ(new − x).
     """
     r = Q.shape[1]
     for k in range(r):
@@ -161,7 +161,7 @@ def penalty_value(x, l1, l2):
 
 
 def penalty_change(x, w, l1, l2):
-    """h(x) − h(w), added up coordinate by coordinate: small where the two are close."""
+    """h(x) − h(w), summed by coordinates and so accurate for close points."""
     total = 0.0
     for i in range(x.shape[0]):
         total += l1 * (abs(x[i]) - abs(w[i])) + 0.5 * l2 * (x[i] - w[i]) * (x[i] + w[i])

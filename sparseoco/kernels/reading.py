@@ -1,6 +1,6 @@
-"""Runs of bytes out of a file, many in one call, without mapping it.
+"""Read many runs of bytes of a file in one call, without mapping it.
 
-A mapped page counts as a worker's own memory and may bring 2 MB of neighbours with it; what `pread` copies does not.
+Mapped pages count as memory of the worker and may be read ahead in 2 MB pieces; copies by `pread` do not.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ def _kernel(function):
 
 @_kernel
 def read_runs(descriptor, offsets, sizes, out):
-    """Copy sizes[i] bytes from offsets[i] of an open file, run after run, into `out` (uint8); gives whether it could.
+    """Copy sizes[i] bytes from offsets[i] of an open file, run after run, into `out` (uint8); returns success.
 
     descriptor int32; offsets, sizes (runs,) int64
     """

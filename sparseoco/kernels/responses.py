@@ -1,17 +1,40 @@
-"""From the margins of a row to losses, errors and slopes, configuration by configuration.
+"""Losses, errors and slopes from the margins of a row, per configuration.
 
 ``respond(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses)`` reads the margins `z`
-of one row, ``z[q·outputs : (q + 1)·outputs]`` being those of configuration q, writes the slopes dℓ/dz into the same
-places of `u`, and adds each configuration's loss and error to its sums. Errors count the predicted class: the second of
-two classes where z > 0; else the class of the largest margin, the first of equals. `losses`, if it is not None, becomes
-the loss of every column's own problem: of its own margin, or of all classes for a joint loss.
+of one row, ``z[q·outputs : (q + 1)·outputs]`` for configuration q, writes the slopes dℓ/dz to the same positions of
+`u`, and adds each configuration's loss and error to its sums. The predicted class is the second of two classes if
+z > 0; with more classes that of the largest margin, the first on ties. `losses`, unless None, receives the loss of
+every column's problem: of its own margin, or of all classes for a joint loss.
 
-A configuration with a margin that is not finite, or beyond `bound`, has diverged: the round `t` is noted, and from then
-on its slopes and losses are 0 and its sums stay as they are. One margin a configuration is written without branches, so
-that the loop over configurations vectorises.
+A configuration diverges if a margin is not finite or exceeds `bound`: the round `t` is recorded, and from then on its
+slopes and losses are 0 and its sums do not change. The code for one margin per configuration has no branches, so that
+the loop over configurations vectorises.
 """
 
 from numba.extending import register_jitable
+
+
+@register_jitable(forceinline=True)
+def respond_single(value, slope, bound, z, q, y, u, t, diverged, loss_sum, losses):
+    """Loss and slope of configuration q, which has one margin; returns whether it has not diverged."""
+    margin = float(z[q])
+    fine = (diverged[q] == 0) & (abs(margin) <= bound)
+    diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
+    u[q] = slope(margin, y) if fine else 0.0
+    loss_sum[q] += value(margin, y) if fine else 0.0
+    if losses is not None:
+        losses[q] = value(margin, y) if fine else 0.0
+    return fine
+
+
+@register_jitable(forceinline=True)
+def stop_learning(q, first, stop, u, t, diverged, losses):
+    """Record that configuration q, with columns first..stop, has diverged; set its slopes and losses to 0."""
+    diverged[q] = t if diverged[q] == 0 else diverged[q]
+    for c in range(first, stop):
+        u[c] = 0.0
+        if losses is not None:
+            losses[c] = 0.0
 
 
 @register_jitable(forceinline=True)
@@ -19,33 +42,21 @@ def binary(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, err
     """One margin, two classes: class index 1 is y = +1, any other y = −1."""
     y = 1.0 if label == 1.0 else -1.0
     for q in range(diverged.shape[0]):
-        margin = float(z[q])
-        fine = (diverged[q] == 0) & (abs(margin) <= bound)
-        diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
-        wrong = (margin > 0.0) != (y > 0.0)
-        u[q] = slope(margin, y) if fine else 0.0
-        loss_sum[q] += value(margin, y) if fine else 0.0
+        fine = respond_single(value, slope, bound, z, q, y, u, t, diverged, loss_sum, losses)
+        wrong = (float(z[q]) > 0.0) != (y > 0.0)
         error_count[q] += 1 if fine & wrong else 0
-        if losses is not None:
-            losses[q] = value(margin, y) if fine else 0.0
 
 
 @register_jitable(forceinline=True)
 def regression(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
-    """One margin predicts the number itself; there are no errors to count."""
+    """One margin that predicts the label itself; no errors are counted."""
     for q in range(diverged.shape[0]):
-        margin = float(z[q])
-        fine = (diverged[q] == 0) & (abs(margin) <= bound)
-        diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
-        u[q] = slope(margin, label) if fine else 0.0
-        loss_sum[q] += value(margin, label) if fine else 0.0
-        if losses is not None:
-            losses[q] = value(margin, label) if fine else 0.0
+        respond_single(value, slope, bound, z, q, label, u, t, diverged, loss_sum, losses)
 
 
 @register_jitable(forceinline=True)
 def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
-    """A margin a class; the loss is the sum of the binary losses."""
+    """One margin per class; the loss is the sum of the binary losses."""
     for q in range(diverged.shape[0]):
         first = q * outputs
         best = first
@@ -65,16 +76,12 @@ def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum
             loss_sum[q] += loss
             error_count[q] += best - first != label
         else:
-            diverged[q] = t if diverged[q] == 0 else diverged[q]
-            for c in range(first, first + outputs):
-                u[c] = 0.0
-                if losses is not None:
-                    losses[c] = 0.0
+            stop_learning(q, first, first + outputs, u, t, diverged, losses)
 
 
 @register_jitable(forceinline=True)
 def joint(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
-    """A margin a class and one loss of them all, whose `value` writes the slopes."""
+    """One margin per class and one joint loss, whose `value` writes the slopes."""
     for q in range(diverged.shape[0]):
         first = q * outputs
         truth = first + int(label)
@@ -91,8 +98,4 @@ def joint(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, erro
                     losses[c] = loss
             error_count[q] += best != truth
         else:
-            diverged[q] = t if diverged[q] == 0 else diverged[q]
-            for c in range(first, first + outputs):
-                u[c] = 0.0
-                if losses is not None:
-                    losses[c] = 0.0
+            stop_learning(q, first, first + outputs, u, t, diverged, losses)

@@ -1,11 +1,11 @@
 """The loop over a stream of sparse rows: predict, incur a loss, learn.
 
-State lies ``[feature, slot, column]``, so one random access to a feature serves every column. Each builder returns a
-plain function closed over the scalar functions of a learner and a loss; `binding` compiles it. `alone` says that there
-is one column: a loop known to run once is no loop.
+State is stored ``[feature, slot, column]``, so one random access to a feature serves every column. Each builder returns
+a plain function closed over the scalar functions of a learner and a loss; `binding` compiles it. `alone` specialises
+for a single column, without a loop over columns. The last two builders initialise a state from given weights.
 
-Bits do not depend on how a stream is cut or on which columns are trained together: every column's arithmetic is its
-own, sums over a row run in the order of its nonzeros, and nothing here reorders floating point.
+Bits depend neither on how a stream is split into calls nor on which columns are trained together: columns are
+independent, sums over a row run in the order of its nonzeros, and nothing here reorders floating point.
 """
 
 import numpy as np
@@ -14,36 +14,42 @@ from numba.extending import register_jitable
 from sparseoco.kernels.functions import bind
 from sparseoco.kernels.prefetch import prefetch
 from sparseoco.learners.contract import RowInfo, advance_clock, see_row
-from sparseoco.learners.penalties import Maps, amount_alone, group_factor
+from sparseoco.learners.penalties import Maps, amount_alone, group_factor, group_growth
 
 LARGEST = 1.7976931348623157e308
-AHEAD = 24  # nonzeros between asking for a feature's state and using it: memory is slower than arithmetic
+AHEAD = 24  # nonzeros between prefetching a feature's state and using it
 LINE_BYTES = 64
 
 
 @register_jitable(forceinline=True)
 def begin_round(f, clock, params, scalars):
-    """Every column's scalars of the coming round."""
+    """Compute every column's scalars of the next round."""
     for c in range(scalars.shape[1]):
         f.store_scalars(scalars, c, f.round_scalars(clock, f.Params(*f.load_params(params, c)), f.maps))
 
 
 @register_jitable
 def weight_of_column(f, slots, elapsed, scalars, c, maps):
-    """The weight of a coordinate in column c."""
+    """The current weight of a coordinate in column c."""
     return f.weight(f.State(*f.load_state(slots, c)), elapsed, f.Scalars(*f.load_scalars(scalars, c)), maps)
+
+
+@register_jitable
+def prox_amount(f, slots, elapsed, scalars, c):
+    """The amount of the prox that column c's weight applies: `weight` with a prox that returns it."""
+    maps = f.maps
+    amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
+    return float(weight_of_column(f, slots, elapsed, scalars, c, amount))
 
 
 @register_jitable
 def group_share(f, slots, elapsed, scalars, first, outputs):
     """The factor by which the prox of a group shrinks the weights of columns ``first … first + outputs − 1``."""
-    maps = f.maps
-    amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
     square = 0.0
     for c in range(first, first + outputs):
-        v = float(weight_of_column(f, slots, elapsed, scalars, c, maps))
+        v = float(weight_of_column(f, slots, elapsed, scalars, c, f.maps))
         square += v * v
-    return group_factor(square, float(weight_of_column(f, slots, elapsed, scalars, first, amount)))
+    return group_factor(square, prox_amount(f, slots, elapsed, scalars, first))
 
 
 @register_jitable(forceinline=True)
@@ -89,7 +95,7 @@ def row_norms(values, start, stop):
 
 @register_jitable(forceinline=True)
 def sq_slopes(u, joint, outputs, out):
-    """Σ_k (dℓ/dz_k)² of the problem that each column is part of: a joint loss has one for all its columns."""
+    """Σ_k (dℓ/dz_k)² of each column's problem; the columns of a joint loss share one problem."""
     size = outputs if joint else 1
     for first in range(0, u.shape[0] - size + 1, size):
         total = u[first] * u[first]
@@ -101,7 +107,7 @@ def sq_slopes(u, joint, outputs, out):
 
 @register_jitable(forceinline=True)
 def sum_row_terms(f, rows, start, stop, state, out):
-    """Σ_j row_term(state_j, x_j) of every column over one row, in the order of its nonzeros."""
+    """Σ_j row_term(state_j, x_j) per column over one row, in the order of its nonzeros."""
     for c in range(out.shape[0]):
         out[c] = 0
     for k in range(start, stop):
@@ -113,10 +119,8 @@ def sum_row_terms(f, rows, start, stop, state, out):
 def build_learn(rule, loss, respond, *, tracked, grouped, alone):
     """``learn(rows, labels, outputs, state, progress, scratch, margins_out) -> clock``: learn every row in turn.
 
-    State and progress are updated in place. ``margins_out[i]``, if it is not None, becomes the margins with which row i
-    was predicted, before it was learned.
-
-    Where `tracked`, the L1 norm of every column is followed from the coordinates that move.
+    State and progress are updated in place. `margins_out`, unless None, receives the margins of every row before it was
+    learned. If `tracked`, the L1 norm of every column is updated from the coordinates that change.
     """
     functions = bind(rule)
     timed, running, summed = rule.clock_time is not None, bool(rule.running), rule.row_term is not None
@@ -163,7 +167,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone):
                 if timed:
                     elapsed = z.dtype.type(now - state.last_update[j])
                     state.last_update[j] = now
-                if settle_group:  # the weights are brought up to date together, then take their steps
+                if settle_group:  # apply the pending prox to the group, then update each column
                     for first in range(0, width - outputs + 1, outputs):
                         share = group_share(f, slots, elapsed, scalars, first, outputs)
                         for c in range(first, first + outputs):
@@ -193,7 +197,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone):
 
 
 def build_margins(rule, *, grouped, alone):
-    """``margins(rows, outputs, state, scalars, out)``: the margins of every row now; the state is only read."""
+    """``margins(rows, outputs, state, scalars, out)``: the current margins of every row; the state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None
 
     def margins(rows, outputs, state, scalars, out):
@@ -209,7 +213,7 @@ def build_margins(rule, *, grouped, alone):
 
 
 def build_materialize(rule, *, grouped):
-    """``materialize(first, outputs, state, scalars, out)``: weights now of a run of features; state is only read."""
+    """``materialize(first, outputs, state, scalars, out)``: current weights of some features; state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None
 
     def materialize(first, outputs, state, scalars, out):
@@ -231,9 +235,9 @@ def build_materialize(rule, *, grouped):
 
 
 def build_evaluate(respond, value, slope):
-    """``evaluate``: add the losses and errors of rows whose margins are known, row by row.
+    """``evaluate``: add the losses and errors of rows with given margins, row by row.
 
-    A configuration with a margin that is not finite is noted in `failed`.
+    `failed` is set for configurations with a margin that is not finite.
     """
 
     def evaluate(z, labels, outputs, failed, loss_sum, error_count, u):
@@ -241,3 +245,52 @@ def build_evaluate(respond, value, slope):
             respond(value, slope, LARGEST, z[i], u, outputs, labels[i], 1, failed, loss_sum, error_count)
 
     return evaluate
+
+
+def build_pass_rounds(rule):
+    """``pass_rounds(rounds, state) -> clock``: rounds without rows, which advance the running numbers in place."""
+    functions, running = bind(rule), bool(rule.running)
+
+    def pass_rounds(rounds, state):
+        f = functions()
+        clock = state.clock
+        for _ in range(rounds):
+            if running:
+                for c in range(state.params.shape[1]):
+                    f.store_params(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
+            clock = advance_clock(clock)
+        return clock
+
+    return pass_rounds
+
+
+def build_init_state(rule, *, grouped):
+    """``init_state(first, outputs, weights, state, scalars)``: give a run of new features these current weights.
+
+    `weights` (features, columns) may be overwritten.
+    """
+    functions, timed = bind(rule), rule.clock_time is not None
+
+    def init_state(first, outputs, weights, state, scalars):
+        f = functions()
+        maps = f.maps
+        begin_round(f, state.clock, state.params, scalars)
+        settled = f.settled_time(state.clock)
+        zero = scalars.dtype.type(0)
+        for i in range(weights.shape[0]):
+            slots = state.slots[first + i]
+            if grouped:
+                for start in range(0, weights.shape[1] - outputs + 1, outputs):
+                    square = 0.0
+                    for c in range(start, start + outputs):
+                        square += float(weights[i, c]) * float(weights[i, c])
+                    growth = group_growth(square, prox_amount(f, slots, zero, scalars, start))
+                    for c in range(start, start + outputs):
+                        weights[i, c] = weights[i, c] * growth
+            for c in range(weights.shape[1]):
+                own_scalars = f.Scalars(*f.load_scalars(scalars, c))
+                f.store_state(slots, c, f.state_from_weight(weights[i, c], own_scalars, maps))
+            if timed:
+                state.last_update[first + i] = settled
+
+    return init_state

@@ -1,4 +1,4 @@
-"""The arguments of the kernels, by name. numba flattens these tuples: they cost nothing in compiled code."""
+"""Named arguments of the kernels. numba flattens these tuples at no cost."""
 
 from typing import Any, NamedTuple
 
@@ -16,12 +16,12 @@ class Rows(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a block of columns has learned, but for its sums."""
+    """The state of a block of columns, without its sums."""
 
     slots: np.ndarray
-    """(n_features, slots, columns): the numbers of every coordinate, in the order of `Rule.slots`."""
+    """(n_features, slots, columns): the state of every coordinate, in the order of `Rule.slots`."""
     last_update: np.ndarray
-    """(n_features,) float64: `Rule.clock_time` at a feature's last update; empty for rules without."""
+    """(n_features,) float64: `Rule.clock_time` at a feature's last update; empty for rules without a clock time."""
     params: np.ndarray
     """(params, columns) float64, in the order of `Rule.param_names`."""
     clock: Clock
@@ -31,19 +31,19 @@ class Progress(NamedTuple):
     """Sums over the rounds, updated in place."""
 
     diverged: np.ndarray
-    """(configurations,) int64: the round (from 1) in which one diverged, or 0."""
+    """(configurations,) int64: the round (from 1) in which it diverged, or 0."""
     loss_sum: np.ndarray
     """(configurations,) float64."""
     error_count: np.ndarray
     """(configurations,) int64."""
     l1_norm: np.ndarray
-    """(columns,) float64: Σ_j |w_j| now, where it is tracked; else empty."""
+    """(columns,) float64: the current Σ_j |w_j| if it is tracked; else empty."""
     l1_norm_sum: np.ndarray
-    """(columns,) float64: its sum over the rounds, each as it was when the round was predicted."""
+    """(columns,) float64: its sum over the rounds, at the time of each prediction."""
 
 
 class Scratch(NamedTuple):
-    """Memory that a kernel works in; nothing in it outlives the call. The columns' dtype."""
+    """Work arrays of a kernel, in the columns' dtype; their contents are not used after the call."""
 
     scalars: np.ndarray
     """(scalars, columns)."""
@@ -51,8 +51,8 @@ class Scratch(NamedTuple):
     """(columns,), as are the others."""
     slopes: np.ndarray
     losses: Any
-    """None for rules that do not ask for the loss."""
+    """None for rules that do not need the loss."""
     sq_slopes: np.ndarray
-    """Σ_k (dℓ/dz_k)² of the column's problem; empty for rules that do not ask for the loss."""
+    """Σ_k (dℓ/dz_k)² of the column's problem; empty for rules that do not need the loss."""
     state_sums: np.ndarray
     """Empty for rules without a `row_term`."""

@@ -1,7 +1,7 @@
-"""Made-up documents as JSON lines: words by Zipf's law, a label that some of them decide.
+"""Synthetic documents as JSON lines: words by Zipf's law, and a label that depends on some of them.
 
-All randomness is `functions.mix` of a counter, all arithmetic our own: document d of file f is the same bytes on any
-machine, whoever makes what else.
+All randomness is `numerics.mix` of a counter and all functions are in plain arithmetic: document d of file f has the
+same bytes on any machine, independently of other documents.
 """
 
 import numpy as np
@@ -19,9 +19,9 @@ def _kernel(function):
 
 
 TEXT_STREAM = np.uint64(0x7E97)
-FEWEST_WORDS, MORE_WORDS, MOST_WORDS = 10, 190.0, 2000  # at least; more, on average; at most
+FEWEST_WORDS, MORE_WORDS, MOST_WORDS = 10, 190.0, 2000  # minimum; mean of the excess; maximum
 LONGEST = 5 * 3 + 1  # bytes of a word and the space after it
-ROOM = (MOST_WORDS * LONGEST) + 256  # bytes that hold any document
+ROOM = (MOST_WORDS * LONGEST) + 256  # bytes that any document fits in
 
 # A syllable ends with its only vowel, so different runs of syllables are different words.
 ONSETS = [*"bcdfghklmnprstvw", "br", "gr", "st", "th"]
@@ -30,7 +30,7 @@ SYLLABLES = 100
 _SPELLED = [(onset + vowel).ljust(3) for vowel in VOWELS for onset in ONSETS]
 _LETTERS = np.frombuffer("".join(_SPELLED).encode(), np.uint8)
 _SIZES = np.array([len(syllable.strip()) for syllable in _SPELLED], np.int64)
-_SCATTER = 6180339  # prime to 10: neighbours in rank are no neighbours in the alphabet
+_SCATTER = 6180339  # prime to 10, so that words of similar rank are not alphabetical neighbours
 
 _BEFORE_ID = np.frombuffer(b'{"id":"', np.uint8)
 _BEFORE_TEXT = np.frombuffer(b'","text":"', np.uint8)
@@ -52,13 +52,13 @@ def log(x):
 
 @register_jitable
 def share(bits):
-    """A number in (0, 1) of 64 random bits."""
+    """A number in (0, 1) from 64 random bits."""
     return (np.float64(np.int64(bits >> np.uint64(11))) + 0.5) * 2.0**-53
 
 
 @register_jitable
 def spread(vocabulary, exponent):
-    """(N + 1)^(1 − s) − 1, or log(N + 1) where s = 1: what `draw_ranks` divides up."""
+    """(N + 1)^(1 − s) − 1, or log(N + 1) if s = 1: the range that `draw_ranks` inverts."""
     top = (1.0 - exponent) * log(vocabulary + 1.0)
     if top == 0.0:
         return log(vocabulary + 1.0)
@@ -67,10 +67,10 @@ def spread(vocabulary, exponent):
 
 @register_jitable
 def draw_ranks(stream, n, vocabulary, exponent, spread, t, ranks):
-    """Put the ranks, 1 … N, of n words in `ranks` (int64): r has a chance ∝ ∫ x^(−s) dx over [r, r + 1).
+    """Write the ranks, 1 … N, of n words to `ranks` (int64): P(r) ∝ ∫ x^(−s) dx over [r, r + 1), by inversion.
 
-    That is the law of Zipf and Mandelbrot, ∝ (r + ½)^(−s) but for terms of order r^(−s−2), by inversion. `t`
-    (float64) is room for logarithms; the loops are apart because each of them becomes vector instructions.
+    This is the Zipf–Mandelbrot law, ∝ (r + ½)^(−s) up to terms of order r^(−s−2). `t` (float64) is scratch; the loops
+    are separate because each of them vectorises.
     """
     power = 1.0 - exponent
     for i in range(n):
@@ -91,7 +91,7 @@ def draw_ranks(stream, n, vocabulary, exponent, spread, t, ranks):
 
 @register_jitable
 def write_word(out, at, rank):
-    """Put the word of a rank at `at`; gives where it ends. The 100 most frequent have one syllable, 10⁴ more two, …"""
+    """Write the word of a rank at `at`; returns its end. The 100 most frequent have one syllable, 10⁴ more two, …"""
     place, count, syllables = rank - 1, np.int64(SYLLABLES), 1
     while place >= count:
         place -= count
@@ -101,7 +101,7 @@ def write_word(out, at, rank):
     for _ in range(syllables):
         s = place % SYLLABLES
         place //= SYLLABLES
-        for k in range(3):  # what is one too many is written over
+        for k in range(3):  # surplus bytes are overwritten
             out[at + k] = _LETTERS[3 * s + k]
         at += _SIZES[s]
     return at
@@ -109,7 +109,7 @@ def write_word(out, at, rank):
 
 @register_jitable
 def write_bytes(out, at, data):
-    """Put bytes at `at`; gives where they end."""
+    """Write bytes at `at`; returns their end."""
     for k in range(data.size):
         out[at + k] = data[k]
     return at + data.size
@@ -117,7 +117,7 @@ def write_bytes(out, at, data):
 
 @register_jitable
 def write_number(out, at, number):
-    """Put a number in decimal digits at `at`; gives where it ends."""
+    """Write a number in decimal digits at `at`; returns its end."""
     size, rest = 1, number
     while rest >= 10:
         rest //= 10
@@ -140,8 +140,8 @@ def make_documents(seed, file, first, size, vocabulary, exponent, class_of, weig
     """Write documents `first`, `first` + 1, … of a file until `size` bytes are reached or `out` (uint8) is full.
 
     A document has words w_1 … w_n and the label argmax_c Σ_i weight_of[w_i]·[class_of[w_i] = c] + Gumbel noise, so
-    that the chance of c is the softmax of those sums. `class_of` (int64) and `weight_of` (float64) are of the most
-    frequent words, by rank − 1. n − `FEWEST_WORDS` is exponential. Gives (documents, bytes) written.
+    that P(c) is the softmax of those sums. `class_of` (int64) and `weight_of` (float64) cover the most frequent words,
+    indexed by rank − 1. n − `FEWEST_WORDS` is exponential. Returns (documents, bytes) written.
     """
     file_key = key(seed, TEXT_STREAM, file)
     spread_of = spread(vocabulary, exponent)

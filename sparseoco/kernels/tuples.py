@@ -1,7 +1,6 @@
-"""Numbers of a coordinate or of a column, loaded into a tuple and stored from one.
+"""Load a column of an array ``[field, column]`` into a tuple, and store a tuple.
 
-Arrays are ``[…, kind, column]``: a tuple has one number of each kind. One pair of functions a length, because compiled
-code needs the length of a tuple when it is compiled.
+There is one pair of functions per length, because numba needs the length of a tuple at compile time.
 """
 
 from numba.extending import register_jitable

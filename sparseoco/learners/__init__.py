@@ -1,4 +1,4 @@
-"""The learners: one short file a family, found by name. Adding one is adding its file, and an oracle in the tests."""
+"""The learners: one short file per family, found by name. To add one, add its file here and an oracle in the tests."""
 
 from sparseoco.learners.registry import (
     ALGORITHMS,

@@ -1,19 +1,18 @@
-"""Primal-dual AdaGrad: dual averaging whose step is a coordinate's own, by the root of its squared gradients.
+"""Primal-dual AdaGrad: dual averaging with per-coordinate steps, by the root of the sum of squared gradients.
 
     w_{t+1} = argmin_w g_{1:t}·w + tψ(w) + w·H_t w/(2·eta),    H_t = δ + diag(√(Σ_{s≤t} g_s²))
             = −eta·soft(g_{1:t}, tλ)/H_t for ψ = λ‖w‖₁
 
-Source: Duchi, Hazan and Singer (2011), the primal-dual update; Mohri and Yang (2015),
-Corollary 1.2.
+Source: Duchi, Hazan and Singer (2011), the primal-dual update; Mohri and Yang (2015), Corollary 1.2.
 
 With ψ = λ(ρ|w| + (1 − ρ)w²/2) it is −eta·soft(g_{1:t}, tλρ)/(H_t + eta·tλ(1 − ρ)); in a box, −eta·g_{1:t}/H_t clipped.
 
-Symbols: `G` = g_{1:t}; `root` = √(Σ g²); `stiff` = δ + eta·tλ(1 − ρ); `amount` = tλρ, for a box its R.
+Symbols: `G` = g_{1:t}; `root` = √(Σ g²); `stiff` = δ + eta·tλ(1 − ρ); `amount` = tλρ, or R of a box.
 
 Why lazy is exact: a coordinate outside the support of g_t adds 0 to both sums, and the weight is a function of the sums
-and of t alone, so nothing is ever due.
+and t.
 
-Two numbers a coordinate, no time stamp.
+Two numbers per coordinate, no time stamp.
 """
 
 import math
@@ -24,7 +23,7 @@ from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm, Rule, nonzero
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import LAM, Parameter, positive
+from sparseoco.learners.parameters import LARGER_LAM, Parameter, positive
 from sparseoco.learners.penalties import Penalty
 
 
@@ -68,7 +67,7 @@ def update(state, elapsed, scalars, gradient, row, maps):
 
 @register_jitable
 def state_from_weight(w, scalars, maps):
-    """√(Σ g²) as if gradients of size 1, all of one sign, had made w, which then is about eta·√t; at least one."""
+    """√(Σ g²) of gradients of size 1 and equal signs, for which w is about eta·√t; at least one gradient."""
     made, least = abs(w) / scalars.eta, nonzero(w)
     root = made if made > least else least
     scale = scalars.eta / (scalars.stiff + root)
@@ -97,7 +96,7 @@ ADAGRAD = Algorithm(
             "eta", 0.03, "step size; a coordinate steps eta/(delta + √Σg²)", positive, grid=(0.01, 0.03, 0.1, 0.3)
         ),
         Parameter("delta", 1e-6, "added to the root, so that first steps are bounded", positive),
-        LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3)),
+        LARGER_LAM,
     ),
     penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,

@@ -1,19 +1,18 @@
-"""AO-EG: adaptive and optimistic exponentiated gradient, on the simplex or, as EG±, in a ball of the 1-norm.
+"""AO-EG: adaptive and optimistic exponentiated gradient, on the simplex or, as EG±, in a 1-norm ball.
 
     simplex:  x_{t+1} ∝ exp(−(g_{1:t} + g̃_{t+1})/s_t),    s_t = √(2(C + Σ_{a≤t} ‖g_a − g̃_a‖∞²)/log n)
-    l1:       y_{t+1} = R(p − q), (p, q) of the simplex of 2n coordinates, by the gradients R(g_t, −g_t)
+    l1:       y_{t+1} = R(p − q), (p, q) on the simplex of 2n coordinates with gradients R(g_t, −g_t)
 
 Source: Mohri and Yang (2015), Corollary 3, whose bound needs C ≥ ‖g_t − g̃_t‖∞² (see `sparseoco.offline.bounds`); EG±
-is of
-Kivinen and Warmuth (1997). The formula is in `sparseoco.learners.exponentiated`.
+is due to Kivinen and Warmuth (1997). The formula is in `sparseoco.learners.exponentiated`.
 
 The prediction g̃_{t+1} is g_t (last) or 0 (none).
 
-Symbols: `memory` is g_{1:t}, g̃_{t+1} and, in the first place of its last row, Σ‖g_a − g̃_a‖∞² (of R(g, −g) for l1);
+Symbols: `memory` has three rows: g_{1:t}, g̃_{t+1}, and in its first entry Σ‖g_a − g̃_a‖∞² (of R(g, −g) for l1);
 `numbers.radius` = R, `numbers.spread` = C, `numbers.rate` = 1 for last and 0 for none.
 
-Begun from weights that others made, it is as if gradients had led there from the centre: those of the simplex or ball
-moved a thousandth of the way to the centre, because from its edge the exponentials never come back.
+Started from given weights, the state is as if gradients had led there from the centre. The weights are first moved a
+thousandth of the way to the centre, because exponentials cannot leave the boundary.
 """
 
 import math
@@ -24,19 +23,19 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.dense import WHY, DenseRule, begin_with_zeros
+from sparseoco.learners.dense import WHY, DenseRule
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.exponentiated import ao_eg_scale, ao_eg_weights
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, choice, positive
+from sparseoco.learners.parameters import Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty
 
-INWARD = 1e-3  # how far towards the centre weights that others made are moved
+INWARD = 1e-3  # fraction of the way to the centre by which start weights are moved
 
 
 @register_jitable
 def remember(memory, g, numbers, width):
-    """Take the gradient into memory; `width` is R of a ball of the 1-norm, and 1 for the simplex."""
+    """Add a gradient to the memory; `width` is R of a 1-norm ball, or 1 for the simplex."""
     missed = 0.0
     for i in range(g.shape[0]):
         missed = max(missed, width * abs(g[i] - memory[1, i]))
@@ -80,7 +79,7 @@ def start_on_simplex(y, memory, numbers):
 
 @register_jitable
 def start_in_l1(y, memory, numbers):
-    """p_i − q_i = y_i/R with p_i q_i = k for all i, as exponentials have it: Σ_i √((y_i/R)² + 4k) = 1 gives k."""
+    """p_i − q_i = y_i/R with p_i q_i = k for all i, as for exponentials: Σ_i √((y_i/R)² + 4k) = 1 determines k."""
     R, n = numbers.radius, y.shape[0]
     total = 0.0
     for i in range(n):
@@ -99,39 +98,27 @@ def start_in_l1(y, memory, numbers):
         memory[0, i] = -scale / R * math.asinh(y[i] / R / (2.0 * math.sqrt(high)))
 
 
-def three_rows(n: int) -> int:
+def memory_rows(n: int) -> int:
     """`DenseRule.memory`."""
     return 3
 
 
 def ao_eg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
-    """A configuration's numbers."""
+    """`DenseRule.numbers`."""
     return Numbers(configuration["R"], 0.0, 0.0, float(configuration["predict"] == "last"), configuration["C"], 0.0)
 
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     if configuration["domain"] == "simplex":
-        return DenseRule(move_on_simplex, begin_with_zeros, start_on_simplex, three_rows, ao_eg_numbers, flat=True)
-    return DenseRule(move_in_l1, begin_with_zeros, start_in_l1, three_rows, ao_eg_numbers)
+        return DenseRule(move_on_simplex, start_on_simplex, ao_eg_numbers, memory_rows, flat=True)
+    return DenseRule(move_in_l1, start_in_l1, ao_eg_numbers, memory_rows)
 
 
-DOMAINS = ("l1", "simplex")
-DOMAIN = Parameter(
-    "domain",
-    "l1",
-    "the set that is played in: Σ|x_i| ≤ R, or x ≥ 0 with Σ x_i = 1",
-    choice(*DOMAINS),
-    choices=DOMAINS,
-    static=True,
-)
-RADIUS = Parameter("R", 10.0, "bound of Σ|x_i| (of no matter on the simplex)", positive, grid=(3.0, 10.0, 30.0, 100.0))
-C = Parameter("C", 1.0, "C of the steps, not below the largest ‖g_t − g̃_t‖∞² for the bound to hold", positive)
-PREDICT = Parameter(
-    "predict",
-    "last",
-    "what the coming gradient is taken to be: 0, or the last one",
-    choice("none", "last"),
-    ("none", "last"),
+DOMAIN = categorical("domain", ("l1", "simplex"), "feasible set: Σ|x_i| ≤ R, or x ≥ 0 with Σ x_i = 1")
+RADIUS = Parameter("R", 10.0, "bound of Σ|x_i| (unused on the simplex)", positive, grid=(3.0, 10.0, 30.0, 100.0))
+C = Parameter("C", 1.0, "C of the steps; the regret bound needs C ≥ max ‖g_t − g̃_t‖∞²", positive)
+PREDICT = categorical(
+    "predict", ("none", "last"), "prediction of the next gradient: 0, or the last one", default="last", static=False
 )
 AO_EG = Algorithm(
     name="ao-eg",

@@ -1,15 +1,15 @@
-"""AROW: adaptive regularization of weights, a Gaussian over each weight whose variance shrinks as it is learned.
+"""AROW: adaptive regularization of weights; each weight has a Gaussian whose variance shrinks with updates.
 
-    β_t = 1/(x_tᵀΣ_t x_t + r),    α_t = max(0, 1 − y_t x_tᵀμ_t)·β_t,    where that is above 0:
-    μ_{t+1} = μ_t + α_t Σ_t y_t x_t,    Σ_{t+1} = Σ_t − β_t Σ_t x_t x_tᵀ Σ_t, of which the diagonal is kept; Σ_1 = I
+    β_t = 1/(x_tᵀΣ_t x_t + r),    α_t = max(0, 1 − y_t x_tᵀμ_t)·β_t,    and if α_t > 0:
+    μ_{t+1} = μ_t + α_t Σ_t y_t x_t,    Σ_{t+1} = Σ_t − β_t Σ_t x_t x_tᵀ Σ_t, only its diagonal; Σ_1 = I
 
 Source: Crammer, Kulesza and Dredze (2009), Figure 1, with diagonal Σ. −y_t x_t is the gradient of the hinge loss.
 
-Symbols: `mu` = μ, `Sigma` = Σ_jj; `row.state_sum` = xᵀΣx. A feature that was never seen has Σ_jj = 1.
+Symbols: `mu` = μ, `Sigma` = Σ_jj; `row.state_sum` = xᵀΣx. Features not seen yet have Σ_jj = 1.
 
-Why lazy is exact: only the features of the row move, so `weight` is what is stored.
+Why lazy is exact: only the features of the row change, so the stored weight is current.
 
-Two numbers a coordinate, no time stamp.
+Two numbers per coordinate, no time stamp.
 """
 
 import math
@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import Algorithm, Rule, stored_weight
+from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, positive
 from sparseoco.learners.penalties import Penalty
 
-ONE: Any = np.float32(1)  # of a type that does not widen float32 columns
+ONE: Any = np.float32(1)  # float32, so that arithmetic with float32 columns stays float32
 
 
 class Params(NamedTuple):
@@ -47,7 +47,7 @@ def round_scalars(clock, params, maps):
 
 @register_jitable
 def variance(state, x):
-    """The coordinate's part of xᵀΣx."""
+    """The coordinate's term of xᵀΣx."""
     return state.Sigma * x * x
 
 
@@ -73,7 +73,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         scalars=Scalars,
         state=State,
         round_scalars=round_scalars,
-        weight=stored_weight,
         update=update,
         state_from_weight=state_from_weight,
         maps=penalty.maps,
@@ -88,9 +87,17 @@ AROW = Algorithm(
     name="arow",
     formula="μ_{t+1} = μ_t + α_t Σ_t y_t x_t, Σ_jj ← Σ_jj − β_t (Σ_jj x_j)², β_t = 1/(xᵀΣx + r), α_t = ℓ_t β_t",
     source="Crammer, Kulesza and Dredze 2009, Figure 1, diagonal Σ",
-    parameters=(Parameter("r", 1.0, "how slowly weights and variances move", positive, grid=(0.1, 1.0, 10.0)),),
+    parameters=(
+        Parameter(
+            "r",
+            1.0,
+            "regularization: the larger, the slower weights and variances change",
+            positive,
+            grid=(0.1, 1.0, 10.0),
+        ),
+    ),
     penalties=("l1",),
     losses=("hinge",),
     rule=rule,
-    why="it has no penalty, so that l1 stands for none",
+    why="it has no penalty; penalty='l1' means no penalty",
 )

@@ -1,28 +1,27 @@
-"""Bandits: learners that are shown nothing but the loss of what they played, and make their gradients from that.
+"""Bandits: learners that observe only the loss of the point they played and estimate gradients from it.
 
     x_t = y_t + δv_t,    g_t = (m/δ)·f_t(x_t)·v_t,    v_t uniform among the unit vectors
 
-is played in place of y_t, and E[g_t | y_t] is the gradient of f_t averaged over a ball of radius δ about y_t (Flaxman,
-Kalai and McMahan 2005, Lemma 2.1). m = n for a ball; on the simplex v_t is in the plane Σv_i = 0 of dimension
-m = n − 1. y_t is kept in the set shrunk by γ, so that x_t is in the set where δ ≤ γr, r the radius of a ball in it.
+is played instead of y_t, and E[g_t | y_t] is the gradient of f_t averaged over a ball of radius δ about y_t (Flaxman,
+Kalai and McMahan 2005, Lemma 2.1). m = n for a ball; on the simplex v_t lies in the plane Σv_i = 0 of dimension
+m = n − 1. y_t stays in the set shrunk by γ, so that x_t is in the set if δ ≤ γr, r the radius of a ball inside it.
 
     ogdeg:  y_{t+1} = Π_{(1−γ)P}[y_t − ν_t f_t(x_t)v_t],    ν_t = D/(F√t),    |f_t| ≤ F
     onseg:  A_t = A_{t−1} + g_t g_tᵀ,  y_{t+1} = Π^{A_t}_{(1−γ)P}[y_t − A_t⁻¹g_t/β],  A_0 = I/(β²D²)
 
-Sources: Flaxman et al. (2005), with the step of Liu et al. (2019), §4: it is `ogd` with G = mF/δ, the largest ‖g_t‖
-that there can be, so that one `move` serves both. Liu et al. (2019), Algorithm 1: it is `ons`.
+Sources: Flaxman et al. (2005), with the step of Liu et al. (2019), §4: this is `ogd` with G = mF/δ, the
+largest possible ‖g_t‖. Liu et al. (2019), Algorithm 1, is `ons`.
 
-What is left to be computed (auto), with T rounds, diameter D, losses L-Lipschitz or, where L is 0, of unknown slope:
+Values of auto parameters, for T rounds, diameter D, and L-Lipschitz losses (or L = 0 if no constant is known):
 
     onseg:  δ = ∛(25m⁴D²r·log²T/(3T²)), γ = ∛(15m²D·log T/(rT))                             Theorem 3.1
             δ = √(10m²FDr·log T/(3(Lr + F)T)), γ = δ/r                                      Theorem 3.2
             β = ½·min{δ/(4mFD), α}, α = σδ²/(m²F²)
     ogdeg:  δ = ∛(3m²D²r/(16T)), γ = ∛(9mD/(4r√T));  or  δ = √(3mDFr/(2(3Lr + 2F)√T)), γ = δ/r
 
-The last line makes least what `sparseoco.offline.bounds` has for this step, in the way of Flaxman et al., Theorem 1:
-the sum
-a/δ + bδ/γ + cγ is least where δ = ∛(a²/(bc)) and γ = ∛(ab/c²). Where T is so small that γ ≥ 1 comes out, no such
-theorem says anything: γ is ½ then, and δ is γr at most.
+The last line minimises the bound in `sparseoco.offline.bounds` for this step, as in Flaxman et al., Theorem 1: the sum
+a/δ + bδ/γ + cγ is least for δ = ∛(a²/(bc)) and γ = ∛(ab/c²). If T is so small that γ ≥ 1, the theorems are void; then
+γ = ½ and δ ≤ γr.
 
 Symbols: `numbers.rate` = D/G = Dδ/(mF) for ogdeg, 1/β for onseg; `numbers.spread` = β²D².
 """
@@ -34,19 +33,7 @@ from typing import Any, NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.learners import ogd, ons
 from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.dense import (
-    AUTO,
-    DIAMETER,
-    DOMAIN,
-    EUCLIDEAN,
-    IN_METRIC,
-    WHY,
-    DenseRule,
-    auto_or,
-    begin_with_zeros,
-    diameter,
-    no_memory,
-)
+from sparseoco.learners.dense import AUTO, DIAMETER, DOMAIN, WHY, DenseRule, auto_or, diameter
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, finite_number, nonnegative, positive, positive_int
@@ -54,7 +41,7 @@ from sparseoco.learners.penalties import Penalty
 
 
 class Terms(NamedTuple):
-    """What a bandit's configuration comes to for n features."""
+    """The constants of a bandit's configuration for n features."""
 
     m: int
     """Dimension of the set."""
@@ -63,25 +50,27 @@ class Terms(NamedTuple):
     delta: float
     gamma: float
     beta: float
-    """Of onseg; 0 for ogdeg."""
+    """β of onseg; 0 for ogdeg."""
 
 
 def bandit_terms(configuration: Mapping[str, Any], n: int) -> Terms:
-    """Every number of a configuration for n features, those that are auto computed.
+    """The constants of a configuration for n features, with auto parameters computed.
 
-    Raises `InputError` where δ > γr or no ball of radius r is in the set, so that what is played would leave it.
+    Raises `InputError` if δ > γr or no ball of radius r fits into the set, so that points played could leave it.
     """
     ball = configuration["domain"] == "ball"
     m = n if ball else n - 1
     if m < 1:
-        raise InputError("A simplex of one feature is one point: there is nothing to learn.", code="invalid-parameter")
+        raise InputError(
+            "A simplex with one feature is a single point: there is nothing to learn.", code="invalid-parameter"
+        )
     D, F = diameter(configuration), configuration["F"]
     r, largest = configuration["r"], D / 2 if ball else 1.0 / math.sqrt(n * (n - 1.0))
     if r == AUTO:
         r = largest
     if r > largest * (1.0 + 1e-12):
         raise InputError(
-            f"r={r:g} is not the radius of a ball within the set: the largest there has {largest:g}.",
+            f"r={r:g} is too large: the largest ball in the set has radius {largest:g}.",
             code="invalid-parameter",
         )
     delta, gamma = configuration["delta"], configuration["gamma"]
@@ -92,8 +81,8 @@ def bandit_terms(configuration: Mapping[str, Any], n: int) -> Terms:
         delta = min(best[0], gamma * r)
     if delta > gamma * r * (1.0 + 1e-12) or gamma >= 1.0:
         raise InputError(
-            f"delta={delta:g} is more than gamma·r={gamma:g}·{r:g}, or gamma is not less than 1: what is played, "
-            "y + delta·v, would leave the set.",
+            f"delta={delta:g} must be at most gamma·r={gamma:g}·{r:g} and gamma less than 1: otherwise the points "
+            "played, y + delta·v, can leave the set.",
             code="invalid-parameter",
         )
     beta = 0.0
@@ -106,7 +95,7 @@ def bandit_terms(configuration: Mapping[str, Any], n: int) -> Terms:
 
 
 def _cost(configuration: Mapping[str, Any], m: int, D: float) -> float:
-    """a, of the term a/δ that a bound has for the regret of the gradient steps."""
+    """a in the term a/δ of the bound, the regret of the gradient steps."""
     T, F = configuration["T"], configuration["F"]
     if "sigma" in configuration:
         return 10.0 * m * m * F * D * math.log(max(T, 2))
@@ -114,7 +103,7 @@ def _cost(configuration: Mapping[str, Any], m: int, D: float) -> float:
 
 
 def _least_sum(a: float, configuration: Mapping[str, Any], r: float) -> tuple[float, float]:
-    """The δ and γ for which a/δ + bδ/γ + cγ is least, b = 6FT/r and c = 2FT, or a/δ + (3L + 2F/r)Tδ with γ = δ/r."""
+    """The δ and γ that minimise a/δ + bδ/γ + cγ, b = 6FT/r and c = 2FT, or a/δ + (3L + 2F/r)Tδ with γ = δ/r."""
     T, F, L = configuration["T"], configuration["F"], configuration["L"]
     if L > 0.0:
         own = 3.0 * F / r if "sigma" in configuration else 2.0 * F / r  # Theorem 3.2 has 3 for 2
@@ -127,14 +116,14 @@ def _least_sum(a: float, configuration: Mapping[str, Any], r: float) -> tuple[fl
 
 
 def ogdeg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
-    """A configuration's numbers."""
+    """`DenseRule.numbers`."""
     it = bandit_terms(configuration, n)
     rate = it.D * it.delta / (it.m * configuration["F"])
     return Numbers(configuration["D"] / 2, it.gamma, it.delta, rate, 0.0, configuration["repetition"])
 
 
 def onseg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
-    """A configuration's numbers."""
+    """`DenseRule.numbers`."""
     it = bandit_terms(configuration, n)
     spread = (it.beta * it.D) ** 2
     return Numbers(configuration["D"] / 2, it.gamma, it.delta, 1.0 / it.beta, spread, configuration["repetition"])
@@ -143,23 +132,20 @@ def onseg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
 def _check(loss: Loss, name: str) -> None:
     if loss.joint:
         raise InputError(
-            f"{name} has a bandit for every class, each shown a loss of its own: loss={loss.name!r} is one loss of all "
-            f"classes; use loss={loss.joint!r}.",
+            f"{name} trains one bandit per class, each on its own loss; loss={loss.name!r} is joint over the classes. "
+            f"Use loss={loss.joint!r}.",
             code="unsupported-combination",
         )
 
 
 def ogdeg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     _check(loss, "ogdeg")
-    domain = configuration["domain"]
-    flat = domain == "simplex"
-    return DenseRule(ogd.move, begin_with_zeros, EUCLIDEAN[domain], no_memory, ogdeg_numbers, True, flat)
+    return ogd.rule(loss, penalty, configuration)._replace(numbers=ogdeg_numbers, bandit=True)
 
 
 def onseg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     _check(loss, "onseg")
-    domain = configuration["domain"]
-    return DenseRule(ons.move, ons.begin, IN_METRIC[domain], ons.square, onseg_numbers, True, domain == "simplex")
+    return ons.rule(loss, penalty, configuration)._replace(numbers=onseg_numbers, bandit=True)
 
 
 def _repetition(value: Any) -> int:
@@ -170,17 +156,21 @@ def _repetition(value: Any) -> int:
 
 
 F = Parameter("F", 10.0, "bound of |f_t| in the set", positive, grid=(1.0, 3.0, 10.0, 30.0))
-T = Parameter("T", 100_000, "rounds there will be, from which delta, gamma and beta are computed", positive_int)
-INNER = Parameter("r", AUTO, "radius of a ball within the set; auto is the largest about its centre", auto_or(positive))
-LIPSCHITZ = Parameter("L", 0.0, "Lipschitz constant of the losses; 0 where none is known", nonnegative)
-DELTA = Parameter("delta", AUTO, "δ, length of the perturbations; auto is as the theorem has it", auto_or(positive))
-SHRINKING = Parameter("gamma", AUTO, "γ, by which the set is shrunk; auto as the theorem has it", auto_or(positive))
-REPETITION = Parameter("repetition", 0, "number of the run: others draw other directions", _repetition)
+T = Parameter(
+    "T", 100_000, "expected number of rounds, from which auto delta, gamma and beta are computed", positive_int
+)
+INNER = Parameter(
+    "r", AUTO, "radius of a ball inside the set; auto is the largest around its centre", auto_or(positive)
+)
+LIPSCHITZ = Parameter("L", 0.0, "Lipschitz constant of the losses; 0 if unknown", nonnegative)
+DELTA = Parameter("delta", AUTO, "δ, length of the perturbations; auto is the theorem's value", auto_or(positive))
+SHRINKING = Parameter("gamma", AUTO, "γ, by which the set is shrunk; auto is the theorem's value", auto_or(positive))
+REPETITION = Parameter("repetition", 0, "number of the run; runs draw independent directions", _repetition)
 SIGMA = Parameter("sigma", 1.0, "σ of the σ-nice losses: strong convexity of their averages", positive)
 BETA = Parameter(
     "beta",
     AUTO,
-    "β: steps are A⁻¹g/β and A begins from I/(β²D²); auto is ½·min{δ/(4mFD), σδ²/(m²F²)}",
+    "β: steps are A⁻¹g/β and A starts at I/(β²D²); auto is ½·min{δ/(4mFD), σδ²/(m²F²)}",
     auto_or(positive),
     grid=(1e-6, 1e-5, 1e-4, 1e-3),
 )

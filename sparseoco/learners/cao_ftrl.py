@@ -1,7 +1,7 @@
 """CAO-FTRL: composite, adaptive and optimistic follow-the-regularized-leader in the box |x_i| ≤ R.
 
     x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ_{s≤t} σ_s(x − x_s)²/2 + (t+1)ψ(x),
-    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²),    every coordinate by itself
+    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²),    for every coordinate
 
 Source: Mohri and Yang (2015), Algorithm 2 and Theorem 3 with the regularizer of Corollary 2; Algorithm 1 is ψ = 0.
 
@@ -10,26 +10,26 @@ Z_t = g_{1:t} − Σ_{s≤t} σ_s x_s, Σ σ_s = Δ_t/R and ψ = λ(ρ|x| + (1 �
 
     x_{t+1} = clip(−c·soft(Z_t + g̃_{t+1}, (t+1)λρ), ±R),    c = R/(Δ_t + (t+1)λ(1 − ρ)R),
 
-and while that denominator is 0 the sum is linear and its minimum at 0 or a corner of the box: c is then a number so
-large that clipping finds it. (Here no gradient was seen yet, so Z + g̃ = 0 and x = 0; not so in `caos_erm`.)
+and while that denominator is 0 the objective is linear and its minimum is 0 or an end of the interval: c is then so
+large that clipping finds it. (Before the first gradient Z + g̃ = 0, so x = 0 here, but not in `caos_erm`.)
 
 The prediction g̃_{t+1} is 0 or, coordinate by coordinate,
 
-- last: g_t, which is 0 for a feature that was not in row t;
-- mean: the mean of the gradients of the rows that had the feature, if the coming row has it, and 0 if not. A row is
-  known before it is predicted, and that a feature not in it has gradient 0; the theorems hold for any prediction made
-  before x_{t+1} is played. (Kept up in the rounds between, the mean would cost a Σ 1/√(Δ² + k·g̃²) that has no closed
-  form, to predict what cannot happen.) Its weights, read at any time, are those of a row that has the feature.
+- last: g_t, which is 0 for a feature that is not in row t;
+- mean: the mean gradient over the rows with the feature if the next row has it, else 0. The row is known before it is
+  predicted, and a feature not in it has gradient 0; the theorems hold for any prediction made before x_{t+1} is played.
+  (Predicting the mean in the rounds between would cost a Σ 1/√(Δ² + k·g̃²) without a closed form, for gradients known
+  to be 0.) Weights that are read are those for a row that has the feature.
 
-Symbols: `Z`, `Delta` = Δ; `g_last` = the gradient of the coordinate's last round; `g_mean` over `seen` rounds;
-`t` is the coming round, `l1` = λρ, `ridge` = λ(1 − ρ)R, `importance` = 1 (see `caos_ftrl`); `elapsed` = rounds since
-the feature's last, 1 where that is the round before.
+Symbols: `Z`, `Delta` = Δ; `g_last`, the gradient in the feature's last round; `g_mean`, over `seen` rounds; `t`, the
+next round; `l1` = λρ; `ridge` = λ(1 − ρ)R; `importance` = 1 (see `caos_ftrl`); `elapsed`, rounds since the feature's
+last round (1 if that was the previous one).
 
-Why lazy is exact: where g = g̃ = 0 neither Z nor Δ moves, and the weight is a function of them and of t. With last, one
-round is due when the feature is not in the next row: g = 0 was played against g̃ = g_last. It is played on reading and
-when the feature comes again, at its own t, which `elapsed` gives.
+Why lazy is exact: if g = g̃ = 0, neither Z nor Δ changes, and the weight is a function of them and t. With last, one
+pending round must be applied if the feature is not in the next row: there g = 0 and g̃ = g_last. It is applied on
+reading and at the feature's next update, with its own t, which follows from `elapsed`.
 
-Two numbers a coordinate; three and a time stamp a feature with last; four with mean.
+Two numbers per coordinate; with last three, and one time stamp per feature; with mean four.
 """
 
 import math
@@ -41,10 +41,10 @@ from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import LAM, Parameter, choice, positive
+from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty, clip
 
-ZERO: Any = np.float32(0)  # of a type that does not widen float32 columns
+ZERO: Any = np.float32(0)  # float32, so that arithmetic with float32 columns stays float32
 ONE: Any = np.float32(1)
 LARGE = np.float32(2.0**64)
 
@@ -96,21 +96,21 @@ def round_scalars(clock, params, maps):
 
 @register_jitable
 def free_step(Delta, t, scalars):
-    """c, the step of the free minimum; as good as unbounded while nothing stiffens the sum."""
+    """c, the step of the unconstrained minimum; very large while the objective is linear."""
     stiffness = Delta + scalars.ridge * t
     return scalars.R / stiffness if stiffness > 0 else LARGE
 
 
 @register_jitable
 def minimizer(v, Delta, t, scalars, prox):
-    """argmin_{|x| ≤ R} v·x + Δ/(2R)·x² + tψ(x); a NaN stays one."""
+    """argmin_{|x| ≤ R} v·x + Δ/(2R)·x² + tψ(x); NaN propagates."""
     step = free_step(Delta, t, scalars)
     return clip(prox(-v * step, t * scalars.l1 * step), scalars.R)
 
 
 @register_jitable
 def played(Z, Delta, x, g, missed, scalars):
-    """Z and Δ after a round that played x, saw g and missed it by g − g̃."""
+    """Z and Δ after a round at x with gradient g and prediction error `missed` = g − g̃."""
     grown = math.sqrt(Delta * Delta + missed * missed)
     return Z + g - (grown - Delta) * scalars.inverse_r * x, grown
 
@@ -130,7 +130,7 @@ def update(state, elapsed, scalars, gradient, row, maps):
 
 @register_jitable
 def settled(state, elapsed, scalars, maps):
-    """Z, Δ and g̃ of the coming round; the round after the coordinate's last is played if it is over."""
+    """Z, Δ and g̃ of the next round, with the pending round applied if it is over."""
     Z, Delta, g_last = state.Z, state.Delta, state.g_last
     if elapsed > 1:
         x = minimizer(Z + g_last, Delta, scalars.t + ONE - elapsed, scalars, maps.prox)
@@ -179,14 +179,14 @@ def state_from_weight(w, scalars, maps):
 
 @register_jitable
 def state_from_weight_last(w, scalars, maps):
-    """The coming gradient is taken to be 0."""
+    """As `state_from_weight`, with the prediction 0."""
     Z, Delta = state_from_weight(w, scalars, maps)
     return LastState(Z, Delta, ZERO)
 
 
 @register_jitable
 def state_from_weight_mean(w, scalars, maps):
-    """There is no gradient yet to take the mean of: it is taken to be 0."""
+    """As `state_from_weight`, with the prediction 0 and no rounds in the mean."""
     Z, Delta = state_from_weight(w, scalars, maps)
     return MeanState(Z, Delta, ZERO, ZERO)
 
@@ -210,40 +210,34 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    """With no prediction where there is no such parameter."""
+    """Without a prediction unless a parameter chooses one."""
     form = FORMS[parameters.get("predict", "none")]
     return Rule(params=Params, scalars=Scalars, round_scalars=round_scalars, maps=penalty.maps, **form)
 
 
 def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    """With the last gradient for a prediction where there is no such parameter."""
+    """Predicts the last gradient unless a parameter chooses otherwise."""
     return rule(loss, penalty, {"predict": "last"} | dict(parameters))
 
 
-PREDICTIONS = tuple(FORMS)
-
 R = Parameter("R", 0.1, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.03, 0.1, 0.3))
-L1 = LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3))
-PREDICT = Parameter(
+PREDICT = categorical(
     "predict",
-    "last",
-    "what the coming gradient is taken to be: 0, the last one, or the mean of the rows that had the feature",
-    choice(*PREDICTIONS),
-    choices=PREDICTIONS,
-    static=True,
-    grid=PREDICTIONS,
-)
+    tuple(FORMS),
+    "prediction of the next gradient: 0, the last one, or the mean over the rows that had the feature",
+    default="last",
+)._replace(grid=tuple(FORMS))
 
 SEPARABLE = ("l1", "l2", "elastic_net")
-WHY = "it minimises, coordinate by coordinate, over a box of its own, |x_i| ≤ R"
-WHY_PLAIN = "it has no penalty but its own box, |x_i| ≤ R, so that l1 stands for none; cao-ftrl takes one"
+WHY = "it minimises over its own box, |x_i| ≤ R, coordinate by coordinate"
+WHY_PLAIN = "it has no penalty, only its own box |x_i| ≤ R; penalty='l1' means no penalty; cao-ftrl takes one"
 
 FTRL_PROXIMAL = Algorithm(
     name="ftrl-proximal",
     formula="x_{t+1} = argmin_{|x| ≤ R} g_{1:t}·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), σ_s = (Δ_s − Δ_{s−1})/R, "
     "Δ_s = √(Σ_{a≤s} g_a²)",
     source="McMahan 2014; Mohri and Yang 2015, Corollary 1.1",
-    parameters=(R, L1),
+    parameters=(R, LARGER_LAM),
     penalties=SEPARABLE,
     rule=rule,
     why=WHY,
@@ -271,7 +265,7 @@ CAO_FTRL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), "
     "σ_s = (Δ_s − Δ_{s−1})/R, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
     source="Mohri and Yang 2015, Algorithm 2, Theorem 3",
-    parameters=(R, L1, PREDICT),
+    parameters=(R, LARGER_LAM, PREDICT),
     penalties=SEPARABLE,
     rule=rule,
     why=WHY,

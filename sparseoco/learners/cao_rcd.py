@@ -1,34 +1,35 @@
-"""CAO-RCD: CAO-FTRL on F = Σ_j f_j + α‖x‖₁ by randomly drawn coordinates, each weighed by one over its chance.
+"""CAO-RCD: CAO-FTRL on F = Σ_j f_j + α‖x‖₁ with random coordinates, weighted by the inverse of their probabilities.
 
     x_{t+1} as `cao_ftrl` with λ = α,    ĝ_t = ∇_{Π_t}F(x_t)/p_{Π_t},    g̃_t = g̃_{Π_t}/p_{Π_t},    p_Π ∝ (S_Π L_Π)^{2/3}
 
 Source: Mohri and Yang (2015), Theorem 7 and Corollary 4; with blocks of more than one coordinate Corollary 5.
 
 Round t draws a block Π_t of `batch` features with consecutive ids (one, for Corollary 4). S_Π = Σ_{i∈Π} R, the sides
-of its box; L_Π = √(Σ_{i∈Π} L_i²) bounds the 2-norm of its part of the gradient and L_i = Σ_j |a_{j,i}|·ℓ_j bounds
-|∇_iF|, where ℓ_j bounds |dℓ/dz| on example j: 1 for logistic and hinge; for the losses without a Lipschitz constant
-the largest in the box, where |z_j| ≤ R‖a_j‖₁: 2(1 + R‖a_j‖₁) for squared hinge and |y_j| + R‖a_j‖₁ for squared.
-Features in no example are never drawn.
+of its box; L_Π = √(Σ_{i∈Π} L_i²) bounds the 2-norm of its part of the gradient, and L_i = Σ_j |a_{j,i}|·ℓ_j bounds
+|∇_iF|, where ℓ_j bounds |dℓ/dz| on example j: 1 for logistic and hinge; for losses without a Lipschitz constant the
+maximum over the box, where |z_j| ≤ R‖a_j‖₁: 2(1 + R‖a_j‖₁) for squared hinge and |y_j| + R‖a_j‖₁ for squared. Features
+in no example are never drawn.
 
 The prediction of ∇_iF, divided by p like the gradient, is
 
 - none: 0;
-- half: L_i/2, the paper's. It is derived from |g − g̃| ≤ max(L − g̃, g̃), which holds for gradients of one sign only;
-- last: the gradient of the coordinate when it was drawn last, which is known when it is drawn again.
+- half: L_i/2, as in the paper, derived from |g − g̃| ≤ max(L − g̃, g̃), which holds only for gradients of one sign;
+- last: the gradient at the coordinate's last draw.
 
-In Corollary 5 "g̃_{t,i} = L_i/2" has the index of a block where the prediction needs one of a coordinate: read here as
-half of each coordinate's own bound. The prediction is made for the block that is drawn (Theorem 7), so it displaces
-the weights of this block, in its round, and no other's. So x_t depends on the draw, and E[ĝ_t | x_t] = ∇F(x_t), which
-the proof uses, holds as it stands for none alone (see `bounds`); half displaces a weight to a side of its box at its
-first draw, and is slower than the other two on counts of words. Hence none by default.
+In Corollary 5 the index in "g̃_{t,i} = L_i/2" is that of a block although a coordinate's is needed; here it is half of
+each coordinate's own bound. Only the drawn block is predicted (Theorem 7), so a prediction displaces the weights of
+this block in its round. Hence x_t depends on the draw, and E[ĝ_t | x_t] = ∇F(x_t), which the proof uses, holds only for
+none (see `bounds`). At a coordinate's first draw half moves its weight to the boundary of the box; on word counts it is
+slower than the other two. So the default is none.
 
 Symbols: `Z`, `Delta`, `g_last` as `cao_ftrl`.
 
-Why lazy is exact: between two draws of a coordinate Z and Δ stand still and the threshold tα grows, so its weight is
+Why lazy is exact: between two draws of a coordinate Z and Δ do not change while the threshold tα grows, so its weight
 
-    x(t) = −clip((R/Δ)·soft(Z, tα), ±R) :    ±R while |Z| − tα ≥ Δ, then a straight line, then 0 from t = |Z|/α on.
+    x(t) = −clip((R/Δ)·soft(Z, tα), ±R)
 
-Three pieces, linear in t (`piece`). So is every margin, as long as no piece of a feature of its row ends.
+is piecewise linear in t (`segment`): ±R while |Z| − tα ≥ Δ, then a line to 0 at t = |Z|/α, then 0. A margin is linear
+as long as no segment of a feature in its row ends.
 """
 
 import math
@@ -43,13 +44,13 @@ from sparseoco.learners.cao_ftrl import minimizer, played, scalars_of_round
 from sparseoco.learners.caos_erm import ALPHA, rounds
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, choice, positive, positive_int
+from sparseoco.learners.parameters import Parameter, categorical, positive, positive_int
 from sparseoco.learners.penalties import Penalty, soft
 
 
 @register_jitable
 def weight(Z, Delta, g_tilde, t, R, alpha):
-    """x_t of a coordinate predicted by g̃."""
+    """x_t of a coordinate with the prediction g̃."""
     return minimizer(Z + g_tilde, Delta, t, scalars_of_round(R, alpha, 0.0, t, 1.0), soft)
 
 
@@ -63,7 +64,7 @@ def update(Z, Delta, x, g_hat, g_tilde, t, R, alpha):
 def segment(Z, Delta, t, R, alpha):
     """(value, slope, length): x_s = value + slope·(s − t) in rounds s = t, …, t + length − 1 that do not draw it.
 
-    A segment that ends before the next round has slope 0, so that |slope| ≤ R: sums of segments keep their digits.
+    A segment that ends before the next round has slope 0, so that |slope| ≤ R and sums of segments stay accurate.
     """
     value = weight(Z, Delta, 0.0, t, R, alpha)
     excess = abs(Z) - t * alpha
@@ -79,7 +80,7 @@ BOUNDED_IN_BOX = ("squared_hinge", "squared")
 
 
 def lipschitz(loss: Loss) -> bool:
-    """Whether |dℓ/dz| ≤ 1 for every margin, so that no bound of the gradient depends on the box."""
+    """Whether |dℓ/dz| ≤ 1 for all margins, so that gradient bounds do not depend on the box."""
     return loss.name in ("logistic", "hinge")
 
 
@@ -91,16 +92,14 @@ def slope_bounds(loss: Loss, norms: Any, sizes: Any, R: float) -> Any:
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
-    """There is nothing to choose. Raises `InputError` for what cannot be combined."""
+    """No functions to choose. Raises `InputError` for losses without a bounded slope."""
     if not lipschitz(loss) and loss.name not in BOUNDED_IN_BOX:
         raise InputError(
-            f"cao-rcd draws by bounds on the slopes of the loss, and loss={loss.name!r} has none here.",
+            f"cao-rcd needs a bound on the slope of the loss; loss={loss.name!r} has none here.",
             code="unsupported-combination",
         )
 
 
-PREDICTIONS = ("none", "half", "last")
-SAMPLES = ("uniform", "lipschitz")
 CAO_RCD = Algorithm(
     name="cao-rcd",
     formula="x_{t+1} = argmin_{|x| ≤ R} (ĝ_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)α|x|, ĝ_t = ∇_iF(x_t)/p_i, "
@@ -112,30 +111,25 @@ CAO_RCD = Algorithm(
         Parameter(
             "rounds",
             "pass",
-            "rounds an epoch; by default as many as are expected to read as many nonzeros as there are",
+            "rounds per epoch; by default as many as are expected to read each nonzero once",
             rounds,
             static=True,
         ),
-        Parameter("batch", 1, "features in a block, with consecutive ids", positive_int, static=True),
-        Parameter(
+        Parameter("batch", 1, "features per block, with consecutive ids", positive_int, static=True),
+        categorical(
             "predict",
-            PREDICTIONS[0],
-            "what the drawn coordinate's gradient is taken to be: 0, half its bound (the paper's), or its last one",
-            choice(*PREDICTIONS),
-            choices=PREDICTIONS,
-            static=True,
+            ("none", "half", "last"),
+            "prediction of the drawn coordinate's gradient: 0, half its bound (as in the paper), or its last one",
         ),
-        Parameter(
+        categorical(
             "sample",
-            SAMPLES[1],
-            "a block's chance to be drawn: the same for all, or by the bound of its gradient and its box",
-            choice(*SAMPLES),
-            choices=SAMPLES,
-            static=True,
+            ("uniform", "lipschitz"),
+            "probability of drawing a block: the same for all, or by its gradient bound and box",
+            default="lipschitz",
         ),
     ),
     penalties=("l1",),
     rule=rule,
-    why="between two draws its weights move along straight lines, which only l1 gives",
+    why="it needs weights that are piecewise linear between draws, as only l1 gives",
     driver="coordinate",
 )

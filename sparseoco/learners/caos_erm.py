@@ -1,35 +1,34 @@
-"""CAOS-ERM: epochs of a full pass and of sampled examples that the pass predicts, composite and adaptive.
+"""CAOS-ERM: composite and adaptive; epochs of a full pass and of sampled examples whose gradients the pass predicts.
 
     H(x) = Σ_j f_j(x) + αψ(x),    x_t = argmin_{|x| ≤ R} (ĝ_{1:t−1} + g̃_t)·x + Σ_{s<t} σ_s(x − x_s)²/2 + tαψ(x),
     g̃_t = Σ_{j∈Π_t} ∇f_j(x̄)/p_t,    ĝ_t = Σ_{j∈Π_t} ∇f_j(x_t)/p_t,
-    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (ĝ_a − g̃_a)²),    every coordinate by itself
+    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (ĝ_a − g̃_a)²),    for every coordinate
 
 Source: Mohri and Yang (2015), Algorithm 4 (a mini-batch Π is one example, `batch` = 1) and Algorithm 5, Corollaries 6
-and 7; ψ as `cao_ftrl`, whose two formulas these are with another ĝ and g̃.
+and 7; ψ and both formulas are those of `cao_ftrl`, with another ĝ and g̃.
 
-What the paper leaves open. x̄, at which an epoch's pass is made, is the argmin without a prediction (g̃ = 0), which is
-also what is evaluated and kept as the model. Mini-batches are runs of `batch` examples in document order, and each
-round draws one anew, with chance p ∝ Σ_{j∈Π} L_j, L_j = max_i |a_{j,i}|: a bound of ‖∇f_j‖_∞ but for the loss's
-constant, which cancels. (Line 9 of Algorithm 4 writes the index j_t in the prediction of round t + 1; Corollary 6 needs
-the coming round's own, j_{t+1}.) An example without features is never drawn.
+Details that the paper leaves open. x̄, the point of an epoch's pass, is the argmin without a prediction (g̃ = 0); it is
+also the model that is evaluated and stored. Mini-batches are runs of `batch` consecutive examples in document order;
+each round draws one independently with probability p ∝ Σ_{j∈Π} L_j, L_j = max_i |a_{j,i}|, which bounds ‖∇f_j‖_∞ up to
+the loss's constant, which cancels. (Line 9 of Algorithm 4 writes the index j_t in the prediction of round t + 1;
+Corollary 6 needs that of the next round, j_{t+1}.) An example without features is never drawn.
 
-With estimate = corrected it is SVRG's (Johnson and Zhang 2013) in the place of the paper's,
+estimate = corrected uses the estimate of SVRG (Johnson and Zhang 2013) instead of the paper's,
 
     g̃_t = ∇F(x̄),    ĝ_t = ∇F(x̄) + Σ_{j∈Π_t} (∇f_j(x_t) − ∇f_j(x̄))/p_t,
 
-also unbiased, and as far from its prediction as the paper's: Δ and the bound of Corollary 6 have the same form, and the
-noise of ĝ_{1:t} vanishes as x̄ settles. Parts of the rounds that are played apart, each on a run of the examples
-(placement = parallel), need it: a part sees gradients of its own examples only, and the whole's is what it has to be
-corrected by.
+also unbiased and as far from its prediction as the paper's: Δ and the bound of Corollary 6 have the same form, and the
+noise of ĝ_{1:t} vanishes as x̄ converges. placement = parallel, where parts play their rounds independently on runs of
+the examples, needs it: a part sees gradients of its own examples only and has to be corrected by that of all.
 
-While Δ = 0 the sum to be minimised is linear, and x is 0 or one of ±R. It begins so: up to the first round that moves,
-what the pass predicts is what is seen.
+While Δ = 0 the objective is linear, and x is 0 or ±R. This is so at the start: until the first round that moves, the
+gradients equal their predictions.
 
-Symbols: `Z` = ĝ_{1:t−1} − Σ σ_s x_s, `Delta` = Δ; `rounds` = t, of all epochs; `importance` = 1/p_t; two slots a
-coordinate. A linear model's gradients are ∇f_j = s_j·a_j with one slope s_j an example: that is all that a pass leaves.
+Symbols: `Z` = ĝ_{1:t−1} − Σ σ_s x_s, `Delta` = Δ; `rounds` = t, over all epochs; `importance` = 1/p_t; two slots per
+coordinate. A linear model's gradients are ∇f_j = s_j·a_j, so a pass stores only one slope s_j per example.
 
-Why lazy is exact: a coordinate in no example of Π_t has ĝ_t = g̃_t = 0, so Z and Δ stand still, and the weight is a
-function of them and of t. Corrected, ĝ_t = g̃_t = ∇_iF(x̄) there, and Z grows by that every round.
+Why lazy is exact: a coordinate in no example of Π_t has ĝ_t = g̃_t = 0, so Z and Δ do not change, and the weight is a
+function of them and t. With corrected estimates ĝ_t = g̃_t = ∇_iF(x̄) there, which is added to Z in every round.
 """
 
 from collections.abc import Mapping
@@ -41,19 +40,19 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners.cao_ftrl import SEPARABLE, minimizer, played
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, choice, nonnegative, positive, positive_int
+from sparseoco.learners.parameters import Parameter, categorical, nonnegative, positive, positive_int
 from sparseoco.learners.penalties import Penalty, soft
 
 
 @register_jitable
 def weight(Z, Delta, g_tilde, scalars):
-    """x_t, or x̄ where g̃ = 0."""
+    """x_t, or x̄ if g̃ = 0."""
     return minimizer(Z + g_tilde, Delta, scalars.t, scalars, soft)
 
 
 @register_jitable
 def update(Z, Delta, x, g_tilde, deviation, scalars):
-    """Z and Δ after a round that played x, with deviation = ĝ − g̃."""
+    """Z and Δ after a round at x, with deviation = ĝ − g̃."""
     return played(Z, Delta, x, g_tilde + deviation, deviation, scalars)
 
 
@@ -64,27 +63,25 @@ def after_control_variate(Z, rounds, gradient):
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
-    """There is nothing to choose. Raises `InputError` for what cannot be combined."""
+    """No functions to choose. Raises `InputError` for unsupported combinations."""
     if parameters["placement"] == "parallel" and parameters["estimate"] != "corrected":
         raise InputError(
-            "caos-erm: placement='parallel' needs estimate='corrected': gradients of a part's own examples are not "
-            "those of all examples.",
+            "caos-erm: placement='parallel' needs estimate='corrected', because each part sees the gradients of its "
+            "own examples only.",
             code="unsupported-combination",
         )
     if loss.slope is None:
         raise InputError(
-            f"caos-erm needs a loss of one margin; loss={loss.name!r} is of all classes at once.",
+            f"caos-erm needs a loss of one margin; loss={loss.name!r} is joint over the classes.",
             code="unsupported-combination",
         )
 
 
 def rounds(value: Any) -> int | str:
-    """A whole number of rounds, or as many as there are mini-batches."""
+    """A check: a number of rounds, or the word pass."""
     return "pass" if value == "pass" else positive_int(value)
 
 
-ESTIMATES = ("sampled", "corrected")
-PLACEMENTS = ("serial", "parallel", "dealt")
 ALPHA = Parameter("alpha", 1.0, "weight α of the penalty against the sum of the losses", nonnegative, grid=(1.0, 10.0))
 CAOS_ERM = Algorithm(
     name="caos-erm",
@@ -94,36 +91,22 @@ CAOS_ERM = Algorithm(
     parameters=(
         Parameter("R", 1.0, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.3, 1.0)),
         ALPHA,
-        Parameter(
-            "rounds", "pass", "rounds an epoch; by default as many as there are mini-batches", rounds, static=True
-        ),
-        Parameter(
+        Parameter("rounds", "pass", "rounds per epoch; by default the number of mini-batches", rounds, static=True),
+        categorical(
             "estimate",
-            ESTIMATES[0],
-            "of the gradient: the drawn example's, or the pass's corrected by it",
-            choice(*ESTIMATES),
-            choices=ESTIMATES,
-            static=True,
+            ("sampled", "corrected"),
+            "gradient estimate: from the drawn examples, or the pass's gradient corrected by them",
         ),
-        Parameter("batch", 1, "examples in a mini-batch", positive_int, static=True),
-        Parameter(
+        Parameter("batch", 1, "examples per mini-batch", positive_int, static=True),
+        categorical(
             "placement",
-            PLACEMENTS[0],
-            "who plays the rounds: one worker, or parts of them, each on a run of the examples or on every so-manyth",
-            choice(*PLACEMENTS),
-            choices=PLACEMENTS,
-            static=True,
+            ("serial", "parallel", "dealt"),
+            "who plays the rounds: one worker, or parts that own consecutive mini-batches or every parts-th one",
         ),
-        Parameter(
-            "parts",
-            8,
-            "shares of the rounds that are played apart, where placement is not serial",
-            positive_int,
-            static=True,
-        ),
+        Parameter("parts", 8, "number of parts, unless placement is serial", positive_int, static=True),
     ),
     penalties=SEPARABLE,
     rule=rule,
-    why="it minimises, coordinate by coordinate, over a box of its own, |x_i| ≤ R",
+    why="it minimises over its own box, |x_i| ≤ R, coordinate by coordinate",
     driver="epoch",
 )

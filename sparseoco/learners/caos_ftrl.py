@@ -1,19 +1,19 @@
-"""CAOS-FTRL: CAO-FTRL that learns from a sample of the rows, each weighed by one over its chance.
+"""CAOS-FTRL: CAO-FTRL on a random sample of the rows, weighted by the inverse of their probabilities.
 
-    x_{t+1} as `cao_ftrl`, with ĝ_t = (b_t/q_t)·g_t for g_t,    b_t = 1 with chance q_t, else 0
+    x_{t+1} as `cao_ftrl`, with ĝ_t = (b_t/q_t)·g_t in place of g_t,    b_t = 1 with probability q_t, else 0
 
 Source: Mohri and Yang (2015), Algorithm 3 and Theorem 5; sampling as §3.2.2 and Corollary 6, p_j ∝ L_j.
 
-The paper draws examples from a set that it holds; a stream brings each row once, in its order. So it is the row of
-round t that is drawn or not, and E[ĝ_t | rows, draws so far] = g_t, which is all that Algorithm 3 asks. The chance is
+The paper draws examples from a fixed set; a stream brings each row once. So the row of round t is drawn or not, and
+E[ĝ_t | rows, draws so far] = g_t, which is all that Algorithm 3 requires. The probability is
 
 - uniform: q_t = keep;
-- lipschitz: q_t = min(1, keep·L_t/L̄_t), L_t = max_i |x_{t,i}| and L̄_t its mean over the rows seen, 1 … t: a row
-  counts in proportion to its bound on ‖∇f_t‖_∞ (the loss's constant cancels), and about keep·t rows are drawn of t.
+- lipschitz: q_t = min(1, keep·L_t/L̄_t), L_t = max_i |x_{t,i}| and L̄_t its mean over rows 1 … t: proportional to
+  a bound on ‖∇f_t‖_∞ (the loss's constant cancels); about keep·t of t rows are drawn.
 
-b_t is a hash of (seed, t): any worker repeats it, columns of one seed share their draws, and a row drawn again in a
-later epoch is drawn anew. A row that is not drawn is a round like any other, with ĝ_t = 0; it is still predicted, so
-progressive sums run over all rows.
+b_t is a hash of (seed, t): any worker reproduces it, columns with the same seed share their draws, and epochs draw
+independently. A row that is not drawn is a round with ĝ_t = 0; it is still predicted, so progressive sums include all
+rows.
 
 Symbols, laziness and state: as `cao_ftrl`; `importance` = b_t/q_t.
 """
@@ -27,14 +27,14 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.learners import cao_ftrl
-from sparseoco.learners.cao_ftrl import L1, PREDICT, SEPARABLE, WHY, R, scalars_of_round
+from sparseoco.learners.cao_ftrl import PREDICT, SEPARABLE, WHY, R, scalars_of_round
 from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
-from sparseoco.learners.parameters import Parameter, choice, positive
+from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty
 
-DRAWS = np.uint64(3)  # a stream of hashes apart from the order of rows and the folds
+DRAWS = np.uint64(3)  # distinct from the hash streams of row order and folds
 
 
 class Params(NamedTuple):
@@ -48,14 +48,14 @@ class Params(NamedTuple):
 
 @register_jitable
 def drawn(seed, t):
-    """A number of [0, 1), uniform over seeds and rounds."""
+    """A uniform number in [0, 1), a function of seed and round."""
     bits = mix(mix(mix(np.uint64(seed)) ^ DRAWS) ^ np.uint64(t))
     return float(bits >> np.uint64(11)) * 2.0**-53
 
 
 @register_jitable
 def importance(clock, params):
-    """b_t/q_t of the row that is played."""
+    """b_t/q_t of the current row."""
     q = params.keep
     if params.sample and clock.max_abs_sum > 0.0:
         q = min(1.0, params.keep * clock.max_abs * clock.rows_seen / clock.max_abs_sum)
@@ -69,7 +69,7 @@ def round_scalars(clock, params, maps):
 
 
 def chance(value: Any) -> float:
-    """A number of (0, 1]."""
+    """A number in (0, 1]."""
     result = positive(value)
     if result > 1.0:
         raise ValueError("must be at most 1")
@@ -77,7 +77,7 @@ def chance(value: Any) -> float:
 
 
 def seed(value: Any) -> int:
-    """A whole number that a float64 holds exactly, from 0."""
+    """An integer ≥ 0 that float64 represents exactly."""
     try:
         result = operator.index(value)
     except TypeError:
@@ -92,24 +92,23 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     return replace(own, params=Params, round_scalars=round_scalars, needs_row_norm=True)
 
 
-SAMPLES = ("uniform", "lipschitz")
 CAOS_FTRL = Algorithm(
     name="caos-ftrl",
-    formula="cao-ftrl on ĝ_t = (b_t/q_t)·g_t, b_t = 1 with chance q_t = keep or keep·L_t/L̄_t, L_t = max_i |x_{t,i}|",
+    formula="cao-ftrl on ĝ_t = (b_t/q_t)·g_t, P(b_t = 1) = q_t = keep or keep·L_t/L̄_t, L_t = max_i |x_{t,i}|",
     source="Mohri and Yang 2015, Algorithm 3, Theorem 5; sampling as Corollary 6",
     parameters=(
         R,
-        L1,
+        LARGER_LAM,
         PREDICT._replace(grid=()),
-        Parameter("keep", 0.5, "expected share of the rows that are learned from", chance),
-        Parameter(
+        Parameter("keep", 0.5, "expected fraction of the rows to learn from", chance),
+        categorical(
             "sample",
-            SAMPLES[1],
-            "a row's chance to be drawn: the same for all, or in proportion to its largest |x|",
-            choice(*SAMPLES),
-            choices=SAMPLES,
+            ("uniform", "lipschitz"),
+            "probability of drawing a row: the same for all, or proportional to its largest |x|",
+            default="lipschitz",
+            static=False,
         ),
-        Parameter("seed", 0, "of the draws, which are a function of it and of the round", seed),
+        Parameter("seed", 0, "seed of the draws, which depend on it and the round only", seed),
     ),
     penalties=SEPARABLE,
     rule=rule,

@@ -1,22 +1,21 @@
 """CL-FOBOS: FOBOS with component-wise lazy evaluation; only the support of the gradient is touched.
 
     for i in the support of g_t:  w_{t+1} = prox_{a ψ}(w_t − η_t g_t),  a = Σ η_τ over the rounds since i's last update,
-    this one included; other coordinates keep their value.   η_t = eta0/√t
+    including this one; other coordinates do not change.   η_t = eta0/√t
 
 Source: Togari and Yamashita (2016), Algorithm 4, (8)–(10).
 
 Symbols: `w` is the iterate itself; `step` = η_t; `rate` = eta0·λ; `elapsed` = Σ 1/√τ over the rounds since the feature
-was last in a row, this one included; `owed` = the part of that sum that earlier rows left unpaid.
+was last in a row, including this one; `pending` = the part of that sum not applied yet.
 
-Why lazy is exact: the algorithm is its own lazy form, so `weight` is what is stored and nothing is ever due on reading.
-Where the slope can be exactly zero (hinge), the support of g_t is then empty and the charge waits: it is kept in
-`owed`, a column's own, and the time stamp stays one a feature. The logistic slope is never zero, also where it
-underflows.
+Why lazy is exact: the algorithm is lazy by definition, so the stored weight is current. If the slope is exactly zero
+(hinge), the support of g_t is empty and the prox is postponed: `pending` accumulates it per column, so that features
+still have a single time stamp. The logistic slope is never treated as zero, even if it underflows.
 
-With ½w² in the penalty the maps of Step 2 multiply, as in `fobos`: what a coordinate is charged is the growth of P
-since the round it was charged last, which waits by itself where the slope is zero.
+With ½w² in the penalty the maps of Step 2 multiply, as in `fobos`: the prox of a coordinate uses the growth of P since
+its last prox, which is postponed automatically when the slope is zero.
 
-One number a coordinate (two where the slope can vanish, or with ½w²), one time stamp a feature (none with ½w²).
+One number per coordinate (two if the slope can vanish, or with ½w²), one time stamp per feature (none with ½w²).
 """
 
 import math
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import Algorithm, Rule, start_clock, stored_weight
+from sparseoco.learners.contract import Algorithm, Rule, start_clock, weight_as_state
 from sparseoco.learners.fobos import (
     CHARGE,
     ChargeState,
@@ -34,7 +33,6 @@ from sparseoco.learners.fobos import (
     State,
     advance_charge,
     round_scalars,
-    state_from_weight,
 )
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import ETA0, LAM, STEP
@@ -45,13 +43,13 @@ class ChargeScalars(NamedTuple):
     step: float
     rate: float
     charge: float
-    """P, this round's share included."""
+    """P, including this round."""
     past_charge: float
 
 
-class OwedState(NamedTuple):
+class PendingState(NamedTuple):
     w: float
-    owed: float
+    pending: float
 
 
 @register_jitable
@@ -61,7 +59,7 @@ def step_clock(clock):
 
 @register_jitable
 def settled_time(clock):
-    """As after a round that the feature was in."""
+    """As after a round with the feature."""
     return clock.step_sum
 
 
@@ -71,16 +69,16 @@ def update(state, elapsed, scalars, gradient, row, maps):
 
 
 @register_jitable
-def update_owed(state, elapsed, scalars, gradient, row, maps):
-    due = state.owed + elapsed
+def update_pending(state, elapsed, scalars, gradient, row, maps):
+    due = state.pending + elapsed
     stepped = update(state, due, scalars, gradient, row, maps)
-    waits = gradient == 0
-    return OwedState(state.w if waits else stepped.w, due if waits else state.owed - state.owed)
+    postponed = gradient == 0
+    return PendingState(state.w if postponed else stepped.w, due if postponed else state.pending - state.pending)
 
 
 @register_jitable
-def state_from_weight_owed(w, scalars, maps):
-    return OwedState(w, w - w)
+def state_from_weight_pending(w, scalars, maps):
+    return PendingState(w, w - w)
 
 
 @register_jitable
@@ -98,8 +96,8 @@ def update_charge(state, elapsed, scalars, gradient, row, maps):
 @register_jitable
 def update_charge_vanishing(state, elapsed, scalars, gradient, row, maps):
     stepped = update_charge(state, elapsed, scalars, gradient, row, maps)
-    waits = gradient == 0
-    return ChargeState(state.w if waits else stepped.w, state.charge if waits else stepped.charge)
+    postponed = gradient == 0
+    return ChargeState(state.w if postponed else stepped.w, state.charge if postponed else stepped.charge)
 
 
 @register_jitable
@@ -115,7 +113,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
             scalars=ChargeScalars,
             state=ChargeState,
             round_scalars=round_scalars_charge,
-            weight=stored_weight,
             update=update_charge_vanishing if loss.slope_vanishes else update_charge,
             state_from_weight=state_from_weight_charge,
             maps=penalty.maps,
@@ -124,15 +121,14 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
             start=start,
             iterate_valid_rounds=math.inf,
         )
-    owed = loss.slope_vanishes and not penalty.bounded
+    pending = loss.slope_vanishes and not penalty.bounded
     return Rule(
         params=Params,
         scalars=Scalars,
-        state=OwedState if owed else State,
+        state=PendingState if pending else State,
         round_scalars=round_scalars,
-        weight=stored_weight,
-        update=update_owed if owed else update,
-        state_from_weight=state_from_weight_owed if owed else state_from_weight,
+        update=update_pending if pending else update,
+        state_from_weight=state_from_weight_pending if pending else weight_as_state,
         maps=penalty.maps,
         clock_time=step_clock,
         settled_time=settled_time,
@@ -148,5 +144,5 @@ CL_FOBOS = Algorithm(
     parameters=(ETA0, LAM, STEP),
     penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,
-    why="it is charged coordinate by coordinate, each on the support of the gradient",
+    why="its prox is applied per coordinate, on the support of the gradient",
 )

@@ -1,20 +1,19 @@
-"""What a learner is: a few pure scalar functions over named values, its parameters, and where it comes from.
+"""The learner contract: a few pure scalar functions over named tuples, parameters, and a source.
 
-A kernel holds the only loop and calls, for every column (one configuration × class),
+The kernel holds the only loop. For every column (one configuration × class) it calls
 
-- ``round_scalars(clock, params, maps) -> Scalars`` — once a round: step size, weight of the penalty, …;
-- ``weight(state, elapsed, scalars, maps) -> w`` — the weight of a coordinate now, brought up to date lazily; never
-  writes;
-- ``update(state, elapsed, scalars, gradient, row, maps) -> State`` — a gradient = slope·x was observed in `row`.
+- ``round_scalars(clock, params, maps) -> Scalars`` — once per round: step size, weight of the penalty, …;
+- ``weight(state, elapsed, scalars, maps) -> w`` — the current weight of a coordinate, lazily updated; never writes;
+- ``update(state, elapsed, scalars, gradient, row, maps) -> State`` — after observing gradient = slope·x in `row`.
 
 A learner declares `Params`, `Scalars` and `State` as NamedTuples with its paper's symbols as fields; numba flattens
-them. `Params` are its parameters (0 where the penalty has none of that name), and whatever a column keeps as running
-numbers. The fields of `State` are stored for every coordinate, from 0; the order is that of the arrays. `elapsed` is
-``clock_time(now) − clock_time(at the feature's last update)``, for learners that declare a `clock_time`; one time stamp
-a feature serves all columns. `maps` are the functions of the penalty (`penalties.Maps`). State and scalars have the
-columns' dtype, params and clocks are float64.
+them. `Params` are its parameters (0 if the penalty has no parameter of that name) and a column's running numbers. The
+fields of `State` are stored for every coordinate, in this order, and start at 0. For learners that declare a
+`clock_time`, `elapsed` is ``clock_time(now) − clock_time(at the feature's last update)``; all columns share one time
+stamp per feature. `maps` are the functions of the penalty (`penalties.Maps`). State and scalars have the columns'
+dtype; params and clocks are float64.
 
-Anything else is an option of `Rule` with a default, and costs nothing in the compiled loop unless it is asked for.
+Everything else is an option of `Rule` with a default, which costs nothing in the compiled loop unless it is used.
 """
 
 import math
@@ -32,32 +31,32 @@ from sparseoco.learners.registry import ONLINE_DRIVERS
 
 
 class Clock(NamedTuple):
-    """The time shared by all columns of a block, as float64 scalars; round t = rounds + 1 is being played."""
+    """The clock that all columns of a block share, float64 scalars, during round t = rounds + 1."""
 
     rounds: float = 0.0
     """Rounds done."""
     step: float = 1.0
-    """Shape of this round's step: 1/√t, or 1 for constant steps."""
+    """Step size of this round without the factor eta0: 1/√t, or 1 for constant steps."""
     step_sum: float = 0.0
-    """Sum of the shapes of the rounds done."""
+    """Sum of `step` over the rounds done."""
     truncation_step: float = 1.0
-    """Shape of the step of this round's second half, the truncation."""
+    """As `step`, for the truncation in the second half of the round."""
     truncation_sum: float = 0.0
     """Sum of `truncation_step` over the rounds done."""
     truncated_sum: float = 0.0
-    """`truncation_sum` as it was after the last round that `period` divides."""
+    """`truncation_sum` after the last round that is a multiple of `period`."""
     period: float = 1.0
     """Rounds between two truncations."""
     constant: float = 0.0
     """1 for constant steps."""
     ahead: float = 0.0
-    """1 where the truncation takes the step of the next round."""
+    """1 if the truncation uses the step of the next round."""
     max_abs: float = 0.0
-    """max |x_j| over the row being played, for rules that need its norm; else 0."""
+    """max |x_j| of the current row, for rules that need its norm; else 0."""
     max_abs_sum: float = 0.0
-    """Sum of `max_abs` over the rows seen, the one being played included."""
+    """Sum of `max_abs` over the rows so far, including the current one."""
     rows_seen: float = 0.0
-    """Rows that `max_abs_sum` is of."""
+    """Number of rows in `max_abs_sum`."""
 
 
 START = Clock()
@@ -88,7 +87,7 @@ def advance_clock(clock):
 
 @register_jitable
 def see_row(clock, max_abs):
-    """The clock once the row to be played is known: its largest |x_j|, 0 for an empty row."""
+    """The clock with the current row's largest |x_j|, 0 for an empty row."""
     return Clock(
         clock.rounds,
         clock.step,
@@ -106,7 +105,7 @@ def see_row(clock, max_abs):
 
 
 def start_clock(parameters: Mapping[str, Any]) -> Clock:
-    """The clock of the first round, by the static parameters `step`, `second` and `K` where there are any."""
+    """The clock of the first round, from the static parameters `step`, `second` and `K`, if any."""
     constant = parameters.get("step") == "constant"
     ahead = parameters.get("second") == "next"
     return Clock(
@@ -118,30 +117,30 @@ def start_clock(parameters: Mapping[str, Any]) -> Clock:
 
 
 class RowInfo(NamedTuple):
-    """What `update` may know of the row being learned; numbers of the columns' dtype.
+    """Information about the current row for `update`, in the columns' dtype.
 
-    Fields that a rule does not ask for, see `Rule`, are 0.
+    Fields that a rule does not request (see `Rule`) are 0.
     """
 
     x: Any
     """x_j, the value of this coordinate."""
     margin: Any
-    """z = ⟨w, x⟩ of this column, before the row is learned."""
+    """z = ⟨w, x⟩ of this column before the update."""
     max_abs: Any = 0.0
     """max_j |x_j|."""
     sq_norm: Any = 0.0
     """‖x‖²."""
     loss: Any = 0.0
-    """ℓ of this column's problem: of its own margin one-vs-rest, of all classes for a joint loss; 0 once diverged."""
+    """The loss ℓ: of this column's margin (one-vs-rest), or of all classes (joint loss); 0 once diverged."""
     gradient_sq_norm: Any = 0.0
-    """‖∇ℓ‖² with respect to all the weights that ℓ depends on: Σ_k (dℓ/dz_k)²·‖x‖²."""
+    """‖∇ℓ‖² with respect to all weights that ℓ depends on: Σ_k (dℓ/dz_k)²·‖x‖²."""
     state_sum: Any = 0.0
-    """Σ_j `Rule.row_term`(state_j, x_j) over the row, before it is learned."""
+    """Σ_j `Rule.row_term`(state_j, x_j) over the row before the update."""
 
 
 @register_jitable
 def round_clock(clock):
-    """`clock_time` that counts rounds."""
+    """`clock_time` in rounds."""
     return clock.rounds
 
 
@@ -158,61 +157,66 @@ def stored_weight(state, elapsed, scalars, maps):
 
 
 @register_jitable
+def weight_as_state(w, scalars, maps):
+    """`state_from_weight` of learners that store one number, the weight."""
+    return (w,)
+
+
+@register_jitable
 def nonzero(w):
     """1 where w is not 0, else 0."""
     return 1.0 if w != 0.0 else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
-    """The functions a kernel is compiled from, and what they work on."""
+    """The functions a kernel is compiled from, and the tuples they take."""
 
     params: type
     scalars: type
     state: type
     round_scalars: Callable[..., Any]
-    weight: Callable[..., Any]
     update: Callable[..., Any]
-    state_from_weight: Callable[..., Any]
-    """``state_from_weight(w, scalars, maps)``: the state of a coordinate whose weight now is w and of which no more is
-    known, for `Learner.start_from`: the initial state for w = 0 (but for what is a clock), w as near as the form allows
-    for others; for a w beyond a box, the state at its wall."""
     maps: Maps
-    """The penalty's, and for learners that need one the growth of a coordinate's norm."""
+    """The penalty's functions; for learners that need it, also the growth of a coordinate's norm."""
+    weight: Callable[..., Any] = stored_weight
+    state_from_weight: Callable[..., Any] = weight_as_state
+    """``state_from_weight(w, scalars, maps)``: a state whose current weight is w, for `Learner.start_from`. For w = 0
+    it is the initial state (except time stamps); otherwise its weight is as close to w as the learner allows: a w
+    outside a box becomes the nearest point of the box."""
     clock_time: Callable[..., Any] | None = None
-    """``clock_time(clock)``: the time by which a feature that is not in the row is charged later."""
+    """``clock_time(clock)``: the time that `elapsed` measures, for lazily updated learners."""
     settled_time: Callable[..., Any] | None = None
-    """``settled_time(clock)``: the time stamp of a feature that owes nothing for the rounds done; None where
-    `clock_time` is that."""
+    """``settled_time(clock)``: the time stamp of a feature whose state is up to date; by default `clock_time`."""
     running: tuple[str, ...] = ()
-    """Fields of `params` that a column keeps itself, from 0, and `advance` moves on."""
+    """Fields of `params` that start at 0 and that `advance` updates."""
     advance: Callable[..., Any] = unchanged
-    """``advance(clock, params) -> params`` after the round."""
+    """``advance(clock, params) -> params``, called after each round."""
     needs_row_norm: bool = False
     """Whether `Clock.max_abs`, `RowInfo.max_abs` and `RowInfo.sq_norm` are computed."""
     needs_loss: bool = False
-    """Whether `RowInfo.loss` and `RowInfo.gradient_sq_norm` are computed; the latter also needs the row's norm."""
+    """Whether `RowInfo.loss` and, if `needs_row_norm`, `RowInfo.gradient_sq_norm` are computed."""
     row_term: Callable[..., Any] | None = None
-    """``row_term(state, x)``, whose sum over the row is `RowInfo.state_sum`."""
+    """``row_term(state, x)``: its sum over the row is `RowInfo.state_sum`."""
     initial_state: tuple[float, ...] = ()
-    """The state of a coordinate that was never seen; empty for zeros."""
+    """The state of a coordinate before its first update; empty for zeros."""
     start: Clock = START
     """The clock of the first round."""
     iterate_valid_rounds: float = 0.0
-    """Rounds for which the first stored number is the iterate w_t itself: inf, or K where all coordinates move every K
-    rounds; 0 where what is stored is brought up to date on reading."""
+    """Number of rounds for which the first stored number is the iterate w_t itself: inf; K if all coordinates change
+    every K rounds; 0 if the weight is computed on reading."""
     threshold: Callable[..., Any] | None = None
-    """h_t of a coordinate after round t, with the arguments of `weight`, where its own history weights its penalty:
-    λ·h_t·|w| in round t; None where h is 1."""
+    """h_t of a coordinate after round t, with the arguments of `weight`, for learners whose penalty in round t is
+    λ·h_t·|w|; None if h is 1."""
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the numbers stored for a coordinate."""
+        """Names of the numbers stored per coordinate."""
         return tuple(self.state._fields)  # type: ignore[attr-defined]
 
     @property
     def stores_weight(self) -> bool:
-        """Whether the first stored number is a weight, called w: what a group's prox is applied to."""
+        """Whether the first stored number is a weight w, to which the prox of a group penalty is applied."""
         return self.slots[0] == "w"
 
     @property
@@ -222,13 +226,13 @@ class Rule:
 
     @property
     def param_names(self) -> tuple[str, ...]:
-        """Names of the numbers of a column, running ones included."""
+        """Names of a column's params, including the running ones."""
         return tuple(self.params._fields)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A learner as users see it: name, formula, source, parameters; `rule` gives the functions."""
+    """A learner as users see it: name, formula, source and parameters; `rule` returns its functions."""
 
     name: str
     formula: str
@@ -236,39 +240,39 @@ class Algorithm:
     parameters: tuple[Parameter, ...]
     penalties: tuple[str, ...]
     rule: Callable[[Loss, Penalty, Mapping[str, Any]], Any]
-    """A configuration's functions: a `Rule`, or a `DenseRule` where the driver is dense; None for the other drivers.
-    Raises `InputError` for what cannot be combined."""
+    """``rule(loss, penalty, configuration)``: a `Rule` for the stream driver, a `DenseRule` for the dense one, None for
+    others. Raises `InputError` for unsupported combinations."""
     why: str = "its update is a closed form that only l1 has"
-    """Why it takes no other penalties."""
+    """Why it supports no other penalties."""
     driver: str = "stream"
-    """The loop that runs it: stream (rows in turn) or dense (rows in turn, all features in every round), both by
-    `Learner`; epoch (full passes and sampled rows) or coordinate (sampled features), both by `sparseoco.fit_epochs`
-    over data that can be gone through again."""
+    """The loop that runs it: stream (one pass over rows) or dense (also, updating all features in every round), both in
+    `Learner`; epoch (full passes and sampled rows) or coordinate (sampled features), both in `sparseoco.fit_epochs`,
+    which needs repeated access to the data."""
     losses: tuple[str, ...] = ()
-    """The losses it is defined for, its default first; empty for all of them."""
+    """The losses it is defined for, the default first; empty for all."""
 
     @property
     def online(self) -> bool:
-        """Whether it takes rows in turn, once each: whatever `Learner` runs. Such a learner can start from weights."""
+        """Whether it learns from a stream of rows, in `Learner`. Only such learners can start from given weights."""
         return self.driver in ONLINE_DRIVERS
 
     @property
     def touches_all_features(self) -> bool:
-        """Whether every round moves all features: for few of them, known from the first row on."""
+        """Whether every round updates all features, so that their number must be small and known from the start."""
         return self.driver == "dense"
 
     @property
     def samples_features(self) -> bool:
-        """Whether it draws features instead of rows, and so reads a store by features."""
+        """Whether it samples features instead of rows and so reads a store by columns."""
         return self.driver == "coordinate"
 
     @property
     def default_loss(self) -> str:
-        """The loss it takes where none is chosen."""
+        """The loss if none is chosen."""
         return self.losses[0] if self.losses else "logistic"
 
     def loss(self, name: str | None = None) -> Loss:
-        """The loss of that name, by default its own; `InputError` for one that is unknown or not defined for it."""
+        """The loss with this name, by default its own. Raises `InputError` if it is unknown or unsupported."""
         loss = find_loss(name or self.default_loss, portfolio=self.touches_all_features)
         if self.losses and loss.name not in self.losses:
             raise InputError(
@@ -279,20 +283,20 @@ class Algorithm:
 
     @property
     def loss_names(self) -> tuple[str, ...]:
-        """The losses it takes, its default first."""
+        """The losses it supports, the default first."""
         return self.losses or tuple(LOSSES | PORTFOLIO_LOSSES if self.touches_all_features else LOSSES)
 
     @property
     def grid(self) -> dict[str, list[Any]]:
-        """The grid a search tries by default."""
+        """The default grid of a search."""
         return {parameter.name: list(parameter.grid) for parameter in self.parameters if parameter.grid}
 
     def static_values(self, configuration: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The static parameters of a configuration: those with equal ones can share a compiled loop."""
+        """The static parameters of a configuration; configurations with equal ones can share a compiled loop."""
         return tuple(configuration[parameter.name] for parameter in self.parameters if parameter.static)
 
     def under(self, penalty: Penalty) -> "Algorithm":
-        """The learner with this penalty's own parameters; `InputError` says why where the two have no meaning."""
+        """The learner with the parameters of this penalty. Raises `InputError` if it does not support the penalty."""
         if penalty.name not in self.penalties:
             raise InputError(
                 f"{self.name} is not defined for penalty={penalty.name!r}: {self.why}; "
@@ -304,9 +308,9 @@ class Algorithm:
         return replace(self, parameters=(*others, *own))
 
     def configuration(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """All parameters, checked, defaults filled in, in the order of the definition.
+        """All parameters, checked, with defaults filled in, in the order of the definition.
 
-        Raises `InputError` naming the parameter that is unknown or out of range, and why.
+        Raises `InputError` for a parameter that is unknown or out of range.
         """
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in values:
@@ -323,7 +327,7 @@ class Algorithm:
         return checked
 
     def numbers(self, configuration: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
-        """Parameters as compiled code sees them; one that the configuration does not have is 0."""
+        """Parameters as numbers for compiled code; 0 for those that the configuration does not have."""
         choices = {parameter.name: parameter.choices for parameter in self.parameters}
         values = ((configuration.get(name, 0.0), choices.get(name, ())) for name in names)
         return [float(named.index(value)) if named else float(value) for value, named in values]

@@ -1,4 +1,4 @@
-"""Cumulative truncation: a coordinate pays what it would have paid by now, less what it has paid already.
+"""Cumulative truncation: each coordinate is truncated by the total penalty so far, less what it has already received.
 
     for j in x_t:  v = w_t − η_t g_t,    w_{t+1} = max(0, v − (h_t u_t + q_{t−1}))  where v ≥ 0
                                          w_{t+1} = min(0, v + (h_t u_t − q_{t−1}))  where v < 0
@@ -9,11 +9,11 @@ with h = 1 (`cumulative-l1`) or h_t = min(V, ‖(u_1, …, u_t)_j‖_p) of `sgft
 Source: Tsuruoka, Tsujii and Ananiadou (2009); Oiwa, Matsushima and Nakagawa (2011), §4, (13), (14), where q on the
 right of (13) is its value before the round.
 
-Symbols: `w`, `q`, `r` = ‖(u_1, …, u_t)_j‖_p; `eta` = η_t; `total` = u_t of the round being played, `past` = u_{t−1}.
+Symbols: `w`, `q`, `r` = ‖(u_1, …, u_t)_j‖_p; `eta` = η_t; `total` = u_t of the current round, `past` = u_{t−1}.
 
-Why lazy is exact: only the features of the row are truncated, so `weight` is what is stored.
+Why lazy is exact: only the features of the row are truncated, so the stored weight is current.
 
-Two numbers a coordinate, three with h; no time stamp.
+Two numbers per coordinate, three with h; no time stamp.
 """
 
 import math
@@ -23,15 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import Algorithm, Rule, nonzero, start_clock, stored_weight
+from sparseoco.learners.contract import Algorithm, Rule, nonzero, start_clock
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.norms import growth
-from sparseoco.learners.parameters import ETA0, LAM, SECOND, STEP
+from sparseoco.learners.parameters import ETA0, LAM, LARGER_LAM, SECOND, STEP
 from sparseoco.learners.penalties import Penalty
 from sparseoco.learners.sgft import NO_BOUND, P, V, bounded_norm, threshold
 from sparseoco.learners.sgft import Params as AwareParams
 
-ZERO = np.float32(0)  # of a type that does not widen float32 columns
+ZERO = np.float32(0)  # float32, so that arithmetic with float32 columns stays float32
 
 
 class Params(NamedTuple):
@@ -74,7 +74,7 @@ def round_scalars(clock, params, maps):
 
 @register_jitable
 def truncated(v, total, q):
-    """(13)."""
+    """w_{t+1} of (13)."""
     low = v - (total + q)
     high = v + (total - q)
     low = low if low > ZERO else ZERO
@@ -91,7 +91,7 @@ def update(state, elapsed, scalars, gradient, row, maps):
 
 @register_jitable
 def state_from_weight(w, scalars, maps):
-    """q = −sign(w)·u: a weight that is not 0 has paid for all rounds done."""
+    """q = −sign(w)·u: a nonzero weight has received the penalty of all rounds done."""
     return State(w, -math.copysign(nonzero(w), w) * scalars.past)
 
 
@@ -111,7 +111,7 @@ def update_aware(state, elapsed, scalars, gradient, row, maps):
 
 @register_jitable
 def state_from_weight_aware(w, scalars, maps):
-    """A history of one step of size |w|; all was paid, h·u."""
+    """A history of one step of size |w| that has received all of h·u."""
     r = abs(w)
     paid = scalars.past * bounded_norm(r, scalars.V)
     return AwareState(w, -math.copysign(nonzero(w), w) * paid, r)
@@ -123,7 +123,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         scalars=Scalars,
         state=State,
         round_scalars=round_scalars,
-        weight=stored_weight,
         update=update,
         state_from_weight=state_from_weight,
         maps=penalty.maps,
@@ -138,7 +137,6 @@ def rule_aware(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> R
         scalars=AwareScalars,
         state=AwareState,
         round_scalars=round_scalars_aware,
-        weight=stored_weight,
         update=update_aware,
         state_from_weight=state_from_weight_aware,
         maps=penalty.maps._replace(grow=growth(parameters["p"])),
@@ -149,12 +147,12 @@ def rule_aware(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> R
 
 
 WHY_L1_ONLY = (
-    "a running total of what was paid, (14), needs a penalty that takes the same from every weight, as only l1 does"
+    "its running total of penalties, (14), needs a penalty that subtracts the same from every weight, as only l1 does"
 )
 
 CUMULATIVE_L1 = Algorithm(
     name="cumulative-l1",
-    formula="on x_t: v = w_t − η_t g_t is truncated by u_t less what the coordinate has paid, u_t = λ Σ η",
+    formula="on x_t: v = w_t − η_t g_t is truncated by u_t less the truncation so far, u_t = λ Σ η",
     source="Tsuruoka, Tsujii and Ananiadou 2009; Oiwa, Matsushima and Nakagawa 2011, (13), (14) with h = 1",
     parameters=(ETA0, LAM, STEP, SECOND),
     penalties=("l1",),
@@ -163,9 +161,9 @@ CUMULATIVE_L1 = Algorithm(
 )
 SGFT_CUMULATIVE = Algorithm(
     name="sgft-cumulative",
-    formula="on x_t: v = w_t − η_t g_t is truncated by h_t u_t less what the coordinate has paid; h_t as sgft",
+    formula="on x_t: v = w_t − η_t g_t is truncated by h_t u_t less the truncation so far; h_t as sgft",
     source="Oiwa, Matsushima and Nakagawa 2011, (13), (14)",
-    parameters=(ETA0, LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3)), P, V, STEP, SECOND),
+    parameters=(ETA0, LARGER_LAM, P, V, STEP, SECOND),
     penalties=("l1",),
     rule=rule_aware,
     why=WHY_L1_ONLY,

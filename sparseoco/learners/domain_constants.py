@@ -1,4 +1,4 @@
-"""The constants that theorems of bandits and Newton steps ask for, the least that are right on given rows.
+"""The smallest constants valid on given rows for the theorems on bandits and online Newton steps.
 
 P is the ball of diameter D around 0, r = D/2; a round's loss is f(x) = ℓ(⟨x, z⟩, y):
 
@@ -26,11 +26,11 @@ class Constants(NamedTuple):
 
 
 def ball_constants(features: NDArray[np.float64], labels: NDArray[np.float64], loss: str, D: float) -> Constants:
-    """The constants of rows (n, d), labels (n,) float64 (of no matter to logistic loss), for squared or logistic loss.
+    """The constants of rows (n, d), labels (n,) float64 (unused by the logistic loss), for squared or logistic loss.
 
-    Raises `InputError` for another loss, and where they overflow or every row is 0.
+    Raises `InputError` for another loss, and if they overflow or every row is 0.
     """
-    with np.errstate(over="ignore"):  # what overflows is infinite, and refused below
+    with np.errstate(over="ignore"):  # infinite values are rejected below
         size = np.linalg.norm(features, axis=1)
         reach = D / 2 * size  # the largest |margin| on P
         residual = reach + np.abs(labels)
@@ -43,11 +43,11 @@ def ball_constants(features: NDArray[np.float64], labels: NDArray[np.float64], l
         found = Constants(float(np.logaddexp(0.0, reach.max())), float(steep.max()), float(np.exp(-reach.max())))
     else:
         raise InputError(
-            f"loss={loss!r}: constants are known for squared and logistic.", code="unsupported-combination"
+            f"loss={loss!r}: constants are known for squared and logistic only.", code="unsupported-combination"
         )
     if not (np.isfinite(found.F) and 0 < found.G < np.inf and found.alpha > 0):
         raise InputError(
-            f"Bounds of the losses on a ball of diameter {D:g} cannot be found: F = {found.F:g}, "
+            f"The losses are not bounded on a ball of diameter {D:g}: F = {found.F:g}, "
             f"G = {found.G:g}, α = {found.alpha:g}. Standardise the columns, or choose a smaller D.",
             code="unbounded-losses",
         )

@@ -1,14 +1,14 @@
-"""Convex sets that dense learners play in, and the projections onto them, each once, for compiled loops.
+"""The convex sets of dense learners and the projections onto them, for compiled loops.
 
-`ball`: ‖x‖ ≤ R, R = D/2. `simplex`: x ≥ 0, Σ x_i = 1, of diameter √2; in the plane of the simplex its largest ball
-about the centre (1/n, …, 1/n) has the radius 1/√(n(n − 1)).
+`ball`: ‖x‖ ≤ R, R = D/2. `simplex`: x ≥ 0, Σ x_i = 1, of diameter √2; in its plane the largest ball
+around the centre (1/n, …, 1/n) has radius 1/√(n(n − 1)).
 
 Projections are onto (1 − γ)P, the set shrunk towards its centre, in the Euclidean norm or in that of a positive
 definite A (Liu et al. 2019, Algorithm 1, line 10):
 
     Π^A[z] = argmin_{x ∈ (1−γ)P} ‖x − z‖_A,    ‖v‖_A = √⟨v, Av⟩,    given B = A⁻¹
 
-``project(x, B, numbers)`` does it in place; `B` is not read by the Euclidean ones. They are exact up to rounding.
+``project(x, B, numbers)`` works in place; the Euclidean ones ignore `B`. They are exact up to rounding.
 """
 
 import math
@@ -17,30 +17,30 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-TINY = 1e-15  # of the size of what is being solved for, a residual this small is rounding
-SLACK = 1e-12  # how far below its floor a coordinate of a simplex may be by rounding
+TINY = 1e-15  # relative residual that is rounding only
+SLACK = 1e-12  # how far below its lower bound rounding may put a coordinate
 
 
 class Numbers(NamedTuple):
-    """What a column of a dense learner goes by, as float64 scalars."""
+    """The constants of a dense learner's column, as float64 scalars."""
 
     radius: float
-    """R of a ball; of no matter on a simplex."""
+    """R of a ball; unused on a simplex."""
     gamma: float
     """γ, by which the set is shrunk."""
     delta: float
     """δ, the length of the perturbations of a bandit."""
     rate: float
-    """What steps are made from: see the learner."""
+    """Scale of the steps; see the learner."""
     spread: float
-    """What a learner's memory begins from: see the learner."""
+    """Initial value of the memory; see the learner."""
     repetition: float
-    """The number of the run, on which the directions of a bandit depend."""
+    """Number of the run, which seeds the directions of a bandit."""
 
 
 @register_jitable
 def numbers_of(row):
-    """The numbers that were kept in an array of float64."""
+    """`Numbers` from a row of a float64 array."""
     return Numbers(row[0], row[1], row[2], row[3], row[4], row[5])
 
 
@@ -55,7 +55,7 @@ def norm_of(x):
 
 @register_jitable
 def scale_to(x, R):
-    """x·R/‖x‖ where ‖x‖ > R."""
+    """x·R/‖x‖ if ‖x‖ > R, in place."""
     norm = norm_of(x)
     if norm > R:
         for i in range(x.shape[0]):
@@ -64,13 +64,13 @@ def scale_to(x, R):
 
 @register_jitable
 def onto_ball(x, B, numbers):
-    """Euclidean: x·R/‖x‖ where x is outside."""
+    """Euclidean: x·R/‖x‖ if x is outside."""
     scale_to(x, numbers.radius * (1.0 - numbers.gamma))
 
 
 @register_jitable
 def onto_ball_in_metric(x, B, numbers):
-    """In the norm of A: x(μ) = (I + μB)⁻¹z with the μ > 0 for which ‖x(μ)‖ = R (A(x − z) + μx = 0)."""
+    """In the norm of A: x(μ) = (I + μB)⁻¹z with the μ > 0 such that ‖x(μ)‖ = R (A(x − z) + μx = 0)."""
     R = numbers.radius * (1.0 - numbers.gamma)
     if norm_of(x) > R:
         shrink_in_metric(x, B, R)
@@ -78,7 +78,7 @@ def onto_ball_in_metric(x, B, numbers):
 
 @register_jitable
 def product(B, q, p):
-    """p = Bq for a symmetric B, row by row of B, so that the loop within becomes vector instructions."""
+    """p = Bq for a symmetric B, row by row of B, so that the inner loop vectorises."""
     p[:] = 0.0
     for j in range(q.shape[0]):
         if q[j] != 0.0:
@@ -88,11 +88,11 @@ def product(B, q, p):
 
 @register_jitable
 def shrink_in_metric(z, B, R):
-    """(I + μB)⁻¹z of norm R, for ‖z‖ > R, in place.
+    """z ← (I + μB)⁻¹z with the μ that gives it norm R, for ‖z‖ > R.
 
-    Lanczos' method: q_1 = z/‖z‖ and B in the basis q_1 … q_k is a tridiagonal T with α on its diagonal and β beside
-    it. x = Σ_j h_j q_j with (I + μT)h = ‖z‖e_1 leaves the residual μβ_k|h_k|, and is exact with k = d at the latest.
-    It takes k products with B, where a factorisation would take d/6 of them for every μ that is tried.
+    Lanczos' method: in the basis q_1 = z/‖z‖, …, q_k, B is a tridiagonal T with diagonal α and off-diagonal β.
+    x = Σ_j h_j q_j with (I + μT)h = ‖z‖e_1 has the residual μβ_k|h_k| and is exact for k = d. This takes k products
+    with B; a factorisation would cost as much as d/6 products for every μ.
     """
     d = z.shape[0]
     size = norm_of(z)
@@ -108,7 +108,7 @@ def shrink_in_metric(z, B, R):
         for i in range(d):
             a += Q[k, i] * p[i]
         alpha[k] = a
-        for _ in range(2):  # the basis stays orthogonal to rounding where this is done twice
+        for _ in range(2):  # done twice, so that the basis is orthogonal up to rounding
             for j in range(k + 1):
                 along = 0.0
                 for i in range(d):
@@ -137,7 +137,7 @@ def shrink_in_metric(z, B, R):
 
 @register_jitable
 def solve_tridiagonal(alpha, beta, k, mu, right, out):
-    """out = (I + μT)⁻¹·right, all of the first k; `out` may not be `right`."""
+    """out = (I + μT)⁻¹·right for the leading k entries; `out` must not be `right`."""
     pivots = np.empty(k)
     pivots[0] = 1.0 + mu * alpha[0]
     out[0] = right[0]
@@ -152,10 +152,10 @@ def solve_tridiagonal(alpha, beta, k, mu, right, out):
 
 @register_jitable
 def multiplier(alpha, beta, k, size, R, h, w):
-    """The μ for which ‖h‖ = R, h = (I + μT)⁻¹·size·e_1, which is left in `h`.
+    """The μ for which ‖h‖ = R, h = (I + μT)⁻¹·size·e_1; h is returned in `h`.
 
-    1/‖h‖ is a mean of the lines (1 + μλ)/|c| over T's eigenvalues λ, of the kind that is concave in μ, so Newton's
-    steps for 1/‖h‖ = 1/R from μ = 0 on never go too far and need no safeguard.
+    1/‖h‖ is a power mean of the lines (1 + μλ)/|c| over T's eigenvalues λ and concave in μ, so Newton steps for
+    1/‖h‖ = 1/R from μ = 0 never overshoot and need no safeguard.
     """
     right, image = np.zeros(k), np.zeros(k)
     right[0] = size
@@ -187,7 +187,7 @@ def multiplier(alpha, beta, k, size, R, h, w):
 
 @register_jitable
 def onto_simplex(x, B, numbers):
-    """Euclidean: max(x_i − τ, γ/n) with the τ for which they sum to 1, found by sorting."""
+    """Euclidean: max(x_i − τ, γ/n) with τ such that the sum is 1, found by sorting."""
     n = x.shape[0]
     floor = numbers.gamma / n
     ordered = np.sort(x - floor)[::-1]
@@ -203,11 +203,11 @@ def onto_simplex(x, B, numbers):
 
 @register_jitable
 def onto_simplex_in_metric(x, B, numbers):
-    """In the norm of A: x = z + B(ν1 + s) with s ≥ 0, s_i > 0 only where x_i is at its floor γ/n, and ν for Σx_i = 1.
+    """In the norm of A: x = z + B(ν1 + s) with s ≥ 0, s_i > 0 only if x_i = γ/n, its lower bound, and ν for Σx_i = 1.
 
-    With B̃ = B − B11ᵀB/(1ᵀB1), which keeps the sum, and z̃ the point of Σx_i = 1 next to z, that is x = z̃ + B̃s with
-    the s ≥ 0 that is least for ½sᵀB̃s + (z̃ − γ/n)ᵀs: the active-set method of Lawson and Hanson (1974, chapter 23),
-    begun from nothing. A coordinate joins that is below its floor by more than `SLACK`.
+    With B̃ = B − B11ᵀB/(1ᵀB1), which preserves the sum, and z̃ the projection of z onto Σx_i = 1, x = z̃ + B̃s for the
+    s ≥ 0 that minimises ½sᵀB̃s + (z̃ − γ/n)ᵀs: the active-set method of Lawson and Hanson (1974, chapter 23), from an
+    empty set. A coordinate joins the set if it is below its bound by more than `SLACK`.
     """
     n = x.shape[0]
     floor = numbers.gamma / n
@@ -244,8 +244,10 @@ def onto_simplex_in_metric(x, B, numbers):
 
 @register_jitable
 def join(worst, active, s, z, B, image, bend):
-    """Let the set grow by `worst`, and shrink by those whose multiplier would turn negative, until `s` is the
-    multipliers that hold all of the set at their floors."""
+    """Add `worst` to the active set and drop members whose multiplier would become negative.
+
+    On return `s` are the multipliers that keep the members at their lower bounds.
+    """
     n = s.shape[0]
     while True:
         members = np.flatnonzero(active)
@@ -271,7 +273,7 @@ def join(worst, active, s, z, B, image, bend):
 
 @register_jitable
 def held_multipliers(members, z, B, image, bend):
-    """B̃_mm⁻¹·(−z_m) by Cholesky's factorisation, for members m of a set that is not all."""
+    """B̃_mm⁻¹·(−z_m) by Cholesky factorisation, for a proper subset of members m."""
     k = members.shape[0]
     L, s = np.empty((k, k)), np.empty(k)
     for a in range(k):

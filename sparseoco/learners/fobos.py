@@ -1,23 +1,23 @@
-"""FOBOS: a gradient step, then the proximal map of every coordinate, every round.
+"""FOBOS: in every round a gradient step, then the proximal map of every coordinate.
 
     w_{t+1} = prox_{η_t ψ}(w_t − η_t g_t),    η_t = eta0/√t
 
 Source: Togari and Yamashita (2016), Algorithm 2, (5)–(6); the recursion SG-L1 of Oiwa et al. (2011), (4), is the same.
 
-Symbols: `w` is what the last gradient step left, its own round's prox still due; `step` = η_t; `rate` = eta0·λ;
-`elapsed` = Σ 1/√τ over the rounds whose prox is due.
+Symbols: `w` is the weight after the last gradient step, before that round's prox; `step` = η_t; `rate` = eta0·λ;
+`elapsed` = Σ 1/√τ over the rounds whose prox is pending.
 
-Why lazy is exact: a coordinate outside the support of g_t only has the prox applied, and the proximal maps of a|w| add
-up (Property 1 there): soft(soft(w, a), b) = soft(w, a + b). So all that is due is one soft-threshold with the sum of
-the steps, which is eta0·λ times a difference of one sum shared by all columns. The prox of a coordinate's own round
-waits with the others, so reading never writes. With a box one projection is as good as many, and `rate` is its R.
+Why lazy is exact: outside the support of g_t only the prox is applied, and the proximal maps of a|w| add up (Property
+1 there): soft(soft(w, a), b) = soft(w, a + b). So all pending rounds are one soft-threshold with the sum of the steps,
+eta0·λ times a difference of a sum that all columns share. The prox of an update's own round is pending too, so reading
+never writes. For a box, repeated projections equal one, and `rate` is its R.
 
 With ½w² in the penalty the maps do not add up (Property 1 does not hold for it) but multiply: with b_τ = η_τ λ(1 − ρ)
-and κ = ρ/(1 − ρ) a round is |w| + κ ← (|w| + κ)/(1 + b_τ), down to w = 0. So with P = Σ log(1 + b_τ) over the rounds
-done, which every column keeps as `charge`, and D its growth over the rounds due, w ← soft(w·e^−D, κ(1 − e^−D)); nothing
-can underflow. Here `rate` is κ, and D takes the place of `elapsed`.
+and κ = ρ/(1 − ρ) a round is |w| + κ ← (|w| + κ)/(1 + b_τ), down to w = 0. Let P = Σ log(1 + b_τ) over the rounds done,
+stored per column as `charge`, and D its growth over the pending rounds; then w ← soft(w·e^−D, κ(1 − e^−D)), which
+cannot underflow. Here `rate` is κ, and D replaces `elapsed`.
 
-One number a coordinate, one time stamp a feature; with ½w² two numbers, P as it was among them, and no time stamp.
+One number per coordinate, one time stamp per feature; with ½w² two numbers (w, P at the last update), no time stamp.
 """
 
 import math
@@ -40,7 +40,7 @@ class Params(NamedTuple):
     charge_all: float
     """P over all rounds done."""
     charge: float
-    """P as it was after the last round that K divides."""
+    """P after the last round that is a multiple of K."""
 
 
 CHARGE = ("charge_all", "charge")
@@ -85,11 +85,6 @@ def weight(state, elapsed, scalars, maps):
 @register_jitable
 def update(state, elapsed, scalars, gradient, row, maps):
     return State(weight(state, elapsed, scalars, maps) - scalars.step * gradient)
-
-
-@register_jitable
-def state_from_weight(w, scalars, maps):
-    return State(w)
 
 
 @register_jitable
@@ -144,7 +139,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         round_scalars=round_scalars,
         weight=weight,
         update=update,
-        state_from_weight=state_from_weight,
         maps=penalty.maps,
         clock_time=truncation_clock,
         start=start_clock(parameters),
@@ -167,5 +161,5 @@ SG_L1 = Algorithm(
     parameters=(ETA0, LAM, STEP, SECOND),
     penalties=("l1",),
     rule=rule,
-    why="it is the subgradient method with l1; fobos is the same recursion with others",
+    why="it is defined with l1; fobos is the same recursion with other penalties",
 )

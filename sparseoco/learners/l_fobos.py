@@ -1,14 +1,14 @@
-"""L-FOBOS: plain gradient steps, and every K rounds one proximal step of all coordinates for the K rounds at once.
+"""L-FOBOS: gradient steps, and every K rounds one proximal step of all coordinates for these K rounds.
 
-    w_{t+1} = w_t − η_t g_t,    then, where K divides t, w_{t+1} ← prox_{a ψ}(w_{t+1}), a = η_{t−K+1} + … + η_t
+    w_{t+1} = w_t − η_t g_t,    then, if K divides t, w_{t+1} ← prox_{a ψ}(w_{t+1}), a = η_{t−K+1} + … + η_t
 
 Source: Togari and Yamashita (2016), Algorithm 3 and the aggregated form of (7); lazy evaluation after Langford et al.
 (2009).
 
-Symbols and laziness are those of `fobos`, whose clock here moves every K rounds only: what is due is the sum of the
-steps up to the last round that K divides. K = 1 is FOBOS itself, bit for bit.
+Symbols and lazy updates are those of `fobos`, with a clock that advances every K rounds: the sum of the steps up to the
+last multiple of K is applied. K = 1 is FOBOS, bit for bit.
 
-One number a coordinate, one time stamp a feature.
+One number per coordinate, one time stamp per feature.
 """
 
 from sparseoco.learners.contract import Algorithm
@@ -17,7 +17,7 @@ from sparseoco.learners.parameters import ETA0, LAM, STEP, Parameter, positive_i
 
 L_FOBOS = Algorithm(
     name="l-fobos",
-    formula="w_{t+1} = w_t − η_t g_t; where K divides t then prox_{a ψ}, a the sum of the last K steps",
+    formula="w_{t+1} = w_t − η_t g_t; if K divides t then prox_{a ψ}, a the sum of the last K steps",
     source="Togari and Yamashita 2016, Algorithm 3, (7)",
     parameters=(
         ETA0,

@@ -1,15 +1,13 @@
 """The losses ℓ(z, y) of a margin z = ⟨w, x⟩: each formula once, as scalar functions for compiled loops.
 
-A loss of one margin gives `value(z, y)`, `slope(z, y)` = dℓ/dz and, where it has one, `curvature(z, y)` = d²ℓ/dz²; a
-classification loss takes y = ±1, a regression loss any number. With more than two classes such a loss is applied
-one-vs-rest: class k sees y = +1 on its own examples and −1 on all others, and the loss of a row is the sum over the
-classes.
+A loss of one margin has `value(z, y)`, `slope(z, y)` = dℓ/dz and optionally `curvature(z, y)` = d²ℓ/dz²; a
+classification loss takes y = ±1, a regression loss any number. With more than two classes it is applied one-vs-rest:
+class k has y = +1 on its own examples and −1 on all others, and the loss of a row is the sum over the classes.
 
-A joint loss has a margin z_k = ⟨w_k, x⟩ a class and is one loss of them all: `value(z, u, first, stop, truth)` reads
-``z[first:stop]``, writes the slopes dℓ/dz_k into the same places of `u` and gives ℓ; `truth` is the place of the true
-class.
+A joint loss is one loss of the margins z_k = ⟨w_k, x⟩ of all classes: `value(z, u, first, stop, truth)` reads
+``z[first:stop]``, writes the slopes dℓ/dz_k to ``u[first:stop]`` and returns ℓ; `truth` is the index of the true class.
 
-All arithmetic is in float64 whatever the type of the weights.
+All arithmetic is in float64 whatever the dtype of the weights.
 """
 
 from collections.abc import Callable
@@ -100,7 +98,7 @@ def squared_curvature(z, y):
 
 @register_jitable
 def return_value(z, y):
-    """−z: the loss is the return with its sign changed. There is no label."""
+    """−z: the negative return. There is no label."""
     return -z
 
 
@@ -112,13 +110,13 @@ def return_slope(z, y):
 
 @register_jitable
 def log_return_value(z, y):
-    """−log z; for z below 10⁻¹², where all is lost, −log 10⁻¹²."""
+    """−log max(z, 10⁻¹²)."""
     return -np.log(max(z, LEAST_VALUE))
 
 
 @register_jitable
 def log_return_slope(z, y):
-    """−1/z; of a z below 10⁻¹², −10¹²."""
+    """−1/max(z, 10⁻¹²)."""
     return -1.0 / max(z, LEAST_VALUE)
 
 
@@ -144,7 +142,7 @@ def squared_hinge_conjugate(u):
 
 @register_jitable
 def squared_conjugate(u):
-    """½u², to which yu is to be added."""
+    """½u², without the term yu."""
     return 0.5 * u * u
 
 
@@ -152,7 +150,7 @@ def squared_conjugate(u):
 def smoothed_hinge_value(z, y, width):
     """The hinge with its corner rounded: m²/(2μ) for 0 < m < μ, m − μ/2 beyond, m = 1 − yz, μ = width.
 
-    It is under the hinge by μ/2 at most (Nesterov 2005, Smooth minimization of non-smooth functions).
+    At most μ/2 below the hinge (Nesterov 2005, Smooth minimization of non-smooth functions).
     """
     m = 1.0 - y * z
     return 0.0 if m <= 0.0 else (0.5 * m * m / width if m < width else m - 0.5 * width)
@@ -188,7 +186,7 @@ def softmax(z, u, first, stop, truth):
 
 @register_jitable
 def multiclass_hinge(z, u, first, stop, truth):
-    """max(0, 1 − z_truth + z_r), r the best wrong class, the first of equals; slopes −1 and +1 where it is not 0."""
+    """max(0, 1 − z_truth + z_r), r the best wrong class (the first on ties); slopes −1 and +1 if it is not 0."""
     rival = first if truth != first else first + 1
     for c in range(first, stop):
         u[c] = 0.0
@@ -201,30 +199,27 @@ def multiclass_hinge(z, u, first, stop, truth):
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss and what the learners must know of it.
-
-    `slope_vanishes`: whether dℓ/dz is exactly 0 for some (z, y) in exact arithmetic; the logistic slope never is, so
-    it is not treated as zero even where it underflows.
-    `bound`: a configuration whose |margin| passes it has diverged.
-    """
+    """A loss and its properties."""
 
     name: str
     formula: str
     value: Callable[..., Any]
     slope: Callable[[Any, Any], Any] | None
     slope_vanishes: bool
+    """Whether dℓ/dz is 0 for some (z, y) in exact arithmetic. The logistic slope never is, even if it underflows."""
     bound: float
+    """A configuration has diverged once a |margin| exceeds this."""
     regression: bool = False
     joint: str = ""
-    """For a joint loss: the loss of one margin that two classes need instead."""
+    """For a joint loss: the loss of one margin to use with two classes."""
     conjugate: Callable[[Any], Any] | None = None
-    """ℓ*(u) = sup_z uz − ℓ(z, y) at slopes u that ℓ can have; for regression without its term yu."""
+    """ℓ*(u) = sup_z uz − ℓ(z, y) at feasible slopes u; for regression without its term yu."""
     curvature: Callable[[Any, Any], Any] | None = None
-    """d²ℓ/dz² of a loss that has one everywhere but at corners of its slope."""
+    """d²ℓ/dz², for losses with a piecewise differentiable slope that are not piecewise linear."""
 
 
-MARGIN_BOUND = 1e6  # a classifier this sure of anything is running away
-NUMBER_BOUND = 1e12  # targets may be large numbers; squares still fit float32
+MARGIN_BOUND = 1e6  # beyond this a classifier is diverging
+NUMBER_BOUND = 1e12  # targets may be large; squares still fit in float32
 
 LOSSES = {
     loss.name: loss
@@ -282,12 +277,12 @@ PORTFOLIO_LOSSES = {
         Loss("log_return", "−log z", log_return_value, log_return_slope, False, NUMBER_BOUND, regression=True),
     )
 }
-"""The losses of a portfolio w on the simplex, z = ⟨w, x⟩ being its return on returns x, or its value on price relatives
-x; labels are ignored. Only dense learners take them."""
+"""Losses of a portfolio w on the simplex: z = ⟨w, x⟩ is its return for returns x, or its growth for price relatives x.
+Labels are ignored. Only dense learners take them."""
 
 
 def find_loss(name: str, *, portfolio: bool = False) -> Loss:
-    """The loss of that name, one of portfolios too if asked; `InputError` names the ones there are."""
+    """The loss with this name, with `portfolio` also one of portfolios. Raises `InputError` if it is unknown."""
     losses = LOSSES | PORTFOLIO_LOSSES if portfolio else LOSSES
     try:
         return losses[name]

@@ -1,7 +1,7 @@
 """The p-norm of a coordinate's history, round by round: r_t = ‖(a_1, …, a_t)‖_p from r_{t−1} and a_t.
 
-A function `grow(r, a, p, inverse_p)` for each kind of p. What is stored is the norm itself: a root is taken where a
-gradient is seen, and none where a weight is read, which is far oftener.
+One function `grow(r, a, p, inverse_p)` for each kind of p. The norm itself is stored: updates take a root, reading
+a weight, which is much more frequent, takes none.
 """
 
 import math
@@ -13,7 +13,7 @@ from numba.extending import register_jitable
 
 from sparseoco.learners.parameters import finite_number
 
-ONE = np.float32(1)  # of a type that does not widen float32 columns
+ONE = np.float32(1)  # float32, so that arithmetic with float32 columns stays float32
 
 
 @register_jitable
@@ -29,8 +29,8 @@ def grow_2(r, a, p, inverse_p):
 
 
 @register_jitable
-def sides(r, a):
-    """The greater of r and |a|, and the smaller as a share of it: powers of shares do not leave the range of floats."""
+def scaled_pair(r, a):
+    """max(r, |a|), and the smaller divided by it: powers of the quotient do not overflow."""
     b = abs(a)
     return (r, b / r) if r > b else (b, r / b)
 
@@ -40,8 +40,8 @@ def grow_3(r, a, p, inverse_p):
     """(r³ + |a|³)^(1/3)."""
     if a == 0.0:
         return r
-    great, share = sides(r, a)
-    return great * np.cbrt(ONE + share * share * share)
+    larger, quotient = scaled_pair(r, a)
+    return larger * np.cbrt(ONE + quotient * quotient * quotient)
 
 
 @register_jitable
@@ -49,8 +49,8 @@ def grow_p(r, a, p, inverse_p):
     """(r^p + |a|^p)^(1/p)."""
     if a == 0.0:
         return r
-    great, share = sides(r, a)
-    return great * (ONE + share**p) ** inverse_p
+    larger, quotient = scaled_pair(r, a)
+    return larger * (ONE + quotient**p) ** inverse_p
 
 
 @register_jitable
@@ -64,7 +64,7 @@ GROWTH: dict[int | float | str, Callable[..., Any]] = {1: grow_1, 2: grow_2, 3: 
 
 
 def growth(p: int | float | str) -> Callable[..., Any]:
-    """`grow` for a canonical p."""
+    """The function `grow` for a canonical p."""
     return GROWTH.get(p, grow_p)
 
 

@@ -1,8 +1,8 @@
 """exp, log1p, a cube root and a hash in plain arithmetic, for compiled loops.
 
-The C library's exp, log1p and cbrt give other bits on other machines and stop a loop over columns from becoming vector
-instructions; these are the same everywhere and take a few nanoseconds for a block of columns. All are within 2 units
-in the last place.
+The C library's exp, log1p and cbrt give different bits on different machines and keep a loop over columns from being
+vectorised; these give the same bits everywhere and take a few nanoseconds per block of columns. All are accurate to 2
+units in the last place.
 """
 
 import math
@@ -14,7 +14,7 @@ from numba.extending import register_jitable
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.6931471803691238  # its product with any exponent is exact
 _LN2_LOW = 1.9082149292705877e-10
-_SMALLEST = -708.0  # below this exp is subnormal: 3e-308 is taken instead
+_SMALLEST = -708.0  # below this exp would be subnormal; use 3e-308 instead
 
 
 @register_jitable
@@ -41,14 +41,14 @@ def exp_of_negative(x):
 
 @register_jitable
 def mix(x):
-    """SplitMix64's finaliser (Steele, Lea & Flood 2014): a bijection of uint64 whose bits all depend on all."""
+    """SplitMix64's finaliser (Steele, Lea & Flood 2014): a bijection of uint64 that mixes all bits."""
     x = (x + np.uint64(0x9E3779B97F4A7C15)) & np.uint64(0xFFFFFFFFFFFFFFFF)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-if config.DISABLE_JIT:  # NumPy warns where a word of the machine wraps around
+if config.DISABLE_JIT:  # NumPy warns when an integer overflows
     mix = np.errstate(over="ignore")(mix)
 
 
@@ -93,7 +93,7 @@ def cube_root(x):
 
 @register_jitable
 def response(label, positive):
-    """y of a column: +1 for the class `positive` and −1 for all others, or the label itself where `positive` is −1."""
+    """y of a column: +1 for the class `positive` and −1 for all others; the label itself if `positive` is −1."""
     if positive < 0:
         return float(label)
     return 1.0 if label == positive else -1.0

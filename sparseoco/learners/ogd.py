@@ -4,7 +4,7 @@
 
 Source: Zinkevich (2003), with the step of Liu et al. (2019), §4; ‖g_t‖ ≤ G, D the diameter of the set.
 
-Symbols: `numbers.rate` = D/G. Nothing is kept beside y.
+Symbols: `numbers.rate` = D/G. There is no memory.
 """
 
 import math
@@ -14,17 +14,7 @@ from typing import Any
 from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.dense import (
-    DIAMETER,
-    DOMAIN,
-    EUCLIDEAN,
-    WHY,
-    DenseRule,
-    G,
-    begin_with_zeros,
-    diameter,
-    no_memory,
-)
+from sparseoco.learners.dense import DIAMETER, DOMAIN, EUCLIDEAN, WHY, DenseRule, G, diameter
 from sparseoco.learners.domains import Numbers
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.penalties import Penalty
@@ -39,13 +29,13 @@ def move(y, memory, g, t, numbers, project):
 
 
 def ogd_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
-    """A configuration's numbers."""
+    """`DenseRule.numbers`."""
     return Numbers(configuration["D"] / 2, 0.0, 0.0, diameter(configuration) / configuration["G"], 0.0, 0.0)
 
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     domain = configuration["domain"]
-    return DenseRule(move, begin_with_zeros, EUCLIDEAN[domain], no_memory, ogd_numbers, flat=domain == "simplex")
+    return DenseRule(move, EUCLIDEAN[domain], ogd_numbers, flat=domain == "simplex")
 
 
 OGD = Algorithm(

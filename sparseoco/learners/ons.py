@@ -1,13 +1,13 @@
-"""The online Newton step: gradient descent in the metric that the gradients themselves make.
+"""The online Newton step: gradient descent in the metric of the gradients' second moments.
 
     A_t = A_{t−1} + g_t g_tᵀ,    A_0 = εI,  ε = 1/(β²D²)
     y_{t+1} = Π^{A_t}[y_t − A_t⁻¹g_t/β],    β = ½·min{1/(4GD), α}
 
-Source: Hazan, Agarwal and Kale (2007), Figure 2 and Theorem 2, as Liu et al. (2019), §4, use it; the losses are
+Source: Hazan, Agarwal and Kale (2007), Figure 2 and Theorem 2, as used by Liu et al. (2019), §4; the losses are
 α-exp-concave, ‖g_t‖ ≤ G, D is the diameter of the set.
 
-Kept is B = A⁻¹, by the formula of Sherman and Morrison (Liu et al. 2019, §4), in time d² and from the columns of B
-where g is not 0 alone; with p = B_{t−1}g and q = gᵀp,
+B = A⁻¹ is stored and updated by the Sherman–Morrison formula (Liu et al. 2019, §4) in time d²; with p = B_{t−1}g, which
+needs only the columns of B where g is not 0, and q = gᵀp,
 
     B_t = B_{t−1} − ppᵀ/(1 + q),    B_t g = p/(1 + q).
 
@@ -36,7 +36,7 @@ def move(y, memory, g, t, numbers, project):
     q = 0.0
     for i in range(y.shape[0]):
         q += g[i] * p[i]
-    q = max(q, 0.0)  # rounding alone makes it less
+    q = max(q, 0.0)  # negative by rounding only
     step = numbers.rate / (1.0 + q)
     root = math.sqrt(1.0 + q)
     for i in range(y.shape[0]):
@@ -60,7 +60,7 @@ def begin(memory: Any, numbers: Numbers) -> None:
 
 
 def ons_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
-    """A configuration's numbers."""
+    """`DenseRule.numbers`."""
     D, beta = diameter(configuration), configuration["beta"]
     if beta == AUTO:
         beta = 0.5 * min(1.0 / (4.0 * configuration["G"] * D), configuration["alpha"])
@@ -69,14 +69,14 @@ def ons_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     domain = configuration["domain"]
-    return DenseRule(move, begin, IN_METRIC[domain], square, ons_numbers, flat=domain == "simplex")
+    return DenseRule(move, IN_METRIC[domain], ons_numbers, square, begin, flat=domain == "simplex")
 
 
 ALPHA = Parameter("alpha", 1.0, "α, exp-concavity of the losses: exp(−αf_t) is concave", positive)
 BETA = Parameter(
     "beta",
     AUTO,
-    "β: steps are A⁻¹g/β and A begins from I/(β²D²); auto is ½·min{1/(4GD), α}",
+    "β: steps are A⁻¹g/β and A starts at I/(β²D²); auto is ½·min{1/(4GD), α}",
     auto_or(positive),
     grid=(1e-4, 1e-3, 1e-2, 1e-1),
 )
@@ -84,7 +84,7 @@ ONS = Algorithm(
     name="ons",
     formula="A_t = A_{t−1} + g_t g_tᵀ, A_0 = I/(β²D²), y_{t+1} = Π^{A_t}[y_t − A_t⁻¹g_t/β]",
     source="Hazan, Agarwal and Kale 2007, Figure 2; Liu et al. 2019, §4",
-    parameters=(DOMAIN, DIAMETER, G._replace(grid=()), ALPHA, BETA),  # where β is given G changes nothing
+    parameters=(DOMAIN, DIAMETER, G._replace(grid=()), ALPHA, BETA),  # if β is given, G is unused
     penalties=("l1",),
     rule=rule,
     why=WHY,

@@ -1,4 +1,4 @@
-"""Parameters of the learners: what a value may be, and those that several learners share."""
+"""Parameters of the learners: value checks, and the parameters that several learners share."""
 
 import math
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 
 
 class Parameter(NamedTuple):
-    """A parameter of a learner: `check` gives the value in its canonical (JSON) form or raises `ValueError`."""
+    """A parameter of a learner: `check` returns the value in its canonical (JSON) form or raises `ValueError`."""
 
     name: str
     default: Any
     meaning: str
     check: Callable[[Any], Any]
     choices: tuple[str, ...] = ()
-    """The values there are, if they are names; compiled code sees the place in this list."""
+    """The allowed names of a categorical parameter; compiled code gets the index in this tuple."""
     static: bool = False
-    """Chooses functions: configurations that differ in it are compiled separately, in blocks of their own."""
+    """Selects functions: configurations with different values are compiled separately, in separate blocks."""
     grid: tuple[Any, ...] = ()
-    """Values a search tries by default; empty for the default value alone."""
+    """Values that a search tries by default; if empty, the default only."""
 
 
 def choice(*choices: str) -> Callable[[Any], str]:
@@ -29,6 +29,13 @@ def choice(*choices: str) -> Callable[[Any], str]:
         return value
 
     return check
+
+
+def categorical(
+    name: str, choices: tuple[str, ...], meaning: str, *, default: str | None = None, static: bool = True
+) -> Parameter:
+    """A parameter whose values are names; its default is the first unless given."""
+    return Parameter(name, default or choices[0], meaning, choice(*choices), choices, static)
 
 
 def finite_number(value: Any) -> float:
@@ -69,7 +76,7 @@ def positive_int(value: Any) -> int:
 
 
 def fraction(value: Any) -> float:
-    """A number from 0 up to, and not including, 1."""
+    """A number in [0, 1)."""
     result = nonnegative(value)
     if result >= 1.0:
         raise ValueError("must be less than 1 (at 1 it is penalty='l1')")
@@ -87,21 +94,10 @@ GAMMA = Parameter(
     grid=(0.3, 1.0, 3.0, 10.0),
 )
 LAM = Parameter("lam", 1e-5, "weight λ of the penalty", nonnegative, grid=(1e-7, 1e-6, 1e-5, 1e-4))
-STEP = Parameter(
-    "step",
-    "sqrt",
-    "shape of the steps: eta0/√t, or eta0 in every round",
-    choice("sqrt", "constant"),
-    ("sqrt", "constant"),
-    static=True,
-)
-SECOND = Parameter(
-    "second",
-    "same",
-    "step η_{t+1/2} of the truncation: the same as the round's, or the next round's",
-    choice("same", "next"),
-    ("same", "next"),
-    static=True,
+LARGER_LAM = LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3))
+STEP = categorical("step", ("sqrt", "constant"), "shape of the steps: eta0/√t, or eta0 in every round")
+SECOND = categorical(
+    "second", ("same", "next"), "step η_{t+1/2} of the truncation: the same as the round's, or the next round's"
 )
 L1_RATIO = Parameter("l1_ratio", 0.5, "ρ, the fraction of l1 in the elastic net", fraction, grid=(0.1, 0.5, 0.9))
 RADIUS = Parameter("R", 1.0, "bound of every |weight|", positive, grid=(0.1, 1.0, 10.0))

@@ -1,4 +1,4 @@
-"""PA: passive-aggressive learning, the least change of the weights that makes the loss of the row 0, or less of it.
+"""PA: passive-aggressive learning; the smallest change of the weights that makes the row's loss 0, or a part of it.
 
     w_{t+1} = w_t − τ_t ∇ℓ_t,    τ_t = ℓ_t/‖∇ℓ_t‖²  (PA),    min(C, ℓ_t/‖∇ℓ_t‖²)  (PA-I),
                                  ℓ_t/(‖∇ℓ_t‖² + 1/(2C))  (PA-II)
@@ -8,9 +8,9 @@ of §8, in which the gradient is −x_t for the true class and x_t for its best 
 
 Symbols: `cap` = C or ∞, `damping` = 1/(2C) or 0; `rate` = τ_t. A row without features changes nothing.
 
-Why lazy is exact: only the features of the row move, so `weight` is what is stored.
+Why lazy is exact: only the features of the row change, so the stored weight is current.
 
-One number a coordinate, no time stamp.
+One number per coordinate, no time stamp.
 """
 
 import math
@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from sparseoco.learners.contract import Algorithm, Rule, stored_weight
+from sparseoco.learners.contract import Algorithm, Rule
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.parameters import Parameter, choice, positive
+from sparseoco.learners.parameters import Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty
 
 VARIANTS = ("PA", "PA-I", "PA-II")
@@ -54,20 +54,13 @@ def update(state, elapsed, scalars, gradient, row, maps):
     return State(state.w - (rate if rate < scalars.cap else scalars.cap) * gradient)
 
 
-@register_jitable
-def state_from_weight(w, scalars, maps):
-    return State(w)
-
-
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     return Rule(
         params=Params,
         scalars=Scalars,
         state=State,
         round_scalars=round_scalars,
-        weight=stored_weight,
         update=update,
-        state_from_weight=state_from_weight,
         maps=penalty.maps,
         needs_row_norm=True,
         needs_loss=True,
@@ -83,14 +76,14 @@ PASSIVE_AGGRESSIVE = Algorithm(
         Parameter(
             "C",
             0.1,
-            "aggressiveness: bound of τ (PA-I), or 1/(2C) is added to ‖∇ℓ‖² (PA-II)",
+            "aggressiveness: upper bound of τ (PA-I), or 1/(2C) is added to ‖∇ℓ‖² (PA-II)",
             positive,
             grid=(0.001, 0.01, 0.1, 1.0),
         ),
-        Parameter("variant", "PA-I", "how τ is limited; C has no part in PA", choice(*VARIANTS), choices=VARIANTS),
+        categorical("variant", VARIANTS, "how τ is limited; PA ignores C", default="PA-I", static=False),
     ),
     penalties=("l1",),
     losses=("hinge", "multiclass_hinge"),
     rule=rule,
-    why="it has no penalty, so that l1 stands for none",
+    why="it has no penalty; penalty='l1' means no penalty",
 )

@@ -1,4 +1,4 @@
-"""The penalties ψ of the objective: each proximal map once, as a scalar function for compiled loops.
+"""The penalties ψ: each proximal map once, as a scalar function for compiled loops.
 
 `prox(v, a)` = argmin_w ½(w − v)² + a·ψ(w), where `a` is the weight of the penalty: a sum of steps times λ.
 """
@@ -14,15 +14,14 @@ from numba.extending import register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.learners.numerics import exp_of_negative
 
-UNBOUNDED = np.float32(np.inf)  # of a type that does not widen float32 columns
+UNBOUNDED = np.float32(np.inf)  # float32, so that arithmetic with float32 columns stays float32
 
 
 @register_jitable
 def soft(v, a):
     """sign(v)·max(|v| − a, 0) for a ≥ 0: the prox of a|w|.
 
-    Written as v minus v clipped to [−a, a], which is the same value, three vector instructions, and +0 where the
-    weight is truncated.
+    Written as v minus v clipped to [−a, a]: the same value in three vector instructions, and +0 for truncated weights.
     """
     low = v if v < a else a
     return v - (low if low > -a else -a)
@@ -30,20 +29,20 @@ def soft(v, a):
 
 @register_jitable
 def soft_preimage(w, a):
-    """w + sign(w)·a: of the numbers whose soft(·, a) is w, the one nearest to 0."""
+    """w + sign(w)·a: the smallest number whose soft(·, a) is w."""
     return w + a if w > 0 else (w - a if w < 0 else w)
 
 
 @register_jitable
 def clip(v, R):
-    """v in [−R, R]: the prox of a box for any weight; a NaN stays one."""
+    """v clipped to [−R, R]: the prox of a box for any weight; NaN propagates."""
     low = R if v > R else v
     return -R if low < -R else low
 
 
 @register_jitable
 def value_alone(v, a):
-    """v, the first argument of a prox: a kernel that sees the whole group does the rest, see `group_factor`."""
+    """v, the first argument of a prox: for groups the kernel applies the prox itself, see `group_factor`."""
     return v
 
 
@@ -55,18 +54,18 @@ def amount_alone(v, a):
 
 @register_jitable
 def group_factor(square, a):
-    """max(0, 1 − a/‖v‖) for ‖v‖² = square: the prox of a‖w‖₂ is v times this. A NaN stays one."""
+    """max(0, 1 − a/‖v‖) for ‖v‖² = square: the prox of a‖w‖₂ is v times this. NaN propagates."""
     norm = math.sqrt(square)
     return 0.0 if norm <= a else 1.0 - a / norm
 
 
 @register_jitable
 def group_growth(square, a):
-    """1 + a/‖w‖ for ‖w‖² = square, and 1 for w = 0: w times this is what the prox of a‖w‖₂ takes to w."""
+    """1 + a/‖w‖ for ‖w‖² = square, and 1 for w = 0: the prox of a‖w‖₂ maps w times this to w."""
     return 1.0 + a / math.sqrt(square) if square > 0.0 else 1.0
 
 
-# Additive: maps of a, then of b, are one of a + b.
+# Additive: the map of a followed by the map of b is the map of a + b.
 
 
 @register_jitable
@@ -84,7 +83,7 @@ def repeated_additive(w, rate, due, prox):
     return prox(w, rate * due)
 
 
-# ½w² is in ψ = λ(ρ|w| + (1 − ρ)w²/2): with κ = ρ/(1 − ρ) and b = a(1 − ρ), a map is |w| + κ ← (|w| + κ)/(1 + b).
+# Decaying, ψ = λ(ρ|w| + (1 − ρ)w²/2): with κ = ρ/(1 − ρ) and b = a(1 − ρ), a map is |w| + κ ← (|w| + κ)/(1 + b).
 
 
 @register_jitable
@@ -98,7 +97,7 @@ def repeated_decaying(w, kappa, due, prox):
     return prox(w * left, kappa * (1.0 - left))
 
 
-# A box: one projection is as good as many.
+# Bounded: repeated projections onto a box equal one.
 
 
 @register_jitable
@@ -118,23 +117,23 @@ def repeated_bounded(w, R, due, prox):
 
 @register_jitable
 def no_growth(r, a, p, inverse_p):
-    """For learners that keep no norm of a coordinate's history."""
+    """`grow` of learners without a norm of each coordinate's history."""
     return r
 
 
 class Maps(NamedTuple):
-    """The functions of a penalty, with which a learner's own are compiled."""
+    """The functions of a penalty that are compiled into a learner."""
 
     prox: Callable[..., Any]
-    """``prox(v, a)`` with the amount that `split` and `scaled` give."""
+    """``prox(v, a)`` with the amount that `split` and `scaled` return."""
     preimage: Callable[..., Any]
-    """``preimage(w, a)``: a number whose ``prox(·, a)`` is w, or comes nearest to it."""
+    """``preimage(w, a)``: a number whose ``prox(·, a)`` is w or as close as possible."""
     split: Callable[..., Any]
-    """``split(a, params)``: (amount for `prox`, factor of ½w²) of a·ψ: (aρ, a(1 − ρ)), or (R, 0) for a box."""
+    """``split(a, params)``: a·ψ as (amount for `prox`, factor of ½w²): (aρ, a(1 − ρ)), or (R, 0) for a box."""
     scaled: Callable[..., Any]
-    """``scaled(amount, scale)``: the amount times a number that is not negative; for a box R, or ∞ at 0."""
+    """``scaled(amount, scale)``: the amount times a scale ≥ 0; for a box R, or ∞ if the scale is 0."""
     repeated: Callable[..., Any]
-    """``repeated(w, rate, due, prox)``: w after all maps that are due; see `sparseoco.learners.lazy_prox`."""
+    """``repeated(w, rate, due, prox)``: w after all pending maps; see `sparseoco.learners.fobos`."""
     grow: Callable[..., Any] = no_growth
     """``grow(r, a, p, 1/p)``: the p-norm r of a coordinate's history with a appended (`sparseoco.learners.norms`)."""
 
@@ -147,7 +146,7 @@ BOUNDED = Maps(clip, clip, split_bounded, scaled_bounded, repeated_bounded)
 
 @dataclass(frozen=True)
 class Penalty:
-    """A penalty: its formula, and the functions its learners are compiled with."""
+    """A penalty: its formula and its functions for compiled code."""
 
     name: str
     formula: str
@@ -155,17 +154,17 @@ class Penalty:
 
     @property
     def decaying(self) -> bool:
-        """Whether ½w² is in it, so that maps multiply instead of adding up: ρ = l1_ratio of it is l1, 0 for l2."""
+        """Whether it contains ½w², so that maps multiply instead of adding up; ρ = l1_ratio, 0 for l2."""
         return self.maps is DECAYING
 
     @property
     def grouped(self) -> bool:
-        """Whether a map is of all classes of a feature at once; else additive."""
+        """Whether its prox acts on all classes of a feature together."""
         return self.maps is GROUPED
 
     @property
     def bounded(self) -> bool:
-        """Whether it is a constraint |w_j| ≤ R, in which λ has no part."""
+        """Whether it is a constraint |w_j| ≤ R, without λ."""
         return self.maps is BOUNDED
 
     @property
@@ -189,10 +188,10 @@ PENALTIES = {
 def penalty_values(
     penalty: Penalty, absolute: np.ndarray, squares: np.ndarray, norms: np.ndarray, ratio: np.ndarray
 ) -> np.ndarray:
-    """(columns,): ψ without its λ of weights whose sizes are given as `kernels.count_nonzeros.measure` adds them up.
+    """(columns,): ψ without λ, from the sums that `kernels.count_nonzeros.measure` computes.
 
-    `absolute`, `squares` (columns,), `norms` (groups,); `ratio` (columns,) is the l1_ratio of each column. A group's
-    value is in the first of its columns.
+    `absolute`, `squares` (columns,), `norms` (groups,); `ratio` (columns,), the l1_ratio of each column. The value of a
+    group is in its first column.
     """
     if penalty.bounded:
         return np.zeros_like(absolute)
@@ -206,7 +205,7 @@ def penalty_values(
 
 
 def find_penalty(name: str) -> Penalty:
-    """The penalty of that name; `InputError` names the ones there are."""
+    """The penalty with this name. Raises `InputError` if it is unknown."""
     try:
         return PENALTIES[name]
     except (KeyError, TypeError):

@@ -4,13 +4,13 @@
 
 Source: Xiao (2010), as Oiwa et al. (2012), (3), with h = ½‖w‖².
 
-Symbols: `G` = g_1 + … + g_t = t·ḡ_t; `scale` = −1/β_t; `amount` = tλ/β_t. With ½w² in ψ the minimum has λ(1 − ρ) added
-to β_t/t: both numbers shrink by 1/(1 + (1 − ρ)·tλ/β_t). With a box, `amount` is its R.
+Symbols: `G` = g_1 + … + g_t = t·ḡ_t; `scale` = −1/β_t; `amount` = tλ/β_t. With ½w² in ψ, λ(1 − ρ) is
+added to β_t/t: both scalars shrink by 1/(1 + (1 − ρ)·tλ/β_t). For a box, `amount` is its R.
 
 Why lazy is exact: a coordinate outside the support of g_t adds 0 to its sum, and the weight is a function of the sum
-and of t alone, so nothing is ever due.
+and t.
 
-One number a coordinate, no time stamp.
+One number per coordinate, no time stamp.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The learners by name, known before any of them is imported.
 
-A learner is found where a module of this package has ``NAME = Algorithm(name=…, …)`` at its top level: adding one is
-adding that file. Names and drivers are read from the sources, because importing a learner imports numba; the module
-itself is imported when its learner is asked for.
+A module of this package that has ``NAME = Algorithm(name=…, …)`` at its top level defines a learner; nothing else
+registers it. Names and drivers are read from the sources, because importing a learner imports numba; the module itself
+is imported when its learner is first used.
 """
 
 import ast
@@ -48,11 +48,11 @@ ORDER = (
     "onseg",
     "ao-eg",
 )
-"""Related learners stand together in help and tables; those not named here follow, by name."""
+"""The order in help and tables, related learners together; learners not listed here follow, sorted by name."""
 
 
 class Source(NamedTuple):
-    """Where a learner is defined, and what runs it (`Algorithm.driver`)."""
+    """Where a learner is defined, and its `Algorithm.driver`."""
 
     module: str
     variable: str
@@ -61,15 +61,15 @@ class Source(NamedTuple):
 
 @cache
 def sources() -> dict[str, Source]:
-    """The learners of this package by name, in the order of help and tables. Imports none of them."""
+    """The learners of this package by name, in the order of help and tables, without importing them."""
     found = {}
     for path in Path(__file__).parent.glob("*.py"):
         text = path.read_text()
         if " = Algorithm(" in text:
             for name, variable, driver in _definitions(ast.parse(text)):
                 found[name] = Source(f"{__package__}.{path.stem}", variable, driver)
-    places = {name: place for place, name in enumerate(ORDER)}
-    return {name: found[name] for name in sorted(found, key=lambda name: (places.get(name, len(ORDER)), name))}
+    rank = {name: i for i, name in enumerate(ORDER)}
+    return {name: found[name] for name in sorted(found, key=lambda name: (rank.get(name, len(ORDER)), name))}
 
 
 def _definitions(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
@@ -82,7 +82,7 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
 
 
 class Algorithms(MutableMapping[str, "Algorithm"]):
-    """The learners by name, each imported when it is first read; a program may add its own."""
+    """The learners by name, each imported on first access; a program may add its own."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Algorithm] = {}
@@ -113,29 +113,29 @@ ALGORITHMS = Algorithms()
 
 
 def algorithm_names(*drivers: str) -> list[str]:
-    """The names of the learners that these drivers run, or of all; nothing is imported."""
+    """Names of the learners with these drivers, by default of all; imports none of them."""
     own = {name: algorithm.driver for name, algorithm in ALGORITHMS._loaded.items()}
     known = {name: source.driver for name, source in sources().items()} | own
     return [name for name, driver in known.items() if not drivers or driver in drivers]
 
 
 def streaming() -> list[str]:
-    """The learners that take sparse rows in turn, once each, and touch the features of the row alone."""
+    """Learners of a stream of sparse rows that update only the features of the row."""
     return algorithm_names("stream")
 
 
 def dense_learners() -> list[str]:
-    """The learners that take rows in turn, once each, and touch all features in every round."""
+    """Learners of a stream of rows that update all features in every round."""
     return algorithm_names("dense")
 
 
 def check_algorithm_name(name: Any, *, online: bool = False) -> str:
-    """`name` if a learner has it; nothing is imported.
+    """Return `name` if it is that of a learner, without importing it.
 
     Raises
     ------
     InputError
-        For any other name; the message lists the ones there are, those alone that learn `online` if so asked.
+        The name is unknown; the message lists the known ones, with `online` only those of online learners.
     """
     if isinstance(name, str) and name in ALGORITHMS:
         return name
@@ -146,5 +146,5 @@ def check_algorithm_name(name: Any, *, online: bool = False) -> str:
 
 
 def find_algorithm(name: str, *, online: bool = False) -> "Algorithm":
-    """The learner of that name, imported now if it was not. Raises `InputError` as `check_algorithm_name`."""
+    """The learner with this name. Raises `InputError` as `check_algorithm_name`."""
     return ALGORITHMS[check_algorithm_name(name, online=online)]

@@ -1,17 +1,17 @@
-"""SGFT: the subgradient method with frequency-aware truncation, a coordinate's own history setting its threshold.
+"""SGFT: the subgradient method with frequency-aware truncation; a coordinate's own history sets its threshold.
 
     w_{t+1} = soft(w_t − η_t g_t, η_{t+1/2}·λ·h_t),    h_t = min(V, ‖(u_1, …, u_t)‖_p),    u_t = −η_t g_t
 
-Source: Oiwa, Matsushima and Nakagawa (2011), (5), (6), lazy (11), (12); V bounds h where p ≤ 2 only, (9).
+Source: Oiwa, Matsushima and Nakagawa (2011), (5), (6), lazy (11), (12); V bounds h only if p ≤ 2, (9).
 
-Symbols: `w` is what the last gradient step left, its own round's truncation still due; `r` = ‖(u_1, …, u_t)‖_p, that
-round's u included; `eta` = η_t; `rate` = eta0·λ; `elapsed` = Σ s_τ over the rounds whose truncation is due,
+Symbols: `w` is the weight after the last gradient step, before that round's truncation; `r` = ‖(u_1, …, u_t)‖_p,
+including that round's u; `eta` = η_t; `rate` = eta0·λ; `elapsed` = Σ s_τ over the rounds whose truncation is pending,
 η_{τ+1/2} = eta0·s_τ.
 
 Why lazy is exact: a coordinate not in the row has u = 0, so h does not change, and soft-thresholds with one h add
 up. h = 1 is SG-L1 (`fobos`).
 
-Two numbers a coordinate, one time stamp a feature.
+Two numbers per coordinate, one time stamp per feature.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from sparseoco.learners.contract import Algorithm, Rule, start_clock
 from sparseoco.learners.fobos import truncation_clock
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.norms import growth, order
-from sparseoco.learners.parameters import ETA0, LAM, SECOND, STEP, Parameter, positive
+from sparseoco.learners.parameters import ETA0, LARGER_LAM, SECOND, STEP, Parameter, positive
 from sparseoco.learners.penalties import Penalty
 
 NO_BOUND = 3e38  # the largest round number of float32
@@ -63,7 +63,7 @@ def bounded_norm(r, V):
 
 @register_jitable
 def threshold(state, elapsed, scalars, maps):
-    """h of a coordinate now."""
+    """The current h of a coordinate."""
     return bounded_norm(state.r, scalars.V)
 
 
@@ -103,13 +103,13 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
 
 P = Parameter("p", 2, "order of the norm of a coordinate's history, ≥ 1 or inf", order, static=True)
 V = Parameter("V", 500.0, "bound of h, for p ≤ 2", positive)
-WHY_L1_ONLY = "its thresholds are what makes it, and only l1 has thresholds"
+WHY_L1_ONLY = "it is defined by per-coordinate thresholds, and only l1 has thresholds"
 
 SGFT = Algorithm(
     name="sgft",
     formula="w_{t+1} = soft(w_t − η_t g_t, η_{t+1/2} λ h_t), h_t = min(V, ‖(u_1 … u_t)‖_p), u = −η g",
     source="Oiwa, Matsushima and Nakagawa 2011, (5), (6), (9), (12)",
-    parameters=(ETA0, LAM._replace(grid=(1e-6, 1e-5, 1e-4, 1e-3)), P, V, STEP, SECOND),
+    parameters=(ETA0, LARGER_LAM, P, V, STEP, SECOND),
     penalties=("l1",),
     rule=rule,
     why=WHY_L1_ONLY,

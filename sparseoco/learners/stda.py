@@ -4,13 +4,13 @@
 
 Source: Oiwa, Matsushima and Nakagawa (2012), Algorithm 1, (12)–(15), (18), (21); with by = "feature", (24): x for g.
 
-Symbols: `G` = t·ḡ_t; `r` = ‖(g_1, …, g_t)‖_p; `R` = r_1 + … + r_τ up to the round before the coordinate's last;
-`elapsed` = rounds since then, all of them with today's r; `scale` = −1/β_t, `lam_scale` = λ/β_t.
+Symbols: `G` = t·ḡ_t; `r` = ‖(g_1, …, g_t)‖_p; `R` = r_1 + … + r_τ up to the round before the feature's last;
+`elapsed` = rounds since then, all with the current r; `scale` = −1/β_t, `lam_scale` = λ/β_t.
 
-Why lazy is exact: outside the support g and x are 0, so G and r do not change and R grows by r a round: all
-rounds since are one product.
+Why lazy is exact: outside the support g and x are 0, so G and r do not change and R grows by r per round: the
+rounds since the last update are one product.
 
-Three numbers a coordinate, one time stamp a feature.
+Three numbers per coordinate, one time stamp per feature.
 """
 
 import math
@@ -21,9 +21,10 @@ from numba.extending import register_jitable
 
 from sparseoco.learners.contract import Algorithm, Rule, nonzero, round_clock
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.norms import growth, order
-from sparseoco.learners.parameters import GAMMA, LAM, Parameter, choice, positive
+from sparseoco.learners.norms import growth
+from sparseoco.learners.parameters import GAMMA, LARGER_LAM, Parameter, categorical, positive
 from sparseoco.learners.penalties import Penalty
+from sparseoco.learners.sgft import P
 
 
 class Params(NamedTuple):
@@ -81,7 +82,7 @@ def update(state, elapsed, scalars, gradient, row, maps):
 
 @register_jitable
 def state_from_weight(w, scalars, maps):
-    """A history of one gradient, or x, of size 1; truncated from here on, R = 0."""
+    """A history of one gradient, or x, of size 1, and no truncation so far, R = 0."""
     return State(w / scalars.scale, nonzero(w), w - w)
 
 
@@ -100,23 +101,18 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     )
 
 
-HISTORIES = ("subgradient", "feature")
-
-
 STDA = Algorithm(
     name="stda",
     formula="w_{t+1} = −(√t/γ)·soft(ḡ_t, λ·r̄_t), r̄_t the mean of r_τ = min(V, ‖(g_1 … g_τ)‖_p)",
     source="Oiwa, Matsushima and Nakagawa 2012, Algorithm 1, (18), (21), (24)",
     parameters=(
         GAMMA,
-        LAM._replace(grid=(1e-5, 1e-4, 3e-4, 1e-3)),
-        Parameter("p", 2, "order of the norm of a coordinate's history, ≥ 1 or inf", order, static=True),
-        Parameter(
-            "by", HISTORIES[0], "whose norm r is, the subgradient's or x's", choice(*HISTORIES), choices=HISTORIES
-        ),
+        LARGER_LAM._replace(grid=(1e-5, 1e-4, 3e-4, 1e-3)),
+        P,
+        categorical("by", ("subgradient", "feature"), "history in the norm r: subgradients or x", static=False),
         Parameter("V", 1e8, "bound of r", positive),
     ),
     penalties=("l1",),
     rule=rule,
-    why="a truncation that is a coordinate's own, (18), is a weighted l1",
+    why="its per-coordinate truncation, (18), is a weighted l1",
 )

@@ -4,14 +4,14 @@
 
 Source: Togari and Yamashita (2016), Algorithm 1; SG of Oiwa et al. (2011), (2), with λ = 0.
 
-Symbols: `w` is the weight after the last round its feature was in; `eta` = η_t; `pull` = η_t λ; `rate` = eta0·λ;
-`elapsed` = rounds since the feature's last, that one included.
+Symbols: `w` is the weight after the feature's last round; `eta` = η_t; `pull` = η_t λ; `rate` = eta0·λ;
+`elapsed` = rounds since the feature's last round, including it.
 
-Why lazy is exact: outside the support of g_t λ·sign(w) alone acts on a weight, and many such rounds have a closed form
-(`swings`). Weights hardly ever become 0: they swing across it with the size of a step. After thousands of
-rounds without an update its sign depends on the last bits of it, in the dense recursion too.
+Why lazy is exact: outside the support of g_t only λ·sign(w) acts on a weight, and many such rounds have a closed form
+(`swings`). Weights rarely become exactly 0: they oscillate around it by the size of a step. After thousands of rounds
+without an update the sign depends on the last bits, in the dense recursion too.
 
-One number a coordinate, one time stamp a feature.
+One number per coordinate, one time stamp per feature.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 @register_jitable
 def settled_time(clock):
-    """As after a round that the feature was in."""
+    """As after a round with the feature."""
     return clock.rounds - 1.0
 
 
@@ -76,11 +76,6 @@ def update(state, elapsed, scalars, gradient, row, maps):
     return State(w - scalars.eta * gradient - scalars.pull * sign)
 
 
-@register_jitable
-def state_from_weight(w, scalars, maps):
-    return State(w)
-
-
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     return Rule(
         params=Params,
@@ -89,7 +84,6 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         round_scalars=round_scalars,
         weight=weight,
         update=update,
-        state_from_weight=state_from_weight,
         maps=penalty.maps,
         clock_time=round_clock,
         settled_time=settled_time,
@@ -104,5 +98,5 @@ SUBGRADIENT = Algorithm(
     parameters=(ETA0, LAM, STEP),
     penalties=("l1",),
     rule=rule,
-    why="a box has no subgradient at its walls, and steps against λw grow where η_t λ > 2, which fobos never does",
+    why="a box has no subgradient at its boundary, and with ½w² its steps diverge if η_t λ > 2; use fobos",
 )

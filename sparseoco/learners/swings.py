@@ -1,16 +1,16 @@
-"""A weight on which λ·sign(w) alone acts: it falls to zero, then swings across it, in closed form.
+"""A weight under the steps λ·sign(w) alone, in closed form: it falls to zero, then oscillates around it.
 
-In units of eta0·λ, with b = |w| and a_τ = 1/√τ, a round is b ← |b − a_τ|, the sign turning where b < a_τ. Once b ≤ ½a
-two rounds in a row are b ← |b − (a_τ − a_{τ+1})|: a round of the same kind, of the sequence of every second
-difference, which falls as well. So the rounds due halve from level to level, and a level is a run of plain
-subtractions, found by bisection of a sum in closed form, then at most one round by itself, then the next level; a
-round left over at the end of a level is played on the way back. On level L a step is
+In units of eta0·λ, with b = |w| and a_τ = 1/√τ, a round is b ← |b − a_τ|; the sign changes if b < a_τ. Once b ≤ ½a,
+two successive rounds are b ← |b − (a_τ − a_{τ+1})|: a round of the same kind for the sequence of every second
+difference, which also decreases. So the number of rounds halves from level to level. A level is a run of subtractions
+without a sign change, found by bisection on a closed-form sum, then at most one single round, then the next level; a
+round left over at the end of a level is applied on the way back. On level L a step is
 
-    f_L(t) = Σ_{r < 2^L} ±a_{t+r},    the signs those of Thue and Morse,
+    f_L(t) = Σ_{r < 2^L} ±a_{t+r},    with the signs of the Thue–Morse sequence,
 
-and its sums are Hurwitz' ζ(½, t) on level 0 and Boole's alternating sums on the others, each as an asymptotic series,
-good to 1e-15 from t = 64·2^(L−1) on; before that rounds are played one by one. On level 7 a step is less than 1e-15 of
-the first round's, below what rounding does to the recursion itself, and no more is done.
+and its sums are Hurwitz' ζ(½, t) on level 0 and Boole's alternating sums on the others, both as asymptotic series,
+accurate to 1e-15 from t = 64·2^(L−1) on; before that, rounds are applied one by one. On level 7 a step is less than
+1e-15 of the first round's, below the rounding error of the recursion itself, so levels end there.
 """
 
 import math
@@ -20,12 +20,12 @@ from numba.extending import register_jitable
 
 LEVELS = 7
 SERIES_FROM = 64.0
-SHORT = 12  # so many rounds are faster played than summed
+SHORT = 12  # up to this many rounds, applying them is faster than summing
 
 
 @register_jitable
 def odd(r):
-    """Whether r has an odd number of bits set: where the Thue–Morse sequence is −1."""
+    """Whether r has an odd number of bits set: the Thue–Morse sequence is −1 there."""
     parity = False
     while r > 0:
         parity ^= (r & 1) == 1
@@ -63,7 +63,7 @@ def tail(t, level):
 
 @register_jitable
 def swing(b, t, rounds):
-    """(b, turns) after `rounds` rounds from t on; `turns` is −1 where the sign is the other one."""
+    """(b, turns) after `rounds` rounds from t on; `turns` is −1 if the sign has changed."""
     turns = 1.0
     if rounds <= SHORT:
         for i in range(rounds):
@@ -80,7 +80,7 @@ def swing(b, t, rounds):
 
 @register_jitable
 def swing_across(b, t, rounds):
-    """`swing` where zero may be crossed."""
+    """`swing` if zero may be crossed."""
     turns = 1.0
     ends = np.empty(LEVELS)  # the round left over on each level, or 0
     deepest = -1
@@ -129,7 +129,7 @@ def swing_across(b, t, rounds):
 
 @register_jitable
 def swing_evenly(b, rounds):
-    """`swing` for steps that are all 1."""
+    """`swing` for constant steps of 1."""
     down = min(math.floor(b), float(rounds))
     b -= down
     if b == 0.0 or (rounds - int(down)) % 2 == 0:

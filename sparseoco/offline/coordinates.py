@@ -1,8 +1,7 @@
 """cao-rcd over data stored by columns: configurations that share the draws of their coordinates, epoch by epoch.
 
-An epoch computes margins from the weights, plays its rounds, and leaves the state of every coordinate: that and the
-number of rounds are all that the next epoch needs, so a run resumes from there with the same bits. Which columns are
-trained together changes none.
+An epoch computes margins from the weights and plays its rounds. The next epoch needs only the state of the coordinates
+and the number of rounds, so a run resumes with the same bits. Bits do not depend on which columns are trained together.
 """
 
 import math
@@ -30,7 +29,7 @@ from sparseoco.learners.losses import Loss
 
 Floats = NDArray[np.float64]
 
-DRAWS_PART = 2**32  # part number of the draws of an epoch; the epoch method never has as many parts
+DRAWS_PART = 2**32  # part number of the draws; larger than the number of parts of caos-erm
 CHUNK_NONZEROS = 1 << 22  # between two calls of `release`
 CHUNK_ROWS = 4096
 
@@ -82,9 +81,9 @@ class Coordinates:
         The class with y = +1 of each column of a configuration; −1: y is the label.
     seed : int
     included : (rows,) bool, optional
-        Which examples are in F; all by default.
+        Examples in F; by default all.
     release : callable, optional
-        Called after every few million nonzeros, when pages of memory-mapped data may be released.
+        Called every few million nonzeros, to release pages of memory-mapped data.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Coordinates:
         self.data = ColumnMajor._make(_read_only(array) for array in (*data[:3], labels))
         rows = np.ones(data.n_rows, np.bool_) if included is None else np.asarray(included, np.bool_)
         self.included = _read_only(rows)
-        # Configurations of a block share their draws; where slopes are bounded in the box alone, R decides these too.
+        # Configurations of a block share their draws, which depend on R if slopes are bounded only in the box.
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self.configurations):
             own = [configuration[name] for name in ("rounds", "batch", "predict", "sample")]
@@ -123,7 +122,7 @@ class Coordinates:
         ]
 
     def play(self, report: Callable[[float], None] = lambda fraction: None) -> None:
-        """Play one epoch; `report` is called with the fraction that is done."""
+        """Play one epoch; `report` is called with the fraction done."""
         total = sum(block.rounds for _, block in self._blocks)
         before = 0
         for _, block in self._blocks:
@@ -133,11 +132,11 @@ class Coordinates:
         self.epoch += 1
 
     def weights(self) -> Floats:
-        """(features, columns): the weights of the coming round, without predictions."""
+        """(features, columns): the weights of the next round, without predictions."""
         return self._columns(lambda block: block.weights())
 
     def margins(self) -> Floats:
-        """(rows, columns): margins of these weights, for held-out rows too."""
+        """(rows, columns): margins of these weights, including held-out rows."""
         return self._columns(lambda block: block.margins())
 
     def losses(self) -> Floats:
@@ -146,26 +145,26 @@ class Coordinates:
 
     @property
     def rounds(self) -> list[int]:
-        """Rounds of an epoch, by configuration."""
+        """Rounds per epoch, by configuration."""
         return [self._block(i).rounds for i in range(len(self.configurations))]
 
     def bounds(self, configuration: int) -> Floats:
-        """L (features,), the bounds a configuration draws by."""
+        """L (features,), the gradient bounds of a configuration."""
         return np.asarray(self._block(configuration).sampling.L)
 
     def chances(self, configuration: int) -> Floats:
-        """p (blocks,), the chances a configuration draws by."""
+        """p (blocks,), the probabilities of a configuration."""
         return np.asarray(self._block(configuration).sampling.chances)
 
     @property
     def examples(self) -> list[int]:
-        """Examples read in an epoch, by configuration: those in F for its margins, and in its rounds as many as the
-        nonzeros they are expected to read amount to."""
+        """Examples read per epoch, by configuration: those in F for the margins, and the rounds' expected nonzeros
+        converted to examples."""
         n, blocks = int(self.included.sum()), [self._block(i) for i in range(len(self.configurations))]
         return [round(n * (1.0 + b.rounds * b.nonzeros / max(1, int(self.data.indptr[-1])))) for b in blocks]
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The arrays to checkpoint, by name; with the number of epochs, all that the coming one needs. Not copies."""
+        """The arrays to checkpoint, by name, not copied. With the number of epochs they determine the next epoch."""
         return {f"{i}": block.slots for i, (_, block) in enumerate(self._blocks)}
 
     def resume(self, epoch: int) -> None:
@@ -178,7 +177,7 @@ class Coordinates:
         return next(block for members, block in self._blocks if configuration in members)
 
     def _columns(self, values: Callable[["_Block"], Floats]) -> Floats:
-        """The blocks' values, by column in the last axis."""
+        """The blocks' values, with all columns in the last axis."""
         parts = [values(block) for _, block in self._blocks]
         out = np.empty((*parts[0].shape[:-1], len(self.configurations) * self.outputs))
         for (members, _), part in zip(self._blocks, parts, strict=True):
@@ -187,7 +186,7 @@ class Coordinates:
 
 
 class _Block:
-    """Configurations with the same draws: one run of the compiled loop."""
+    """Configurations with the same draws, which one call of the kernel trains."""
 
     def __init__(
         self,
@@ -224,7 +223,7 @@ class _Block:
         return self._state.slots  # type: ignore[no-any-return]
 
     def _sampling(self, configuration: Mapping[str, Any]) -> tuple[Sampling, Floats]:
-        """Bounds and chances of the blocks, and the cumulative sums they are drawn by."""
+        """Bounds and probabilities of the blocks, and the cumulative sums for drawing them."""
         data, batch = self.data, min(int(configuration["batch"]), self.data.n_features)
         norms, L = np.zeros(data.n_rows), np.zeros(data.n_features)
         if not lipschitz(self.loss):
@@ -240,9 +239,9 @@ class _Block:
         return Sampling(L, weights / cumulative[-1] if cumulative[-1] > 0.0 else weights, batch), cumulative
 
     def _rounds(self, wanted: Any) -> int:
-        """Rounds of an epoch: those asked for, or as many as are expected to read every nonzero once.
+        """Rounds per epoch: as configured, or as many as are expected to read every nonzero once.
 
-        None if there is nothing to draw.
+        0 if there is nothing to draw.
         """
         if self._cumulative[-1] == 0.0:
             return 0
@@ -252,7 +251,7 @@ class _Block:
 
     @property
     def nonzeros(self) -> float:
-        """Expected nonzeros of the block that a round draws."""
+        """Expected number of nonzeros of a drawn block."""
         edges = np.append(np.arange(0, self.data.n_features, self.sampling.batch), self.data.n_features)
         return math.fsum(self.sampling.chances * np.diff(self.data.indptr[edges]))
 
@@ -296,7 +295,7 @@ class _Block:
         self.t, self._initialised = epochs * self.rounds, False
 
     def _init_margins(self) -> None:
-        """Margins, lines and calendar as the coming epoch begins with them."""
+        """Initialise margins, lines and calendar for the next epoch."""
         if self._initialised:
             return
         self._state.lines[...], self._state.margins[...] = 0.0, 0.0
@@ -316,10 +315,10 @@ class _Block:
 
 
 def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass") -> int:
-    """Bytes of memory of `Coordinates`, without the data, for `rounds` rounds an epoch.
+    """Bytes of memory of `Coordinates`, without the data, for `rounds` rounds per epoch.
 
-    State, lines, weights and links by feature, the calendar's heads by round, margins by row. For a pass, rounds are
-    estimated as the number of features: features drawn more often have more nonzeros than others.
+    State, lines, weights and links per feature, heads of the calendar per round, margins per row. For a pass, rounds
+    are estimated as the number of features: features drawn more often have more nonzeros than others.
     """
     n_rounds = n_features if rounds == "pass" else int(rounds)
     integer = _integers(max(n_features, n_rounds))().itemsize
@@ -327,12 +326,12 @@ def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass
 
 
 def _integers(largest: int) -> type[np.int32] | type[np.int64]:
-    """The narrowest integer type that holds it."""
+    """The smallest integer type that can hold it."""
     return np.int32 if largest < 2**31 else np.int64
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view, as memory-mapped columns are: one type of array is one compiled kernel."""
+    """A read-only view, the type of memory-mapped columns, so that kernels are compiled once."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

@@ -1,8 +1,8 @@
 """Epoch methods in one process.
 
 An epoch of caos-erm is a full pass at the last iterate, followed by rounds over sampled examples, in one run or in
-`parts` whose states are averaged; one of cao-rcd computes margins, followed by rounds over features.
-`sparseoco.offline.cluster.epochs` does the same on the cluster, with the same bits.
+`parts` whose states are averaged. An epoch of cao-rcd computes margins, followed by rounds over features.
+`sparseoco.offline.cluster.epochs` gives the same bits on a cluster.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,11 +31,11 @@ class Fit(NamedTuple):
 
     configurations: list[dict[str, Any]]
     weights: Floats
-    """(n_features, columns), a configuration's outputs adjacent."""
+    """(n_features, columns), the outputs of a configuration adjacent."""
     objective: Floats
     """(epochs, configurations): Σ_j f_j(x) + αψ(x) of the weights at the end of each epoch, over all outputs."""
     diverged: NDArray[np.int64]
-    """A configuration's round (from 1) in which it diverged, or 0."""
+    """(configurations,): the round (from 1) in which it diverged, or 0."""
 
 
 class Problem(NamedTuple):
@@ -52,7 +52,7 @@ class Problem(NamedTuple):
     def of(
         cls, algorithm: str, loss: str, penalty: str, grid: Grid | None, n_classes: int | None, n_features: int
     ) -> "Problem":
-        """A checked problem. Raises `InputError` for what is unknown or cannot be combined."""
+        """A checked problem. Raises `InputError` for unknown names and unsupported combinations."""
         loss_, penalty_ = find_loss(loss), find_penalty(penalty)
         definition = find_algorithm(algorithm).under(penalty_)
         if definition.online:
@@ -65,7 +65,7 @@ class Problem(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """Columns of a configuration."""
+        """Columns per configuration."""
         return len(self.positive)
 
     @property
@@ -79,16 +79,16 @@ class Problem(NamedTuple):
         return PassRequest(self.loss.name, self.positive * len(self.configurations))
 
     def groups(self) -> list[tuple[list[int], "Problem"]]:
-        """Configurations that share their rounds: the numbers of each group, and a problem of it alone."""
+        """Groups of configurations that share their rounds: their indices, and a problem of that group."""
         for configuration in self.configurations:
-            self.algorithm.rule(self.loss, self.penalty, configuration)  # raises for what cannot be combined
+            self.algorithm.rule(self.loss, self.penalty, configuration)  # raises for unsupported combinations
         return [
             (members, self._replace(configurations=tuple(self.configurations[i] for i in members)))
             for members in group_by_static(self.algorithm, self.configurations)
         ]
 
     def sampled(self) -> EpochColumns:
-        """The state before the first round; of configurations that share their rounds."""
+        """The state before the first round, for configurations that share their rounds."""
         return EpochColumns(self.loss, self.penalty, self.configurations, self.positive, self.n_features)
 
     def penalties(self, weights: Floats) -> Floats:
@@ -113,7 +113,7 @@ class Problem(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """The mini-batches of a span of examples: `batch` positions in a row each, drawn in proportion to their weights."""
+    """The mini-batches of a span: `batch` consecutive examples each, drawn with probability proportional to weight."""
 
     weights: Floats
     """Σ_{j∈Π} L_j of every mini-batch."""
@@ -123,12 +123,12 @@ class Blocks(NamedTuple):
 
     @classmethod
     def of(cls, sizes: Floats, batch: int) -> "Blocks":
-        """Of the sizes L_j of the span's examples, in its order."""
+        """The mini-batches of examples with sizes L_j, in the order of the span."""
         starts = np.arange(0, sizes.size, batch)
         return cls(np.add.reduceat(sizes, starts) if sizes.size else sizes, batch, sizes.size)
 
     def positions(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(positions of the examples of these mini-batches, one after the other; where each mini-batch begins)."""
+        """(positions of the examples of these mini-batches, concatenated; offsets of the mini-batches in them)."""
         starts = places * self.batch
         sizes = np.minimum(self.batch, self.n_rows - starts)
         edges = np.concatenate([[0], np.cumsum(sizes)])
@@ -136,13 +136,13 @@ class Blocks(NamedTuple):
         return np.repeat(starts, sizes) + within, edges
 
     def shares(self, configuration: Mapping[str, Any]) -> list["Share"]:
-        """The rounds of an epoch that are played in turn: one run of them, or one per part.
+        """The rounds of an epoch: one share, or one per part.
 
         Part p of P owns an equal number of mini-batches: consecutive ones (parallel), or those whose number is p modulo
         P (dealt). It plays ⌈rounds/P⌉ rounds, draws from its own mini-batches in proportion to their weights, and
-        multiplies by P: with F_p the sum over its own examples its estimates are unbiased for
-        ∇F(x̄) + P·(∇F_p(x) − ∇F_p(x̄)), corrected, or P·∇F_p(x), sampled, whose means over parts are ∇F(x). A part of
-        weight 0 is dropped. With nothing to draw there are no rounds.
+        multiplies by P. With F_p the sum over its own examples, its estimates are unbiased for
+        ∇F(x̄) + P·(∇F_p(x) − ∇F_p(x̄)), corrected, or P·∇F_p(x), sampled; their means over the parts are ∇F(x). Parts
+        of weight 0 are dropped. With nothing to draw there are no rounds.
         """
         placement, n = configuration["placement"], self.weights.size
         parts = 1 if placement == "serial" else configuration["parts"]
@@ -158,13 +158,13 @@ class Blocks(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Rounds of an epoch that are played in turn, over some of the mini-batches."""
+    """Rounds of an epoch that one worker plays, over some of the mini-batches."""
 
     part: int
     first: int
     stop: int
     step: int
-    """Mini-batches first, first + step, … before stop."""
+    """The mini-batches are range(first, stop, step)."""
     rounds: int
     scale: float
     """1/p of a mini-batch times its weight."""
@@ -196,7 +196,7 @@ def play_rounds(
 ) -> Iterator[int]:
     """Play a share of an epoch's rounds; yields the number of rounds played, every few thousand examples.
 
-    `rows` are the row numbers at the span's positions; `gradient` is the pass's if it corrects estimates.
+    `rows` are the row numbers at the span's positions; `gradient` is that of the pass if it corrects estimates.
     """
     method.start_run(gradient)
     cumulative = np.cumsum(blocks.weights[share.first : share.stop : share.step])
@@ -213,8 +213,8 @@ def play_rounds(
 class State(NamedTuple):
     """The state after a part of an epoch; the mean over the parts is the epoch's.
 
-    The mean of the parts' Z and Δ is the state of the mean of the functions that their iterates minimise. ``rounds``
-    are those of one part; ``diverged`` the first of any.
+    The mean of the parts' Z and Δ is the state whose objective is the mean of theirs. ``rounds`` are those of one part;
+    ``diverged`` is the first round of any part.
     """
 
     state: Floats
@@ -270,7 +270,7 @@ class SampledEpochs:
         return self._method.weights()
 
     def objectives(self) -> Floats:
-        """(configurations,): Σ_j f_j + αψ there."""
+        """(configurations,): Σ_j f_j + αψ at these weights."""
         losses = self.problem.by_configuration(self._anchor.loss_sum)
         return np.asarray(losses + self.problem.penalties(self.weights()))
 
@@ -298,7 +298,7 @@ class CoordinateEpochs:
         return self._coordinates.weights()
 
     def objectives(self) -> Floats:
-        """(configurations,): Σ_j f_j + α‖x‖₁ there."""
+        """(configurations,): Σ_j f_j + α‖x‖₁ at these weights."""
         losses = self.problem.by_configuration(self._coordinates.losses())
         return np.asarray(losses + self.problem.penalties(self.weights()))
 
@@ -336,7 +336,7 @@ def fit_epochs(
         As in `Learner`.
     epochs : int
     seed : int
-        Of the draws.
+        Seed of the draws.
     n_classes : int or None
         None for regression.
 
@@ -376,7 +376,7 @@ def fit_epochs(
     )
     for members, part in problem.groups():
         method: SampledEpochs | CoordinateEpochs
-        if part.algorithm.driver == "coordinate":
+        if part.algorithm.samples_features:
             method = CoordinateEpochs(part, column_major(matrix, labels), seed)
         else:
             method = SampledEpochs(part, LocalPasses.of(matrix, labels), seed)

@@ -13,20 +13,20 @@ TOLERANCE, MAX_PASSES = 1e-6, 2000
 
 
 class OptimumOptions(OptionModel):
-    """The problems to minimise, and when to stop; see `sparseoco.offline_optimum`."""
+    """The problems to minimise and the stopping criteria; see `sparseoco.offline_optimum`."""
 
     alphas: tuple[float, ...] = Field(
         (1.0,), min_length=1, description="Weights of the penalty, relative to the sum of losses over all documents."
     )
     loss: str = Field("logistic", description="Loss: logistic, squared_hinge or hinge; squared for numbers.")
     penalty: str = Field("l1", description="Penalty: l1, l2 or elastic_net.")
-    l1_ratio: float = Field(0.5, description="Share of l1 in the elastic net.")
+    l1_ratio: float = Field(0.5, description="Fraction of l1 in the elastic net.")
     box: float | None = Field(None, description="Bound on the absolute value of every weight; by default none.")
     tol: float = Field(TOLERANCE, description="Duality gap to reach, relative to the objective at 0.")
     max_passes: int = Field(MAX_PASSES, description="Passes over the data after which to stop.")
 
     def problem(self, classes: list[str]) -> "Problem":
-        """The problem over these classes, none for numbers. Raises `InputError` for options that make no sense."""
+        """The problem for these classes (none for regression). Raises `InputError` for invalid options."""
         from sparseoco.offline.optimum.problem import Problem
 
         return Problem.of(self.loss, self.alphas, self.penalty, self.l1_ratio, self.box, len(classes) or None)

@@ -1,11 +1,11 @@
 """The full-gradient pass: losses, slopes and the gradient of a linear model over a span of examples, in fixed order.
 
-A span is divided into *leaves*, equal ranges of positions whose number depends on the data alone. A leaf is summed row
-by row; leaves are summed in a binary tree of fixed shape. Neither which worker computes a leaf nor which columns are
-computed together changes a bit: `LocalPasses` and `offline.cluster.passes.ClusterPasses` agree.
+A span is divided into *leaves*, equal ranges of positions whose number depends on the data only. A leaf is summed row
+by row; leaves are summed in a binary tree of fixed shape. So bits depend neither on which worker computes a leaf nor on
+which columns are computed together, and `LocalPasses` and `offline.cluster.passes.ClusterPasses` agree.
 
-The loss is of one margin. Column c has y = +1 for the class ``positive[c]`` and −1 for the others (one-vs-rest);
-``positive[c]`` = −1 takes the label itself for y (regression).
+Losses have one margin. Column c has y = +1 for the class ``positive[c]`` and −1 for the others (one-vs-rest);
+``positive[c]`` = −1 uses the label itself as y (regression).
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Source(Protocol):
         """Rows start..stop in document order: indptr, whose first entry need not be 0, indices, counts, labels."""
 
     def gather(self, rows: NDArray[np.int64]) -> Csr:
-        """These rows, in this order, as `rows` returns them."""
+        """These rows, in this order, in the format of `rows`."""
 
 
 class Matrix:
@@ -68,8 +68,8 @@ class Matrix:
 class Span(NamedTuple):
     """Positions start..stop of an epoch's stream, as `kernels.order.epoch_rows` returns them; all rows by default.
 
-    `shuffle` takes the order of (seed, epoch), else document order; rows of the held-out `fold` of `folds` are left
-    out (−1: none are). ``stop`` = −1 is the end.
+    With `shuffle` the order is that of (seed, epoch), else document order. Rows of the held-out `fold` of `folds` are
+    left out (−1: no fold). ``stop`` = −1 is the end.
     """
 
     seed: int = 0
@@ -81,28 +81,28 @@ class Span(NamedTuple):
     stop: int = -1
 
     def within(self, n_rows: int) -> "Span":
-        """The same span with its end filled in. Raises `InputError` if it does not lie within `n_rows` rows."""
+        """The same span with its end filled in. Raises `InputError` if it exceeds `n_rows` rows."""
         stop = n_rows if self.stop == -1 else self.stop
         if not 0 <= self.start <= stop <= n_rows:
             raise InputError(
-                f"Positions {self.start:,} to {self.stop:,} do not lie within {n_rows:,} rows.", code="invalid-option"
+                f"Positions {self.start:,} to {self.stop:,} are not within {n_rows:,} rows.", code="invalid-option"
             )
         return self._replace(stop=stop)
 
     def rows(self, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Numbers of the rows at positions start..stop of a corpus of `n_rows`, those of the held-out fold left out."""
+        """Row numbers at positions start..stop of a corpus of `n_rows`, without those of the held-out fold."""
         return epoch_rows(  # type: ignore[no-any-return]
             self.seed, self.epoch, self.shuffle, n_rows, start, stop, self.fold, self.folds
         )
 
     @property
     def contiguous(self) -> bool:
-        """Whether it is a run of the documents in their own order."""
+        """Whether it is a contiguous range of rows in document order."""
         return not self.shuffle and self.fold < 0
 
 
 class Shape(NamedTuple):
-    """Size of the whole corpus, of which a span may be a part."""
+    """Size of the whole corpus."""
 
     n_rows: int
     n_features: int
@@ -123,8 +123,8 @@ class Partial(NamedTuple):
 class PassRequest(NamedTuple):
     """What a pass computes: the loss, the class with y = +1 of every column, and the smoothing of the hinge.
 
-    `positive` (columns,); `width` (columns,) is empty unless the hinge is smoothed (`losses.smoothed_hinge_value`):
-    then `loss_sum` and slopes are of the smoothed loss and `exact_sum` of the hinge. Else the two sums are equal.
+    `positive` (columns,); `width` (columns,) is empty unless the hinge is smoothed (`losses.smoothed_hinge_value`).
+    Then `loss_sum` and slopes are those of the smoothed loss and `exact_sum` is that of the hinge; else they are equal.
     """
 
     loss: str
@@ -132,12 +132,12 @@ class PassRequest(NamedTuple):
     width: tuple[float, ...] = ()
 
     def columns(self, first: int, last: int) -> "PassRequest":
-        """The same of some of the columns."""
+        """The same for some of the columns."""
         return self._replace(positive=self.positive[first:last], width=self.width[first:last])
 
 
 class PassResult(NamedTuple):
-    """Sums as in `Partial`, and where the slopes are (see `Passes.slopes`)."""
+    """Sums as in `Partial`, and the location of the slopes (see `Passes.slopes`)."""
 
     loss_sum: Floats
     exact_sum: Floats
@@ -158,7 +158,7 @@ class Passes(Protocol):
         """(rows, columns): ℓ'(z) of every row of the span, in the order of the span."""
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
-        """(columns,): Σ_i ℓ*(scale_c·s_{i,c}) over the slopes of a pass, without regression's term in y."""
+        """(columns,): Σ_i ℓ*(scale_c·s_{i,c}) over the slopes of a pass, without the term in y for regression."""
 
     def squares(self) -> Floats:
         """(features,): Σ_i x_{i,j}² over the span."""
@@ -167,11 +167,11 @@ class Passes(Protocol):
         """Delete the slopes of a pass."""
 
     def columns(self) -> ColumnMajor | None:
-        """The span by columns if it is in the memory of this process, else None."""
+        """The span by columns if it is in this process's memory, else None."""
 
 
 def leaf_bounds(span: Span, shape: Shape) -> list[tuple[int, int]]:
-    """Positions of every leaf: a power of two of equal ranges, some of them empty in a tiny corpus."""
+    """The (start, stop) positions of each leaf: 2^k equal ranges, some empty in a tiny corpus."""
     span = span.within(shape.n_rows)
     size = span.stop - span.start
     nonzeros = shape.nonzeros * size // max(1, shape.n_rows)
@@ -193,7 +193,7 @@ def chunks(source: Source, span: Span, start: int, stop: int) -> Iterator[Csr]:
 def leaf_totals(
     source: Source, span: Span, bounds: tuple[int, int], weights: Floats, request: PassRequest
 ) -> tuple[Partial, Floats]:
-    """(sums, slopes (rows, columns)) of one leaf, all added row by row."""
+    """(sums, slopes (rows, columns)) of one leaf, summed row by row."""
     columns = weights.shape[1]
     respond = loss_kernels(find_loss(request.loss)).respond
     positive = np.array(request.positive, np.int64)
@@ -230,7 +230,7 @@ def leaf_conjugates(loss: str, slopes: Floats, scale: Floats) -> Floats:
 
 
 def tree_sum(leaf: Any, first: int, last: int) -> Any:
-    """leaf(first) + … + leaf(last − 1), a power of two of them, as a balanced tree that holds its depth at a time."""
+    """leaf(first) + … + leaf(last − 1) as a balanced tree, holding one partial sum per level."""
     if last - first == 1:
         return leaf(first)
     middle = (first + last) // 2
@@ -283,7 +283,7 @@ class LocalPasses:
         )
 
     def drop(self, result: PassResult) -> None:
-        """See `Passes.drop`; nothing is left on disk."""
+        """See `Passes.drop`; there are no files."""
 
     def columns(self) -> ColumnMajor:
         """See `Passes.columns`; a copy."""

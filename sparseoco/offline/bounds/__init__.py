@@ -1,37 +1,37 @@
-"""The papers' bounds on regret, each with its theorem, what it assumes and what has to be measured for it.
+"""The papers' bounds on regret: theorems, their assumptions, and the quantities to measure for them.
 
 A bound holds for every sequence of convex losses and every comparator x (in the box, where there is one):
 
     Reg_T(x) = Σ_{t≤T} f_t(w_t) + ψ_t(w_t) − f_t(x) − ψ_t(x) ≤ value(T, quantities)
 
-with g_t the gradient of f_t at w_t, ψ_t the penalty of the learner itself: λψ, or for sgft and stda Σ_i λ·h_{t,i}|w_i|
-with h_t after round t. One-vs-rest, each class is a problem of its own and the bounds add up; a joint loss is one
-problem of features × classes weights.
+with g_t the gradient of f_t at w_t and ψ_t the learner's own penalty: λψ, or for sgft and stda Σ_i λ·h_{t,i}|w_i|
+with h_t after round t. One-vs-rest, each class is a separate problem and the bounds add up; a joint loss is one
+problem with features × classes weights.
 
-What the papers print is kept wherever it holds. Where it does not, as found here:
+Bounds are as printed in the papers if they hold. Those found not to hold:
 
-- Oiwa et al. 2012 (stda), Theorem 1. Lemma 3 there needs Ψ_t ≥ Ψ_{t+1} and Ψ grows: (34) puts Ψ_{t+1}(w_{t+1}) for
-  Ψ_t(w_{t+1}). What the proof gives is a bound on Σ ℓ_t(w_t) + Ψ_{t−1}(w_t), and (γD² + G²/γ)√T is exceeded by streams
-  of features that occur twice (tests/theorems). Lacking is Σ_t Ψ_t(w_t) − Ψ_{t−1}(w_t) ≤ Σ_i λ·h_{T,i}·max_t|w_{t,i}|,
-  which is added: about the penalty of one round.
+- Oiwa et al. 2012 (stda), Theorem 1. Lemma 3 there needs Ψ_t ≥ Ψ_{t+1} and Ψ grows: (34) replaces Ψ_t(w_{t+1}) by
+  Ψ_{t+1}(w_{t+1}). The proof gives a bound on Σ ℓ_t(w_t) + Ψ_{t−1}(w_t), and streams of features that occur twice
+  exceed (γD² + G²/γ)√T (tests/theorems). The missing term Σ_t Ψ_t(w_t) − Ψ_{t−1}(w_t) ≤ Σ_i λ·h_{T,i}·max_t|w_{t,i}|
+  is added; it is about the penalty of one round.
 - Oiwa et al. 2011 (sgft), Theorem 1 holds as printed, though (29) takes one w for the largest |w_{t,i}| of every
-  coordinate: r_t(w_t) − r_t(w_{t+1}) ≤ U‖w_t − w_{t+1}‖ ≤ 2U²η_t and ½η_t U² a step sum to (D²/(2c) + 5U²c)√T.
+  coordinate: r_t(w_t) − r_t(w_{t+1}) ≤ U‖w_t − w_{t+1}‖ ≤ 2U²η_t and ½η_t U² per step sum to (D²/(2c) + 5U²c)√T.
 - Togari and Yamashita 2016, Theorem 1. (16) uses FOBOS' bound for the penalties c_t·r, so G must bound their
-  subgradients and not only r's as Assumption 2 (iii) has it: with c_{t,i} = (Σ η since i's last update)/η_t, U below is
-  the largest λ‖c_t‖₂ over the coordinates updated. By the argument above (16) then holds though c_t varies. Property 1
-  is not true of ½w², so the theorem is for l1 and the box.
+  subgradients, not only those of r as in Assumption 2 (iii): with c_{t,i} = (Σ η since i's last update)/η_t, U below is
+  the largest λ‖c_t‖₂ over the coordinates updated. By the argument above, (16) then holds although c_t varies. Property
+  1 does not hold for ½w², so the theorem is for l1 and the box.
 - Mohri and Yang 2015, Corollary 1.2 puts AdaGrad's regularizer, centred at 0, into Theorem 3, which needs r_t to be
-  least at x_t; Theorem 4 is the one, with the norm of t−1 (there (t) in the second bound, as its own proof and Theorem
-  6 do not have it). The sum of g²/(δ + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so δ must be of the size of
-  the gradients for the bound to mean anything.
-- Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on what
-  is drawn for it, so x_t does, and E[ĝ_t | x_t] = g_t, which Theorem 5 rests on, fails; regret exceeds Corollary 6,
-  also at its worst, where gradients are noisy and well predicted (tests/theorems). With the prediction of the whole
-  gradient, g̃_t for all coordinates (ḡ_s = Σ_j ḡ_s^j for caos-erm), and ĝ_t = g̃_t + (what was drawn − its
-  prediction)/p, ĝ_t − g̃_t is the same and the bounds are proved. Corollary 4 takes |g − L/2| ≤ L/2, which is for
-  0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times the bound, and 0 is the better prediction, with twice.
+  least at x_t; Theorem 4 applies instead, with the norm of t−1 (its second bound has (t), unlike its proof and Theorem
+  6). The sum of g²/(δ + ‖g_{1:t−1}‖₂) is at most 2·max(1, G∞/δ)·‖g_{1:T}‖₂, so the bound is meaningful only if δ is of
+  the size of the gradients.
+- Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on its
+  draw, hence so does x_t, and E[ĝ_t | x_t] = g_t, which Theorem 5 needs, fails; regret exceeds Corollary 6, even in its
+  worst case, if gradients are noisy and well predicted (tests/theorems). With a prediction g̃_t of the whole gradient
+  (ḡ_s = Σ_j ḡ_s^j for caos-erm) and ĝ_t = g̃_t + (drawn gradient − its prediction)/p, ĝ_t − g̃_t is the same and the
+  bounds are proved. Corollary 4 uses |g − L/2| ≤ L/2, which holds for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times
+  the bound; the prediction 0 is better, with twice.
 
-Those of the learners that play in a convex set are in `sparseoco.offline.bounds.dense`.
+Bounds of dense learners are in `sparseoco.offline.bounds.dense`.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,18 +71,18 @@ def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str 
     """
     find_algorithm(algorithm), find_penalty(penalty)
     if configuration.get("step", "sqrt") != "sqrt":
-        return NoBound("The theorem is for steps eta0/√t; with constant steps no paper here bounds the regret.")
+        return NoBound("The theorem is for steps eta0/√t, not for constant steps.")
     if configuration.get("second", "same") != "same":
-        return NoBound("The theorem is for a truncation with the round's own step, second='same'.")
+        return NoBound("The theorem is for second='same', a truncation with the round's own step.")
     if algorithm not in THEOREMS:
-        return NoBound(f"There is no theorem here about the regret of {algorithm}.")
+        return NoBound(f"There is no regret bound for {algorithm}.")
     return THEOREMS[algorithm](configuration, penalty)
 
 
 def state_quantities(learner: Learner, configuration: int, x: ArrayLike, peaks: ArrayLike) -> dict[str, NDArray[Any]]:
-    """Those of a configuration's quantities that its state holds after the last round, (outputs,) each.
+    """The quantities of a configuration that follow from its state after the last round, (outputs,) each.
 
-    x : comparator, and peaks : max_t |w_{t,i}| so far, both (n_features, outputs).
+    `x` is the comparator and `peaks` is max_t |w_{t,i}| so far, both (n_features, outputs).
     """
     comparator, largest = np.asarray(x, np.float64), np.asarray(peaks, np.float64)
     parameters = learner.configurations[configuration]
@@ -94,7 +94,7 @@ def state_quantities(learner: Learner, configuration: int, x: ArrayLike, peaks: 
     slots = learner.slots_of(configuration)
     if "Delta" in slots:
         Delta = slots["Delta"].astype(np.float64)
-        if "g_last" in slots:  # not updated in the last round: it was predicted g_last once, and that was wrong
+        if "g_last" in slots:  # not updated in the last round: one prediction of g_last, whose gradient was 0
             not_updated = learner.progress.rows - slots["last_update"] > 1
             pending = np.where(not_updated, slots["g_last"].astype(np.float64), 0.0)
             Delta = np.hypot(Delta, pending)
@@ -136,14 +136,14 @@ def _subgradient(configuration: Mapping[str, Any], penalty: str) -> Bound:
         "(D²/(2c) + (G + U)²c)√T, c = eta0",
         ("D", "G", "U"),
         lambda T, q: (q["D"] ** 2 / (2 * c) + (q["G"] + q["U"]) ** 2 * c) * np.sqrt(T),
-        note="The paper states O(√T) alone; the constant is of Zinkevich's proof, the penalty being part of the loss.",
+        note="The paper states only O(√T); the constant is that of Zinkevich's proof with the penalty in the loss.",
     )
 
 
 def _cl_fobos(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
     """(24) with (16) and Lemmas 3 and 4: U_γ(T) + P(T) + 2nKS."""
     if find_penalty(penalty).decaying:
-        return NoBound("The theorem needs proximal maps that add up (Property 1), and those of ½w² do not.")
+        return NoBound("The theorem needs proximal maps that add up (Property 1); those of ½w² do not.")
     c = configuration["eta0"]
 
     def compute(T: NDArray[np.float64], q: Measured) -> NDArray[np.float64]:
@@ -159,8 +159,8 @@ def _cl_fobos(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound
         ("D", "G", "U", "K", "spread", "S", "n"),
         compute,
         radius=_radius(configuration, penalty),
-        note="G also bounds the penalties c_t·r that the proof gives FOBOS. K is the rarest feature's: "
-        "with features that are seen once, K is about T and the bound says nothing.",
+        note="G also bounds the penalties c_t·r in the proof. K is that of the rarest feature: "
+        "if a feature occurs once, K is about T and the bound is trivial.",
     )
 
 
@@ -190,12 +190,12 @@ def _adagrad(configuration: Mapping[str, Any], penalty: str) -> Bound:
         ("x_root", "root", "G_inf"),
         lambda T, q: q["x_root"] / (2 * eta) + 2 * eta * np.maximum(1.0, q["G_inf"] / delta) * q["root"] + 0 * T,
         radius=_radius(configuration, penalty),
-        note="With delta far below the largest gradient the bound says nothing.",
+        note="With delta far below the largest gradient the bound is trivial.",
     )
 
 
 def _adaptive(name: str, expected: bool = False) -> Callable[[Mapping[str, Any], str], Bound]:
-    """r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, a coordinate each."""
+    """r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, per coordinate."""
 
     def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound:
         R = float(configuration["R"])
@@ -206,13 +206,13 @@ def _adaptive(name: str, expected: bool = False) -> Callable[[Mapping[str, Any],
 
 
 def _caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
-    """Corollary 6 with p_j ∝ L_j, F = Σ_j f_j in every round; Corollary 7 with L of the batches."""
+    """Corollary 6 with p_j ∝ L_j, F = Σ_j f_j in every round; Corollary 7 with the L of mini-batches."""
     if configuration["placement"] != "serial":
-        return NoBound("The corollaries are for rounds played one after the other, placement='serial'.")
+        return NoBound("The corollaries are for sequential rounds, placement='serial'.")
     if configuration["estimate"] != "corrected":
         return NoBound(
-            "With estimate='sampled' the prediction depends on the draw and the gradients are not unbiased: Corollary "
-            "6 does not hold. It does with estimate='corrected'."
+            "With estimate='sampled' the prediction depends on the draw and gradients are biased, so Corollary 6 does "
+            "not hold; it does with estimate='corrected'."
         )
     R = float(configuration["R"])
     return Bound(
@@ -222,7 +222,7 @@ def _caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound
         lambda T, q: 8 * q["n"] * R * np.sqrt(T) * q["L"],
         radius=R,
         expected=True,
-        note="Of the iterates x_t that the rounds play, T of them; f_t is Σ_j f_j in every round.",
+        note="For the T iterates x_t of the rounds, with f_t = Σ_j f_j in every round.",
     )
 
 
@@ -230,8 +230,8 @@ def _cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
     """4 Σ_i R_i √(T·L_i²/p_i), p ∝ (R_i L_i)^{2/3} or 1/n."""
     if configuration["predict"] != "none":
         return NoBound(
-            f"With predict={configuration['predict']!r} the prediction depends on the draw and the gradients are not "
-            "unbiased: Theorem 7 does not hold. It does with predict='none'."
+            f"With predict={configuration['predict']!r} the prediction depends on the draw and gradients are biased, "
+            "so Theorem 7 does not hold; it does with predict='none'."
         )
     R = float(configuration["R"])
     if configuration["sample"] == "uniform":
@@ -250,7 +250,7 @@ def _cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
         lambda T, q: 4 * np.sqrt(T) * q["RL"] ** 1.5,
         radius=R,
         expected=True,
-        note="The paper has 2√T for 4√T, with the prediction L/2, which is for gradients of one sign.",
+        note="The paper has 2√T with the prediction L/2, which assumes gradients of one sign.",
     )
 
 
@@ -259,7 +259,7 @@ def _none(why: str) -> Callable[[Mapping[str, Any], str], NoBound]:
 
 
 _FOBOS = "Duchi and Singer 2009, Theorem 6, as Togari and Yamashita 2016, (16), cite it"
-_CUMULATIVE = "No paper here bounds the regret of cumulative truncation: what it pays in a round is no proximal step."
+_CUMULATIVE = "There is no regret bound for cumulative truncation: its truncation is not a proximal step."
 
 THEOREMS: dict[str, Callable[[Mapping[str, Any], str], Bound | NoBound]] = {
     "subgradient": _subgradient,
@@ -268,7 +268,7 @@ THEOREMS: dict[str, Callable[[Mapping[str, Any], str], Bound | NoBound]] = {
     "l-fobos": lambda configuration, penalty: (
         _splitting(_FOBOS, 7.0)(configuration, penalty)
         if configuration["K"] == 1
-        else NoBound("Togari and Yamashita (2016) give L-FOBOS no bound; with K = 1 it is fobos and has that one.")
+        else NoBound("There is no regret bound for l-fobos except for K = 1, where it is fobos.")
     ),
     "cl-fobos": _cl_fobos,
     "cumulative-l1": _none(_CUMULATIVE),
@@ -278,7 +278,7 @@ THEOREMS: dict[str, Callable[[Mapping[str, Any], str], Bound | NoBound]] = {
     "stda": _dual_averaging(
         "Oiwa, Matsushima and Nakagawa 2012, Theorem 1",
         peak=True,
-        note="The last term is not in the paper, whose Lemma 3 takes Ψ_{t+1}(w_{t+1}) for Ψ_t(w_{t+1}).",
+        note="The last term is missing in the paper, whose Lemma 3 replaces Ψ_t(w_{t+1}) by Ψ_{t+1}(w_{t+1}).",
     ),
     "adagrad": _adagrad,
     "ftrl-proximal": _adaptive("Mohri and Yang 2015, Corollary 1.1 by Theorem 3"),

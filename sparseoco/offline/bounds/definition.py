@@ -1,4 +1,4 @@
-"""What a bound is: a theorem's formula, and the quantities that it takes."""
+"""Bounds: a theorem's formula and the quantities in it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 QUANTITIES = {
     "D": "largest ‖w_t − x‖₂, t ≤ T",
     "x": "‖x‖₂ of the comparator",
-    "G": "largest ‖g_t‖₂, t ≤ T; the loss's slope bound times the largest ‖x_t‖₂ will do",
+    "G": "largest ‖g_t‖₂, t ≤ T, or the bound max |ℓ'|·max ‖x_t‖₂",
     "G_inf": "largest |g_{t,i}|, t ≤ T",
     "U": "largest norm of a subgradient of the penalty at w_t: λ√(features seen) for l1, λ‖w_t‖₂ for l2, 0 for a box; "
     "λ‖h_T‖₂ for sgft; λ‖c_t‖₂ for cl-fobos",
@@ -24,8 +24,8 @@ QUANTITIES = {
     "x_root": "Σ_i (δ + √(Σ_{t≤T} g_{t,i}²))·x_i²",
     "L": "Σ_j L_j, L_j the largest |∂f_j/∂x_i|: the loss's slope bound times max_i |a_{j,i}|",
     "RL": "Σ_i (R_i L_i)^{2/3} over coordinates; over blocks, R the sum and L the 2-norm of theirs",
-    "RL1": "Σ_i R_i L_i, likewise",
-    "blocks": "coordinates, or blocks, that may be drawn",
+    "RL1": "Σ_i R_i L_i, over coordinates or blocks",
+    "blocks": "number of coordinates, or blocks, that can be drawn",
     "missed": "Σ_{t≤T} ‖g_t − g̃_t‖∞²",
     "miss": "largest ‖g_t − g̃_t‖∞², t ≤ T",
 }
@@ -37,19 +37,19 @@ Formula = Callable[[NDArray[np.float64], Measured], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Bound:
-    """A theorem for one configuration: `value` gives the bound on its regret."""
+    """A theorem for one configuration; `value` evaluates the bound on its regret."""
 
     name: str
     formula: str
     needs: tuple[str, ...]
-    """What `value` takes, see `QUANTITIES`."""
+    """The arguments of `value`, see `QUANTITIES`."""
     compute: Formula
     radius: float | None = None
-    """R where x must be in the box |x_i| ≤ R."""
+    """R if x must be in the box |x_i| ≤ R."""
     expected: bool = False
-    """Whether both sides are means over the learner's draws."""
+    """Whether both sides are expectations over the learner's draws."""
     note: str = ""
-    """What is not as in the paper."""
+    """Differences from the paper."""
 
     def value(self, T: ArrayLike, quantities: Quantities) -> NDArray[np.float64]:
         """The bound after T rounds; T and the quantities are broadcast against each other."""
@@ -59,6 +59,6 @@ class Bound:
 
 
 class NoBound(NamedTuple):
-    """A configuration that no theorem covers, and why, as a sentence."""
+    """No theorem covers the configuration; `why` is a sentence."""
 
     why: str

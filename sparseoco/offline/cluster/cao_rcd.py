@@ -1,11 +1,10 @@
-"""cao-rcd on the cluster: an epoch is one task that plays its rounds over the store by columns.
+"""cao-rcd on the cluster: an epoch is one task over the store by columns.
 
-The store is transposed once per run (`store.transpose`), by all workers; the task maps what its worker lays out of it.
-A coordinate's round needs the margins that all rounds before it left, so one thread plays an epoch, and blocks of
-configurations run in parallel. A worker holds, for every column, about 64 bytes a feature and 16 a document
-(`coordinates.bytes_needed`).
+All workers transpose the store once per run (`store.transpose`); the task memory-maps its worker's copy. A round needs
+the margins after all earlier rounds, so one thread plays an epoch, and blocks of configurations run in parallel. A
+worker holds, for every column, about 64 bytes per feature and 16 per document (`coordinates.bytes_needed`).
 
-The state of an epoch is Z and Δ (features, slots, columns) and the number of epochs; margins are computed from them.
+The state of an epoch is Z and Δ (features, slots, columns) and the number of epochs; margins are recomputed.
 """
 
 from typing import Any
@@ -32,7 +31,7 @@ from sparseoco.training.stream import NO_FOLD
 class CoordinatesOnCluster(EpochMethod):
     """A block of cao-rcd; the transposed store is in the parent of its folder.
 
-    Raises `InputError`, with the figure, if it does not fit in a worker.
+    Raises `InputError` if it does not fit in a worker's memory.
     """
 
     failure = "An epoch of cao-rcd failed"
@@ -61,7 +60,7 @@ def _check_memory(client: Client, problem: Problem, store: Store) -> None:
 
 
 def _play(description: dict[str, Any], store: str, columns: str, before: str | None, target: str) -> None:
-    """An epoch, on a worker: from the state of the last one to its own."""
+    """Play one epoch on a worker, from the last state to the next."""
     method = open_coordinates(Block.model_validate(description), Store.open(store), Store.open(columns))
     if before is not None:
         with read_checkpoint(location(before)) as (described, read):
@@ -79,7 +78,7 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
 
 
 def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
-    """A block before its first epoch, on a worker, over the store by columns."""
+    """A block before its first epoch, on a worker; `columns` is the transposed store."""
     problem, corpus, labels = epoch_problem(block, store), worker_corpus(columns), transposed_labels(columns)
     indptr, rows, counts, _ = corpus.whole()
     return Coordinates(
@@ -94,7 +93,7 @@ def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
 
 
 def _training_rows(block: Block, n_rows: int) -> NDArray[np.bool_]:
-    """Which documents are not held out."""
+    """(rows,): True for documents that are not held out."""
     setting = block.setting
     training = np.ones(n_rows, np.bool_)
     if setting.fold != NO_FOLD:

@@ -1,32 +1,32 @@
 """caos-erm on the cluster: the full pass of `cluster.passes`, then the rounds, in one task or in parts.
 
-placement = serial is the paper's own. One task plays all rounds: it reads the examples it draws from its worker's
-corpus, a few thousand at a time, and their slopes from the files of the pass. The rounds take as long as on one thread,
-whatever the cluster; a worker holds three numbers a feature and column (Z, Δ and, corrected, the pass's gradient) and
-three an example (its size, the running sum, its position), and lays out the shards that are drawn from, sooner or later
-all of them. Nothing is lost.
+placement = serial is the paper's algorithm. One task plays all rounds: it reads the drawn examples from its worker's
+corpus, a few thousand at a time, and their slopes from the files of the pass. The rounds take the time of one thread
+whatever the cluster. A worker holds three numbers per feature and column (Z, Δ and, if corrected, the pass's gradient)
+and three per example (its size, the cumulative sum, its position), and lays out the shards it draws from, eventually
+all of them.
 
-placement = parallel: part p of `parts` owns a run of the examples and plays its share of the rounds on them alone, from
-the state that the epoch began with; then the parts' states are averaged (see `epochs.Blocks.shares`, `epochs.State`).
-The number of parts is a parameter, never the number of workers, so bits do not depend on the cluster. Each worker that
-plays pays what serial does, for its own shards only, and `parts` states of features × columns go from worker to worker
-in a tree. The price is accuracy: a part does not see what the others do until the epoch ends, so that an epoch goes
-as far as one of rounds/parts rounds with less noise, and its first epochs, far from the optimum, overshoot; corrected
-estimates (which it needs) let it converge all the same. Where documents are sorted, by class say, a part's own examples
-are not representative, and much is lost: measured on IMDB sorted by class (25,000 documents, logistic, α = 10, R = 1,
-corrected), the objective is above its optimum after 1, 2, 5, 10 epochs by
+placement = parallel: part p of `parts` owns a run of the examples and plays its share of the rounds on them only, from
+the state at the beginning of the epoch; then the parts' states are averaged (see `epochs.Blocks.shares`,
+`epochs.State`). The number of parts is a parameter and not the number of workers, so bits do not depend on the cluster.
+Each worker has the costs of serial for its own shards only, and `parts` states of features × columns are summed from
+worker to worker in a tree. The price is accuracy: parts do not exchange updates within an epoch, so an epoch makes
+about the progress of rounds/parts serial rounds with less noise, and the first epochs, far from the optimum, overshoot;
+corrected estimates (required) still let it converge. If documents are sorted, for example by class, a part's own
+examples are not representative and accuracy suffers. On IMDB sorted by class (25,000 documents, logistic, α = 10,
+R = 1, corrected), the objective exceeds its optimum after 1, 2, 5, 10 epochs by
 
-    serial               190 %    28 %   1.6 %   1.0 %      (sampled, the paper's own: 21 %, 11 %, 11 %, 8.8 %)
+    serial               190 %    28 %   1.6 %   1.0 %      (sampled, as in the paper: 21 %, 11 %, 11 %, 8.8 %)
     parallel, 4 parts    695 %   298 %    39 %   6.5 %
     parallel, 8 parts    772 %   353 %    59 %   7.2 %
     dealt, 4 parts       287 %    81 %   4.4 %   0.7 %
     dealt, 8 parts       413 %   146 %   9.6 %   1.2 %
 
-placement = dealt: as parallel, but a part owns every `parts`-th mini-batch, and so a sample of everything. Every
-machine lays out all shards, as it does for streams in a shuffled order.
+placement = dealt: as parallel, but a part owns every `parts`-th mini-batch, a sample of all examples. Every machine
+lays out all shards, as for streams in shuffled order.
 
-One part gives the bits of serial. The state of an epoch, committed before the next begins, is Z and Δ (features, slots,
-columns), the rounds played and the weights they give.
+One part gives the bits of serial. The state of an epoch, committed before the next one starts, is Z and Δ (features,
+slots, columns), the number of rounds played and the weights.
 """
 
 from functools import partial
@@ -76,11 +76,11 @@ class SampledOnCluster(EpochMethod):
             group.remove()
 
     def _start_rounds(self, before: Location | None, files: list[PassFiles], target: Location) -> Future:
-        """The shares of the rounds, their sum as a tree from worker to worker, and the state it leaves."""
+        """Submit the shares of the rounds, their tree sum, and the task that commits the state."""
         epoch, state = self.epoch + 1, None if before is None else str(before)
         block, store = self._task_arguments()
         parts = [
-            # Where a part's shards are laid out already: passes are spread in the same way.
+            # On the workers that already have the part's shards: passes are placed in the same way.
             self._pool.submit(_play, block, store, state, str(self._sizes_path), files, share, epoch, **placement)
             for placement, share in zip(placements(self._pool.client, len(self._shares)), self._shares, strict=True)
         ]
@@ -88,7 +88,7 @@ class SampledOnCluster(EpochMethod):
         return self._pool.submit(_finish, block, store, str(target), total, len(parts), epoch, self.examples)
 
     def _row_sizes(self) -> Floats:
-        """L_j of the examples of the span, computed once."""
+        """L_j of the examples of the span; computed once and stored."""
         if not self._sizes_path.exists():
             _, store = self._task_arguments()
             bounds = self._passes.bounds
@@ -99,7 +99,7 @@ class SampledOnCluster(EpochMethod):
 
 
 class _SlopeFiles:
-    """Slopes of a pass at any positions of its span, read from the files of its leaves."""
+    """Slopes of a pass at given positions of its span, read from the files of its leaves."""
 
     def __init__(self, files: list[PassFiles]) -> None:
         self._leaves = [[read_rows(path, each.last - each.first) for path in each.slopes] for each in files]
@@ -129,7 +129,7 @@ def _play(
     share: Share,
     epoch: int,
 ) -> State:
-    """One share of the rounds of an epoch, on a worker."""
+    """Play one share of the rounds of an epoch, on a worker."""
     block, opened = Block.model_validate(description), Store.open(store)
     problem = epoch_problem(block, opened)
     method, setting, first = problem.sampled(), block.setting, problem.configurations[0]
@@ -159,7 +159,7 @@ def _play(
 
 
 def _gradient(total: Location) -> Floats:
-    """(features, columns) of the total of a pass."""
+    """The gradient (features, columns) of a pass."""
     with read_checkpoint(total) as (_, read):
         return read("gradient")
 
@@ -173,7 +173,7 @@ def _finish(
     epoch: int,
     examples: NDArray[np.int64],
 ) -> None:
-    """Commit the state that the parts' sum gives."""
+    """Commit the state of the epoch, from the sum over its parts."""
     method = epoch_problem(Block.model_validate(description), Store.open(store)).sampled()
     method.state, method.rounds, method.diverged = mean_state(total, count)
     _commit(method, epoch, location(target), examples)

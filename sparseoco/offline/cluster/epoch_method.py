@@ -1,4 +1,4 @@
-"""What epoch methods have in common on a cluster: a state on disk for each epoch, from which the next one begins."""
+"""Base class of epoch methods on a cluster: each epoch commits a state, from which the next one starts."""
 
 from typing import Any
 
@@ -30,9 +30,9 @@ class EpochMethod:
         self.epoch = 0
         """Epochs played."""
         self.diverged = np.zeros(len(problem.configurations), np.int64)
-        """A configuration's round (from 1) in which it diverged, or 0."""
+        """(configurations,): the round (from 1) in which it diverged, or 0."""
         self.examples = np.zeros(len(problem.configurations), np.int64)
-        """Examples read in an epoch, by configuration."""
+        """(configurations,): examples read per epoch."""
         self._weights = np.zeros((problem.n_features, columns))
         self._block, self._store, self._folder = block, store, folder.resolve()
         self._pool = TaskPool(client, self.failure)
@@ -47,14 +47,14 @@ class EpochMethod:
         return self._weights
 
     def play(self) -> None:
-        """One epoch; its state is committed when it returns, and that of the epoch before removed."""
+        """Play one epoch, commit its state and remove that of the epoch before."""
         before, target = self._state_path(self.epoch), self._state_path(self.epoch + 1)
         self._play(before if self.epoch else None, target)
         self._load(target)
         remove_file(before)
 
     def _play(self, before: Location | None, target: Location) -> None:
-        """From the state `before`, or none, to the state `target`."""
+        """Play one epoch from the state `before`, if any, and commit the state `target`."""
         raise NotImplementedError
 
     def _task_arguments(self) -> tuple[dict[str, Any], str]:
@@ -73,7 +73,7 @@ class EpochMethod:
 
 
 def epoch_problem(block: Block, store: Store) -> Problem:
-    """What a block minimises over a store. Raises `InputError` as `Problem.of`."""
+    """The problem of a block over a store. Raises `InputError` as `Problem.of`."""
     setting = block.setting
     classes = max(2, len(store.classes)) if store.classes else None
     return Problem.of(block.algorithm, setting.loss, setting.penalty, block.configurations, classes, store.n_features)

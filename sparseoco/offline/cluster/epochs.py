@@ -1,13 +1,12 @@
-"""Blocks of epoch methods on the cluster: configurations that go through the data again and again, epoch by epoch.
+"""Blocks of epoch methods on the cluster.
 
-After each epoch the weights are evaluated by one more pass over all examples; the metrics are a cell as any block's
-(`training.block`), at the position where the epoch ends. A run that was killed resumes from the last state and ends
-with the same bits; cells that exist are not computed again.
+After each epoch the weights are evaluated by one more pass over all examples; the metrics are a cell as for any block
+(`training.block`), at the position of the epoch's end. A killed run resumes from the last state with the same bits;
+existing cells are not computed again.
 
-These methods hold their data and do not predict an example before they learn it: the progressive loss and error are
-those of the training examples under the weights at the epoch's end. ``rows`` counts the examples read to learn, in
-passes and in rounds. Weights are float64 and examples are drawn, not streamed: a setting's `dtype` and `shuffle`
-have no effect.
+These methods do not predict examples before learning them: the progressive loss and error are those of the training
+examples under the weights at the end of the epoch. ``rows`` counts the examples read in passes and rounds, without the
+evaluation. Weights are float64 and examples are drawn, so the `dtype` and `shuffle` of a setting have no effect.
 """
 
 import time
@@ -42,7 +41,7 @@ from sparseoco.training.learner import ProgressiveTotals
 from sparseoco.training.metrics import metric_rows
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
-TASKS_PER_SLOT = 4  # of an evaluation: so that other workers can help a slower one
+TASKS_PER_SLOT = 4  # of an evaluation; more than one, to balance the load
 
 METHODS: dict[str, type[EpochMethod]] = {"epoch": SampledOnCluster, "coordinate": CoordinatesOnCluster}
 """By the driver of the algorithm."""
@@ -61,7 +60,7 @@ def run_epoch_block(
 ) -> bool:
     """Run a block of an epoch method to its last epoch, committing a cell at the end of each (see `cell_path`).
 
-    Its state is in a folder of `work`, which all workers see, and removed at the end unless the block is `resumable`.
+    Its state is in a subfolder of `work`, which all workers can access, removed at the end unless `resumable`.
 
     Returns
     -------
@@ -71,7 +70,7 @@ def run_epoch_block(
     Raises
     ------
     InputError
-        The options have no meaning, or the block does not fit in a worker.
+        Options are invalid, or the block does not fit in a worker's memory.
     SparseocoError
         The block cannot be run (`StorageError`: a corrupt shard, a full disk).
     """
@@ -115,7 +114,7 @@ def _cell_paths(cells: Location, block: Block, store: Store) -> dict[int, Locati
 
 
 class Evaluation(NamedTuple):
-    """Sums over training and held-out examples: losses and errors of each configuration."""
+    """Losses and errors of each configuration, summed over training and held-out examples."""
 
     rows: NDArray[np.int64]  # (2,)
     loss_sum: Floats  # (2, configurations)
@@ -126,7 +125,7 @@ class Evaluation(NamedTuple):
 
 
 def _tables(client: Client, method: EpochMethod, block: Block, store: Store, folder: Location) -> list[Tables]:
-    """Each configuration's rows of the epoch that has ended, without the timings."""
+    """Each configuration's table rows for the last epoch, without the timings."""
     problem, weights = method.problem, method.weights()
     found = _evaluate(client, method, block, store, folder)
     bins, features = frequency_bins(store)
@@ -148,7 +147,7 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
 
 
 def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store, folder: Location) -> Evaluation:
-    """Losses and errors of all examples, in tasks over runs of leaves; leaf by leaf, so that no bit depends on them."""
+    """Losses and errors of all examples, summed by leaves, so that bits do not depend on the number of tasks."""
     problem, setting, weights = method.problem, block.setting, method.weights()
     path = folder / "evaluated.npy"
     write_array(path, weights)

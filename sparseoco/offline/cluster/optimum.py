@@ -1,8 +1,8 @@
-"""The offline optimum of a store, on the cluster, and a model for each α.
+"""The offline optimum of a store, on the cluster, and a model per α.
 
-In a store of few nonzeros (`NEWTON_NONZEROS`) every column, an α and a class, is one task, which has all the rows and
-takes Newton steps: what `sparseoco.offline_optimum` gives, bit for bit. In a larger one all columns are found by passes
-of the whole cluster, and the solver's state is saved to disk.
+In a small store (`NEWTON_NONZEROS`) every column (an α and a class) is one task that reads all rows and takes Newton
+steps, with the bits of `sparseoco.offline_optimum`. In a larger one all columns are solved together by passes of the
+cluster, and the solver's state is saved to disk.
 """
 
 import math
@@ -35,12 +35,12 @@ from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running, worker_corpus
 from sparseoco.training.model import write_model
 
-CHECKPOINT_SECONDS = 20.0  # of work that a killed run may have to repeat
+CHECKPOINT_SECONDS = 20.0  # of work that is lost at most if a run is killed
 
 OPTIMUM = pa.schema(
     [
         ("alpha", pa.float64()),
-        ("class", pa.string()),  # that is y = +1; "value" where numbers are predicted
+        ("class", pa.string()),  # the class with y = +1; "value" for regression
         ("objective", pa.float64()),
         ("dual", pa.float64()),  # a lower bound of the least objective
         ("gap", pa.float64()),
@@ -72,8 +72,8 @@ def run_optimum(
     client : distributed.Client
     store : Store
     out : Location
-        Folder of this process, for ``optimum.parquet``, ``passes.parquet``, a model folder for each α (see
-        `model_folder`) and ``optimum.json``, which comes last. A finished run is not repeated, a killed one resumes.
+        Output folder: ``optimum.parquet``, ``passes.parquet``, a model folder per α (see `model_folder`) and, written
+        last, ``optimum.json``. A finished run is not repeated, a killed one resumes.
     options : OptimumOptions
     progress : callable
         Called with (step, done, total).
@@ -111,7 +111,7 @@ def _by_tasks(
     options: OptimumOptions,
     progress: ProgressCallback,
 ) -> list[ColumnProgress]:
-    """One task for each column, which leaves a file in `folder`: a killed run repeats only what was running."""
+    """One task per column, each with a result file in `folder`: a killed run repeats only unfinished columns."""
     files = [folder / f"{i}.npz" for i in range(len(problem.columns))]
     described = str(store.folder.resolve()), options.model_dump(mode="json")
     calls: dict[str, Call] = {
@@ -161,7 +161,7 @@ def _by_passes(
     options: OptimumOptions,
     progress: ProgressCallback,
 ) -> Sequence[ColumnProgress]:
-    """All columns by passes of the cluster, with files in `work`; a killed run resumes from its saved state."""
+    """All columns together, by passes with files in `work`; a killed run resumes from the saved state."""
     checkpoint = work / "state.npz"
     passes = ClusterPasses(client, store, work)
     solver = Solver(passes, problem, tol=options.tol, max_passes=options.max_passes)
@@ -180,12 +180,12 @@ def _by_passes(
 
 
 def model_folder(out: Location, alpha: float) -> Location:
-    """The folder of the model of an α."""
+    """The folder of the model for an α."""
     return out / f"alpha-{alpha!r}"
 
 
 def _fraction_done(solver: Solver) -> int:
-    """Progress to the requested gap, in the logarithm, in thousandths."""
+    """Progress to the requested gap on a logarithmic scale, in thousandths."""
     shares = []
     for column in solver.columns:
         relative = column.gap / column.at_zero if column.at_zero > 0.0 else 1.0
@@ -237,7 +237,7 @@ def _write(
 
 
 def _read_state(path: Location, digest: str) -> dict[str, NDArray[Any]] | None:
-    """The saved state of this run, if there is an undamaged one."""
+    """The saved state of this run, or None if it is missing or corrupt."""
     with suppress(StorageError), read_checkpoint(path) as (description, read):
         if description["digest"] == digest:
             return {name: read(name) for name in description["names"]}

@@ -1,12 +1,12 @@
-"""The full-gradient pass on Dask: a map over leaves and a tree sum, bit for bit what `passes.LocalPasses` gives.
+"""The full-gradient pass on Dask: a map over leaves and a tree sum, with the bits of `passes.LocalPasses`.
 
-A task takes an aligned run of leaves: it opens the worker's corpus, reads the weights from a file, writes a file of
-slopes for each leaf and keeps its sums in the worker, where the next task of the tree takes them. The root writes the
-total. Only paths travel through the scheduler. Tasks are pure functions of their arguments and files are committed
-whole, so any of them may run twice or elsewhere; a pass whose total exists is not run again.
+A task processes an aligned run of leaves: it opens the worker's corpus, reads the weights from a file, writes a file of
+slopes per leaf and returns its sums, which stay in the worker for the next task of the tree. The root writes the total.
+Only paths go through the scheduler. Tasks are pure functions of their arguments and commit files atomically, so any of
+them may run twice or on another worker; a pass whose total exists is not repeated.
 
-Columns are split into groups where the sums of all of them would not fit in a worker: memory is bounded by features ×
-columns of a group, whatever the size of the corpus.
+Columns are split into groups if the sums of all columns do not fit in a worker: memory is bounded by features × columns
+of a group, whatever the size of the corpus.
 """
 
 import hashlib
@@ -42,13 +42,13 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import worker_corpus
 
-TASKS_PER_SLOT = 2  # so that other workers can help a slower one
-MEMORY_SHARE = 0.5  # of what a task may use; the rest is for rows, the interpreter and the page cache
-WAITING = 5  # sums that may wait in a worker, for each of its threads, and the weights
+TASKS_PER_SLOT = 2  # more than one, to balance the load
+MEMORY_SHARE = 0.5  # of a task's memory; the rest is for rows, the interpreter and the page cache
+WAITING = 5  # sums waiting in a worker per thread, and the weights
 
 NEWTON_NONZEROS = 1 << 24
-"""Nonzeros whose rows fit in any worker, by rows and by columns: the optimum over so few is one task, of Newton steps,
-which take a tenth of the passes. The data decides it, so that bits do not depend on the cluster."""
+"""Up to this size the rows fit in any worker, both by rows and by columns, and the optimum is found by Newton steps in
+one task, with a tenth of the passes. It depends on the data only, so that bits do not depend on the cluster."""
 
 
 class PassFiles(NamedTuple):
@@ -56,7 +56,7 @@ class PassFiles(NamedTuple):
 
     weights  npy (features, columns)
     total    npz loss_sum, exact_sum (columns,), gradient (features, columns)
-    slopes   npy (rows of the leaf, columns), one for each leaf
+    slopes   npy (rows of the leaf, columns), one per leaf
     """
 
     first: int
@@ -79,8 +79,8 @@ class ClusterPasses:
     client : distributed.Client
     store : Store
     work : Location
-        Folder for files, which the workers must see; it belongs to one run at a time. `drop` deletes the files of a
-        pass, `clear` the folder.
+        Folder for files, accessible to the workers and used by one run at a time. `drop` deletes the files of a pass,
+        `clear` the folder.
     span : Span, optional
         All rows by default.
 
@@ -112,7 +112,7 @@ class ClusterPasses:
         )
 
     def run(self, weights: Floats, request: PassRequest) -> list[PassFiles]:
-        """One pass at `weights` (features, columns): its files, a group of columns after the other."""
+        """One pass at `weights` (features, columns); returns its files per group of columns."""
         width = self._group_width()
         columns = weights.shape[1]
         return [
@@ -130,7 +130,7 @@ class ClusterPasses:
         )
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
-        """See `passes.Passes.conjugates`: tasks over files of slopes, which read no data."""
+        """See `passes.Passes.conjugates`; tasks over files of slopes, without reading rows."""
         out = []
         for files in result.slopes:
             scales = scale[files.first : files.last]
@@ -179,11 +179,11 @@ class ClusterPasses:
         return files
 
     def _digest(self, value: Any) -> str:
-        """A name for a pass: equal requests for equal data have equal names."""
+        """A digest that identifies a pass: equal requests for equal data have equal digests."""
         return digest_value([self.store.manifest.digest, list(self.span), value, __version__])[:32]
 
     def _task_bounds(self, tasks_per_slot: int | None = None) -> list[tuple[int, int]]:
-        """(first, last) leaves of every task: aligned runs, as many as keep the workers busy."""
+        """(first, last) leaves of each task: aligned runs, at least `tasks_per_slot` per thread if possible."""
         slots, _ = worker_shape(self.client)
         leaves = len(self.bounds)
         count = min(leaves, 1 << ((tasks_per_slot or TASKS_PER_SLOT) * slots - 1).bit_length())
@@ -191,14 +191,14 @@ class ClusterPasses:
         return [(first, first + size) for first in range(0, leaves, size)]
 
     def _group_width(self) -> int:
-        """How many columns' sums fit in a worker."""
+        """Number of columns whose sums fit in a worker."""
         _, memory = worker_shape(self.client)
         first, last = self._task_bounds()[0]
-        sums = (last - first).bit_length() + WAITING  # of a task's part of the tree, and those that wait
+        sums = (last - first).bit_length() + WAITING  # of a task's part of the tree, and waiting ones
         column = 8 * self.shape.n_features * sums
         if column > memory * MEMORY_SHARE:
             raise InputError(
-                f"A pass needs {column / MEMORY_SHARE / 1e9:.1f} GB a column ({self.shape.n_features:,} features) and "
+                f"A pass needs {column / MEMORY_SHARE / 1e9:.1f} GB per column ({self.shape.n_features:,} features); "
                 f"a task has {memory / 1e9:.1f} GB: keep fewer features at ingest (--min-df, --max-features, "
                 "--hash-bits) or give workers more memory.",
                 code="out-of-memory",
@@ -206,11 +206,11 @@ class ClusterPasses:
         return int(memory * MEMORY_SHARE // column)
 
     def _sum(self, path: Location, function: Callable[..., Any], *arguments: Any) -> None:
-        """`function` of every run of leaves, added as a tree; the total is written to `path`."""
+        """Sum `function` over all runs of leaves as a tree and write the total to `path`."""
 
         def start(path: Location) -> Future:
             tasks = self._task_bounds()
-            # A worker lays out the shards of its own part only, pass after pass, unless another has nothing to do.
+            # Workers get the same part in every pass, so that each lays out only its own shards.
             leaves = [
                 self._pool.submit(function, *arguments, first, last, **placement)
                 for placement, (first, last) in zip(placements(self.client, len(tasks)), tasks, strict=True)
@@ -224,7 +224,7 @@ class ClusterPasses:
 def read_rows(path: Location, columns: int) -> Floats:
     """An npy file (rows, columns) of float64 of a pass, mapped. Raises `StorageError` if it cannot be read."""
     try:
-        with as_local_file(path) as local:  # a copy stays mapped when its name is gone
+        with as_local_file(path) as local:  # a copy stays mapped after it is unlinked
             with local.open("rb") as file:
                 dtype, shape = read_header(file, path.name)
                 start = file.tell()
@@ -287,7 +287,7 @@ def _read_partial(path: Location) -> Partial:
 
 
 def _complete(files: PassFiles) -> bool:
-    """Whether all files of a pass are there, its total undamaged."""
+    """Whether all files of a pass exist and its total is intact."""
     with suppress(StorageError):
         _read_partial(files.total)
         return all(path.exists() for path in files.slopes)

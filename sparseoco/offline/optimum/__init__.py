@@ -1,4 +1,4 @@
-"""The offline optimum: the least regularised loss over all examples, with a duality gap as certificate."""
+"""The offline optimum: the minimum of the regularised loss over all examples, certified by a duality gap."""
 
 import warnings
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ __all__ = ["Newton", "Optimum", "Problem", "Solver", "minimise", "offline_optimu
 class Optimum(NamedTuple):
     """The minimum of Σ_j f_j(x) + α·ψ(x) for each α, and its certificate.
 
-    weights    (alphas, features), of more than two classes (alphas, features, classes)
-    objective  (alphas,) the objective there, the sum over the classes
-    dual       (alphas,) a lower bound of the least objective, from the dual
-    gap        (alphas,) objective − dual: how far above the least objective it can be at most
-    passes     (alphas,) passes over the data until its last class had converged
+    weights    (alphas, features); (alphas, features, classes) for more than two classes
+    objective  (alphas,) the objective at the weights, summed over the classes
+    dual       (alphas,) a lower bound on the minimum, from the dual
+    gap        (alphas,) objective − dual, an upper bound on the suboptimality
+    passes     (alphas,) passes over the data until the last class converged
     converged  (alphas,) whether every class reached the gap `tol`
 
-    Where one α was given instead of a list, every field is without its first axis.
+    For a single α instead of a list, fields have no first axis.
     """
 
     weights: Any
@@ -64,7 +64,7 @@ def offline_optimum(
     ----------
     X : (rows, features) sparse matrix
     y : (rows,) array
-        ±1, or 0 and 1; class indices for `n_classes` > 2, one binary problem a class (one-vs-rest); numbers for
+        ±1, or 0 and 1; class indices for `n_classes` > 2, one binary problem per class (one-vs-rest); numbers for
         ``loss="squared"``.
     loss : {"logistic", "squared", "squared_hinge", "hinge"}
     alpha : float or sequence of float
@@ -75,7 +75,7 @@ def offline_optimum(
         Also require |x_i| ≤ box.
     tol : float
         Duality gap to reach, relative to the objective at x = 0. The hinge is minimised through smooth approximations
-        and takes ten times the passes: use 1e-3 or 1e-4 for it.
+        and takes ten times as many passes: use 1e-3 or 1e-4.
     start : array, optional
         Weights to start from, with the shape of the result's.
 
@@ -86,7 +86,7 @@ def offline_optimum(
     Warns
     -----
     UserWarning
-        `max_passes` passes did not reach the gap; `converged` tells for which alpha.
+        `max_passes` passes did not reach the gap; see `converged` for which alpha.
 
     Raises
     ------
@@ -119,8 +119,8 @@ def offline_optimum(
     unfinished = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
     if unfinished:
         warnings.warn(
-            f"The optimum was not found to tol={tol:g} for alpha={', '.join(unfinished)}: see `gap`. Allow more passes "
-            "(max_passes) or a larger gap (tol).",
+            f"The duality gap did not reach tol={tol:g} for alpha={', '.join(unfinished)} (see `gap`): increase "
+            "max_passes or tol.",
             stacklevel=2,
         )
     return found if several else Optimum(*(field[0] for field in found))
@@ -129,8 +129,8 @@ def offline_optimum(
 def minimise(passes: Passes, problem: Problem, *, tol: float = TOLERANCE, max_passes: int = MAX_PASSES) -> Optimum:
     """The optimum of a problem over the rows that `passes` read.
 
-    Rows in this process are solved by columns, with proximal Newton steps (`Newton`); for rows elsewhere, as on a
-    cluster, there are only passes (`Solver`). Both end at the same gap, certified by the same pass.
+    Rows in this process are solved by proximal Newton steps on columns (`Newton`), rows on a cluster by passes only
+    (`Solver`). Both stop at the same gap, certified by the same pass.
 
     Raises `InputError` for an invalid tolerance or number of passes.
     """
@@ -147,7 +147,7 @@ def _run(solver: Newton | Solver, problem: Problem) -> Optimum:
 
 
 def solved(columns: Sequence[ColumnProgress], problem: Problem) -> Optimum:
-    """What a solver has found so far, by α."""
+    """The current result of a solver, by α."""
     shape = (len(problem.alphas), len(problem.positive))
     weights = np.stack([column.best for column in columns]).reshape(*shape, -1)
 
@@ -165,7 +165,7 @@ def solved(columns: Sequence[ColumnProgress], problem: Problem) -> Optimum:
 
 
 def _start_weights(start: Any, n_features: int, columns: int, several: bool, problem: Problem) -> Floats:
-    """(features, columns), from weights with the shape of a result's."""
+    """(features, columns), from weights with the shape of `Optimum.weights`."""
     outputs = len(problem.positive)
     shape = (n_features,) if outputs == 1 else (n_features, outputs)
     shape = (len(problem.alphas), *shape) if several else shape

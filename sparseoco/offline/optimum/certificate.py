@@ -1,11 +1,11 @@
-"""The duality gap: how far above the optimum a point can be at most.
+"""The duality gap, an upper bound on the suboptimality of a point.
 
-The dual of min_x Σ_j f_j(x) + h(x), f_j(x) = ℓ(⟨a_j, x⟩, y_j), is max_θ −Σ_j ℓ*(θ_j) − h*(−Aᵀθ) (Fenchel). Its
-feasible points are made from the slopes s_j of a pass, θ = κ·s: κ = 1 where h* is finite everywhere, and
-the largest κ ≤ 1 with κ‖Aᵀs‖_∞ ≤ l1. Σ_j ℓ*(κs_j) needs the slopes alone, h* the gradient Aᵀs alone.
+The dual of min_x Σ_j f_j(x) + h(x), f_j(x) = ℓ(⟨a_j, x⟩, y_j), is max_θ −Σ_j ℓ*(θ_j) − h*(−Aᵀθ) (Fenchel). Feasible
+points are scaled slopes s_j of a pass, θ = κ·s: κ = 1 if h* is finite everywhere, and the largest κ ≤ 1 with
+κ‖Aᵀs‖_∞ ≤ l1. Σ_j ℓ*(κs_j) needs only the slopes, h* only the gradient Aᵀs.
 
-`evaluate` makes a pass at one point of every column and records what it says: the best objective, the greatest lower
-bound, and whether they have met. Both solvers, by passes alone (`solver`) and on data by columns (`newton`), use it.
+`evaluate` makes a pass at one point of every column and records the best objective, the greatest lower bound, and
+whether the gap is closed. Both solvers use it: `solver`, by passes only, and `newton`, on data by columns.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ from sparseoco.offline.optimum.problem import Regulariser
 from sparseoco.offline.passes import Floats, Passes, PassRequest, PassResult
 
 ARMIJO = 1e-4
-ROUNDING = 1e-9  # of the objective at 0: smaller differences of sums have few correct digits
+ROUNDING = 1e-9  # relative to the objective at 0; smaller differences of sums are mostly rounding
 INITIAL_WIDTH, WIDTH_FACTOR = 1.0, 0.25
-SMOOTHING_SHARE = 0.5  # the hinge is smoothed less once smoothing has this share of the gap
+SMOOTHING_SHARE = 0.5  # smooth the hinge less once smoothing causes this share of the gap
 MAX_CURVATURE = {"logistic": 0.25, "squared": 1.0, "squared_hinge": 2.0, "hinge": 1.0}
-"""The largest ℓ''; of the smoothed hinge, times its width."""
+"""The largest ℓ''; for the smoothed hinge, times its width."""
 FEASIBLE = 1.0 - 2.0**-50  # so that rounding does not make a point infeasible
 
 
 class Certificate(NamedTuple):
-    """Of each column: `dual`, a lower bound of the optimum, and `slack`, what smoothing the hinge adds to the gap."""
+    """Per column: `dual`, a lower bound on the optimum, and `slack`, the gap caused by smoothing the hinge."""
 
     dual: Floats
     slack: Floats
@@ -39,7 +39,7 @@ class Certificate(NamedTuple):
 def certify(
     passes: Passes, result: PassResult, request: PassRequest, inner: Floats, penalties: list[Regulariser]
 ) -> Certificate:
-    """The best of the dual points that a pass gives; `inner` (columns,) is ⟨gradient, weights⟩."""
+    """The best dual points of a pass; `inner` (columns,) is ⟨gradient, weights⟩."""
     columns = range(len(penalties))
     loss = find_loss(request.loss)
     scales = np.ones((2, len(penalties)))
@@ -48,7 +48,7 @@ def certify(
         feasible = min(1.0, FEASIBLE * penalties[c].l1 / steepest) if steepest > 0.0 else 1.0
         scales[0, c] = feasible
         scales[1, c] = 1.0 if penalties[c].bounded else feasible
-    # y_j·s_j, summed, of regression: s = z − y, so Σ y·s = ⟨g, w⟩ − Σ s² and Σ s² is twice the loss.
+    # Σ_j y_j·s_j for regression: s = z − y, so Σ y·s = ⟨g, w⟩ − Σ s², and Σ s² is twice the loss.
     linear = inner - 2.0 * result.loss_sum if loss.regression else np.zeros(len(penalties))
     duals = np.full_like(scales, -np.inf)
     for k, scale in enumerate(scales):
@@ -59,7 +59,7 @@ def certify(
             duals[k, c] = -conjugates[c] - penalties[c].conjugate(np.ascontiguousarray(result.gradient[:, c]), scale[c])
     slack = np.zeros(len(penalties))
     if request.width:
-        # Of the smoothed hinge: Σ(½μa² − a) = ⟨g, w⟩ − Σ f_μ, with a = |s|.
+        # For the smoothed hinge, Σ(½μa² − a) = ⟨g, w⟩ − Σ f_μ with a = |s|.
         total = -passes.conjugates(result, request, np.ones(len(penalties)))
         slack = result.exact_sum - result.loss_sum - (inner - result.loss_sum + total)
     return Certificate(duals.max(axis=0), slack)
@@ -67,7 +67,7 @@ def certify(
 
 @dataclass(eq=False)
 class ColumnProgress:
-    """One problem, its next trial point, and what is known of its minimum. Vectors are (features,)."""
+    """One problem, its next trial point, and the bounds on its minimum. Vectors are (features,)."""
 
     positive: int
     h: Regulariser
@@ -75,21 +75,21 @@ class ColumnProgress:
     best: Floats
     width: float = 0.0  # of the smoothed hinge
     at_zero: float = 0.0  # the objective there
-    objective: float = np.inf  # of the best point so far, of the loss itself
+    objective: float = np.inf  # at the best point so far, without smoothing
     dual: float = -np.inf
     passes: int = 0
     done: bool = False
     converged: bool = False
     history: Floats = field(default_factory=lambda: np.zeros((0, 3)))
-    """(passes, 3): the least objective, the greatest dual and the nonzeros of the best point, after every pass."""
+    """(passes, 3): the least objective, the greatest dual and the nonzeros of the best point after each pass."""
 
     @property
     def gap(self) -> float:
-        """How far above the optimum `best` can be; rounding may make the difference negative."""
+        """Upper bound on the suboptimality of `best`; 0 if rounding makes it negative."""
         return max(0.0, self.objective - self.dual)
 
     def record(self, objective: float, dual: float, tol: float, max_passes: int) -> None:
-        """Record what a pass found at the trial point."""
+        """Record the result of a pass at the trial point."""
         self.passes += 1
         if self.passes == 1:
             self.at_zero = objective
@@ -103,12 +103,12 @@ class ColumnProgress:
 
 
 class Evaluation(NamedTuple):
-    """A pass at one column's trial point; `loss_sum` and the gradient `g` are of the loss that is minimised."""
+    """A pass at one column's trial point; `loss_sum` and the gradient `g` are those of the (smoothed) loss."""
 
     g: Floats
     loss_sum: float
     oversmoothed: bool
-    """Whether smoothing the hinge has too large a share of the gap."""
+    """Whether smoothing the hinge causes too large a share of the gap."""
 
 
 def check_stopping(tol: float, max_passes: int) -> None:
@@ -122,7 +122,7 @@ def check_stopping(tol: float, max_passes: int) -> None:
 def evaluate(
     passes: Passes, loss: str, columns: Sequence[ColumnProgress], tol: float, max_passes: int
 ) -> list[Evaluation]:
-    """One pass at the trial points of columns, recorded in them."""
+    """One pass at the trial points of columns; records the results in them."""
     request = PassRequest(
         loss,
         tuple(column.positive for column in columns),
@@ -143,7 +143,7 @@ def evaluate(
 
 
 class Step(NamedTuple):
-    """From w to w + step: of F, the sum of the loss and h.
+    """A step from w to w + step for the objective F = loss + h.
 
     gained       change of the loss
     first, last  ⟨gradient of the loss, step⟩ at both ends
@@ -156,7 +156,7 @@ class Step(NamedTuple):
     change: float
 
     def increase(self, scale: float) -> float:
-        """F(w + step) − F(w); where a difference of sums has lost its digits, from the slopes at both ends (Hager &
+        """F(w + step) − F(w), computed from the slopes at both ends if the difference of sums has cancelled (Hager &
         Zhang 2005)."""
         increase = self.gained + self.change
         return 0.5 * (self.first + self.last) + self.change if abs(increase) <= ROUNDING * scale else increase

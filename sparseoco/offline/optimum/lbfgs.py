@@ -1,8 +1,8 @@
 """The quasi-Newton metric: the Hessian of the loss, approximated from pairs of steps and gradient changes.
 
 Compact L-BFGS (Byrd, Nocedal & Schnabel 1994, Representations of quasi-Newton matrices, Theorem 2.3), from a
-diagonal D = σ·q with q_i = Σ_j a_{j,i}² in place of a multiple of the identity: counts of words differ by orders of
-magnitude, and so do the curvatures of their coordinates.
+diagonal D = σ·q with q_i = Σ_j a_{j,i}² instead of a multiple of the identity, because word counts, and so the
+curvatures of coordinates, differ by orders of magnitude.
 
     B = D − [DS Y] M⁻¹ [DS Y]ᵀ,  M = ( SᵀDS  L ; Lᵀ  −diag(s_kᵀy_k) ),  L_kl = s_kᵀy_l for k > l, else 0
 """
@@ -16,13 +16,13 @@ from sparseoco.kernels.quadratic import FACTOR, INNER, OUTSIDE_SLOPES, PAIR_PROD
 from sparseoco.offline.passes import Floats
 
 MOST_PAIRS, FEWEST_PAIRS = 30, 5
-PAIR_BYTES = 1 << 30  # of one column's pairs; it limits their number
-MIN_COSINE = 1e-12  # of a pair; below it there is nothing but rounding
-MIN_EIGENVALUE = 1e-10  # of M, relative to the largest; below it two pairs repeat each other
+PAIR_BYTES = 1 << 30  # per column; limits the number of pairs
+MIN_COSINE = 1e-12  # of a pair; less is only rounding
+MIN_EIGENVALUE = 1e-10  # of M, relative to the largest; less means redundant pairs
 
 
 class Model(NamedTuple):
-    """B = diag(D) − Q·diag(J)·Qᵀ on the features `members`; `T` makes Q of the pairs."""
+    """B = diag(D) − Q·diag(J)·Qᵀ on the features `members`; `T` maps the pairs to Q."""
 
     members: NDArray[np.int64]
     D: Floats
@@ -33,7 +33,7 @@ class Model(NamedTuple):
 
 
 def max_pairs(n_features: int) -> int:
-    """Number of pairs a column stores, 16 bytes per feature each."""
+    """Number of pairs per column; a pair takes 16 bytes per feature."""
     return min(max(PAIR_BYTES // (16 * n_features), FEWEST_PAIRS), MOST_PAIRS)
 
 
@@ -47,12 +47,12 @@ class Metric:
         self.Y: Floats
         self.moved: NDArray[np.bool_]
         self.order: list[int]
-        """Places of the pairs in S and Y, the oldest first."""
+        """Positions of the pairs in S and Y, the oldest first."""
         self.release()
         self.sqs, self.sy = np.zeros((self.pairs, self.pairs)), np.zeros((self.pairs, self.pairs))
 
     def add(self, s: Floats, y: Floats) -> None:
-        """Store a pair unless it has no curvature; it replaces the oldest."""
+        """Store a pair unless it has no curvature; replaces the oldest if all positions are used."""
         curvature = INNER(s, y)
         if not curvature > MIN_COSINE * np.sqrt(INNER(s, s) * INNER(y, y)):
             return
@@ -71,7 +71,7 @@ class Metric:
         self.order.append(place)
 
     def release(self) -> None:
-        """Drop all pairs and the memory they take."""
+        """Drop all pairs and free their memory."""
         self.S, self.Y = np.zeros((0, self.pairs)), np.zeros((0, self.pairs))
         self.moved = np.zeros(0, np.bool_)
         self.order = []
@@ -84,7 +84,7 @@ class Metric:
         self.order.clear()
 
     def sigma(self, members: NDArray[np.int64], otherwise: float) -> float:
-        """σ = Σ_i y_i²/q_i over `members`, of the last pair: an estimate of the largest curvature."""
+        """σ = Σ_i y_i²/q_i over `members` for the last pair, an estimate of the largest curvature."""
         if not self.order:
             return otherwise
         y = self.Y[members, self.order[-1]]
@@ -92,7 +92,7 @@ class Metric:
         return sigma if sigma > 0.0 else otherwise
 
     def model(self, members: NDArray[np.int64], sigma: float) -> Model:
-        """B on some of the features; older pairs that repeat newer ones are dropped."""
+        """B on some of the features; drops older pairs that are redundant."""
         while True:
             m = len(self.order)
             order = np.array(self.order, np.int64)
@@ -110,7 +110,7 @@ class Metric:
         return Model(members, D[members], Q, np.sign(values), T, order)
 
     def outside_slopes(self, model: Model, sigma: float, g: Floats, v: Floats, rows: NDArray[np.int64]) -> Floats:
-        """(rows,): the slope of the model at features where x_i = w_i, for v = J∘Qᵀ(x − w)."""
+        """(rows,): the slope of the model at features with x_i = w_i, for v = J∘Qᵀ(x − w)."""
         out = np.empty(rows.size)
         OUTSIDE_SLOPES(rows, g, sigma * self.q, self.S, self.Y, model.order, model.T @ v, out)
         return out

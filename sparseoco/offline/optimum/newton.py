@@ -1,19 +1,19 @@
 """Minimise Σ_j f_j(x) + h(x) over rows in this process: proximal Newton steps to a duality gap, column by column.
 
 From w, x⁺ is the minimum of the quadratic model with the loss's own second derivatives (`QuadraticModel`), and the
-first of w + t·d, d = x⁺ − w, t = 1, ½, ¼, …, is taken that decreases the objective enough (`Step`); the line search
+first w + t·d, d = x⁺ − w, t = 1, ½, ¼, …, that decreases the objective enough (`Step`) is taken; the line search
 needs only margins, z + t·Ad (Friedman, Hastie & Tibshirani 2010; Yuan, Ho & Lin 2012, An improved GLMNET for
 l1-regularized logistic regression, Algorithm 2; Lee, Sun & Saunders 2014, Proximal Newton-type methods for minimizing
 composite functions). A pass at w gives the gradient, the objective and the gap, with its certificate. The hinge is
-minimised through smooth approximations, ever closer ones.
+minimised through increasingly close smooth approximations.
 
 The model is minimised by coordinate descent over a working set, which finds the coordinates that are zero or at the
-box, and by conjugate gradients for the values of the others, where descent alone would converge slowly: words occur
-together, so that the model is far from diagonal (Friedman, Hastie & Tibshirani 2010; Dembo, Eisenstat & Steihaug 1982,
+box, and by conjugate gradients for the values of the others, where descent alone is slow: words are correlated, so that
+the model is far from diagonal (Friedman, Hastie & Tibshirani 2010; Dembo, Eisenstat & Steihaug 1982,
 Inexact Newton methods; Byrd, Chin, Nocedal & Oztoprak 2016, A family of second-order methods for convex l1-regularized
 optimization).
 
-Every column (a value of α and a class) is solved on its own: its bits do not depend on the others.
+Every column (a value of α and a class) is solved separately: its bits do not depend on the others.
 """
 
 from dataclasses import dataclass
@@ -49,13 +49,13 @@ from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, Passes
 
 MIN_STEP = 2.0**-40  # shorter steps are lost in rounding
-FLOOR = {"hinge": 1e-4}  # of the largest ℓ'': the least that a row is taken to have
+FLOOR = {"hinge": 1e-4}  # lower bound on a row's ℓ'', relative to the largest
 LOWEST = 1e-12
-STALLED = 0.5  # of the subgradients at the w before
+STALLED = 0.5  # of the subgradients at the previous w
 FORCING, FINEST, COARSEST = 0.9, 1e-3, 0.3
-"""How exactly a model is solved: a share of the subgradients at w that is the less the nearer the minimum is (Eisenstat
-& Walker 1996, Choosing the forcing terms in an inexact Newton method, choice 2)."""
-NEAR = 0.5  # of l1: features whose slope is less are not thought to pass it in one step; if they do, the next step sees
+"""Accuracy of a model's solution: a fraction of the subgradients at w that decreases near the minimum (Eisenstat &
+Walker 1996, Choosing the forcing terms in an inexact Newton method, choice 2)."""
+NEAR = 0.5  # of l1; features with a smaller slope are unlikely to leave 0 in one step, and can in the next
 TURNS = 3  # of coordinate descent and conjugate gradients
 RESIDUAL, SHARE, ITERATIONS = (
     0.1,
@@ -67,9 +67,9 @@ HALVINGS = 12
 
 
 class QuadraticModel:
-    """m(x) = ⟨g, x − w⟩ + ½ Σ_i c_i⟨a_i, x − w⟩² + h(x), c (rows,) above 0, and the point x that it is minimised from.
+    """m(x) = ⟨g, x − w⟩ + ½ Σ_i c_i⟨a_i, x − w⟩² + h(x), c > 0 (rows,), and the current minimiser x.
 
-    `weight` (features,) makes subgradients of coordinates comparable.
+    `weight` (features,) scales subgradients to comparable units.
     """
 
     def __init__(self, data: ColumnMajor, h: Regulariser, weight: Floats, w: Floats, g: Floats, c: Floats) -> None:
@@ -80,7 +80,7 @@ class QuadraticModel:
         COLUMN_CURVATURES(self.members, data, c, self.curvatures)
 
     def minimise(self, goal: float, effort: int) -> Floats:
-        """Where m is least, nearly: until what `subgradients` sums is `goal`, or `effort` (1 or more) is spent."""
+        """Minimise m approximately, until the norm of `subgradients` is at most `goal` or `effort` ≥ 1 is spent."""
         for _ in range(TURNS):
             SWEEP_COLUMNS(self.members, self.data, self.c, self.g, self.curvatures, *self.h, self.x, self.r)
             slopes, residual = self.subgradients()
@@ -90,14 +90,14 @@ class QuadraticModel:
         return self.x
 
     def subgradients(self) -> tuple[Floats, float]:
-        """The least subgradient of m at x, in the features that have a part, and the sum of what it has, weighed."""
+        """The least subgradient of m at x over the working set, and its weighted 1-norm."""
         slopes, out = np.zeros_like(self.w), np.zeros_like(self.w)
         COLUMN_SLOPES(self.members, self.data, self.g, self.r, slopes)
         LEAST_SUBGRADIENTS(self.members, self.x, slopes, *self.h, out)
         return out, float(INNER(self.weight, np.abs(out)))
 
     def newton(self, slopes: Floats, residual: float, iterations: int) -> None:
-        """A Newton step among coordinates that are neither zero nor at the box, kept on their side of zero."""
+        """A Newton step in the coordinates that are neither zero nor at the box; none changes its sign."""
         inside = np.abs(self.x) < self.h.box
         free = np.flatnonzero(inside & (self.x != 0.0) if self.h.l1 > 0.0 else inside)
         free = free[self.curvatures[free] + self.h.l2 > 0.0]
@@ -129,19 +129,19 @@ def product(data: ColumnMajor, v: Floats) -> Floats:
 
 @dataclass(eq=False)
 class Column(ColumnProgress):
-    """One problem and where its solver stands."""
+    """One problem and the state of its solver."""
 
-    effort: int = 1  # of solving models; doubled after each that did not help
+    effort: int = 1  # for solving models; doubled after an ineffective one
     residual: float = 0.0  # sum of the subgradients of the last model at its w
 
 
 class Newton:
-    """Columns on their way to their minima, one after another; `step` is one pass and what is made of it.
+    """Minimises columns one after another; `step` is one pass and the next iterate.
 
     `data` has the rows of `passes` by columns; `start` is (features, columns). A column is done at a gap of `tol`,
     relative to its objective at 0, or after `max_passes`.
 
-    Raises `InputError` for a tolerance or a number of passes that has no meaning.
+    Raises `InputError` for an invalid tolerance or number of passes.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Newton:
         self.data = data._replace(counts=_compact(data.counts))
         self.loss = find_loss(problem.loss)
         q = passes.squares()
-        q[q == 0.0] = 1.0  # of features that no example has: their weights stay 0
+        q[q == 0.0] = 1.0  # features in no example, whose weights stay 0
         self.weight = 1.0 / np.sqrt(q)
         zeros = np.zeros(q.size)
         width = INITIAL_WIDTH if problem.loss == "hinge" else 0.0
@@ -171,7 +171,7 @@ class Newton:
         return [column for column in self.columns if not column.done][:1]
 
     def step(self) -> None:
-        """One pass at the active column's point, and its next one."""
+        """One pass at the active column's trial point, and the next trial point."""
         (column,) = self.active
         (evaluation,) = evaluate(self.passes, self.loss.name, [column], self.tol, self.max_passes)
         if not column.done:
@@ -183,7 +183,7 @@ class Newton:
         if self.start is not None and column.passes == 1:
             column.trial = np.ascontiguousarray(self.start[:, self.columns.index(column)])
         elif evaluation.oversmoothed:
-            column.width *= WIDTH_FACTOR  # the next pass is at the same point, of the loss with the sharper corner
+            column.width *= WIDTH_FACTOR  # the next pass is at the same point, with the loss less smoothed
             column.residual = 0.0
         else:
             found = self._next(column, evaluation.g)
@@ -223,7 +223,7 @@ class Newton:
 
 
 def _compact(counts: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers in a byte each where they fit, else in float64: what is read sets the pace."""
+    """The same numbers as uint8 if they fit, else as float64: memory bandwidth limits the speed."""
     if counts.size and counts.min() >= 0 and counts.max() <= 255:
         small = counts.astype(np.uint8)
         if (small == counts).all():

@@ -15,22 +15,22 @@ PENALTIES = ("l1", "l2", "elastic_net")
 
 
 class Regulariser(NamedTuple):
-    """h(x) = l1·‖x‖₁ + ½·l2·‖x‖² where all |x_i| ≤ box, else ∞."""
+    """h(x) = l1·‖x‖₁ + ½·l2·‖x‖² if all |x_i| ≤ box, else ∞."""
 
     l1: float
     l2: float
     box: float
 
     def value(self, x: Floats) -> float:
-        """h(x) of an x within the box."""
+        """h(x) for x within the box."""
         return float(PENALTY_VALUE(x, self.l1, self.l2))
 
     def change(self, x: Floats, w: Floats) -> float:
-        """h(x) − h(w), exact to the last digits of the difference."""
+        """h(x) − h(w), computed without cancellation."""
         return float(PENALTY_CHANGE(x, w, self.l1, self.l2))
 
     def conjugate(self, g: Floats, scale: float) -> float:
-        """h*(−scale·g) = max_x ⟨−scale·g, x⟩ − h(x), which is finite where `bounded` or scale·|g_i| ≤ l1."""
+        """h*(−scale·g) = max_x ⟨−scale·g, x⟩ − h(x), which is finite if `bounded` or scale·|g_i| ≤ l1."""
         return float(PENALTY_CONJUGATE(g, scale, self.l1, self.l2, self.box))
 
     @property
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
     rho: float
     box: float
     positive: tuple[int, ...]
-    """The class that is y = +1, of each column of one α; −1 for regression."""
+    """The class with y = +1 of each column of one α; −1 for regression."""
 
     @classmethod
     def of(
@@ -59,7 +59,7 @@ class Problem(NamedTuple):
         box: float | None,
         n_classes: int | None,
     ) -> "Problem":
-        """The problem these words mean; `n_classes` is None for numbers. Raises `InputError` for nonsense."""
+        """A checked problem; `n_classes` is None for regression. Raises `InputError` for invalid arguments."""
         found = find_loss(loss)
         if found.conjugate is None:
             raise InputError(

@@ -1,19 +1,18 @@
-"""Minimise Σ_j f_j(x) + h(x) by passes: proximal quasi-Newton steps to a duality gap, many columns in one pass.
+"""Minimise Σ_j f_j(x) + h(x) by passes: proximal quasi-Newton steps to a duality gap, with many columns per pass.
 
-For rows on the workers of a cluster; with the rows in this process, `newton` takes fewer passes to the same gap.
+For rows on the workers of a cluster; with the rows in this process, `newton` needs fewer passes.
 
-Every column (a value of α and a class) is a problem of its own, with its own steps, line search and pairs; a pass
-evaluates the trial point of every unfinished column. No column depends on another, so its bits do not depend on what it
-is grouped with.
+Every column (a value of α and a class) is a separate problem with its own steps, line search and pairs; a pass
+evaluates the trial point of every unfinished column. Columns are independent, so bits do not depend on their grouping.
 
-From w, x⁺ is the minimum of the quadratic model (`_minimise_model`), and the trial w + t·d, d = x⁺ − w, is taken where
+From w, x⁺ is the minimum of the quadratic model (`_minimise_model`), and the trial w + t·d, d = x⁺ − w, is taken if
 
     F(w + t·d) ≤ F(w) + 10⁻⁴·t·Δ,  Δ = ⟨g, d⟩ + h(x⁺) − h(w) < 0
 
-(Tseng & Yun 2009, A coordinate gradient descent method for nonsmooth separable minimization, eq. 9). Where a
-difference of sums has lost its digits, the slopes at both ends decide (Hager & Zhang 2005). The gradient of a rejected
-trial is a pair like any other: the model is solved again with it, then t is lowered. The hinge is minimised through
-smooth approximations, ever closer ones; its gap is that of the hinge itself (`certificate`).
+(Tseng & Yun 2009, A coordinate gradient descent method for nonsmooth separable minimization, eq. 9). If a
+difference of sums has cancelled, the slopes at both ends decide (Hager & Zhang 2005). The gradient of a rejected trial
+also gives a pair: the model is first solved again with it, then t is reduced. The hinge is minimised through
+increasingly close smooth approximations; its gap is that of the hinge itself (`certificate`).
 
 The model is minimised by coordinate descent over a working set, which finds the coordinates that are zero or at the
 box, and by Newton's method for the values of the others (the model's matrix is a diagonal and a few columns, so that
@@ -45,18 +44,18 @@ from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, Passes
 
 MIN_STEP = 1e-10  # shorter steps give up the direction
-SOLVER_BYTES = 2 << 30  # of vectors of features kept in this process at a time
-VECTORS = 6  # of a column, besides its pairs
-EXACTNESS = 1e-3  # residual of the least subgradient, relative to that at w, of a solved model
+SOLVER_BYTES = 2 << 30  # of vectors in this process at a time
+VECTORS = 6  # per column, without its pairs
+EXACTNESS = 1e-3  # least subgradient of a solved model, relative to that at w
 TURNS = 40  # of coordinate descent and Newton steps
-ROUNDS = 8  # of the working set's growing
+ROUNDS = 8  # of growing the working set
 HALVINGS = 12
-NEAR = 0.5  # of l1: features whose slope is less are not thought to pass it in one step; if they do, the next step sees
+NEAR = 0.5  # of l1; features with a smaller slope are unlikely to leave 0 in one step, and can in the next
 
 
 @dataclass(eq=False, kw_only=True)
 class Column(ColumnProgress):
-    """One problem and the state of its solver. Vectors are (features,); sums are of the loss that is minimised."""
+    """One problem and the state of its solver. Vectors are (features,); sums are those of the (smoothed) loss."""
 
     metric: Metric
     w: Floats
@@ -65,7 +64,7 @@ class Column(ColumnProgress):
     direction: Floats = field(default_factory=lambda: np.zeros(0))
     decrease: float = 0.0  # Δ
     t: float = 1.0
-    rejected: int = 0  # trials since w was taken
+    rejected: int = 0  # trials since the last accepted w
 
     SCALARS = (
         "width",
@@ -109,7 +108,7 @@ class Solver:
         check_stopping(tol, max_passes)
         self.passes, self.loss, self.tol, self.max_passes = passes, problem.loss, tol, max_passes
         q = passes.squares()
-        q[q == 0.0] = 1.0  # of features that no example has: their weights stay 0
+        q[q == 0.0] = 1.0  # features in no example, whose weights stay 0
         zeros = np.zeros(q.size)
         self.columns = [Column(p, h, zeros, zeros, metric=Metric(q), w=zeros, g=zeros) for p, h in problem.columns]
         self._width = max(1, SOLVER_BYTES // (8 * q.size * (2 * max_pairs(q.size) + VECTORS)))
@@ -146,7 +145,7 @@ class Solver:
                 return
         column.w, column.g, column.loss_sum, column.rejected = column.trial, g, evaluation.loss_sum, 0
         if evaluation.oversmoothed:
-            # The next pass is at the same point, of the loss with the sharper corner.
+            # The next pass is at the same point, with the loss less smoothed.
             column.width *= WIDTH_FACTOR
             column.metric.forget()
             column.direction = np.zeros(0)
@@ -154,7 +153,7 @@ class Solver:
         self._solve_model(column)
 
     def _reject(self, column: Column, increase: float) -> None:
-        """The trial was rejected: the objective rose by `increase`. Solve the model once more, then shorten t."""
+        """Reject a trial at which the objective rose by `increase`: first solve the model again, later reduce t."""
         column.rejected += 1
         if column.rejected == 1:
             self._solve_model(column)
@@ -177,7 +176,7 @@ class Solver:
             self._restart(column)
 
     def _restart(self, column: Column) -> None:
-        """Continue without pairs; if there were none, steps are lost in rounding and the column is done."""
+        """Continue without pairs; if there are none, only rounding is left and the column is done."""
         if not column.metric.order:
             column.done = True
             return
@@ -204,7 +203,7 @@ class Solver:
 
 
 def _minimise_model(w: Floats, g: Floats, metric: Metric, h: Regulariser, curvature: float) -> Floats:
-    """argmin_x ⟨g, x − w⟩ + ½(x − w)ᵀB(x − w) + h(x), nearly; `curvature` is σ where there are no pairs yet."""
+    """argmin_x ⟨g, x − w⟩ + ½(x − w)ᵀB(x − w) + h(x), approximately; `curvature` is σ if there are no pairs yet."""
     inside = (w != 0.0) | (np.abs(g) > h.l1)
     sigma = metric.sigma(np.flatnonzero(inside), curvature)
     weight = 1.0 / np.sqrt(sigma * metric.q)
@@ -237,7 +236,7 @@ def _residual(x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: 
 def _solve(
     x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: Floats, weight: Floats, goal: float
 ) -> None:
-    """Minimise the model over its members, from x, in place; `v` is set to what belongs to x."""
+    """Minimise the model over its members from x, in place; `v` is set to match x."""
     MODEL_CHANGE(x, w, w, g, model.D, model.Q, model.J, h.l1, h.l2, np.zeros_like(v), v)
     for _ in range(TURNS):
         SWEEP(x, w, g, model.D, model.Q, model.J, h.l1, h.l2, h.box, v)
@@ -249,7 +248,7 @@ def _solve(
 
 
 def _newton_step(x: Floats, w: Floats, g: Floats, model: Model, h: Regulariser, v: Floats, slopes: Floats) -> None:
-    """A Newton step among coordinates that are neither zero nor at the box, kept on their side of zero."""
+    """A Newton step in the coordinates that are neither zero nor at the box; none changes its sign."""
     free = (x != 0.0) & (np.abs(x) < h.box) if h.l1 > 0.0 else np.abs(x) < h.box
     scale = 1.0 / (model.D + h.l2)
     r = model.J.size

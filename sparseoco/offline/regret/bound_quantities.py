@@ -1,4 +1,4 @@
-"""The quantities that the papers' bounds take (`sparseoco.offline.bounds.QUANTITIES`), measured along a stream.
+"""The inputs of the papers' bounds (`sparseoco.offline.bounds.QUANTITIES`), measured along a stream.
 
 From the rows: the largest ‖x_t‖₂ and max |x_{t,i}|, which bound the gradients of losses whose slope is at most 1; the
 features seen; the longest gaps between the rounds of a feature. From the iterates, in the sampled rounds: their
@@ -23,7 +23,7 @@ FROM_GAPS = {"K", "spread", "S"}
 
 
 class SparseComparator:
-    """A comparator x (features, outputs) by its nonzero entries."""
+    """A comparator x (features, outputs), stored as its nonzero entries."""
 
     def __init__(self, x: Floats) -> None:
         self.x = x
@@ -43,7 +43,7 @@ class SparseComparator:
 
 
 class _RowQuantities:
-    """Quantities of the rows so far."""
+    """Quantities of the rows seen so far."""
 
     def __init__(self, n_features: int, gaps: bool) -> None:
         self.gaps = gaps
@@ -78,20 +78,20 @@ class _RowQuantities:
         self.t += size
 
     def longest_gap(self) -> int:
-        """The longest gap between rounds of a feature that was seen, up to now."""
+        """The longest gap between rounds of a feature seen so far, including the current gaps."""
         return max(self.longest, int((self.t - self.last[self.seen]).max(initial=0)))
 
 
 def measurable(bound: Bound | NoBound, loss: str) -> Bound | NoBound:
-    """The bound if its quantities are measured here, or why they are not."""
+    """The bound if its quantities can be measured, else the reason why not."""
     if isinstance(bound, NoBound):
         return bound
     if FROM_GRADIENTS & set(bound.needs) and not lipschitz(find_loss(loss)):
-        return NoBound(
-            f"The gradients of {loss} grow with the margin: the theorem needs a bound on them, which is not known."
-        )
+        return NoBound(f"The theorem needs a bound on the gradients, and those of {loss} grow with the margin.")
     if FROM_GAPS & set(bound.needs) and find_loss(loss).slope_vanishes:
-        return NoBound("Where slopes can be 0, rounds need not update their coordinates, and K is not measured.")
+        return NoBound(
+            "K is not measured for losses whose slope can be 0, because rounds may then update no coordinates."
+        )
     return bound
 
 
@@ -101,7 +101,7 @@ def measure_bounds(
     """(T, bound on the regret after T rounds, all outputs together) at each mark, a key of `optima`.
 
     Learns the stream with a new learner of one configuration, as `curve.measure`; `optima` are the comparators
-    (features, outputs). Yields nothing where there is no theorem, and ends where the learner diverges.
+    (features, outputs). Yields nothing if there is no theorem, and stops when the learner diverges.
     """
     parameters = learner.configurations[0]
     bound = measurable(regret_bound(learner.algorithm, parameters, learner.penalty), learner.loss)

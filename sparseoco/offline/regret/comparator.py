@@ -1,8 +1,8 @@
-"""The best fixed weights that a learner is compared with: the objective of its own theorem.
+"""The best fixed weights that a learner is compared with: the minimum of its theorem's objective.
 
     min_w Σ_{t≤T} f_t(w) + T·λ·(ρ‖w‖₁ + (1 − ρ)‖w‖²/2),  |w_i| ≤ R
 
-For epoch methods, where the loss of every round is the sum over all examples, it is T times
+For epoch methods, whose loss in every round is the sum over all examples, it is T times
 
     min_w Σ_j f_j(w) + α·(ρ‖w‖₁ + (1 − ρ)‖w‖²/2),  |w_i| ≤ R
 
@@ -20,7 +20,7 @@ from sparseoco.learners.penalties import find_penalty
 
 
 class Comparator(NamedTuple):
-    """The terms of the minimum besides the losses."""
+    """The terms of the objective besides the losses."""
 
     lam: float
     l1_ratio: float
@@ -28,12 +28,12 @@ class Comparator(NamedTuple):
     R: float | None
     """Bound of every weight, or None."""
     own_history: bool
-    """Whether h is the learner's own."""
+    """Whether the penalty has the learner's weights h."""
     epochs: bool = False
-    """Whether every round has all examples; λ is then the α of their sum."""
+    """Whether every round has all examples; then λ is the α of their sum."""
 
     def alpha(self, T: int) -> float:
-        """The weight of the penalty against a sum of T losses."""
+        """The weight of the penalty relative to a sum of T losses."""
         return self.lam if self.epochs else self.lam * T
 
     @property
@@ -55,23 +55,22 @@ class Comparator(NamedTuple):
 
 
 def find_comparator(algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str) -> Comparator:
-    """The comparator of a configuration. Raises `InputError` where there is none."""
+    """The comparator of a configuration. Raises `InputError` if there is none."""
     if find_loss(loss).joint:
         raise InputError(
-            f"loss={loss!r} is one loss of all classes, whose optimum is not supported: "
-            f"search with loss={find_loss(loss).joint!r}, one loss for each class, to measure regret.",
+            f"loss={loss!r} is joint over the classes and its optimum is not supported: "
+            f"search with loss={find_loss(loss).joint!r}, one loss per class, to measure regret.",
             code="unsupported-combination",
         )
     kind = find_penalty(penalty)
     if kind.grouped:
         raise InputError(
-            f"penalty={penalty!r} joins the classes, and its optimum is not supported.", code="unsupported-combination"
+            f"penalty={penalty!r} couples the classes and its optimum is not supported.", code="unsupported-combination"
         )
     definition = find_algorithm(algorithm)
-    if definition.driver == "dense":
+    if definition.touches_all_features:
         raise InputError(
-            f"{algorithm} is compared with the best point of its convex set, which is not supported: regret needs a "
-            "learner with a penalty or a box.",
+            f"{algorithm} has a convex set instead of a penalty; regret needs a learner with a penalty or a box.",
             code="unsupported-combination",
         )
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)

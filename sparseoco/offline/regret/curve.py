@@ -1,13 +1,13 @@
-"""The loss and penalty that a learner incurs along a stream: Σ_{t≤T} f_t(w_t) and Σ_{t≤T} ψ_t(w_t) at marks.
+"""The loss and penalty that a learner incurs on a stream: Σ_{t≤T} f_t(w_t) and Σ_{t≤T} ψ_t(w_t) at marks.
 
-The learner itself sums the losses, every row predicted before it is learned. ψ_t(w_t) is
+The learner itself sums the losses; every row is predicted before it is learned. ψ_t(w_t) is
 
 - λ·ψ(w_t), of the iterate that predicts round t; or
 - λ·Σ_i h_{t,i}|w_{t,i}| for learners that weight the penalty by each coordinate's history (`Learner.thresholds_of`):
   Oiwa et al. (2011), Theorem 1, and (2012), (10), (19). h_t includes round t's gradient.
 
-The sum is exact where the learner adds ‖w_t‖₁ up in every round (`Learner(objective=True)`), or where every round is
-sampled. Elsewhere ψ_t is computed at sampled rounds and interpolated linearly between them.
+The sum is exact if the learner sums ‖w_t‖₁ in every round (`Learner(objective=True)`) or if every round is sampled.
+Otherwise ψ_t is computed at sampled rounds and interpolated linearly between them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,16 +45,16 @@ class Mark(NamedTuple):
     penalty: float
     """Σ_{t≤T} ψ_t(w_t), λ included."""
     penalty_error: float
-    """The difference of that sum from one of every second sample; 0 where it is exact."""
+    """The difference from the sum over every second sample; 0 if exact."""
     exact: bool
     thresholds: NDArray[np.float64] | None
     """(features, outputs) Σ_{t≤T} h_t, for learners that have them."""
 
 
 class LinearSum:
-    """Σ_{t≤T} a_t of numbers or arrays known in some rounds, interpolated linearly between them; the first is round 1.
+    """Σ_{t≤T} a_t of numbers or arrays known in some rounds, from round 1, interpolated linearly between them.
 
-    With a in rounds s < t, the rounds s + 1 … t sum to (t − s)(a_s + a_t)/2 + (a_t − a_s)/2: a_t where t = s + 1.
+    With a known in rounds s < t, the rounds s + 1 … t sum to (t − s)(a_s + a_t)/2 + (a_t − a_s)/2: a_t where t = s + 1.
     """
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class LinearSum:
 def measure(learner: Learner, rounds: FirstEpoch, marks: Sequence[int], samples: Sequence[int]) -> Iterator[Mark]:
     """Learn a stream with a new learner of one configuration; yields its sums at each mark.
 
-    `samples` are increasing rounds, from 1, that include all marks (`rounds.sampled_rounds`). A learner that diverges
-    has no marks from there on.
+    `samples` are increasing rounds, from 1, that include all marks (`rounds.sampled_rounds`). Stops when the
+    learner diverges.
     """
     if learner.history.exact[0] and learner.thresholds_of(0) is None:
         yield from _measure_exactly(learner, rounds, marks)

@@ -1,8 +1,8 @@
 """The loss of an epoch method, Σ_{t≤T} H(x_t) with H = Σ_j f_j + αψ, estimated from the ends of its epochs.
 
-H takes a pass over all examples: it is computed at the iterate x̄_s with which epoch s + 1 begins, and interpolated
-linearly between (`curve.LinearSum`), so the sum is sampled. Mohri and Yang (2015),
-Corollaries 6 and 7 and Theorem 7, bound its mean over the draws, less T·H(x*).
+Evaluating H takes a pass over all examples: it is computed at the iterate x̄_s at the start of epoch s + 1 and
+interpolated linearly (`curve.LinearSum`). Mohri and Yang (2015), Corollaries 6 and 7 and Theorem 7, bound the
+expectation of the sum over the draws, minus T·H(x*).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,20 +37,20 @@ class EpochMark(NamedTuple):
     passes: float
     """Examples read, in passes over the data, rounds included."""
     epoch_objective: float
-    """H there."""
+    """H at the end of the epoch."""
     loss: float
     """Σ_{t≤T} H(x_t)."""
     penalty_error: float
-    """The difference of that sum from one of every second epoch."""
+    """The difference from the sum over every second epoch."""
     penalty: float = 0.0
-    """It is in H."""
+    """Included in H."""
     exact: bool = False
 
 
 def epoch_marks(
     rounds: int, at_zero: float, objectives: Sequence[float], passes: Sequence[float]
 ) -> Iterator[EpochMark]:
-    """The marks of epochs of so many `rounds`, from H(0), where all begin, and H at the end of each."""
+    """The marks of epochs with `rounds` rounds each, from H(0) and H at the end of each epoch."""
     values = [at_zero, *objectives]
     ends = [1, *(rounds * epoch for epoch in range(1, len(values)))]
     for epoch in range(1, len(values)):
@@ -65,7 +65,7 @@ def epoch_marks(
 
 
 class Sums(NamedTuple):
-    """Sums over examples; sums over parts of the data add up."""
+    """Sums over examples, which can be added over parts of the data."""
 
     at_zero: float
     """Σ_j f_j(0), all outputs together."""
@@ -74,7 +74,7 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(cls, rows: Csr, loss: Loss, positive: Sequence[int], R: float) -> "Sums":
-        """Over some rows, in a box |x_i| ≤ R."""
+        """The sums over some rows, for a box |x_i| ≤ R."""
         indptr, _, counts, labels = rows
         z = np.zeros((labels.size, len(positive)))
         loss_sum: Floats = np.zeros(len(positive))
@@ -93,7 +93,7 @@ class Sums(NamedTuple):
 
 
 def block_quantities(L: Floats, batch: int, R: float) -> dict[str, float]:
-    """`bounds.QUANTITIES` of blocks of `batch` coordinates, of the bounds L (features,) of their gradients."""
+    """`bounds.QUANTITIES` of blocks of `batch` coordinates, from the bounds L (features,) of their gradients."""
     starts = np.arange(0, L.size, batch)
     sides = R * np.diff(np.append(starts, L.size)) * np.sqrt(np.add.reduceat(L**2, starts))
     return {
@@ -106,7 +106,7 @@ def block_quantities(L: Floats, batch: int, R: float) -> dict[str, float]:
 def measure_epochs(
     client: Client, block: Block, store: Store, cells: Location, work: Location, report: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Run a block of one configuration: its marks, status and the quantities of its bound. No rows are held out.
+    """Run a block of one configuration; returns its marks, status and the inputs of its bound. No rows are held out.
 
     The cells of its epochs go to `cells`, its state to `work`. Raises as `run_epoch_block`.
     """
@@ -128,7 +128,7 @@ def measure_epochs(
 
 
 def _facts(description: dict[str, Any], folder: str, columns: str | None) -> dict[str, Any]:
-    """Rounds per epoch, H(0), and the quantities that bounds take."""
+    """Rounds per epoch, H(0), and the inputs of bounds."""
     block, store = Block.model_validate(description), Store.open(folder)
     problem, corpus, (parameters,) = epoch_problem(block, store), worker_corpus(store), block.configurations
     span = Span().within(store.n_rows)

@@ -47,11 +47,11 @@ class Solution(NamedTuple):
 
 
 class WeightedPasses:
-    """Passes of one column under which a weighted l1 norm is a plain one; h (features,).
+    """Passes of one column that transform a weighted l1 norm to an unweighted one; h (features,).
 
-    Σ_i h_i|w_i| = ‖v‖₁ for v = h∘w, and ⟨w, x⟩ = ⟨v, x/h⟩. A coordinate of h = 0 is left out: no gradient of the
-    learner has touched it. Where slopes are never 0 no example of the span has it; elsewhere the minimum is over the
-    coordinates that the learner has updated.
+    Σ_i h_i|w_i| = ‖v‖₁ for v = h∘w, and ⟨w, x⟩ = ⟨v, x/h⟩. Coordinates with h = 0, which the learner has never updated,
+    are left out. If slopes are never 0, no example of the span has them; otherwise the minimum is over the coordinates
+    that the learner has updated.
     """
 
     def __init__(self, passes: Passes, h: Floats) -> None:
@@ -90,9 +90,9 @@ class WeightedPasses:
 
 
 def local_passes(rows: Csr, n_features: int) -> tuple[LocalPasses, NDArray[np.int64]]:
-    """(passes over rows in this process, the features that occur in them): all other weights are 0.
+    """(passes over rows in this process, restricted to the features that occur; these features).
 
-    The first rounds of a stream have few of its features.
+    All other weights are 0; the first rounds of a stream have few of its features.
     """
     indptr, indices, counts, labels = rows
     seen = np.flatnonzero(np.bincount(indices, minlength=n_features))
@@ -128,12 +128,12 @@ def find_optima(
 def find_weighted_optimum(
     passes: Passes, loss: str, positive: Sequence[int], comparator: Comparator, tol: float, h: Floats
 ) -> Solution:
-    """The optimum of λ·Σ_i h_i|w_i| for the h (features, outputs) that a learner has summed up, output by output.
+    """The optimum with the penalty λ·Σ_i h_i|w_i| for a learner's summed h (features, outputs), output by output.
 
-    An h_i below `MIN_THRESHOLD` times the largest of its output counts as that. Where a learner was sure of every
-    example of a feature its h is almost 0 (1e-93 was seen), such weights are almost free, and their optimum would be
-    certified by slopes as small. The objective of the comparator grows by it and regret shrinks: by 0.01 % after 479
-    rounds of film reviews and 0.9 % after 25,000, compared with a threshold of one millionth.
+    Each h_i is raised to at least `MIN_THRESHOLD` times the largest of its output. If a learner was certain of every
+    example of a feature, its h is almost 0 (1e-93 was observed), its weight is almost free, and certifying the optimum
+    would need equally small slopes. This increases the comparator's objective and decreases regret: by 0.01 % after 479
+    rounds of film reviews and 0.9 % after 25,000, compared with a threshold of 1e-6.
     """
     T = passes.span.stop - passes.span.start
     mean = np.maximum(h, MIN_THRESHOLD * h.max(axis=0)) / T
@@ -154,7 +154,7 @@ def _solve(
     alphas: Sequence[float],
     tol: float,
 ) -> Optimum:
-    """The optimum, or as near to it as the solver's passes lead: its gap says how near."""
+    """The optimum, or the best point within the solver's passes; see its gap."""
     box = math.inf if comparator.R is None else comparator.R
     problem = Problem(loss, tuple(alphas), comparator.l1_ratio, box, tuple(positive))
     return minimise(passes, problem, tol=tol)

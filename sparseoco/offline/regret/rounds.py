@@ -7,7 +7,7 @@ import numpy as np
 FIRST = 50  # fewer rounds say little about growth
 MARKS = 12
 MIN_SAMPLES, MAX_SAMPLES = 64, 2048
-SAMPLE_SHARE = 16  # times the cost of learning the rows, for reading all weights in the samples
+SAMPLE_SHARE = 16  # cost of reading all weights at the samples, relative to learning the rows
 
 
 def spread_marks(n_rows: int, number: int = MARKS) -> list[int]:
@@ -17,15 +17,15 @@ def spread_marks(n_rows: int, number: int = MARKS) -> list[int]:
 
 
 def sample_size(n_rows: int, nonzeros: int, n_features: int) -> int:
-    """How many rounds to sample: all if they are few; else as many as cost a fixed multiple of the pass."""
+    """Number of rounds to sample: all if they are few, else as many as cost a fixed multiple of the pass."""
     affordable = SAMPLE_SHARE * nonzeros // max(n_features, 1)
     return min(n_rows, max(MIN_SAMPLES, min(affordable, MAX_SAMPLES)))
 
 
 def sampled_rounds(marks: Sequence[int], number: int) -> list[int]:
-    """About `number` rounds from 1 to the last mark, including all marks; every round if there are no more.
+    """About `number` rounds from 1 to the last mark, including all marks; at most every round.
 
-    They are squares of equal steps, denser at the start: iterates move by 1/√t.
+    They are spaced quadratically, denser at the start, because iterates change by 1/√t.
     """
     last = marks[-1]
     if number >= last:

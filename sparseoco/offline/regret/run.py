@@ -1,9 +1,9 @@
-"""Regret on Dask: learners' curves as tasks, optima by passes, bounds as tasks; each result is a file.
+"""Regret on Dask: curves and bounds as tasks, optima as tasks or by passes; each result is a file.
 
-A curve and a bound are one task for each configuration, pure functions of their descriptions. The optimum of the first
-T rounds is found for each mark from 0: to start where the mark before ended, at weights that overfit its rounds, took a
-hundred times as long. Epoch methods run their epochs over all examples, one after the other (`regret.epochs`), and have
-one optimum. Existing files are not computed again.
+A curve and a bound are one task per configuration, pure functions of their descriptions. Each optimum of the first T
+rounds is solved from 0: starting from the previous mark's weights, which overfit its rounds, took a hundred times as
+long. Epoch methods run over all examples, one after another (`regret.epochs`), and have a single optimum.
+Existing files are not computed again.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,8 +42,8 @@ from sparseoco.training.block import Block, Setting
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD
 
-TOL = 1e-3  # of the objective at w = 0; a learner's regret is some tenths of that
-EPOCHS_TOL = 0.01  # times the tolerance, for epoch methods: they come that close, and have a single optimum
+TOL = 1e-3  # relative to the objective at w = 0; regret is typically some tenths of it
+EPOCHS_TOL = 0.01  # factor of the tolerance for epoch methods, which come that close
 
 
 def run_regret(
@@ -66,7 +66,7 @@ def run_regret(
         Loss, penalty, seed, shuffling and epochs.
     store : Store
     folder : Location
-        Folder of the cells; what is there is not computed again.
+        Folder of the result files; existing ones are not computed again.
     marks : int
         Rounds at which regret is measured, at most.
     tol : float
@@ -77,15 +77,15 @@ def run_regret(
     Returns
     -------
     rows, ends : lists of rows
-        Of `regret.tables.REGRET` and `SLOPES`. A configuration that diverges has the marks before it did; one that
-        cannot be measured has none, and its reason.
+        As in `regret.tables.REGRET` and `SLOPES`. A configuration that diverges has the marks before that; one that
+        cannot be measured has no marks but a reason.
 
     Raises
     ------
     InputError
         No configuration has a comparator.
     SparseocoError
-        For what would stop every task or pass.
+        An error that would stop every task or pass.
     """
     regret = _Regret(client, options, store, folder.absolute(), marks, tol, progress)  # workers have other folders
     compared, reasons = {}, {}
@@ -114,7 +114,7 @@ def run_regret(
 
 @dataclass(eq=False)
 class _Curve:
-    """A configuration's curve: what it is compared with, and the files of its results in `folder`."""
+    """A configuration's curve: its comparator, and its result files in `folder`."""
 
     measurement: Measurement
     comparator: Comparator
@@ -134,7 +134,7 @@ class _Curve:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """What that file has: marks, status and reason."""
+        """The content of that file: marks, status and reason."""
         content: dict[str, Any] = read_json(self.path)
         return content
 
@@ -146,12 +146,12 @@ class _Curve:
         return self.content["status"], self.content["reason"]
 
     def compared_marks(self) -> list[int]:
-        """The marks that have an optimum: for epoch methods the last, which has all examples."""
+        """The marks with an optimum: for epoch methods only the last one, which has all examples."""
         marks = [mark["T"] for mark in self.content["marks"]]
         return [self.last] if self.comparator.epochs and marks else marks
 
     def optimum(self, T: int) -> Location:
-        """The file of the optimum after T rounds; the same for all curves that are compared with it."""
+        """The file of the optimum after T rounds, which curves with the same comparator share."""
         m = self.measurement
         comparator: Any = m.digest if self.comparator.own_history else list(self.comparator)
         stream = [m.manifest, m.loss, m.seed, m.shuffle, m.sparseoco]
@@ -207,7 +207,7 @@ class _Regret:
         return _Curve(measurement, comparator, bound, tol, self.marks[-1], self.folder)
 
     def measure(self, curves: Sequence[_Curve]) -> None:
-        """Write all files of these curves; those that failed have their reason."""
+        """Compute all files of these curves; failed curves get a reason."""
         streams = [curve for curve in curves if not curve.comparator.epochs]
         for curve, reason in self._run("curves", {c: (c.path, curve_task, ()) for c in streams}).items():
             curve.failure = reason
@@ -222,7 +222,7 @@ class _Regret:
             curve.bound_failure = reason
 
     def _run(self, step: str, tasks: "Tasks") -> dict[_Curve, str]:
-        """Run the tasks whose files are missing; the reasons of those that failed."""
+        """Run the tasks whose files are missing; returns the reasons of failures."""
         store = str(self.store.folder.resolve())
         calls: dict[str, Call] = {
             path.stem: (function, curve.measurement.model_dump(mode="json"), store, str(path.resolve()), *extra)
@@ -234,7 +234,7 @@ class _Regret:
         return {curve: failures[path.stem].reason for curve, (path, *_) in tasks.items() if path.stem in failures}
 
     def _run_epochs(self, curves: Sequence[_Curve]) -> None:
-        """Run epoch methods over all examples, one after the other."""
+        """Run epoch methods over all examples, one after another."""
         work, rows = self.folder / "epochs", self.options.epochs * self.store.n_rows
         for k, curve in enumerate(curves):
             if curve.path.exists():
@@ -250,7 +250,9 @@ class _Regret:
             report(0)
             try:
                 found = measure_epochs(self.client, block, self.store, self.folder, work, report)
-            except Exception as error:  # whatever a worker met; what would stop every block is raised again
+            except (
+                Exception
+            ) as error:  # any failure of a worker; `failure_reason` re-raises errors that affect every block
                 curve.failure = failure_reason(error)
             else:
                 commit_json(curve.path, {"measurement": m.model_dump(mode="json"), **found})
@@ -259,13 +261,13 @@ class _Regret:
     def _find_optima(self, curves: Sequence[_Curve]) -> None:
         """Find the optimum of every comparator at every mark.
 
-        Those of few rows are one task for each comparator; the others are found by passes of all comparators over the
-        rows of a mark. Which marks are which depends on the store alone.
+        Optima of few rows are one task per comparator; the others are solved by passes for all comparators over the
+        rows of a mark. The division depends on the store only.
         """
         series: dict[Location, Series] = {}
         for curve in curves:
             key, own = curve.optimum(self.marks[-1]), curve.series()
-            if key not in series or len(own.cells) > len(series[key].cells):  # one that diverged has fewer marks
+            if key not in series or len(own.cells) > len(series[key].cells):  # diverged ones have fewer marks
                 series[key] = own
         total = sum(len(own.cells) for own in series.values())
         nonzeros, n_rows = self.store.manifest.nonzeros, self.store.n_rows
@@ -289,7 +291,7 @@ class _Regret:
             report()
 
     def _solve_by_passes(self, T: int, series: Sequence[Series]) -> None:
-        """The missing optima of T rounds, by passes on the cluster; those that differ in λ only are solved together."""
+        """Solve the missing optima of T rounds by passes; those that differ only in λ are solved together."""
         span = Span(seed=self.options.seed, epoch=FIRST_EPOCH, shuffle=self.options.shuffle, stop=T)
         passes = ClusterPasses(self.client, self.store, self.folder / "passes", span)
         groups: dict[tuple[Any, ...], list[tuple[Location, Series]]] = {}
@@ -336,4 +338,4 @@ class _Regret:
 
 
 Tasks = dict[_Curve, tuple[Location, Callable[..., None], tuple[Any, ...]]]
-"""For each curve a file, the task that writes it and further arguments."""
+"""Per curve: a file, the task that writes it, and further arguments."""

@@ -1,6 +1,6 @@
-"""The tables of regret: a row for each configuration and mark, and a row for each configuration.
+"""The tables of regret: one row per configuration and mark, and one row per configuration.
 
-How fast regret grows is the slope of its logarithm against the logarithm of the rounds.
+The growth of regret is the slope of log regret against log T.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ REGRET = pa.schema(
         ("configuration", pa.int32()),
         ("algorithm", pa.string()),
         ("parameters", pa.string()),  # canonical JSON
-        ("objective", pa.string()),  # whose minimum `optimum` is, over the first T rounds
+        ("objective", pa.string()),  # its minimum over the first T rounds is `optimum`
         ("T", pa.int64()),
-        ("epoch", pa.int32()),  # of epoch methods, whose loss in a round is H, the sum over all examples
-        ("passes", pa.float64()),  # times they have gone through the examples, rounds counted
+        ("epoch", pa.int32()),  # for epoch methods, whose loss in a round is H, the sum over all examples
+        ("passes", pa.float64()),  # passes over the examples, including those read in rounds
         ("epoch_objective", pa.float64()),  # H at the end of the epoch
-        ("suboptimality", pa.float64()),  # less its minimum
+        ("suboptimality", pa.float64()),  # epoch_objective − min H
         ("learner_loss", pa.float64()),  # Σ_{t≤T} f_t(w_t) + ψ_t(w_t)
-        ("exact", pa.bool_()),  # whether ψ_t(w_t) was added up in every round
-        ("penalty_error", pa.float64()),  # what the sampled sum of ψ_t(w_t) leaves open; 0 where exact
+        ("exact", pa.bool_()),  # whether ψ_t(w_t) was summed in every round
+        ("penalty_error", pa.float64()),  # estimated error of the sampled sum of ψ_t(w_t); 0 if exact
         ("optimum", pa.float64()),
         ("gap", pa.float64()),  # the true minimum is at most this much lower
         ("regret", pa.float64()),  # learner_loss − optimum
@@ -40,15 +40,15 @@ SLOPES = pa.schema(
         ("objective", pa.string()),
         ("status", pa.string()),  # ok, diverged, failed
         ("reason", pa.string()),
-        ("T", pa.int64()),  # of the last mark
+        ("T", pa.int64()),  # at the last mark
         ("regret", pa.float64()),
         ("per_round", pa.float64()),
-        ("epoch", pa.int32()),  # this and the next four of epoch methods, at the end of the last epoch
+        ("epoch", pa.int32()),  # this and the next four: for epoch methods, at the end of the last epoch
         ("passes", pa.float64()),
         ("epoch_objective", pa.float64()),
         ("suboptimality", pa.float64()),
         ("suboptimality_open", pa.float64()),  # the true minimum of H is at most this much lower
-        ("open", pa.float64()),  # gap and penalty_error of the last mark
+        ("open", pa.float64()),  # gap + penalty_error at the last mark
         ("exact", pa.bool_()),
         ("slope", pa.float64()),  # of log regret against log T, least squares over the later half of the marks
         ("slope_error", pa.float64()),
@@ -60,7 +60,7 @@ SLOPES = pa.schema(
         ("bound_name", pa.string()),
         ("bound_formula", pa.string()),
         ("bound_expected", pa.bool_()),  # whether the bound is on the mean over the learner's draws
-        ("bound_note", pa.string()),  # why there is no bound, or what is not as in the paper
+        ("bound_note", pa.string()),  # why there is no bound, or differences from the paper
     ]
 )
 
@@ -74,7 +74,7 @@ class Slope(NamedTuple):
 
     slope: float
     error: float
-    """Standard error of the least-squares slope; too low, since sums along one stream are not independent."""
+    """Standard error of the least-squares slope; optimistic, because sums along one stream are not independent."""
     intercept: float
     first: int
     points: int
@@ -87,9 +87,9 @@ class Slope(NamedTuple):
 def fit_slope(rounds: Sequence[int], regret: Sequence[float], uncertainty: Sequence[float]) -> Slope | None:
     """Least squares over the later half of the marks, or None with fewer than three usable marks.
 
-    While T is far below the number of features the best fixed weights fit any stream, and regret grows like T whatever
-    the learner: so the early half is left out. A mark is usable where regret is above its `uncertainty`, which the
-    optimum's gap and the sampled penalty leave.
+    While T is far below the number of features, the best fixed weights fit any stream and regret grows like T for every
+    learner; so the early half is left out. A mark is usable if its regret exceeds its `uncertainty` (from the optimum's
+    gap and the sampled penalty).
     """
     T, values, doubt = (np.asarray(array, np.float64) for array in (rounds, regret, uncertainty))
     late = np.arange(T.size) >= T.size // 2

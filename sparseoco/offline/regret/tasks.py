@@ -1,6 +1,6 @@
 """The tasks of regret: measure a learner's curve, measure its bounds, find the optima of few rows.
 
-Each is a pure function of its description and leaves a file.
+Each is a pure function of its description and writes a file.
 """
 
 from functools import cached_property
@@ -31,7 +31,7 @@ DTYPE = "float64"  # regret is a small difference of large sums
 
 
 class Measurement(BaseModel):
-    """All that determines a learner's curve: a configuration, its stream, and the rounds at which it is measured."""
+    """Everything that determines a curve: a configuration, its stream, and the rounds at which it is measured."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,27 +45,27 @@ class Measurement(BaseModel):
     marks: tuple[int, ...]
     samples: int
     epochs: int = 1
-    """1 for a stream, whose regret is that of the first epoch."""
+    """1 for online learners, whose regret is that of the first epoch."""
     sparseoco: str = __version__
 
     @cached_property
     def digest(self) -> str:
-        """Its name."""
+        """Identifies the measurement."""
         return digest_value(self.model_dump(mode="json"))[:32]
 
 
 class Series(NamedTuple):
-    """The optima of one comparator, mark after mark."""
+    """The optima of one comparator at all its marks."""
 
     comparator: Comparator
     cells: list[tuple[int, str]]
     """(T, path of the `Solution`) of each mark."""
     thresholds: str | None
-    """Path of Σ_{t≤T} h_t (marks, features, outputs), where they weight the penalty."""
+    """Path of Σ_{t≤T} h_t (marks, features, outputs), if h weights the penalty."""
     tol: float
 
     def missing(self, T: int) -> Location | None:
-        """The path of the optimum of T rounds, if T is one of its marks and the optimum is not there."""
+        """The path of the optimum of T rounds if T is a mark and the file is missing."""
         path = next((location(cell) for mark, cell in self.cells if mark == T), None)
         return None if path is None or path.exists() else path
 
@@ -121,7 +121,7 @@ def find_optimum(
     n_features: int,
     features: Any = slice(None),
 ) -> Solution:
-    """The optimum of one comparator after T rounds, by passes over all features or those given."""
+    """The optimum of one comparator after T rounds, over all features or those given."""
     if series.thresholds is not None:
         h = series.h(T, (n_features, len(positive)))[features]
         return find_weighted_optimum(passes, loss, positive, series.comparator, series.tol, h)

@@ -9,8 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from sparseoco.kernels.coordinate import PREDICTIONS
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.cao_rcd import PREDICTIONS
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.numerics import cube_root
 from sparseoco.offline.coordinates import Coordinates, bytes_needed, column_major
@@ -42,7 +42,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
         "alpha": st.sampled_from([0.0, 1.37e-3, 0.119, 1.03, 11.3]),
         "rounds": st.integers(1, 60),
         "batch": st.sampled_from([1, 1, 2, 3, 20]),
-        "predict": st.sampled_from(PREDICTIONS),
+        "predict": st.sampled_from(tuple(PREDICTIONS)),
         "sample": st.sampled_from(["uniform", "lipschitz"]),
     }
 )
