@@ -165,7 +165,7 @@ class IngestOptions(TextOptions):
 
     inputs: tuple[str, ...] = Field(min_length=1, description="Input files, folders or remote URIs (s3://, gs://, …).")
     store: str | None = Field(None, description="Folder of the shards; by default `shards` in the run folder.")
-    shard_bytes: int = Field(SHARD_BYTES, ge=1 << 16, description="Raw text per shard, in bytes.")
+    shard_bytes: int = Field(SHARD_BYTES, ge=1, description="Raw text per shard, in bytes.")
     vocabulary: Policy = Field(
         "frozen",
         description="New terms in files ingested later: dropped (frozen), or appended after the last feature id "
