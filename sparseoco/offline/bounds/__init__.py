@@ -12,7 +12,7 @@ Bounds are as printed in the papers if they hold. Those found not to hold:
 
 - Oiwa et al. 2012 (stda), Theorem 1. Lemma 3 there needs Ψ_t ≥ Ψ_{t+1} and Ψ grows: (34) replaces Ψ_t(w_{t+1}) by
   Ψ_{t+1}(w_{t+1}). The proof gives a bound on Σ ℓ_t(w_t) + Ψ_{t−1}(w_t), and streams of features that occur twice
-  exceed (γD² + G²/γ)√T (tests/theorems). The missing term Σ_t Ψ_t(w_t) − Ψ_{t−1}(w_t) ≤ Σ_i λ·h_{T,i}·max_t|w_{t,i}|
+  exceed (γD² + G²/γ)√T (tests/bounds). The missing term Σ_t Ψ_t(w_t) − Ψ_{t−1}(w_t) ≤ Σ_i λ·h_{T,i}·max_t|w_{t,i}|
   is added; it is about the penalty of one round.
 - Oiwa et al. 2011 (sgft), Theorem 1 holds as printed, though (29) takes one w for the largest |w_{t,i}| of every
   coordinate: r_t(w_t) − r_t(w_{t+1}) ≤ U‖w_t − w_{t+1}‖ ≤ 2U²η_t and ½η_t U² per step sum to (D²/(2c) + 5U²c)√T.
@@ -26,7 +26,7 @@ Bounds are as printed in the papers if they hold. Those found not to hold:
   the size of the gradients.
 - Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on its
   draw, hence so does x_t, and E[ĝ_t | x_t] = g_t, which Theorem 5 needs, fails; regret exceeds Corollary 6, even in its
-  worst case, if gradients are noisy and well predicted (tests/theorems). With a prediction g̃_t of the whole gradient
+  worst case, if gradients are noisy and well predicted (tests/bounds). With a prediction g̃_t of the whole gradient
   (ḡ_s = Σ_j ḡ_s^j for caos-erm) and ĝ_t = g̃_t + (drawn gradient − its prediction)/p, ĝ_t − g̃_t is the same and the
   bounds are proved. Corollary 4 uses |g − L/2| ≤ L/2, which holds for 0 ≤ g ≤ L; for |g| ≤ L it is 3L/2, three times
   the bound; the prediction 0 is better, with twice.
