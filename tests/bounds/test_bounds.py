@@ -156,7 +156,7 @@ def test_a_learner_without_a_theorem_needs_no_entry(monkeypatch: pytest.MonkeyPa
     [
         ("fobos", {"step": "constant"}, "l1", "constant steps"),
         ("sgft", {"second": "next"}, "l1", "second='same'"),
-        ("l-fobos", {"K": 10}, "l1", "L-FOBOS"),
+        ("l-fobos", {"K": 10}, "l1", "l-fobos"),
         ("cl-fobos", {}, "l2", "Property 1"),
         ("cumulative-l1", {}, "l1", "cumulative"),
     ],

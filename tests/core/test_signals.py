@@ -22,7 +22,7 @@ def check(end: End | None, number: signal.Signals) -> None:
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
 def test_a_stop_during_imports_prints_the_message(seconds: float, number: signal.Signals) -> None:
-    check(stop(["algorithms"], number, after(seconds), group=True), number)
+    check(stop(["doctor"], number, after(seconds), group=True), number)
 
 
 def test_worker_processes_do_not_outlive_a_stop(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_a_configured_server_is_used(tmp_path: Path, server: str) -> None:
 @pytest.mark.parametrize("name", FLOWS)
 def test_help_shows_the_command(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["-m", "--help"])
+    monkeypatch.delitem(sys.modules, f"{PACKAGE}.{name}", raising=False)  # imported by another test
     monkeypatch.setattr("sparseoco.flows.command.run_and_exit", lambda command: command())  # it would end this process
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(f"{PACKAGE}.{name}", run_name="__main__")

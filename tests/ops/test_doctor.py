@@ -109,7 +109,7 @@ def test_missing_evaluation_text_hides_no_other_finding(file: Path) -> None:
 def test_an_unreachable_store_of_evaluation_text_hides_no_other_finding(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = Mock(side_effect=StorageError("s3://there does not answer."))
+    refused = Mock(side_effect=StorageError("s3://there does not answer.", code="no-answer"))
     monkeypatch.setattr("sparseoco.ops.doctor.run.find_sources", refused)
     assert messages(examine(file), "error") == ["s3://there does not answer."]
     assert "to search" in time_message(file)

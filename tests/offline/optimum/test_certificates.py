@@ -102,7 +102,7 @@ def test_the_requested_gap_is_reached_and_reported() -> None:
 
 def test_too_few_passes_raise_a_warning() -> None:
     X, y = problem("logistic", 300, 60, 1)
-    with pytest.warns(UserWarning, match="not found to tol=1e-06 for alpha=1"):
+    with pytest.warns(UserWarning, match="did not reach tol=1e-06 for alpha=1"):
         found = offline_optimum(X, y, alpha=[100.0, 1.0], max_passes=3)
     assert found.converged.tolist() == [True, False]
     assert found.passes.tolist() == [found.passes[0], 3]

@@ -195,7 +195,7 @@ def test_the_command(
     assert len(table(tmp_path / "run", "regret")) == 5
     shutil.move(tmp_path / "store", tmp_path / "moved")
     assert call(monkeypatch, "regret", tmp_path / "run", "--marks", "5", "--tol", "1e-5") == 2
-    assert "are not at" in capsys.readouterr().err
+    assert "[missing-store]" in capsys.readouterr().err
     named = ("--store", tmp_path / "moved")
     assert call(monkeypatch, "regret", tmp_path / "run", "--marks", "5", "--tol", "1e-5", *named) == 0
     assert call(monkeypatch, "regret", tmp_path / "run", "--configuration", "7", *named) == 2
