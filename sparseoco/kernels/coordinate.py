@@ -177,17 +177,18 @@ PREDICTIONS = {
 
 @register_jitable
 def snap_to_kink(z, y):
-    """The margin, or the kink yz = 1 of the hinge, where its slope jumps, if that is within `MARGIN_ERROR`.
+    """The margin, or the kink yz = 1 of the hinge and the squared hinge if that is within `MARGIN_ERROR`.
 
-    With counts of words and weights at 0 or ±R many margins are exactly at the kink, where the subgradient is 0.
-    Rounding, of the margins and of the weights themselves, must not select another one: subgradients differ by |a|.
+    With counts of words and weights at 0 or ±R many margins are exactly at the kink, where the slope is 0. Rounding, of
+    the margins and of the weights themselves, must not select another one: hinge subgradients differ by |a|, and any
+    first gradient other than 0, however small, moves a weight to ±R.
     """
     return y if abs(1.0 - y * z) <= MARGIN_ERROR else z
 
 
 @register_jitable
 def exact_margin(z, y):
-    """For losses with a continuous slope."""
+    """For losses whose slope vanishes at no kink."""
     return z
 
 
@@ -312,6 +313,6 @@ BLOCK_WEIGHTS = _compiled(block_weights)
 @lru_cache(maxsize=32)
 def play_kernel(loss: Loss, predict: str) -> Callable[..., None]:
     """The compiled loop of a loss and a prediction."""
-    snap = snap_to_kink if loss.curvature is None else exact_margin
+    snap = snap_to_kink if loss.slope_vanishes and not loss.regression else exact_margin
     function = build_play(loss.slope, snap, *PREDICTIONS[predict])
     return _compiled(function, loss.name, predict)
