@@ -1,9 +1,9 @@
 """Machine code compiled once and cached on disk, safe from edits, races and corruption.
 
 numba's own cache misses edits of functions in other files, and two processes that compile different signatures or
-closures of one function concurrently can mix up its files. Here every kernel gets, for every signature, its own name
-with a digest of everything it depends on, sources included: one file per kernel, written atomically, identical whoever
-writes it. If no folder is writable, each process compiles its kernels.
+closures of one function concurrently can mix up its files. Here every signature of every kernel gets a unique name with
+a digest of everything it depends on, sources included. Each has one file, written atomically and identical in every
+process. If no folder is writable, each process compiles its kernels.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ def compiled(
         No two of its array arguments overlap.
     """
     ready: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by numba types
-    found: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by what is quicker to determine
+    found: dict[tuple[Any, ...], Callable[..., Any]] = {}  # by a key that is quicker to compute
     key = [f"{function.__module__}.{function.__qualname__}", *key, str(restrict)]
 
     def call(*arguments: Any) -> Any:
@@ -76,7 +76,7 @@ def compiled(
 
 
 def _kind(argument: Any) -> Any:
-    """What determines an argument's type, and perhaps more; `numba.typeof` of an array takes ten times as long."""
+    """A key that determines the type of an argument; `numba.typeof` of an array takes ten times as long."""
     if type(argument) is np.ndarray:
         return argument.dtype, argument.ndim, argument.flags.num
     if isinstance(argument, tuple):

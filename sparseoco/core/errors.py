@@ -1,4 +1,4 @@
-"""Errors whose message is for the person who started the run.
+"""Errors with a message for the user.
 
 Every error carries a stable `code` in kebab-case, for scripts and tests; the message may change, the code does not.
 The command line prints both and exits with `exit_code`. Document text never appears in a message.

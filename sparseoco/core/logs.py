@@ -108,7 +108,7 @@ def _step_events(name: str, run: str) -> Iterator[None]:
 
 
 def _handler_name(target: str) -> str:
-    """The same name however the path is written."""
+    """One name for all spellings of a path."""
     return target if target == "-" else str(Path(target).resolve())
 
 

@@ -1,4 +1,4 @@
-"""The base class of option models, and their validation with error messages of our own instead of pydantic's."""
+"""The base class of option models, and their validation with plain error messages instead of pydantic's."""
 
 import re
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str,
     Parameters
     ----------
     source : str
-        What the values come from, such as a file, for error messages.
+        Name of the source of the values, such as a file, for error messages.
     under : tuple of str
         Keys that lead to the values in that source.
 

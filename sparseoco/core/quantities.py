@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations and sizes with units."""
 
 import re
 from typing import Any

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM end a command within ten seconds, whatever it is doing, with one line on standard error.
 
 A signal raises `Stopped` in the main thread, which unwinds like any error. Python cannot raise it while the main thread
-runs a kernel or a library, and waits for working threads at the end: so a thread of its own waits for the signal, and
+runs a kernel or a library, and it waits for other threads at the end. So a separate thread waits for the signal and
 kills the process and its children if they take too long. Files are safe: they are committed atomically.
 """
 
@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 MESSAGE = "Stopped. Committed work is kept: run the same command again to resume."
-GRACE_SECONDS = 5.0  # to end in good order
+GRACE_SECONDS = 5.0  # for a clean shutdown
 LAST_SECONDS = 2.0  # for the last callback after that
 RAISE_AGAIN_SECONDS = 0.05
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -28,7 +28,7 @@ class Stopped(BaseException):
 
 
 def install_handlers() -> None:
-    """Make this process end at a signal: at once until `raise_stopped` is the handler.
+    """End this process at a signal: immediately, until `raise_stopped` becomes the handler.
 
     For the entry points of commands, before they import what they need.
     """
@@ -40,9 +40,9 @@ def install_handlers() -> None:
 
 
 def kill_after(seconds: float = GRACE_SECONDS, last: Callable[[], None] | None = None) -> None:
-    """Kill this process and its children if they still run so long after a signal; the last call counts.
+    """Kill this process and its children if they still run `seconds` after a signal; the last call counts.
 
-    Before that, `last` is called in a thread, which has `LAST_SECONDS`. To be called in the main thread.
+    Before that, `last` is called in a thread, with `LAST_SECONDS` to finish. Call this in the main thread.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -52,10 +52,10 @@ def kill_after(seconds: float = GRACE_SECONDS, last: Callable[[], None] | None =
 
 
 def run_and_exit(command: Callable[[], None]) -> NoReturn:
-    """Run a command and exit with its code in good order, but without finalizing the interpreter.
+    """Run a command, shut down cleanly and exit with its code, but without finalizing the interpreter.
 
-    Finalization ends library threads that still run and ask for the interpreter, for which C++ aborts the process with
-    SIGABRT (CPython issue 87135).
+    Finalization ends library threads that still run and request the GIL; C++ then aborts the process with SIGABRT
+    (CPython issue 87135).
     """
     code = 0
     try:

@@ -1,7 +1,7 @@
-"""Unpacking of downloaded archives: plain files inside the target folder, and nothing else.
+"""Unpack downloaded archives: only plain files inside the target folder.
 
-`tarfile` (with its ``data`` filter) and `zipfile` extract, without owners and special modes. Stricter than they are,
-this refuses links, names that one of them would change, overwriting, and archives that are too large.
+`tarfile` (with its ``data`` filter) and `zipfile` extract, without owners and special modes. This is stricter: it
+refuses links, names that one of them would change, overwriting, and archives that are too large.
 """
 
 import bz2
@@ -57,7 +57,7 @@ def unpack(
     only : sequence of str
         Patterns (`fnmatch`) of the members to unpack; none for all.
     max_bytes, max_files : int
-        Limits of what is written.
+        Limits of the extracted content.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def unpack(
     InputError
         For a corrupt archive, one without the expected members, a member that is not allowed, or too much content.
     StorageError
-        When the disk refuses.
+        If a file cannot be written.
     """
     if packing in ("gz", "bz2"):
         return _decompress(archive, folder / PurePosixPath(name or archive.name).stem, packing, max_bytes)

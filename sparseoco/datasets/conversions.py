@@ -1,4 +1,4 @@
-"""Conversion to JSON lines of corpora in formats that no reader reads."""
+"""Convert corpora in formats without a parser to JSON lines."""
 
 import html
 import re
@@ -18,7 +18,7 @@ _ATTRIBUTE: Final = re.compile(r'(\w+)="([^"]*)"')
 def convert(kind: str, source: Path, target: Path) -> int:
     """Write the documents below a folder as JSON lines, and return their number.
 
-    Raises `InputError` if there are none, `StorageError` if the disk refuses.
+    Raises `InputError` if there are none, `StorageError` if the file cannot be written.
     """
     count = 0
     with committed(target) as temporary, temporary.open("wb") as file:
@@ -54,7 +54,7 @@ def _element(name: str, text: str, *, raw: bool = False) -> str:
 
 
 def _labelled_lines(source: Path) -> Iterator[dict[str, Any]]:
-    """One document per line: the label, a tab, and the text, where quotation marks have no meaning."""
+    """One document per line: the label, a tab, and the text, without quoting."""
     for path in sorted(file for file in source.rglob("*") if file.is_file()):
         for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
             label, tab, text = line.decode("utf-8", "replace").rstrip("\r").partition("\t")

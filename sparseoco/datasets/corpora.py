@@ -1,11 +1,10 @@
 """Well-known public corpora: cards that describe them, and their download.
 
 A card is `data/NAME.toml`: URL, format, licence, digest, citation, and the options to ingest the corpus with. Fetching
-makes a complete folder or none, and does nothing if the folder is there already.
+creates a complete folder or none, and does nothing if the folder exists already.
 """
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -24,10 +23,10 @@ from sparseoco.core.errors import InputError, SparseocoError, StorageError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.datasets.archives import MAX_BYTES, Packing, unpack
 from sparseoco.datasets.conversions import convert
-from sparseoco.storage.commit import commit_json, digest_value, read_json
+from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_json
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import location
-from sparseoco.storage.remote import RemotePath
+from sparseoco.text.streams import read_blocks
 
 RUN_FILES: Final = frozenset({"demo"})
 """Files in `data/` that are not cards."""
@@ -73,7 +72,7 @@ class Card(_Record):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that determines the content of the fetched folder."""
+        """SHA-256 of everything that determines the content of the fetched folder."""
         return digest_value([file.model_dump(mode="json") for file in self.files])
 
 
@@ -118,14 +117,14 @@ def fetch(
     url: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> Fetched:
-    """Get a corpus into the folder `out`/`name`, from its own URL, a mirror, or a local copy.
+    """Fetch a corpus into the folder `out`/`name`, from its URL, a mirror, or a local copy.
 
     Parameters
     ----------
     name : str
         The name of a card.
     out : Path
-        The folder that gets the folder of the corpus.
+        The parent of the folder of the corpus.
     local : Path, optional
         A local copy of the file of the card, or a folder with its files.
     url : str, optional
@@ -162,7 +161,7 @@ def fetch(
 
 
 def _toml(value: Any) -> str:
-    """A value in TOML, which writes all but tables as JSON does."""
+    """A value in TOML, whose values except tables have the syntax of JSON."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + " }"
     return json.dumps(value)
@@ -202,7 +201,8 @@ def _new_folder(out: Path) -> Iterator[Path]:
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise StorageError(
-                    f"{out} was filled by another process meanwhile; nothing was changed.", code="folder-not-empty"
+                    f"{out} was written by another process meanwhile; nothing was changed.",
+                    code="folder-not-empty",
                 ) from error
             raise storage_error(error, out) from error
     finally:
@@ -259,7 +259,7 @@ def _download(described: Card, file: CardFile, url: str, target: Path, progress:
 def _blocks(url: str) -> Iterator[tuple[bytes, int]]:
     """The content in blocks, each with the total number of bytes, 0 if unknown."""
     if urlsplit(url).scheme in ("http", "https"):
-        # Not through `RemotePath`: object stores tell the size, servers may not. Unencoded, for the digest of the file.
+        # Not through `RemotePath`: unlike object stores, servers may not send the size. Unencoded, for the digest.
         headers = {"Accept-Encoding": "identity"}
         with httpx.stream("GET", url, follow_redirects=True, timeout=30.0, headers=headers) as response:
             response.raise_for_status()
@@ -269,12 +269,7 @@ def _blocks(url: str) -> Iterator[tuple[bytes, int]]:
         return
     path = location(url)
     size = path.stat().st_size
-    if isinstance(path, RemotePath):
-        yield from ((block, size) for block in path.read_chunks(_BLOCK))
-        return
-    with Path(str(path)).open("rb") as source:
-        while block := source.read(_BLOCK):
-            yield block, size
+    yield from ((block, size) for block in read_blocks(str(path)))
 
 
 def _reason(error: Exception) -> str:
@@ -284,12 +279,7 @@ def _reason(error: Exception) -> str:
 
 
 def _verify(file: CardFile, content: Path) -> None:
-    try:
-        size = content.stat().st_size
-        with content.open("rb") as source:
-            digest = hashlib.file_digest(source, "sha256").hexdigest()
-    except OSError as error:
-        raise storage_error(error, content) from error
+    digest, size = digest_file(content), content.stat().st_size
     if file.sha256 is not None and digest != file.sha256:
         raise InputError(
             f"{file.name} is not the file of the card: its SHA-256 is {digest}, not {file.sha256}.", code="wrong-digest"
@@ -301,7 +291,7 @@ def _verify(file: CardFile, content: Path) -> None:
 
 
 def _unpack_file(file: CardFile, content: Path, folder: Path, unpacked: Path) -> None:
-    """Write the content as ingest reads it: unpacked, and converted if no reader reads its format."""
+    """Write the content for ingest: unpacked, and converted if there is no parser for its format."""
     target = unpacked if file.convert else folder
     if file.packing == "none":
         try:

@@ -3,9 +3,9 @@
 A folder, local or remote::
 
     planted.json           the parameters, and the weights behind the labels
-    text/part-00000.jsonl  file f depends on the seed, f and its size alone; a larger one begins with a smaller one
+    text/part-00000.jsonl  file f depends only on the seed, f and its size; a smaller file is a prefix of a larger one
 
-Files are written whole or not at all, and existing ones are kept, so a run that was killed resumes.
+Files are written atomically, and existing ones are kept, so a run that was killed resumes.
 """
 
 import os

@@ -28,15 +28,15 @@ class Table(NamedTuple):
     Parameters
     ----------
     features : (rows, d) float64
-        Finite, except for NaN where missing cells were kept.
+        Finite, except for NaN in missing cells that were kept.
     names : tuple of str
         The names of the columns.
     labels : (rows,) float64
         Numbers, or indices into `classes`; zeros without a target.
     classes : tuple of str
-        The names of the classes; empty where labels are numbers.
+        The names of the classes; empty if labels are numbers.
     left_out : tuple of int
-        Rows, from 1 as in the file, that were left out for a missing cell.
+        Rows, from 1 as in the file, that were dropped for a missing cell.
     """
 
     features: NDArray[np.float64]
@@ -52,7 +52,7 @@ class Table(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """x ↦ (x − mean)/deviation by column; the deviation of a constant column is 1, so it becomes 0."""
+    """x ↦ (x − mean)/deviation by column; the deviation of a constant column is 1, so it is scaled to 0."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -177,7 +177,7 @@ def standardise(table: Table) -> tuple[Table, Scaling]:
 
 
 def _read(file: Path, header: bool | None, delimiter: str | None) -> dict[str, Any]:
-    """Columns by name as Arrow arrays, of strings where the file is CSV."""
+    """Columns by name as Arrow arrays; those of a CSV are strings."""
     try:
         parquet = file.suffix == ".parquet"
         table = pq.read_table(file) if parquet else _read_csv(file, header, _delimiter(file, delimiter))
@@ -225,7 +225,7 @@ def _read_csv(file: Path, header: bool | None, delimiter: str) -> pa.Table:
         invalid.append(row)
         return "skip"
 
-    columns = _unique(names)
+    columns = [f"{position}:{name}" for position, name in enumerate(names)]  # unique, unlike the names
     # In one thread, so that the number of an invalid row is known; as strings, so that an invalid cell can be shown.
     table = pa.csv.read_csv(
         pa.BufferReader(data),
@@ -303,11 +303,6 @@ def _is_number(cell: Any) -> bool:
         return math.isfinite(float(cell))
     except (TypeError, ValueError):
         return False
-
-
-def _unique(names: list[str]) -> list[str]:
-    """Unique names to read columns by, whatever their names in the file."""
-    return [f"{position}:{name}" for position, name in enumerate(names)]
 
 
 def _short(value: Any) -> str:

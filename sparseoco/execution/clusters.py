@@ -25,12 +25,12 @@ from sparseoco.execution.queues import job_cluster
 from sparseoco.execution.settings import ACROSS_HOSTS, ONE_THREAD, SHARED
 
 CONNECT_SECONDS = 15
-LOCAL_TRIES = 4  # workers on this machine are awaited so many times as long: they are being started
+LOCAL_TRIES = 4  # multiple of CONNECT_SECONDS to wait for workers on this machine, which are starting
 NEVER = "1000 days"
-PATIENCE = "sparseoco.patience"  # in Dask's configuration: seconds without any worker until the cluster is lost
+PATIENCE = "sparseoco.patience"  # key of Dask's configuration: seconds without any worker until the cluster is lost
 LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
 POLL_SECONDS = 0.2  # between checks whether workers have started
-OTHERS_SECONDS = 60  # to wait for the other workers, before work is divided among those that came
+OTHERS_SECONDS = 60  # to wait for the other workers, before work is divided among those that have started
 
 _shared: dict[str, Client] = {}  # clients of jobs or pods inside `shared_cluster`, by their options
 
@@ -110,7 +110,7 @@ def _once_started(cluster: AbstractContextManager[Client], options: ClusterOptio
 
 
 def _wait_for(client: Client, count: int, seconds: float) -> bool:
-    """Wait for `count` workers; False if they have not come in time."""
+    """Wait for `count` workers; False on a timeout."""
     end = time.monotonic() + seconds
     while len(scheduler_workers(client)) < count:
         if time.monotonic() > end:
@@ -121,7 +121,7 @@ def _wait_for(client: Client, count: int, seconds: float) -> bool:
 
 @contextmanager
 def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
-    """A cluster on this machine, in this process or in processes of its own."""
+    """A cluster on this machine, in this process or in worker processes."""
     if options.workers is None:
         shape: dict[str, Any] = {
             "processes": False,
@@ -138,7 +138,7 @@ def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
             "memory_limit": options.memory or "auto",
             "host": "127.0.0.1",
         }
-    # Dask logs workers that come and go, and messages that they leave unread when they are closed.
+    # Dask logs workers that start and stop, and messages that are unread when they close.
     logging.getLogger("distributed").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     workspaces = scratch / "dask-scratch-space"  # Dask's name; files of a killed run are useless
@@ -148,8 +148,8 @@ def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         "distributed.nanny.pre-spawn-environ": ONE_THREAD,
         "distributed.nanny.environ": {SHARED: str(workspaces.absolute())},
         "distributed.comm.retry.count": 3,
-        # By default Dask ends a nanny whose worker has been away for 15 s, just when it starts another one; that one
-        # gets a task and is killed, and the task is blamed. `restart_workers` replaces nannies that gave up.
+        # By default Dask closes a nanny whose worker has been gone for 15 s, just when it starts another one; that one
+        # gets a task and is killed, which counts against the task. `restart_workers` replaces nannies that gave up.
         "distributed.deploy.lost-worker-timeout": NEVER,
         "distributed.worker.memory.target": False,  # workers keep nothing that could be spilled
         "distributed.worker.memory.spill": False,
@@ -188,8 +188,8 @@ def _cluster_at(address: str) -> Iterator[Client]:
 
 def _client_at(address: str) -> Client:
     try:
-        asyncio.run(_check_scheduler(address))  # a client that fails to connect takes 30 s more to close
-        return Client(address, set_as_default=False)  # with the patient timeouts of `ACROSS_HOSTS`
+        asyncio.run(_check_scheduler(address))  # a client that fails to connect needs another 30 s to close
+        return Client(address, set_as_default=False)  # with the long timeouts of `ACROSS_HOSTS`
     except TypeError as error:
         raise InputError(
             f"{address} needs certificates: set them in Dask's configuration (distributed.comm.tls.ca-file, "
@@ -228,7 +228,7 @@ async def _check_scheduler(address: str) -> None:
 def scheduler_workers(client: Client) -> dict[str, Any]:
     """The scheduler's description of each worker, by address.
 
-    Queried from the scheduler: the client's copy (`Client.scheduler_info`) is overwritten every other second by a
+    Queried from the scheduler: the copy of the client (`Client.scheduler_info`) is overwritten every two seconds by a
     summary without workers. Raises `SparseocoError` if the scheduler does not answer.
     """
     try:
@@ -262,8 +262,8 @@ async def _replace_nannies(cluster: LocalCluster) -> None:
 def worker_shape(client: Client) -> tuple[int, int]:
     """(tasks that run at once on the whole cluster, bytes of memory for each of them).
 
-    A worker without a limit has its share of the machine's memory. Raises `SparseocoError` if the cluster has no worker
-    within `CONNECT_SECONDS`.
+    A worker without a limit gets its share of the memory of the machine. Raises `SparseocoError` if the cluster has no
+    worker within `CONNECT_SECONDS`.
     """
     workers: dict[str, Any] = {}
     tries = LOCAL_TRIES if isinstance(client.cluster, LocalCluster) else 1
@@ -285,11 +285,11 @@ def worker_shape(client: Client) -> tuple[int, int]:
 
 
 def placements(client: Client, count: int) -> list[dict[str, Any]]:
-    """For each of `count` tasks the keywords of `Client.submit` for its host: the same from call to call.
+    """Arguments of `Client.submit` that place each of `count` tasks on a host, the same in every call.
 
-    Consecutive tasks share a thread, so that a host reads the same part of the data pass after pass; an idle host may
-    take any task. Hosts are named rather than workers: when all workers are dead for a moment, Dask leaves tasks that
-    name one waiting for that address.
+    Consecutive tasks share a thread, so that a host reads the same part of the data in every pass; an idle host may
+    take any task. Placed by host, not by worker: when all workers are dead for a moment, Dask keeps tasks of a worker
+    waiting for its address.
     """
     workers = scheduler_workers(client)
     slots = [workers[address]["host"] for address in sorted(workers) for _ in range(workers[address]["nthreads"])]

@@ -18,7 +18,7 @@ from distributed.utils import LoopRunner
 
 @contextmanager
 def signal_free_loop() -> Iterator[Any]:
-    """A running event loop whose threads block SIGINT, and so do the processes that they start."""
+    """A running event loop whose threads, and the processes that they start, block SIGINT."""
     resource_tracker.ensure_running()  # started later, with the first process, it would unblock the signal
     runner = LoopRunner()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -39,8 +39,8 @@ def kill_workers_when_stopped(cluster: LocalCluster) -> Iterator[None]:
         yield
     except Exception:
         raise
-    except BaseException:  # `Stopped`, or how a program around us reports a signal (Prefect's is not an Exception)
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the one message about the stop is not Dask's
+    except BaseException:  # `Stopped`, or the exception of an enclosing program (Prefect's is not an Exception)
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # only our own message about the stop
         for nanny in set(cluster._created):  # `cluster.workers` has only those that have started
             if isinstance(nanny, Nanny) and nanny.pid is not None:
                 _kill(nanny, nanny.pid)
@@ -48,6 +48,6 @@ def kill_workers_when_stopped(cluster: LocalCluster) -> Iterator[None]:
 
 
 def _kill(nanny: Nanny, process: int) -> None:
-    nanny.close_gracefully()  # or it would start another worker, and closing would wait for that to start
+    nanny.close_gracefully()  # otherwise it would start another worker, and closing would wait for it
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)

@@ -12,10 +12,10 @@ from distributed import Client
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.execution.interrupts import signal_free_loop
-from sparseoco.execution.options import KubernetesOptions as KubernetesOptions
+from sparseoco.execution.options import KubernetesOptions
 from sparseoco.execution.settings import ACROSS_HOSTS, worker_environment
 
-IDLE_SECONDS = 600  # until the operator deletes an idle cluster, whose run was killed
+IDLE_SECONDS = 600  # until the operator deletes the idle cluster of a run that was killed
 CLOSE_SECONDS = 5
 SCHEDULER_MEMORY = "2Gi"
 
@@ -47,7 +47,7 @@ def kubernetes_cluster(
             with Client(cluster, set_as_default=False) as client:
                 yield client
         finally:
-            with suppress(Exception):  # the operator does the rest
+            with suppress(Exception):  # the operator deletes the cluster
                 cluster.close(timeout=CLOSE_SECONDS)
             KubeCluster._instances.discard(cluster)
 

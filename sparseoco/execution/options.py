@@ -1,4 +1,4 @@
-"""The `[cluster]` table: where Dask runs. Importing this loads neither Dask nor the libraries of batch systems."""
+"""The `[cluster]` table. Importing this module imports neither Dask nor the libraries of batch systems."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,7 +20,11 @@ class JobOptions(OptionModel):
     """Options of every batch system; workers, threads and memory of a job are those of `[cluster]`."""
 
     submit: ClassVar[str]
+    """The command that submits a job."""
     extra: ClassVar[str]
+    """The extra of this package to install, and the module of dask-jobqueue."""
+    cluster_class: ClassVar[str]
+    """The class of dask-jobqueue."""
 
     walltime: Time = Field(description="Time limit of a job: HH:MM:SS.")
     queue: Word | None = Field(None, description="Queue (SLURM: partition) of the jobs.")
@@ -40,22 +44,13 @@ class JobOptions(OptionModel):
         """Arguments of dask-jobqueue for this batch system alone."""
         return {}
 
-    def load(self) -> Any:
-        """dask-jobqueue's class of this batch system."""
-        raise NotImplementedError
-
 
 class SlurmOptions(JobOptions):
     """`[cluster.slurm]`."""
 
     submit = "sbatch"
     extra = "slurm"
-
-    def load(self) -> Any:
-        """`dask_jobqueue.SLURMCluster`."""
-        from dask_jobqueue.slurm import SLURMCluster
-
-        return SLURMCluster
+    cluster_class = "SLURMCluster"
 
 
 class PbsOptions(JobOptions):
@@ -63,6 +58,7 @@ class PbsOptions(JobOptions):
 
     submit = "qsub"
     extra = "pbs"
+    cluster_class = "PBSCluster"
 
     resources: Word | None = Field(
         None,
@@ -73,12 +69,6 @@ class PbsOptions(JobOptions):
     def extra_arguments(self) -> dict[str, Any]:
         """The resources to select."""
         return {"resource_spec": self.resources}
-
-    def load(self) -> Any:
-        """`dask_jobqueue.PBSCluster`."""
-        from dask_jobqueue.pbs import PBSCluster
-
-        return PBSCluster
 
 
 class KubernetesOptions(OptionModel):

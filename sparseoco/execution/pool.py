@@ -1,7 +1,7 @@
-"""The task pool: everything that runs on Dask workers is submitted, waited for, retried and given up here.
+"""The task pool: submits tasks to Dask workers, waits for them, retries them, and gives them up.
 
-A task is a function of paths and small values. It leaves files or returns something small, so that it may run twice,
-and on any worker.
+A task is a function of paths and small values. It writes files or returns a small value, so it may run twice, and on
+any worker.
 """
 
 import logging
@@ -24,7 +24,7 @@ from sparseoco.execution.clusters import PATIENCE, restart_workers
 
 CHECK_SECONDS = 5.0  # between checks of the workers
 LOST_SECONDS = 120.0  # without any worker, before the cluster counts as lost
-TRIES = 5  # of a task whose workers were killed more often than Dask allows: some die of something else
+TRIES = 5  # attempts at a task whose workers were killed more often than Dask allows: perhaps not because of the task
 LOST = "The Dask cluster was lost during the computation: run again to resume."
 _last_check: WeakKeyDictionary[Client, float] = WeakKeyDictionary()
 
@@ -34,7 +34,7 @@ Call = tuple[Callable[..., Any], *tuple[Any, ...]]
 
 
 class TaskError(SparseocoError):
-    """A task failed for a `reason` that may be its own: other tasks need not fail for it."""
+    """A task failed for a `reason` that may be specific to it: other tasks may succeed."""
 
     def __init__(self, failure: str, reason: str, *, code: str = "task-failed") -> None:
         super().__init__(f"{failure}: {reason}.", code=code)
@@ -50,7 +50,7 @@ class Outcome(NamedTuple, Generic[T]):
     """Since it was submitted."""
     error: BaseException | None
     failure: str | None
-    """Why the task was given up, or None: it finished, was split, is tried again or was asked to stop."""
+    """Why the task was given up, or None if it finished, was split, is retried or was stopped."""
 
     @property
     def final(self) -> bool:
@@ -69,7 +69,7 @@ class TaskPool:
     client : distributed.Client
         Client of the cluster.
     failure : str
-        What it means that a task failed, such as "A pass failed": the first part of the `TaskError`.
+        The first part of the message of a `TaskError`, such as "A pass failed".
     """
 
     def __init__(self, client: Client, failure: str = "A task failed") -> None:
@@ -79,9 +79,8 @@ class TaskPool:
     def submit(self, function: Callable[..., Any], *arguments: Any, **placement: Any) -> Future:
         """Start a task; `placement` as `Client.submit` takes it.
 
-        Keys are unique. Otherwise a client that still holds a task, if only in the frames of an error that nobody looks
-        at any more, would return it instead of a new one of its key, with its old error; Dask counts killed workers by
-        key; and runs may share a scheduler.
+        Keys are unique: a client that still references a task, if only in the traceback of an old error, would return
+        it instead of a new one with the same key; Dask counts killed workers by key; and runs may share a scheduler.
         """
         key = f"{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         return self.client.submit(function, *arguments, key=key, **placement)
@@ -94,7 +93,7 @@ class TaskPool:
             try:
                 return future.result(timeout=CHECK_SECONDS)  # computed again if its worker died
             except TimeoutError as error:
-                if future.status == "error":  # the task's own error, or it failed this very moment
+                if future.status == "error":  # the task raised `TimeoutError`, or has just failed
                     raise self._error(future.exception() or error) from error
                 monitor.check()
             except CancelledError as error:
@@ -107,7 +106,7 @@ class TaskPool:
         return self.result(self.submit(function, *arguments))
 
     def map(self, function: Callable[..., Any], arguments: Sequence[Sequence[Any]]) -> list[Any]:
-        """Run a task for each tuple of arguments; their results, in order. Raises `TaskError` if one failed."""
+        """Run a task for each tuple of arguments; return the results, in order. Raises `TaskError` if one failed."""
         results: dict[int, Any] = {}
         for outcome in self.run(range(len(arguments)), lambda i: self.submit(function, *arguments[i])):
             self.check(outcome)
@@ -116,9 +115,9 @@ class TaskPool:
         return [results[i] for i in range(len(arguments))]
 
     def run_all(self, calls: Mapping[str, Call], progress: Callable[[int], None]) -> dict[str, TaskError]:
-        """Run tasks that leave files, by name; those that failed, with their errors.
+        """Run tasks that write files, by name, and return the errors of those that failed.
 
-        `progress` is called with the number of tasks that have ended, at first with 0.
+        `progress` is called with the number of tasks that have ended, starting with 0.
         """
         failures: dict[str, TaskError] = {}
         done = 0
@@ -132,7 +131,7 @@ class TaskPool:
         return failures
 
     def tree(self, futures: Sequence[Future]) -> Future:
-        """The sum of results, passed from worker to worker, as a balanced tree of fixed shape."""
+        """The sum of results, computed on the workers in a balanced tree of fixed shape."""
         if len(futures) == 1:
             return futures[0]
         middle = len(futures) // 2
@@ -155,22 +154,22 @@ class TaskPool:
     ) -> Iterator[Outcome[T]]:
         """Run tasks in the given order; yields the outcome of every attempt as it ends.
 
-        When the iteration ends, tasks that have not started are not started any more.
+        When the iteration ends, tasks that have not started are cancelled.
 
         Parameters
         ----------
         tasks : iterable
-            What to run, in any form.
+            Arguments of `start`.
         start : callable
-            Submits a task, or a graph of tasks whose last one it returns.
+            Submits a task, or a graph of tasks, and returns the future of the last one.
         split : callable
-            The parts of a task that failed, which are run instead of it; itself where it cannot be split.
+            Returns the parts of a failed task, which are run instead of it, or only the task if it cannot be split.
         tries : int
-            Attempts at a task whose workers were killed; all but the first run alone, when nothing else is left.
+            Attempts at a task whose workers were killed; all but the first run alone, after all other tasks.
         deadline : float, optional
             `time.monotonic()` at which `stop` is called. From then on nothing is started, and failures are not final.
         stop : callable
-            Asks running tasks to end early.
+            Tells running tasks to end early.
         """
         running: dict[str, tuple[T, Future, float, int]] = {}
         retries: list[tuple[T, int]] = []
@@ -207,7 +206,7 @@ class TaskPool:
                 stop()
 
         try:
-            stop_at_deadline()  # or a quick task could end before the first check of the clock
+            stop_at_deadline()  # otherwise a quick task could end before the first check of the deadline
             for task in tasks:
                 begin(task)
             while running:
@@ -222,7 +221,7 @@ class TaskPool:
                 status = future.status
                 if status == "cancelled":
                     raise SparseocoError(LOST, code="cluster-lost")
-                if status not in ("finished", "error"):  # its result was lost with its worker: Dask computes it again
+                if status not in ("finished", "error"):  # the result was lost with its worker: Dask computes it again
                     watch(task, future, started, attempt)
                     continue
                 error = future.exception() if status == "error" else None
@@ -238,7 +237,7 @@ class TaskPool:
                 future.release()
 
     def _error(self, error: BaseException) -> TaskError:
-        """The error that a failed task means. Raises errors that every task would meet (see `failure_reason`)."""
+        """The `TaskError` of a failed task. Raises errors that would fail every task (see `failure_reason`)."""
         code = {KilledWorker: "worker-killed", MemoryError: "out-of-memory"}.get(type(error), "task-failed")
         code = error.code if isinstance(error, TaskError) else code
         failure = TaskError(self.failure, failure_reason(error), code=code)
@@ -258,7 +257,7 @@ class SubmittedTask(NamedTuple):
 
 
 class WorkerMonitor:
-    """Restarts local workers, and notices a lost cluster, while a pool waits."""
+    """Restarts local workers, and detects a lost cluster, while a pool waits."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -266,14 +265,14 @@ class WorkerMonitor:
         self._count: int | None = None
 
     def check_if_due(self) -> None:
-        """Check workers also while results come quickly, where no wait would time out."""
+        """Check workers also while results arrive so fast that no wait times out."""
         if time.monotonic() - _last_check.setdefault(self._client, time.monotonic()) > CHECK_SECONDS:
             self.check()
 
     def check(self) -> None:
-        """Restart workers whose nannies gave up: Dask does not restart one that dies at once.
+        """Restart workers whose nannies gave up: Dask does not restart a worker that dies on start.
 
-        Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`, or as long as one may be queued.
+        Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`, or for the queueing time of jobs.
         """
         _last_check[self._client] = time.monotonic()
         count = restart_workers(self._client)
@@ -291,12 +290,12 @@ class WorkerMonitor:
 
 
 def failure_reason(error: BaseException) -> str:
-    """Why a task failed, in a sentence; errors that every task would meet are raised instead."""
+    """Why a task failed, in a sentence; errors that would fail every task are raised instead."""
     if isinstance(error, TaskError):
         return error.reason
     if isinstance(error, SparseocoError):
         raise error
-    if isinstance(error, OSError):  # of a file system or a connection: the next run may not meet it
+    if isinstance(error, OSError):  # of a file system or a connection: may be temporary
         raise StorageError(
             f"A worker met an error: {error_text(error)}. Run again to resume.", code="io-error"
         ) from error

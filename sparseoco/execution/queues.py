@@ -9,6 +9,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,14 @@ from distributed import Client, Security
 from distributed.core import Status
 
 from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError
-from sparseoco.execution.options import JobOptions as JobOptions
-from sparseoco.execution.options import PbsOptions as PbsOptions
-from sparseoco.execution.options import SlurmOptions as SlurmOptions
+from sparseoco.execution.options import JobOptions
 from sparseoco.execution.settings import ACROSS_HOSTS, worker_environment
 from sparseoco.storage.locks import exclusive_lock
 
 RESTART_SECONDS = 60  # a worker that died is restarted within its job; Dask would end the job after 15
 ADAPT_SECONDS = 10  # between checks whether jobs have ended and must be replaced
 DEATH_SECONDS = 120  # without a scheduler, until a worker and its job end
-LOCAL_DASHBOARD = "127.0.0.1:0"  # served even without a dashboard, and to every host by default
+LOCAL_DASHBOARD = "127.0.0.1:0"  # the HTTP server runs even without a dashboard, by default on all interfaces
 
 
 @contextmanager
@@ -36,27 +35,18 @@ def job_cluster(options: JobOptions, shared: Path, workers: int, threads: int, m
     The TLS keys are in `shared`, which the nodes must see, while the cluster lasts. Raises `InputError` without
     dask-jobqueue or the batch system's commands, `SparseocoError` if a job is refused.
     """
-    with (
-        dask.config.set(ACROSS_HOSTS | {"distributed.deploy.lost-worker-timeout": f"{RESTART_SECONDS} s"}),
-        open_job_cluster(options, shared, workers, threads, memory) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
-@contextmanager
-def open_job_cluster(options: JobOptions, shared: Path, workers: int, threads: int, memory: str) -> Iterator[Any]:
-    """The cluster of `job_cluster`."""
-    kind = load_cluster_class(options)
+    cluster_class = load_cluster_class(options)
     check_commands(options)
     logging.getLogger("distributed").setLevel(logging.WARNING)
     with (
+        dask.config.set(ACROSS_HOSTS | {"distributed.deploy.lost-worker-timeout": f"{RESTART_SECONDS} s"}),
         _private_folder(shared.absolute()) as folder,
-        kind(**arguments(options, folder, threads, memory), silence_logs=logging.CRITICAL) as cluster,
+        cluster_class(**arguments(options, folder, threads, memory), silence_logs=logging.CRITICAL) as cluster,
     ):
         _submit_jobs(cluster, workers, options)
         cluster.adapt(minimum=workers, maximum=workers, interval=f"{ADAPT_SECONDS} s")
-        yield cluster
+        with Client(cluster, set_as_default=False) as client:
+            yield client
 
 
 def check_commands(options: JobOptions) -> None:
@@ -71,7 +61,7 @@ def load_cluster_class(options: JobOptions) -> Any:
     # Importing dask-jobqueue installs a SIGINT handler, and fails to do so outside the main thread.
     signal.signal = lambda *_: None
     try:
-        return options.load()
+        return getattr(import_module(f"dask_jobqueue.{options.extra}"), options.cluster_class)
     except ImportError as error:
         raise InputError(
             f"Jobs of {options.extra} need dask-jobqueue: pip install 'sparseoco[{options.extra}]'.",
@@ -124,7 +114,7 @@ def arguments(options: JobOptions, folder: Path, threads: int, memory: str) -> d
 
 
 def _security(folder: Path) -> Security:
-    """A new authority with one key for all roles, in files that only this user can read."""
+    """A new certificate authority with one key for all roles, in files that only this user can read."""
     generated = Security.temporary().get_tls_config_for_role("worker")
     paths = {}
     for name in ("ca_file", "cert", "key"):
@@ -142,12 +132,14 @@ def _submit_jobs(cluster: Any, jobs: int, options: JobOptions) -> None:
     while len(cluster.worker_spec) < jobs:
         cluster.worker_spec.update(cluster.new_worker_spec())
     try:
-        cluster.sync(cluster._correct_state)  # `scale` would only log what a refused job raises
+        cluster.sync(cluster._correct_state)  # `scale` would only log the error of a refused job
     except (OSError, RuntimeError, ValueError) as error:
-        for job in set(cluster._created):  # or closing the cluster would fail: a refused job is neither open nor closed
+        for job in set(
+            cluster._created
+        ):  # otherwise closing the cluster would fail: a refused job is neither open nor closed
             if job.job_id is None:
                 job.status = Status.failed
-        # The part of dask-jobqueue's message that is the command's.
+        # The output of the command in dask-jobqueue's message.
         message = str(error).partition("stderr:\n")[2].strip() or str(error)
         raise SparseocoError(
             f"{options.submit} refuses a job: {message.splitlines()[0].rstrip('.')}.", code="job-refused"

@@ -6,11 +6,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-# Kernels use one thread each: the cluster decides what runs in parallel, not OpenMP or BLAS pools.
+# Kernels use one thread each: Dask runs tasks in parallel, not OpenMP or BLAS.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 SHARED = "SPARSEOCO_SHARED"  # environment variable of workers on this machine: a folder that they share
 ACROSS_HOSTS: dict[str, Any] = {
-    # By default 30 s: a connection that is interrupted for half a minute would end workers and lose a client's tasks.
+    # The default is 30 s: a connection interrupted for that long would stop workers and lose the tasks of a client.
     "distributed.comm.timeouts.tcp": "120s",
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.retry.count": 3,

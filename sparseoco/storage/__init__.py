@@ -1,4 +1,4 @@
-"""Files and folders, local or in an object store, that are written whole or not at all.
+"""Files and folders, local or in an object store, written atomically.
 
 locations    paths of either kind
 remote       files in object stores, through obstore

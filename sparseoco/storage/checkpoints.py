@@ -1,7 +1,7 @@
 """Checkpoint files: an npz file with arrays and a JSON description, without pickle.
 
-Members are not compressed, and equal contents give equal bytes. Reading verifies the CRC-32 of a member, so a changed
-byte is noticed. Arrays are written and filled in place, in pieces, without copies of their size.
+Members are not compressed, and equal contents give equal bytes. Reading verifies the CRC-32 of every member. Arrays are
+written from and read into place in pieces, without full copies.
 """
 
 import errno
@@ -26,7 +26,7 @@ DESCRIPTION = "description.json"
 HEADER = re.compile(rb"\{'descr': '([<>|=]\w+)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n")
 DAMAGE = (
     *(OSError, EOFError, KeyError, TypeError, ValueError, SyntaxError, InputError, zipfile.BadZipFile),
-    *(RuntimeError, zlib.error),  # flags that say it is encrypted, compressed, of another version
+    *(RuntimeError, zlib.error),  # flags for encryption, compression, another version
 )
 
 
@@ -63,14 +63,14 @@ def write_checkpoint(path: Location, description: dict[str, Any], arrays: Iterab
 
 @contextmanager
 def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[..., np.ndarray]]]:
-    """Open a checkpoint for the length of the block.
+    """Open a checkpoint within the `with` block.
 
     Yields
     ------
     description : dict
         The description.
     read : callable
-        ``read(name)`` gives an array; ``read(name, into)`` fills one of the same shape and dtype, with any strides.
+        ``read(name)`` returns an array; ``read(name, into)`` fills one of the same shape and dtype, with any strides.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def read_checkpoint(path: Location) -> Iterator[tuple[dict[str, Any], Callable[.
 
 
 def is_complete(path: Location) -> bool:
-    """Whether a checkpoint exists and all its bytes are as they were written."""
+    """Whether a checkpoint exists and passes its checksums."""
     if not path.exists():
         return False
     with as_local_file(path) as local, suppress(*DAMAGE), zipfile.ZipFile(local) as archive:
@@ -126,7 +126,7 @@ def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = 
         data = file.read(piece.nbytes)
         piece[...] = np.frombuffer(data, dtype).reshape(piece.shape)  # ValueError where the member is too short
     if file.read(1):
-        raise ValueError(f"{name} is longer than it says")
+        raise ValueError(f"{name} is longer than its header says")
     return array
 
 

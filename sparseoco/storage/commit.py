@@ -1,8 +1,9 @@
-"""Files that are written whole or not at all, and read back.
+"""Atomic writes of files, and reading.
 
-A local file is written under a temporary name in the same folder, synced, and moved into place, so a kill at any moment
-leaves either the old state or the new one. A remote file, which cannot be renamed, is written on this machine and put
-in one request. Immutable files are put if absent: the first writer wins, and a second with the same content succeeds.
+A local file is written under a temporary name in the same folder, synced, and renamed, so a kill at any moment leaves
+either the old state or the new one. A remote file, which cannot be renamed, is written on this machine and uploaded in
+one request. Immutable files are created only if absent: the first writer wins, and a second one with the same content
+succeeds.
 """
 
 import hashlib
@@ -25,8 +26,8 @@ CHECKSUM = "sha256"
 
 
 @contextmanager
-def committed(path: Location, *, replace: bool = True) -> Iterator[Path]:
-    """Give a temporary local path; on a clean exit, what was written there appears at `path` at once.
+def committed(path: Location, *, replace: bool = True, sync: bool = True) -> Iterator[Path]:
+    """Yield a temporary local path; on a clean exit, its file is moved to `path` atomically.
 
     Parameters
     ----------
@@ -34,18 +35,21 @@ def committed(path: Location, *, replace: bool = True) -> Iterator[Path]:
         The target; missing folders are created.
     replace : bool
         Whether an existing target is replaced; otherwise it is kept and `FileExistsError` is raised.
+    sync : bool
+        Sync a local file to disk. Without it the file survives the death of the process, but not of the machine.
 
     Raises
     ------
     StorageError
-        For a full disk, a folder that cannot be written, or whatever an object store refuses.
+        For a full disk, a folder that is not writable, or a request that an object store refuses.
     """
-    with _put(path, replace) if isinstance(path, RemotePath) else _moved(Path(str(path)), replace) as temporary:
+    writing = _put(path, replace) if isinstance(path, RemotePath) else _moved(Path(str(path)), replace, sync)
+    with writing as temporary:
         yield temporary
 
 
 @contextmanager
-def _moved(path: Path, replace: bool) -> Iterator[Path]:
+def _moved(path: Path, replace: bool, sync: bool) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -56,12 +60,14 @@ def _moved(path: Path, replace: bool) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o644)
-        _sync(temporary)
+        if sync:
+            _sync(temporary)
         if replace:
             temporary.replace(path)
         else:
             os.link(temporary, path)
-        _sync(path.parent)
+        if sync:
+            _sync(path.parent)
     except FileExistsError:
         raise
     except OSError as error:
@@ -84,7 +90,7 @@ def _put(path: RemotePath, replace: bool) -> Iterator[Path]:
             try:
                 path.put(temporary, "overwrite" if replace else "create")
             except FileExistsError:
-                if path.read_bytes() != temporary.read_bytes():  # else it was this very put, sent twice
+                if path.read_bytes() != temporary.read_bytes():  # equal after a request that was sent twice
                     raise
     except FileExistsError:
         raise
@@ -105,17 +111,17 @@ def commit_json(path: Location, value: Any, *, replace: bool = True) -> None:
 
 
 def commit_checksummed(path: Location, value: dict[str, Any]) -> None:
-    """Write `value` as JSON with a checksum, so that a flipped bit is noticed."""
+    """Write `value` as JSON with a checksum of its content."""
     commit_json(path, value | {CHECKSUM: digest_value(value)})
 
 
 def read_checksummed(path: Location) -> dict[str, Any]:
-    """The value that `commit_checksummed` wrote. Raises as `read_json`, also for a flipped bit."""
+    """The value that `commit_checksummed` wrote. Raises as `read_json`, and `DamagedError` for a wrong checksum."""
     return _verified(path, read_bytes(path))
 
 
 def read_all_checksummed(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any] | None]]:
-    """(path, value) of such files of one folder, None for corrupt ones. Raises as `read_files`."""
+    """(path, value) of checksummed files of one folder, None for corrupt ones. Raises as `read_files`."""
     for path, data in zip(paths, read_files(paths), strict=True):
         value = None
         with suppress(DamagedError):
@@ -126,7 +132,7 @@ def read_all_checksummed(paths: Sequence[Location]) -> Iterator[tuple[Location, 
 def _verified(path: Location, data: bytes) -> dict[str, Any]:
     value = _parsed(path, data)
     if not isinstance(value, dict) or value.pop(CHECKSUM, None) != digest_value(value):
-        raise DamagedError(f"{path} is corrupt: its content does not have its checksum.", code="corrupt-file")
+        raise DamagedError(f"{path} is corrupt: the checksum does not match.", code="corrupt-file")
     return value
 
 
@@ -151,7 +157,7 @@ def read_bytes(path: Location) -> bytes:
 
 
 def read_files(paths: Sequence[Location]) -> list[bytes]:
-    """The contents of files of one folder, remote ones requested at the same time. Raises as `read_bytes`."""
+    """The contents of files of one folder, remote ones requested concurrently. Raises as `read_bytes`."""
     if paths and isinstance(paths[0], RemotePath):
         return map_concurrently(read_bytes, paths)
     return [read_bytes(path) for path in paths]
@@ -159,7 +165,7 @@ def read_files(paths: Sequence[Location]) -> list[bytes]:
 
 @contextmanager
 def as_local_file(path: Location) -> Iterator[Path]:
-    """A local file with the content of `path` for the length of the block: itself, or a copy of a remote file.
+    """Yield a local file with the content of `path`: the file itself, or a temporary copy of a remote one.
 
     Raises `StorageError` if it cannot be downloaded. Whether a local file exists is not checked.
     """
@@ -176,7 +182,7 @@ def as_local_file(path: Location) -> Iterator[Path]:
 
 
 def make_folder(folder: Location) -> None:
-    """Make a folder and its parents; a remote one needs no making. Raises `StorageError`."""
+    """Create a folder and its parents, unless it is remote. Raises `StorageError`."""
     if isinstance(folder, Path):
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from sparseoco.storage.locations import Location
 
 
 def storage_error(error: OSError, path: Location) -> StorageError:
-    """The `StorageError` for an `OSError` met at a path; one that is a `StorageError` already is returned."""
+    """The `StorageError` for an `OSError` on a path; an error that is a `StorageError` already is returned."""
     if isinstance(error, StorageError):
         return error
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, Path):

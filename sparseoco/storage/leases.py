@@ -1,9 +1,9 @@
 """A lease per folder of an object store, which has no locks: an object that its owner renews.
 
-The lease is put if absent. Its owner puts it again every `HEARTBEAT_SECONDS`, on condition that it is still its own.
+The lease is created if absent. Its owner rewrites it every `HEARTBEAT_SECONDS`, on condition that it has not changed.
 Another process that finds it watches it by its own clock: a lease that changes is alive; one that stays the same for
-`EXPIRY_SECONDS` has expired, and is taken over on condition that it has not changed since. A process of this machine
-that has ended is not waited for. An owner that could not renew its lease for so long that another may have taken over
+`EXPIRY_SECONDS` has expired, and is taken over on condition that it has not changed since. The lease of a process of
+this machine that has ended is taken over immediately. An owner that could not renew its lease for `EXPIRY_SECONDS`
 writes nothing more.
 """
 
@@ -29,7 +29,7 @@ _leases: list["Lease"] = []
 
 
 def _now() -> float:
-    """Seconds on a clock that also runs while the machine is suspended, as it does for all others."""
+    """Seconds on a clock that also runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -47,7 +47,7 @@ class Lease:
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def acquire(self, *, wait: bool) -> None:
-        """Acquire the lease, waiting for it if asked to. Raises `FolderInUseError` if another process has it."""
+        """Acquire the lease, waiting for it if `wait`. Raises `FolderInUseError` if another process has it."""
         first: Version | None = None
         since, changed = 0.0, False
         while not self._create():
@@ -73,7 +73,7 @@ class Lease:
         """End the renewals, and remove the lease if it is still this process's."""
         _leases.remove(self)
         self._ended.set()
-        self._thread.join(HEARTBEAT_SECONDS)  # it may be waiting for an answer
+        self._thread.join(HEARTBEAT_SECONDS)  # a renewal may be in progress
         if not self.lost:
             with suppress(OSError, StorageError):  # it expires by itself
                 self._path.unlink(missing_ok=True)
@@ -105,12 +105,12 @@ class Lease:
                 if not self._is_own():
                     self._lost = True
                     continue
-            except (OSError, StorageError):  # the store may answer again before the lease expires
+            except (OSError, StorageError):  # the store may respond again before the lease expires
                 continue
             self._renewed = started
 
     def _is_own(self) -> bool:
-        """Whether this very lease is there: a put whose answer was lost is sent again."""
+        """Whether the stored lease is this one: a request whose response was lost is sent again."""
         with suppress(OSError, StorageError, ValueError):
             version, content = self._read()
             if content.get("lease") == self._content["lease"]:
@@ -122,7 +122,7 @@ class Lease:
         """(version, content) of the lease, without content where it is corrupt. Raises `FileNotFoundError`."""
         version = self._path.version()
         data = self._path.read_bytes()
-        if self._path.version() != version:  # put again in between
+        if self._path.version() != version:  # rewritten in between
             return self._read()
         with suppress(ValueError):
             content = json.loads(data)
@@ -136,7 +136,7 @@ class Lease:
 
 @contextmanager
 def leased(folder: RemotePath, *, wait: bool) -> Iterator[None]:
-    """Have the lease of a folder for the length of the block. Raises as `Lease.acquire`."""
+    """Hold the lease of a folder within the `with` block. Raises as `Lease.acquire`."""
     lease = Lease(folder / ".lock")
     lease.acquire(wait=wait)
     try:
@@ -155,7 +155,7 @@ def check_lease(path: RemotePath) -> None:
 
 
 def lock_owner() -> str:
-    """The name of this process in its locks and leases."""
+    """Name of this process in its locks and leases."""
     return f"process {os.getpid()} on {platform.node()}"
 
 
@@ -180,7 +180,7 @@ def _machine() -> list[str | int]:
 
 
 def _start_time(number: int) -> int | None:
-    """When a process of this machine started, in the kernel's ticks; None if there is none."""
+    """Start time of a process of this machine, in the kernel's ticks; None if it has ended."""
     try:
         state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:

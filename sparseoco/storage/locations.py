@@ -1,7 +1,7 @@
 """Paths of files and folders, on this machine or in an object store.
 
 A local path is a `pathlib.Path`. A remote one (``s3://bucket/folder``, ``gs://…``, ``az://…``) is a `RemotePath` with
-the same methods. `Location` is what the two have in common and all that the rest of the package uses of either; only
+the same methods. `Location` is their common interface, the only one that the rest of the package uses; only
 `sparseoco.storage.commit` writes files. Credentials come from the environment, never from a URI.
 """
 
@@ -19,11 +19,11 @@ from sparseoco.storage.remote import RemotePath, remote_path
 
 SIGNED = {"x-amz-signature", "x-goog-signature", "signature", "sig", "token", "access_token"}
 """Query parameters of presigned URIs."""
-SCRATCH = "SPARSEOCO_SCRATCH"  # in the environment: a local folder with room for the raw text
+SCRATCH = "SPARSEOCO_SCRATCH"  # environment variable: a local folder with space for the raw text
 
 
 class Location(Protocol):
-    """A file or folder, local or remote. `str` gives what `location` takes."""
+    """A file or folder, local or remote; `location` parses its `str`."""
 
     @property
     def name(self) -> str:
@@ -66,19 +66,19 @@ class Location(Protocol):
         """The URI: ``file:///…``, ``s3://…``."""
 
     def exists(self) -> bool:
-        """Whether there is a file, or a folder (remote: with files)."""
+        """Whether the file or folder exists; a remote folder only exists if it has files."""
 
     def is_file(self) -> bool:
-        """Whether there is a file."""
+        """Whether it is a file."""
 
     def is_dir(self) -> bool:
-        """Whether there is a folder; a remote one only exists where it has files."""
+        """Whether it is a folder; a remote one only exists if it has files."""
 
     def iterdir(self) -> Iterator["Location"]:
         """Files and folders of a folder."""
 
     def glob(self, pattern: str) -> Iterator["Location"]:
-        """Files below the folder that match a pattern; none where there is no folder."""
+        """Files below the folder that match a pattern; none if the folder does not exist."""
 
     def stat(self) -> Any:
         """Its status: at least `st_size` and `st_mtime`."""
@@ -129,7 +129,7 @@ def is_local(path: Location) -> bool:
 
 
 def join_path(folder: Location, text: str) -> str:
-    """The path or URI that `text` names relative to a folder, or by itself where it is absolute.
+    """The path or URI that `text` names relative to a folder, or by itself if it is absolute.
 
     Raises `InputError` for a path above a bucket.
     """
@@ -150,7 +150,7 @@ def resolve_against(folder: Location, text: str) -> Location:
 
 
 def relative_path(path: Location, folder: Location) -> str:
-    """The text from which `resolve_against` finds a path again: relative within a machine or bucket, else absolute."""
+    """The inverse of `resolve_against`: a path relative to a folder of the same machine or bucket, else absolute."""
     path, folder = path.resolve(), folder.resolve()
     if isinstance(path, Path) and isinstance(folder, Path):
         return os.path.relpath(path, folder)
@@ -169,9 +169,9 @@ def is_inside(path: Location, folder: Location) -> bool:
 
 
 def local_work_folder(folder: Location) -> Path:
-    """The local folder for the temporary files of a run that writes to `folder`: that one itself where it is local.
+    """The local folder for the temporary files of a run that writes to `folder`: a local `folder` itself.
 
-    A remote one gets a folder of its own below `SCRATCH`, or else below the user's cache folder.
+    Each remote folder gets one below `SCRATCH`, or else below the user's cache folder.
     """
     if isinstance(folder, Path):
         return folder

@@ -20,7 +20,7 @@ TEMPORARY_SECONDS = 24 * 3600.0  # no write takes longer
 
 @contextmanager
 def exclusive_lock(folder: Location, *, wait: bool = False) -> Iterator[None]:
-    """Lock a folder for one writer, until the end of the block or of the process, however it ends.
+    """Lock a folder for one writer, until the end of the `with` block or of the process.
 
     Parameters
     ----------

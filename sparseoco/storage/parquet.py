@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 
 def read_parquet(data: bytes, *, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-    """A table, or some of its columns, or the rows for which an expression is true. Raises `pyarrow.ArrowException`.
+    """Read a table, optionally some columns or the rows that satisfy an expression. Raises `pyarrow.ArrowException`.
 
     Reads in this thread: an Arrow thread that releases Python bytes while the interpreter exits would abort it
     (apache/arrow#34314).

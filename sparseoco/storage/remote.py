@@ -1,9 +1,9 @@
 """Files in object stores: S3, Google Cloud Storage, Azure Blob Storage, HTTP servers and, for tests, memory.
 
-All requests go through obstore, which retries, limits their time, and puts on condition on every store but HTTP.
+All requests go through obstore, which implements retries, timeouts and, on every store but HTTP, conditional writes.
 Credentials, region and endpoint are read from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``,
-``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, …), where boto3 is installed also from a profile of
-AWS. None is ever part of a path.
+``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, …), and from an AWS profile if boto3 is installed.
+They are never part of a path.
 """
 
 import errno
@@ -46,12 +46,12 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("http", "https"), HTTPStore),
     "memory": MemoryStore,
 }
-ATTEMPTS = 10  # of a request, unless AWS_MAX_ATTEMPTS says otherwise
+ATTEMPTS = 10  # of a request, unless AWS_MAX_ATTEMPTS is set
 RETRY_TIME = timedelta(minutes=1)
-CONFLICTS = 10  # S3 may ask both of two simultaneous conditional puts to try again
+CONFLICTS = 10  # attempts: S3 may refuse both of two simultaneous conditional writes
 CONCURRENT = 16  # requests at a time
 CHUNK_BYTES = 1 << 20
-# No limit for a whole request: a large file on a slow line takes as long as it takes.
+# Practically no limit for a whole request: a large file on a slow connection takes long.
 CLIENT_OPTIONS: dict[str, Any] = {"connect_timeout": "10s", "read_timeout": "5m", "timeout": "1day"}
 ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
 S3_CREDENTIALS = {
@@ -68,11 +68,11 @@ R = TypeVar("R")
 _memory: dict[str, MemoryStore] = {}
 
 Version = dict[str, str]
-"""What identifies the content of an object: the ETag, or the generation on Google Cloud Storage."""
+"""Identifies the content of an object: its ETag, or its generation on Google Cloud Storage."""
 
 
 class RemoteError(StorageError, OSError):
-    """A request that an object store refused or did not answer; an `OSError`, as of any file system."""
+    """A request that an object store refused or did not answer; an `OSError`, like errors of local file systems."""
 
 
 class FileStatus(NamedTuple):
@@ -92,7 +92,7 @@ class RemotePath:
     root : str
         Scheme and bucket, such as ``"s3://bucket"``.
     key : str
-        Path in the bucket, without a slash at its end; empty for the bucket itself.
+        Path in the bucket, without a trailing slash; empty for the bucket itself.
     """
 
     root: str
@@ -151,11 +151,11 @@ class RemotePath:
         return str(self)
 
     def exists(self) -> bool:
-        """Whether there is a file, or a folder with files."""
+        """Whether it is a file, or a folder with files."""
         return self.is_file() or self.is_dir()
 
     def is_file(self) -> bool:
-        """Whether there is a file."""
+        """Whether it is a file."""
         try:
             self.stat()
         except FileNotFoundError:
@@ -163,7 +163,7 @@ class RemotePath:
         return True
 
     def is_dir(self) -> bool:
-        """Whether there are files in the folder."""
+        """Whether it is a folder with files."""
         if self.root.startswith("http"):  # which has no listings
             return False
         with _translated(self):
@@ -177,12 +177,12 @@ class RemotePath:
             return _status(obstore.head(self._store, self.key))
 
     def version(self) -> Version:
-        """What changes whenever the object is put again with other bytes. Raises `FileNotFoundError`."""
+        """The version, which changes whenever other bytes are written. Raises `FileNotFoundError`."""
         with _translated(self):
             return _version(obstore.head(self._store, self.key))
 
     def list(self, *, recursive: bool = False) -> "list[tuple[RemotePath, FileStatus | None]]":
-        """Files of a folder with their status, and its folders with None; all files below it where recursive."""
+        """Files of a folder with their status, and its folders with None; all files below it if recursive."""
         if self.root.startswith("http"):  # which has no listings
             return []
         with _translated(self):
@@ -191,7 +191,7 @@ class RemotePath:
             else:
                 found = obstore.list_with_delimiter(self._store, self.key)
                 files, folders = list(found["objects"]), list(found["common_prefixes"])
-        # Some tools mark a folder by an empty object of its name.
+        # Some tools mark a folder with an empty object of its name.
         entries: list[tuple[RemotePath, FileStatus | None]] = [
             (RemotePath(self.root, meta["path"]), _status(meta)) for meta in files if meta["path"] != self.key
         ]
@@ -216,7 +216,7 @@ class RemotePath:
             return obstore.get(self._store, self.key).bytes().to_bytes()
 
     def read_range(self, start: int, stop: int) -> bytes:
-        """Bytes `start` to `stop` of a file, fewer where it is shorter. Raises `FileNotFoundError`."""
+        """Bytes `start` to `stop` of a file, fewer if it is shorter. Raises `FileNotFoundError`."""
         with _translated(self):
             try:
                 return obstore.get_range(self._store, self.key, start=start, end=stop).to_bytes()
@@ -238,9 +238,9 @@ class RemotePath:
                 file.write(chunk)
 
     def put(self, data: "bytes | Path | IO[bytes]", mode: Literal["create", "overwrite"] | Version) -> Version:
-        """Put an object whole, and give its version.
+        """Write an object atomically, and return its version.
 
-        With ``mode="create"`` nothing may be there yet; with a version, that one must still be there. Raises
+        With ``mode="create"`` it must not exist; with a version, that version must be the current one. Raises
         `FileExistsError` otherwise.
         """
         for attempt in range(CONFLICTS):
@@ -271,13 +271,13 @@ class RemotePath:
 
 
 def map_concurrently(request: Callable[[T], R], paths: Iterable[T]) -> list[R]:
-    """The results of a request for each path, some of them sent at the same time."""
+    """The results of a request for each path, `CONCURRENT` of them at a time."""
     with ThreadPoolExecutor(CONCURRENT) as pool:
         return list(pool.map(request, paths))
 
 
 def remote_path(uri: str) -> RemotePath:
-    """The path that a URI names. Raises `InputError` where it names no bucket, or none that can be opened."""
+    """The path that a URI names. Raises `InputError` for an unknown scheme, a missing bucket or an invalid key."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in KINDS:
@@ -320,9 +320,9 @@ def _client(root: str, environment: frozenset[tuple[str, str]]) -> ObjectStore:
 
 
 def _profile_credentials(root: str, settings: dict[str, str]) -> Any:
-    """S3 credentials as boto3 finds them: profiles, single sign-on, roles, or those of the machine.
+    """S3 credentials as boto3 finds them: profiles, single sign-on, roles, or the instance metadata.
 
-    Without boto3, None: those of the machine alone.
+    None without boto3: obstore only uses the instance metadata.
     """
     try:
         from botocore.exceptions import BotoCoreError
@@ -339,9 +339,9 @@ def _profile_credentials(root: str, settings: dict[str, str]) -> Any:
 
 @contextmanager
 def _translated(path: RemotePath) -> Iterator[None]:
-    """Errors of obstore as `FileNotFoundError`, `FileExistsError` or `RemoteError`.
+    """Translate errors of obstore to `FileNotFoundError`, `FileExistsError` or `RemoteError`.
 
-    Only the code of a store's answer is repeated: its message may contain credentials.
+    Only the code of a response is repeated: its message may contain credentials.
     """
     try:
         yield
@@ -370,7 +370,7 @@ def _error(error: Exception, path: RemotePath) -> Exception:
 
 
 def _code(error: object) -> str | None:
-    """The code of a store's answer, or else the number of its HTTP status; None where it did not answer."""
+    """The error code of a response, or else its HTTP status; None without a response."""
     text = str(error)
     found = re.search(r"<Code>(\w+)</Code>", text) or re.search(r"status code: (\d+)", text)
     return found[1] if found else None
@@ -399,5 +399,5 @@ def _version(meta: "ObjectMeta | PutResult") -> Version:
 
 
 def _status(meta: "ObjectMeta") -> FileStatus:
-    # Listings and single answers differ in what comes after the seconds.
+    # Listings and single responses differ in the fraction of a second.
     return FileStatus(meta["size"], float(int(meta["last_modified"].timestamp())), meta["e_tag"])

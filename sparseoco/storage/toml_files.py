@@ -16,8 +16,8 @@ MAX_BYTES = 1 << 20
 def read_toml(file: Location) -> dict[str, Any]:
     """The values of a TOML file, local or remote, unchecked.
 
-    Raises `InputError` if it does not exist, is larger than `MAX_BYTES` or is not TOML, and `StorageError` for whatever
-    else an object store refuses.
+    Raises `InputError` if it does not exist, is larger than `MAX_BYTES` or is not TOML, and `StorageError` for any
+    other error of an object store.
     """
     if file.suffix.lower() != ".toml":
         raise InputError(f"{file} is not a TOML file: its name must end in .toml.", code="unknown-format")
@@ -31,7 +31,7 @@ def read_toml(file: Location) -> dict[str, Any]:
         raise InputError(f"{file} is not UTF-8 text.", code="encoding") from error
     except SparseocoError:
         raise
-    except ValueError as error:  # a date that does not exist, say
+    except ValueError as error:  # such as a date that does not exist
         raise InputError(f"{file} has a value that cannot be read: {error}.", code="invalid-toml") from error
 
 

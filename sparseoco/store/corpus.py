@@ -1,10 +1,10 @@
 """A local copy of a store for random access: one CSR matrix in four binary files, decoded shard by shard on demand.
 
 An epoch in shuffled order reads rows at random, for which Parquet is slow. The page cache of the operating system
-decides what stays in memory: a small corpus is memory-mapped, from a large one rows are copied, so the memory of a
-worker itself does not grow with the corpus.
+decides what stays in memory: a small corpus is memory-mapped, and rows of a large one are copied, so the memory of a
+worker does not grow with the corpus.
 
-The position of every shard is known beforehand, and what is written there depends on the shard alone. So threads and
+The position of every shard is known in advance, and the bytes written there depend on the shard alone. So threads and
 processes can share a folder: one byte per shard is set when it is complete, and stays unset if its writer dies.
 """
 
@@ -100,9 +100,9 @@ class Corpus:
         return indptr, self._indices.take(starts, sizes), self._counts.take(starts, sizes), labels
 
     def whole(self) -> Csr:
-        """All documents as read-only memory maps, for access in an order that is not known beforehand.
+        """All documents as read-only memory maps, for access in an order that is not known in advance.
 
-        Pages that were read from a large corpus count as memory of the process until `rest`.
+        Pages that were read from a large corpus count as memory of the process until `rest` is called.
         """
         self._decode(range(len(self._locks)))
         if self._whole is None:
@@ -117,7 +117,7 @@ class Corpus:
                 array.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
 
     def _decode(self, shards: Sequence[int]) -> None:
-        """Decode these shards: first those that no one else is writing, then those that are not complete yet.
+        """Decode these shards: first those that no other writer has locked, then those that are not complete yet.
 
         Waits for another thread, but not for another process, which may be suspended: both write the same bytes.
         """
@@ -133,8 +133,7 @@ class Corpus:
 
     @contextmanager
     def _lock_shard(self, shard: int, *, last: bool) -> Iterator[bool]:
-        """Lock a shard against other threads and, except the `last` time, other processes; gives whether it may be
-        written."""
+        """Lock a shard against other threads and, unless `last`, other processes; yields whether it may be written."""
         if not self._locks[shard].acquire(blocking=last):
             yield False
             return
@@ -164,7 +163,7 @@ class Corpus:
 
 
 class _File:
-    """An array in a sparse file of its final size, closed with the last reference."""
+    """An array in a sparse file of its final size; closed when it is garbage-collected."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], size: int) -> None:
         self._path, self._dtype, self._size = path, dtype, size
@@ -204,7 +203,7 @@ class _File:
             raise storage_error(error, self._path) from error
 
     def lock(self, entry: int) -> bool:
-        """Lock an entry against other processes until `unlock` or the end of this one; gives whether that succeeded."""
+        """Lock an entry against other processes until `unlock` or process exit; returns whether that succeeded."""
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, entry)
         except OSError:

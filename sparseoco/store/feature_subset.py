@@ -1,8 +1,8 @@
 """A store with some features of another: the same documents, and new feature ids.
 
-Its format is that of any store, so everything that learns from a store learns on a feature subset, with the same bits
-as from the columns of the matrix. Row i of its vocabulary has the term of its feature i; a file in the same folder has
-the source and the ids there. Documents without any of the features stay: they are rounds too.
+Its format is that of any store, so every step works on a feature subset, with results identical to those on the columns
+of the matrix. Row i of its vocabulary has the term of its feature i; a file in the same folder has the source and the
+ids there. Documents without any of the features stay: they count as rounds.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from sparseoco.store.manifest import (
     commit_manifest,
     latest_manifest,
 )
-from sparseoco.store.shards import Rows, Store, write_shard, write_vocabulary
+from sparseoco.store.shards import ShardRows, Store, write_shard, write_vocabulary
 
 SUBSET = "features.npz"
 
@@ -33,7 +33,7 @@ class FeatureSubset(NamedTuple):
 
     source: Store
     features: NDArray[np.int64]
-    """Ids in the source, increasing: feature i of the subset is feature ``features[i]`` there."""
+    """Ids in the source, increasing: feature i of the subset is feature ``features[i]`` of the source."""
     model_sha256: str
     """SHA-256 of the model.json of the model that selected them."""
 
@@ -76,7 +76,7 @@ def write_feature_subset(subset: FeatureSubset, folder: Location) -> None:
 
 
 def cut_shard(subset: FeatureSubset, shard: int, folder: Location) -> ShardEntry:
-    """Write the selected features of one shard of the source, and return its entry, which is written too."""
+    """Write the selected features of one shard of the source, and return its entry, which is stored for a rerun."""
     entry_path = folder / f"entry-{shard}.json"
     if entry_path.exists():
         return ShardEntry.model_validate(read_json(entry_path))
@@ -84,7 +84,7 @@ def cut_shard(subset: FeatureSubset, shard: int, folder: Location) -> ShardEntry
     ids = subset.subset_ids(rows.indices)
     selected = ids >= 0
     before = np.concatenate([[0], np.cumsum(selected)])
-    part = Rows(None, rows.labels, before[rows.indptr], ids[selected], rows.counts[selected])
+    part = ShardRows(None, rows.labels, before[rows.indptr], ids[selected], rows.counts[selected])
     entry = write_shard(folder, part, n_features=subset.features.size)
     commit_json(entry_path, entry.model_dump(mode="json"))
     return entry

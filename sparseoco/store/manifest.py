@@ -1,4 +1,4 @@
-"""The manifest of a store: one validated JSON document per version, put if absent."""
+"""The manifest of a store: one validated JSON document per version, never overwritten."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from sparseoco.storage.commit import commit_json, digest_value, read_bytes, read
 from sparseoco.storage.locations import Location
 
 SCHEMA_VERSION = 1
-CONCURRENT = 32  # manifests in memory at a time: each lists all shards of its version
+BATCH = 32  # manifests in memory at a time: each lists all shards of its version
 _NAME = re.compile(r"manifest-\d{8}\.json")
 
 
@@ -62,7 +62,7 @@ class FeatureTable(_Record):
 
 
 class SourceEntry(_Record):
-    """A raw input: its path, and enough to notice a change."""
+    """A raw input: its path, and what detects a change."""
 
     path: str
     bytes: int
@@ -72,7 +72,7 @@ class SourceEntry(_Record):
 
 
 class Manifest(_Record):
-    """All that a reader needs to verify the store."""
+    """The content of one version of a store, with the digests that verify it."""
 
     schema_version: int
     version: int
@@ -92,7 +92,7 @@ class Manifest(_Record):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what a learner sees: shards, features, labels and options, but not the sources."""
+        """SHA-256 of everything that affects a learner: shards, features, labels and options, but not the sources."""
         return digest_value(self.model_dump(mode="json", include={"options_digest", "features", "labels", "shards"}))
 
 
@@ -124,8 +124,8 @@ def read_manifest(folder: Location, version: int) -> Manifest:
 
 def read_manifests(folder: Location, last: int) -> Iterator[Manifest]:
     """The manifests of versions 1 to `last`, in order, read in batches. Raises as `read_manifest`."""
-    for first in range(1, last + 1, CONCURRENT):
-        paths = [_path(folder, version) for version in range(first, min(first + CONCURRENT, last + 1))]
+    for first in range(1, last + 1, BATCH):
+        paths = [_path(folder, version) for version in range(first, min(first + BATCH, last + 1))]
         yield from map(_parsed, paths, read_files(paths))
 
 

@@ -1,4 +1,4 @@
-"""The store of bags of words: immutable Parquet shards and a manifest.
+"""The store of term counts: immutable Parquet shards and a manifest.
 
 A store is a folder::
 
@@ -7,8 +7,8 @@ A store is a folder::
     vocabulary-<digest>.parquet  term, count, documents: row i is feature i, continued by later files
     names-<digest>.parquet       (hashed features) feature, term, count, documents
 
-Data files are named by their content and become visible only when a manifest lists them. Manifests are numbered and put
-if absent, and the highest number counts, so two writers never mix.
+Data files are named by their content and become visible when a manifest lists them. Manifests are numbered and created
+only if absent, and the highest number counts, so the files of two writers never mix.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ MAX_INT32 = 2**31 - 1
 NAMES = pa.schema({"feature": pa.int64(), "term": pa.string(), "count": pa.int64(), "documents": pa.int64()})
 
 
-class Rows(NamedTuple):
+class ShardRows(NamedTuple):
     """Consecutive documents in CSR format; feature ids strictly increase within a row.
 
     Parameters
@@ -58,7 +58,7 @@ class Rows(NamedTuple):
     counts: NDArray[Any]
 
 
-def write_shard(folder: Location, rows: Rows, *, n_features: int, source: int = 0) -> ShardEntry:
+def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: int = 0) -> ShardEntry:
     """Write documents as one shard, and return its entry. Raises `InputError` for 2^31 nonzeros or more."""
     if rows.indices.size > MAX_INT32:
         raise InputError(
@@ -147,7 +147,7 @@ class Store:
         manifest = latest_manifest(path)
         if manifest is None:
             raise InputError(
-                f"{path} is not a store (no manifest): make one with `sparseoco ingest`.", code="not-a-store"
+                f"{path} is not a store (no manifest): create one with `sparseoco ingest`.", code="not-a-store"
             )
         return cls(path, manifest)
 
@@ -178,10 +178,10 @@ class Store:
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes by index; empty where labels are numbers."""
+        """Names of the classes by index; empty if labels are numbers."""
         return [entry.name for entry in self.manifest.labels.classes]
 
-    def read(self, shard: int, *, ids: bool = False) -> Rows:
+    def read(self, shard: int, *, ids: bool = False) -> ShardRows:
         """Read a shard and verify its SHA-256.
 
         Parameters
@@ -193,19 +193,19 @@ class Store:
 
         Returns
         -------
-        Rows
+        ShardRows
             The documents of the shard.
 
         Raises
         ------
         StorageError
-            If the file is missing or is not the committed one.
+            If the file is missing or its SHA-256 is not the committed one.
         """
         entry = self.manifest.shards[shard]
         columns = (["id"] if ids else []) + ["label", "indices", "counts"]
         table = read_parquet(self._verified(entry), columns=columns).combine_chunks()
         indices, counts = (_only_chunk(table[name]) for name in ("indices", "counts"))
-        return Rows(
+        return ShardRows(
             ids=_only_chunk(table["id"]) if ids else None,
             labels=_only_chunk(table["label"]).to_numpy(zero_copy_only=False),
             indptr=indices.offsets.to_numpy().astype(np.int64),
@@ -347,7 +347,7 @@ def _write_table(folder: Location, kind: str, table: pa.Table, **encoding: Any) 
 
 
 def _is_written(path: Location, size: int, digest: str) -> bool:
-    """Whether a local file has its content already; a remote one is put again as quickly as it is read."""
+    """Whether a local file exists with this content; uploading a remote one takes no longer than reading it."""
     return isinstance(path, Path) and path.exists() and path.stat().st_size == size and digest_file(path) == digest
 
 

@@ -2,13 +2,13 @@
 
 The format is that of any store (`sparseoco.store.shards`): Parquet shards verified by SHA-256, laid out for many passes
 by the same `Corpus`. Row i is feature i; its indices are the numbers of the documents that have the feature, in
-increasing order, with their counts. Labels are 0 and ids are empty; the documents' labels are a file of their own
+increasing order, with their counts. Labels are 0 and ids are empty; the labels of the documents are in a separate file
 (`transposed_labels`).
 
-Two phases of tasks, each of which holds one shard or one range of features: every shard of rows is sorted by feature
-and left as a piece that is cut by range; every range concatenates its parts of the pieces in the order of the shards,
-as a shard of the new store. Ranges are a function of the data. Tasks are pure and their files are committed whole, so a
-killed run resumes from what is there and ends with the same bytes.
+There are two phases of tasks, each of which has one shard or one range of features in memory. First every shard is
+sorted by feature and written as a piece with one part per range. Then every range concatenates its parts of all pieces,
+in the order of the shards, as a shard of the new store. Ranges depend only on the data. Tasks are pure and their files
+are committed atomically, so a killed run resumes and produces the same bytes.
 """
 
 import threading
@@ -36,7 +36,7 @@ from sparseoco.store.manifest import (
     commit_manifest,
     latest_manifest,
 )
-from sparseoco.store.shards import Rows, Store, write_shard
+from sparseoco.store.shards import ShardRows, Store, write_shard
 
 RANGE_NONZEROS = 1 << 23
 RANGE_FEATURES = 1 << 20
@@ -45,7 +45,7 @@ _lock = threading.Lock()  # blocks that run in parallel share one
 
 
 def transpose(client: Client, store: Store, folder: Location) -> Store:
-    """The transposed store, under `folder` in a folder named by the manifest's digest; written if it is not there.
+    """The transposed store, in a subfolder of `folder` named by the digest of the manifest; written if missing.
 
     Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if a task fails.
     """
@@ -74,16 +74,16 @@ def _write(client: Client, store: Store, own: Location) -> Manifest:
 
 
 def transposed_labels(columns: Store) -> NDArray[Any]:
-    """The documents' labels, of a store written by `transpose`. Raises `StorageError` if they are corrupt."""
+    """The labels of the documents of a store written by `transpose`. Raises `StorageError` if they are corrupt."""
     with read_checkpoint(columns.folder / LABELS) as (_, read):
         return read("labels")
 
 
 def range_edges(frequencies: NDArray[np.int64], nonzeros: int) -> list[int]:
-    """Where ranges of features begin, and the end: each of about `RANGE_NONZEROS` entries or a single feature.
+    """Bounds of ranges of features, each with about `RANGE_NONZEROS` entries or a single feature.
 
-    `frequencies` are those of the vocabulary, which may have been made before the last documents came: they are
-    scaled to the `nonzeros` there are.
+    `frequencies` are those of the vocabulary, which may be older than the last documents: they are scaled to a sum of
+    `nonzeros`.
     """
     counts = frequencies.astype(np.float64)
     counts *= nonzeros / max(counts.sum(), 1.0)
@@ -97,9 +97,9 @@ def range_edges(frequencies: NDArray[np.int64], nonzeros: int) -> list[int]:
 
 
 def cut_shard(store: Store, shard: int, edges: Sequence[int], pieces: Location) -> Location:
-    """Phase one: the entries of a shard of rows by feature, a part a range, in a file of `pieces`.
+    """Phase one: the entries of a shard sorted by feature, with one part per range, in a file of `pieces`.
 
-    Parts have the features that occur (``features``, ``sizes``) and their entries (``rows``, numbers in the whole
+    Parts have the features that occur (``features``, ``sizes``) and their entries (``rows``, numbered in the whole
     store, and ``counts``).
     """
     path = _piece(pieces, shard)
@@ -126,7 +126,7 @@ def cut_shard(store: Store, shard: int, edges: Sequence[int], pieces: Location) 
 
 
 def merge_range(store: Store, edges: Sequence[int], r: int, folder: Location, pieces: Location) -> ShardEntry:
-    """Phase two: the shard of a range of features, of its parts of all pieces in the order of the shards."""
+    """Phase two: the shard of a range of features, concatenated from its parts in the order of the shards."""
     known = pieces / f"range-{r}.json"
     if known.exists():
         return ShardEntry.model_validate(read_json(known))
@@ -145,7 +145,7 @@ def merge_range(store: Store, edges: Sequence[int], r: int, folder: Location, pi
             APPEND_ENTRIES(
                 *(read(f"{r}.{name}") for name in ("features", "sizes", "rows", "counts")), ends, rows, counts
             )
-    documents = Rows(None, np.zeros(size, np.int32), indptr, rows, counts)
+    documents = ShardRows(None, np.zeros(size, np.int32), indptr, rows, counts)
     entry = write_shard(folder, documents, n_features=store.n_rows)
     commit_json(known, entry.model_dump(mode="json"))
     return entry

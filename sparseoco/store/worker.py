@@ -18,6 +18,6 @@ def worker_corpus(store: Store) -> Corpus:
 
 
 def check_worker_running() -> None:
-    """Raises `SparseocoError` if the worker is closing: a task is a thread, and would keep it alive."""
+    """Raises `SparseocoError` if the worker is closing: the thread of a task would keep it alive."""
     if get_worker().status in CLOSING:
         raise SparseocoError("The worker is closing.", code="worker-closing")

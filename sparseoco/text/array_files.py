@@ -1,9 +1,9 @@
-"""Named arrays in one file, the format of everything staged between the steps of an ingest.
+"""Named arrays in one file: the format of all staging files of an ingest.
 
 A file is a magic number, the size of a JSON header, the header
 ``{"arrays": {name: [dtype, shape, offset]}, "facts": …}`` and the bytes of the arrays, each aligned to 64 bytes.
-Numbers only, no pickle. Unlike npz it can be memory-mapped,
-written in parts and read in ranges; unlike Arrow its columns have different lengths.
+Numbers only, no pickle. Unlike npz it can be memory-mapped, written in parts and read in ranges; unlike in Arrow,
+columns may have different lengths.
 """
 
 import json
@@ -17,9 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
+from sparseoco.storage.commit import committed
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
-from sparseoco.text.staging import local_copy, staged
+from sparseoco.text.staging import local_copy
 
 MAGIC = b"SPARSE01"
 ALIGNMENT = 64
@@ -28,7 +29,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class ArrayParts(NamedTuple):
-    """A one-dimensional array of `size` entries, written part by part so that it is never in memory as a whole."""
+    """A one-dimensional array of `size` entries, written in parts, so that it is never in memory as a whole."""
 
     dtype: np.dtype[Any]
     size: int
@@ -53,7 +54,7 @@ def save_arrays(
         offset += -(-array.size * array.dtype.itemsize // ALIGNMENT) * ALIGNMENT
     header = json.dumps({"arrays": entries, "facts": facts or {}}).encode()
     header += b" " * (-(len(header) + 16) % ALIGNMENT)
-    with staged(path) as temporary, temporary.open("wb", buffering=0) as file:
+    with committed(path, sync=False) as temporary, temporary.open("wb", buffering=0) as file:
         write_all(file, MAGIC + len(header).to_bytes(8, "little") + header)
         for array in arrays.values():
             for part in array.parts if isinstance(array, ArrayParts) else [np.ascontiguousarray(array)]:
@@ -89,7 +90,7 @@ def load_arrays(path: Location) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _read_header(read: Callable[[int, int], bytes], path: Location) -> tuple[dict[str, _Entry], dict[str, Any]]:
-    """The entries and the facts of a file that `read(begin, size)` reads."""
+    """The entries and the facts of a file, through a function `read(begin, size)`."""
     start = read(0, 16)
     if start[:8] != MAGIC:
         raise DamagedError(
@@ -105,7 +106,7 @@ def _read_header(read: Callable[[int, int], bytes], path: Location) -> tuple[dic
 
 
 class ArrayReader:
-    """Reads ranges of the arrays of a file into memory; mapped pages would count as memory of the process.
+    """Reads ranges of the arrays of a file without mapping it: mapped pages count as memory of the process.
 
     A context manager that holds the file open. Raises `StorageError`.
     """
@@ -141,7 +142,7 @@ class ArrayReader:
         return self._entries[name].shape[0]
 
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
-        """Rows start to stop of an array, flattened."""
+        """Rows [start, stop) of an array, flattened."""
         dtype, shape, begin = self._entries[name]
         width = int(np.prod(shape[1:], dtype=np.int64))
         result = np.empty((stop - start) * width, dtype)
@@ -160,7 +161,7 @@ class ArrayReader:
         return result
 
     def search(self, name: str, bound: int) -> int:
-        """How many entries of a sorted array are below a bound."""
+        """Number of entries of a sorted array below a bound."""
         return bisect_left(range(self.size(name)), bound, key=lambda k: int(self.read(name, k, k + 1)[0]))
 
 

@@ -1,4 +1,4 @@
-"""What parsers produce: documents as spans of one UTF-8 buffer, or documents that were counted already."""
+"""The output of parsers: documents as spans of one UTF-8 buffer, or documents that are counted already."""
 
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -59,7 +59,7 @@ class Documents(NamedTuple):
     bad: list[BadRow]
 
     @classmethod
-    def from_rows(cls, rows: list["Row"], bad: list[BadRow], labels: LabelKind | None) -> "Documents":
+    def from_rows(cls, rows: list["ParsedRow"], bad: list[BadRow], labels: LabelKind | None) -> "Documents":
         """Collect rows into one buffer."""
         sizes = np.fromiter((len(row.text) for row in rows), np.int64, len(rows))
         stops = np.cumsum(sizes)
@@ -83,7 +83,7 @@ class Documents(NamedTuple):
 
 
 class CountedDocuments(NamedTuple):
-    """Documents that come as counts of named features: a CSR matrix.
+    """Documents given as counts of named features: a CSR matrix.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class CountedDocuments(NamedTuple):
         return int(self.indptr.size - 1)
 
 
-class Row(NamedTuple):
+class ParsedRow(NamedTuple):
     """One document, from a parser that works row by row."""
 
     text: bytes

@@ -1,8 +1,8 @@
 """Ingest: raw text to a store of term counts.
 
 Count every split (`text.counting`), merge the vocabularies and choose the features (`text.vocabulary`), write every
-split as a shard (`text.encoding`). The steps leave staging files for each other, named after everything they depend on,
-so that a run that was killed finds them again. Nothing is visible before the manifest is committed.
+split as a shard (`text.encoding`). The steps exchange staging files, which are named by a digest of everything they
+depend on, so that a run that was killed reuses them. Nothing is visible before the manifest is committed.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
-from sparseoco.core.progress import ProgressCallback
+from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import (
@@ -28,7 +28,7 @@ from sparseoco.text.counting.count import SourceState, count_sources
 from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.encoding.duplicates import drop_duplicates
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
-from sparseoco.text.encoding.shards import EncodedShard, encode_shards
+from sparseoco.text.encoding.shards import encode_shards
 from sparseoco.text.job import IngestJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, Policy, TextOptions
 from sparseoco.text.sources import Source, find_sources, real_path, with_unique_names
@@ -51,7 +51,8 @@ def ingest(
     """Count raw text into a store.
 
     Running it again adds new inputs and skips those that were ingested before; a run that was killed resumes.
-    The content of the store depends neither on the number of workers nor, apart from its division, on `shard_bytes`.
+    The content of the store depends neither on the number of workers nor, apart from its division into shards, on
+    `shard_bytes`.
 
     Parameters
     ----------
@@ -67,8 +68,8 @@ def ingest(
     shard_bytes : int
         Raw text per shard, in bytes.
     vocabulary : {"frozen", "extend"}
-        What new terms in later files become: dropped, or, if they pass min_df and max_df among the new files alone,
-        features after the last id. Existing ids never change.
+        New terms in later files are dropped, or, if they pass min_df and max_df in the new files alone, appended after
+        the last id. Existing ids never change.
     progress : callable, optional
         Called with (step, done, total).
 
@@ -93,17 +94,16 @@ def ingest(
     sources = new_sources(found, options, previous)
     log_event("ingest", "sources found", new=len(sources), known=len(found) - len(sources))
     if previous is not None and not sources:
-        clear_staging(out)  # left by a kill right after the commit
+        clear_staging(out)  # of a run that was killed right after the commit
         return previous
     store = Store(out, previous) if previous is not None else None
     with open_tasks(client) as tasks:
         absolute = out.absolute()  # workers may have other working directories
         staging = staging_folder(absolute, local=tasks.on_machine)
+        counting = options
         if previous is not None and previous.labels.kind == "classes":
             counting = options.with_classes(entry.name for entry in previous.labels.classes)
-        else:
-            counting = options
-        job = IngestJob(absolute, staging, counting, shard_bytes, progress or (lambda *_: None), tasks)
+        job = IngestJob(absolute, staging, counting, shard_bytes, progress or no_progress, tasks)
         try:
             counted, states = count_sources(job, sources)
         finally:
@@ -116,12 +116,12 @@ def ingest(
         if options.hash_bits is None:
             feature_map, new_terms = build_features(job, counts, store, vocabulary)
         shards = encode_shards(job, counts, labels, feature_map, len(previous.sources) if previous else 0)
+        files = previous.features.files if previous is not None else ()
         if feature_map is None:
-            features = _hashed_features(options, shards, previous)
+            features = _hashed_features(options, files + tuple(shard.names for shard in shards if shard.names))
         else:
-            files: tuple[FileEntry, ...] = () if new_terms is None else (new_terms.result(),)
-            before = previous.features.files if previous else ()
-            features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=before + files)
+            files += () if new_terms is None else (new_terms.result(),)
+            features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=files)
     bad = [
         (f"{path}/{row.file}" if row.file else path, row.line, row.offset, row.reason)
         for split in counted
@@ -154,10 +154,10 @@ def ingest(
 
 
 def new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:
-    """The sources that a store with the newest manifest `previous` does not have yet, with unique short names.
+    """The sources that are not in the manifest `previous` yet, with unique short names.
 
-    Raises `InputError` if a source of the store has changed, or if a source is given twice, and as
-    `check_label_kinds`.
+    Raises `InputError` if a source of the store has changed, or if a source is given twice, and as `check_label_kinds`
+    does.
     """
     known = {real_path(entry.path): entry for entry in previous.sources} if previous is not None else {}
     seen: set[str] = set()
@@ -206,13 +206,12 @@ def _check_not_empty(counted: list[PartialCounts], counts: list[PartialCounts]) 
     raise InputError(f"There is nothing to ingest: no document was read ({why}).", code="no-documents")
 
 
-def _hashed_features(options: TextOptions, shards: list[EncodedShard], previous: Manifest | None) -> FeatureTable:
+def _hashed_features(options: TextOptions, files: tuple[FileEntry, ...]) -> FeatureTable:
     assert options.hash_bits is not None
-    before = previous.features.files if previous is not None else ()
     return FeatureTable(
         kind="hashed",
         count=1 << options.hash_bits,
-        files=before + tuple(shard.names for shard in shards if shard.names is not None),
+        files=files,
         hash_bits=options.hash_bits,
         hash_seed=options.hash_seed,
     )

@@ -1,33 +1,34 @@
-"""What the steps of one ingest share."""
+"""The context that the steps of one ingest share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from sparseoco.core.progress import ProgressCallback
 from sparseoco.storage.locations import Location
 from sparseoco.text.options import TextOptions
 from sparseoco.text.tasks import Result, Tasks
 
 
 class IngestJob(NamedTuple):
-    """Where an ingest works and how.
+    """Folders, options and tasks of one ingest.
 
     Parameters
     ----------
     out, staging : Location
-        The store, and the folder for files between the steps.
+        The store, and the folder for staging files.
     shard_bytes : int
         Raw text per shard.
     progress : callable
         Called with (step, done, total).
     tasks : Tasks
-        Where the steps run.
+        Runs the steps.
     """
 
     out: Location
     staging: Location
     options: TextOptions
     shard_bytes: int
-    progress: Callable[[str, int, int], None]
+    progress: ProgressCallback
     tasks: Tasks
 
     def wait(self, step: str, results: Sequence[Result]) -> list[object]:

@@ -19,7 +19,7 @@ AFTER_COUNTING = PER_INGEST | {"min_df", "max_df", "max_features", "hash_bits", 
 
 
 class TextOptions(OptionModel):
-    """Options that decide the content of a store, named after scikit-learn's CountVectorizer where it has them.
+    """Options that decide the content of a store, named as in scikit-learn's CountVectorizer where possible.
 
     Immutable. Unknown keys are an error. Every field has its description in `model_fields`.
 

@@ -1,4 +1,4 @@
-"""The files an input stands for, their formats and compressions."""
+"""From inputs to files, with their formats and compressions."""
 
 import os
 import re
@@ -43,7 +43,7 @@ class Source(NamedTuple):
     short : str
         File name, unique among the sources of the store; generated ids begin with it.
     key : str
-        Identifies this state of the file: path, size, and modification time or what the remote store has instead.
+        Identifies this version of the file: path, size, and modification time or ETag.
     """
 
     path: str
@@ -76,8 +76,8 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
     Parameters
     ----------
     inputs : list of str
-        Files, folders and remote URIs. A folder of folders is one source, each folder a class; any other folder stands
-        for its files.
+        Files, folders and remote URIs. A folder of folders is one source, each folder a class; any other folder expands
+        to its files.
     options : TextOptions
     may_be_empty : bool
         Allow folders without files.
@@ -125,7 +125,7 @@ def real_path(path: str) -> str:
 
 
 def check_name(path: str) -> None:
-    """Raises `InputError` for a file name that is not UTF-8, which neither manifest nor messages could hold."""
+    """Raises `InputError` for a file name that is not UTF-8, which neither manifest nor messages can represent."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -134,7 +134,7 @@ def check_name(path: str) -> None:
 
 
 def _expand(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
-    """The files, or folders of class folders, that an input stands for, with the status of remote files."""
+    """The files, or folders of class folders, of an input, with the status of remote files."""
     if is_remote_uri(item):
         return _expand_remote(item, options)
     path = Path(item.removeprefix("file://"))
@@ -169,7 +169,7 @@ def _expand_remote(item: str, options: TextOptions) -> list[tuple[str, FileStatu
     entries = [(entry, status) for entry, status in listed if not entry.name.startswith(".")]
     if _has_class_folders(options, any(status is None for _, status in entries)):
         return [(item, None)]
-    # The listing has all that is needed; a request per file would be slow.
+    # The listing has the status of every file; a request per file would be slow.
     return [(str(entry), status) for entry, status in entries if status is not None]
 
 
@@ -227,7 +227,7 @@ def _folder_state(path: Path) -> tuple[int, int]:
 
 
 def _remote_state(path: str, status: FileStatus | None) -> tuple[int, int | None, str]:
-    """(bytes, modification time in ns, key of this state) of a remote file, or of a folder, which has no status."""
+    """(bytes, modification time in ns, `Source.key`) of a remote file, or of a folder, which has no status."""
     if status is not None:
         return status.st_size, _modified_ns(status), digest_value([path, *status])
     below = remote_location(path).list(recursive=True)

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import digest_value
+from sparseoco.storage.commit import committed, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings, write_all
-from sparseoco.text.documents import BadRow, CountedDocuments, Documents, Row
+from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS, PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, line_too_long
@@ -20,10 +20,9 @@ from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
 from sparseoco.text.parsers.delimited import parse_header
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text, validate_class
 from sparseoco.text.sources import COMPRESSIONS, Source, list_files
-from sparseoco.text.staging import staged
 from sparseoco.text.streams import Stream, read_range, with_contents
 
-# Bytes of splits for tasks of this process, by the path they would be staged at.
+# Bytes of splits for tasks of this process, by their staging path.
 _in_memory: dict[str, NDArray[np.uint8]] = {}
 
 
@@ -35,7 +34,7 @@ class Split(NamedTuple):
     source, number : int
         Position of the source in the ingest, and of the split in the source.
     name, short : str
-        The source as messages name it, and as generated ids name it.
+        Names of the source in messages and in generated ids.
     path, start, stop
         Absolute path or URI and byte range of the split: of the source itself, or of a staged copy.
     staged : bool
@@ -65,9 +64,9 @@ class Split(NamedTuple):
 
 @dataclass
 class SplitReader:
-    """Iterates over the splits of one source and reads it once; afterwards `sha256` and `bytes` are known.
+    """Iterates over the splits of one source and reads it once; afterwards `sha256` and `bytes` are set.
 
-    A split ends with the first line that reaches `shard_bytes`, so its end depends on nothing else. Splits of
+    A split ends with the first line that reaches `shard_bytes`, so its end is deterministic. Splits of
     uncompressed files are ranges of the file. Others are copied to `staging`, unless `is_counted(key)`, or, for tasks
     of this process, kept `in_memory`, remote files included.
     """
@@ -162,14 +161,14 @@ class SplitReader:
             padded[: len(data)] = np.frombuffer(data, np.uint8)
             _in_memory[path] = padded
         else:
-            with staged(location(path)) as temporary, temporary.open("wb", buffering=0) as file:
+            with committed(location(path), sync=False) as temporary, temporary.open("wb", buffering=0) as file:
                 write_all(file, data)
         data.release()
 
     def _split_folder(self) -> Iterator[Split]:
         """Splits of a folder with one document per file, in a folder per class."""
         digests: list[tuple[str, str]] = []
-        rows: list[Row] = []
+        rows: list[ParsedRow] = []
         bad: list[BadRow] = []
         size = number = 0
         for name, path, content in with_contents(list_files(self.source.path)):
@@ -188,7 +187,7 @@ class SplitReader:
             try:
                 text = encode_text(data.decode("utf-8-sig", "surrogateescape"), self.options)
                 label = validate_class(name.partition("/")[0], self.options)
-                rows.append(Row(text, f"{self.source.short}/{name}", label, 1))
+                rows.append(ParsedRow(text, f"{self.source.short}/{name}", label, 1))
             except MalformedRowError as error:
                 bad.append(error.at(1, 0)._replace(file=name))
             size += len(data)
@@ -199,7 +198,7 @@ class SplitReader:
             yield self._stage_documents(number, rows, bad)
         self.sha256 = digest_value(digests)
 
-    def _stage_documents(self, number: int, rows: list[Row], bad: list[BadRow]) -> Split:
+    def _stage_documents(self, number: int, rows: list[ParsedRow], bad: list[BadRow]) -> Split:
         split = self._as_staged(self._split(number, 1, 0, 0, ()))
         if not self.is_counted(split.key):
             _save_documents(location(split.path), Documents.from_rows(rows, bad, "classes"))
@@ -207,7 +206,7 @@ class SplitReader:
 
 
 def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments:
-    """The documents of a split; `labelled` says whether labels are requested."""
+    """The documents of a split, with labels if `labelled`."""
     if split.format == "folder":
         return _load_documents(location(split.path))
     size = split.stop - split.start
@@ -222,13 +221,13 @@ def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documen
 
 
 def forget_in_memory(staging: Location) -> None:
-    """Free the in-memory splits under `staging` that no task will read any more."""
+    """Free the in-memory splits under `staging` that were not read."""
     for path in [path for path in _in_memory if path.startswith(f"{staging}/")]:
         _in_memory.pop(path, None)
 
 
 def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before: int) -> int:
-    """Number of bad rows up to and with this split, `before` of them in earlier splits.
+    """Number of bad rows up to and including this split, `before` of them in earlier splits.
 
     Raises `InputError` for the first row beyond `max_bad_rows`, with file and line.
     """

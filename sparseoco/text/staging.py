@@ -1,20 +1,17 @@
-"""Where the steps of an ingest leave files for each other.
+"""Staging files, which the steps of an ingest exchange.
 
-The staging folder is on this machine if all steps run here, so that its files can be mapped. If workers of other
-machines fill a remote store, it is next to the store, and each process keeps local copies; staged files never change.
+The staging folder is on this machine if all steps run here, so that its files can be mapped. If workers on other
+machines write to a remote store, it is in the store, and each process caches local copies; staging files never change.
 """
 
-import os
 import tempfile
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from sparseoco.storage.commit import committed, make_folder, remove_folder
+from sparseoco.storage.commit import remove_folder
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.remote import RemotePath
@@ -27,8 +24,8 @@ _lock = threading.Lock()
 def staging_folder(out: Location, *, local: bool) -> Location:
     """Folder for the staged files of an ingest into `out`.
 
-    Local staging files are not synced: they survive the death of a process, not of the machine. So every boot of the
-    machine has a folder of its own. `local` says that all steps run on this machine.
+    Local staging files are not synced: they survive the death of a process, but not of the machine. So every boot of
+    the machine uses a new folder. `local` says that all steps run on this machine.
     """
     if not local and not isinstance(out, Path):
         return out / ".staging" / "shared"
@@ -43,27 +40,6 @@ def clear_staging(out: Location) -> None:
     """Remove all staging folders of ingests into `out` that this machine can see."""
     for folder in {out, local_work_folder(out)}:
         remove_folder(folder / ".staging")
-
-
-@contextmanager
-def staged(path: Location) -> Iterator[Path]:
-    """A temporary local path whose file becomes `path` on a clean exit, without a sync. Raises `StorageError`."""
-    if not isinstance(path, Path):
-        with committed(path) as temporary:
-            yield temporary
-        return
-    make_folder(path.parent)
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        try:
-            yield Path(name)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise storage_error(error, path) from error
 
 
 def local_copy(path: Location) -> Path:
@@ -82,7 +58,7 @@ def local_copy(path: Location) -> Path:
             raise storage_error(error, path) from error
         _copies[name] = copy, copy.stat().st_size
         while len(_copies) > 1 and sum(size for _, size in _copies.values()) > CACHE_BYTES:
-            _copies.popitem(last=False)[1][0].unlink(missing_ok=True)  # what is mapped of it stays
+            _copies.popitem(last=False)[1][0].unlink(missing_ok=True)  # existing memory maps stay valid
         return copy
 
 

@@ -1,4 +1,4 @@
-"""The bytes of a source: read once, hashed while they are read, decompressed in bounded memory."""
+"""The bytes of a source, read once: hashed on the way, and decompressed in bounded memory."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ _CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error),
 class Stream:
     """Iterates over the decompressed bytes of a file.
 
-    Attributes `sha256` and `bytes` describe the file as it is stored, as far as it was read.
+    Attributes `sha256` and `bytes` describe the stored (compressed) bytes read so far.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _small_contents(paths: list[str]) -> list[bytes | None]:
 
 
 def _small_content(path: str) -> bytes | None:
-    with suppress(OSError):  # read again on its own, with a proper error
+    with suppress(OSError):  # `Stream` reads it again and raises a proper error
         content = remote_location(path).read_range(0, SMALL_FILE + 1)
         return content if len(content) <= SMALL_FILE else None
     return None
@@ -164,7 +164,7 @@ def read_blocks(path: str) -> Iterator[bytes]:
 
 
 def read_range(path: str, name: str, start: int, buffer: memoryview) -> None:
-    """Fill `buffer` with the bytes of a file from `start` on; messages call the file `name`."""
+    """Fill `buffer` with the bytes of a file from `start` on; `name` is its name in messages."""
     try:
         if is_remote_uri(path):
             data = remote_location(path).read_range(start, start + len(buffer))
@@ -184,7 +184,7 @@ def read_range(path: str, name: str, start: int, buffer: memoryview) -> None:
 
 
 def _shorter(name: str) -> InputError:
-    return InputError(f"{name} became shorter while it was read; run again.", code="input-changed")
+    return InputError(f"{name} was truncated while it was read; run again.", code="input-changed")
 
 
 def first_bytes(path: str, compression: str | None, size: int) -> bytes:

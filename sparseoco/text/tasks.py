@@ -1,4 +1,4 @@
-"""Where the steps of ingest run: on a Dask cluster, or in threads of this process."""
+"""Run the steps of ingest on a Dask cluster, or in threads of this process."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ class Result(Protocol):
     """The result of a submitted step."""
 
     def result(self) -> Any:
-        """Wait for it; raises what the step raised."""
+        """Wait for it. Raises the error of the step."""
 
 
 class Tasks(NamedTuple):
@@ -21,7 +21,7 @@ class Tasks(NamedTuple):
 
     submit: Callable[..., Result]
     width: int
-    """Steps that run at once."""
+    """Number of steps that run at once."""
     in_process: bool
     """Whether they run in this process."""
     on_machine: bool
@@ -34,9 +34,9 @@ class Tasks(NamedTuple):
 
 @contextmanager
 def open_tasks(client: Any = None) -> Iterator[Tasks]:
-    """Tasks on a `distributed.Client`, or on a thread for each processor (the loops release the GIL).
+    """Tasks on a `distributed.Client`, or on one thread per processor (the kernels release the GIL).
 
-    On an error, steps that have not begun are cancelled. Raises `SparseocoError` for a step whose workers keep dying.
+    On an error, steps that have not started are cancelled. Raises `SparseocoError` for a step whose workers keep dying.
     """
     if client is not None:
         yield from _cluster_tasks(client)

@@ -1,4 +1,4 @@
-"""Counts of new text over features that are known already."""
+"""Counts of the features of a model in new text."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.text.counting.partial_counts import count_documents
-from sparseoco.text.documents import CountedDocuments, Documents, Row
+from sparseoco.text.documents import CountedDocuments, Documents, ParsedRow
 from sparseoco.text.encoding.encode import encode_rows
 from sparseoco.text.encoding.hashing import hash_ngrams
 from sparseoco.text.options import TextOptions
@@ -43,7 +43,7 @@ def count_texts(
 
     Parameters
     ----------
-    texts : sequence of str, Documents or Bags
+    texts : sequence of str, Documents or CountedDocuments
     features : Features
         The columns.
     options : TextOptions
@@ -77,7 +77,7 @@ def _documents(texts: Sequence[str], options: TextOptions) -> Documents:
     rows = []
     for number, text in enumerate(texts, 1):
         try:
-            rows.append(Row(encode_text(text, options), "", None, number))
+            rows.append(ParsedRow(encode_text(text, options), "", None, number))
         except MalformedRowError as error:
             raise InputError(f"Text {number}: {error.reason}.", code=error.code) from None
     return Documents.from_rows(rows, [], None)

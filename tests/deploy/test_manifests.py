@@ -17,7 +17,8 @@ import pytest
 import yaml
 from prefect.settings import get_current_settings
 
-from sparseoco.execution.kubernetes import KubernetesOptions, cluster_spec
+from sparseoco.execution.kubernetes import cluster_spec
+from sparseoco.execution.options import KubernetesOptions
 from sparseoco.pipeline.run_file import load_cluster_file
 
 ROOT = Path(__file__).parents[2]

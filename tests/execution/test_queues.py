@@ -12,7 +12,8 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions, connect, scheduler_workers
-from sparseoco.execution.queues import JobOptions, PbsOptions, SlurmOptions, open_job_cluster
+from sparseoco.execution.options import JobOptions, PbsOptions, SlurmOptions
+from sparseoco.execution.queues import job_cluster
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.errors import raises_code
@@ -98,8 +99,8 @@ def options(kind: str, workers: int = 1, **table: object) -> ClusterOptions:
 )
 def test_a_job_script_has_the_options(jobs: Path, tmp_path: Path, asked: JobOptions, lines: tuple[str, ...]) -> None:
     asked = asked.model_copy(update={"interface": "lo", "prologue": ("module load python",)})
-    with open_job_cluster(asked, tmp_path / "scratch", 0, 4, "16GiB") as cluster:
-        script = cluster.job_script().splitlines()
+    with job_cluster(asked, tmp_path / "scratch", 0, 4, "16GiB") as client:
+        script = client.cluster.job_script().splitlines()
         assert set(lines) <= set(script)
         *before, command = script[script.index("export OMP_NUM_THREADS=1") :]
     assert before[-1] == "module load python"
@@ -173,7 +174,8 @@ LOAD = """
 import signal
 from threading import Thread
 
-from sparseoco.execution.queues import SlurmOptions, load_cluster_class
+from sparseoco.execution.options import SlurmOptions
+from sparseoco.execution.queues import load_cluster_class
 
 before, found = signal.getsignal(signal.SIGINT), []
 thread = Thread(target=lambda: found.append(load_cluster_class(SlurmOptions(walltime="00:10:00"))))

@@ -9,7 +9,7 @@ import pytest
 
 from sparseoco.core.errors import StorageError
 from sparseoco.store.manifest import commit_manifest
-from sparseoco.store.shards import Rows, Store, read_shards, write_names, write_shard
+from sparseoco.store.shards import ShardRows, Store, read_shards, write_names, write_shard
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
@@ -46,7 +46,7 @@ def test_equal_rows_give_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_wide_ids_and_counts_keep_their_dtype(tmp_path: Path) -> None:
-    rows = Rows(
+    rows = ShardRows(
         ids=pa.array(["a"]),
         labels=np.array([0], np.int32),
         indptr=np.array([0, 2]),

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparseoco.store.manifest import SCHEMA_VERSION, ClassEntry, FeatureTable, LabelTable, Manifest, commit_manifest
-from sparseoco.store.shards import Rows, write_shard, write_vocabulary
+from sparseoco.store.shards import ShardRows, write_shard, write_vocabulary
 
 
 def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: int = 2, shard_rows: int = 100) -> Path:
@@ -23,7 +23,7 @@ def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: i
         entries.append(
             write_shard(
                 folder,
-                Rows(
+                ShardRows(
                     ids=pa.array([f"d{i}" for i in range(first, first + len(part))]),
                     labels=labels[first : first + len(part)],
                     indptr=np.concatenate([[0], np.cumsum((part > 0).sum(axis=1))]),

@@ -11,7 +11,8 @@ from distributed import Client
 from distributed.system import MEMORY_LIMIT
 
 from sparseoco.execution.clusters import ClusterOptions, connect, scheduler_workers, worker_shape
-from sparseoco.execution.queues import JobOptions, check_commands
+from sparseoco.execution.options import JobOptions
+from sparseoco.execution.queues import check_commands
 from sparseoco.ops.doctor.findings import Finding, error, ok, warning
 from sparseoco.report.formatting import plural
 from sparseoco.storage.commit import commit_bytes, remove_file

@@ -12,8 +12,8 @@ RETAINED_BYTES = 1 << 30
 def retain_freed_memory() -> None:
     """Let glibc keep up to `RETAINED_BYTES` of freed memory; without effect on other C libraries.
 
-    Every split needs buffers of the same sizes. Page faults on memory that was returned to the system and requested
-    again take a tenth of the time of an ingest.
+    Every split needs buffers of the same sizes. Returning them to the system and requesting them again would cost a
+    tenth of the time of an ingest in page faults.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

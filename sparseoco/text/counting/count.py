@@ -1,4 +1,4 @@
-"""Counting all sources of an ingest, split by split, in tasks."""
+"""Count all sources of an ingest, with one task per split."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class SourceState(NamedTuple):
 
 
 def count_sources(job: IngestJob, sources: list[Source]) -> tuple[list[PartialCounts], list[SourceState]]:
-    """Split and count all sources, with no more splits in flight than keep the workers busy.
+    """Split and count all sources, with just enough splits in flight to keep the workers busy.
 
     Raises `InputError` with file and line if more than `max_bad_rows` rows of all sources together are bad.
     """
@@ -30,7 +30,7 @@ def count_sources(job: IngestJob, sources: list[Source]) -> tuple[list[PartialCo
     done = bad = 0
 
     def collect(limit: int) -> None:
-        """Wait for results, in order, until at most `limit` are missing."""
+        """Wait for results, in order, until at most `limit` are pending."""
         nonlocal bad
         while len(submitted) - len(counted) > limit:
             counts: PartialCounts = submitted[len(counted)].result()

@@ -30,12 +30,12 @@ from sparseoco.text.kernels.ngrams import COUNT, DOCUMENTS, count_ngrams
 from sparseoco.text.options import TextOptions
 from sparseoco.text.splits import Split, read_split
 
-# Seed of the hash tables, random against collision attacks; no result depends on it.
+# Seed of the hash tables, random to prevent collision attacks; no result depends on it.
 _SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
 
 
 class PartialCounts(NamedTuple):
-    """What the driver must know of the partial counts of a split without opening their file.
+    """Summary of the partial counts of a split, for the driver.
 
     Parameters
     ----------
@@ -61,9 +61,9 @@ class PartialCounts(NamedTuple):
 
 
 def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -> PartialCounts:
-    """Count one split into the file `path`; an existing file is used as it is.
+    """Count one split into the file `path`; an existing file is reused.
 
-    The limit of bad rows is the driver's, which sees all splits (`check_bad_rows`).
+    The driver, which sees all splits, checks the number of bad rows (`check_bad_rows`).
     """
     target = location(path)
     if not target.exists():
@@ -108,7 +108,7 @@ def _levels(arrays: Arrays, prefix: str) -> list[int]:
 
 
 def n_ngrams(arrays: Arrays) -> int:
-    """How many n-grams partial counts number."""
+    """Number of n-grams of partial counts, including those that are only prefixes."""
     return sum(arrays[f"nodes_{n}"].size for n in all_levels(arrays))
 
 
@@ -165,7 +165,7 @@ def _count_text(documents: Documents, options: TextOptions) -> Arrays:
 def _sort_by_key(
     keys: NDArray[np.uint64], nodes: NDArray[np.int32], position: NDArray[np.uint32], token_rank: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-    """(keys in alphabetical positions, nodes) of the n-grams of a level in alphabetical order."""
+    """(keys in terms of alphabetical positions, nodes) of the n-grams of a level, in alphabetical order."""
     node_bits, token_bits = position.size.bit_length(), token_rank.size.bit_length()
     if 2 * node_bits + token_bits <= 64:
         bits = np.uint64(token_bits), np.uint64(node_bits)
@@ -196,7 +196,7 @@ def _from_counted(documents: CountedDocuments) -> Arrays:
 
 
 def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCounts:
-    """Stage the partial counts again without some of their documents."""
+    """Write a copy of partial counts without some of their documents."""
     source = location(counts.path)
     target = source.with_name(f"{source.stem}-{digest_value(rows.tolist())[:16]}.counts")
     arrays, facts = load_arrays(source)
@@ -237,7 +237,7 @@ def alphabetical_order(strings: pa.Array) -> NDArray[np.int64]:
 
 
 def inverse(order: NDArray[Any]) -> NDArray[np.int64]:
-    """The rank of each element that an order sorts."""
+    """The inverse permutation: the rank of each element."""
     rank = np.empty(order.size, np.int64)
     rank[order] = np.arange(order.size)
     return rank

@@ -1,4 +1,4 @@
-"""Preprocessing as in scikit-learn: lower case, and which characters are word characters."""
+"""Lower-casing and word characters, as in scikit-learn."""
 
 from functools import cache
 from typing import Any
@@ -22,7 +22,7 @@ def preprocess(documents: Documents, *, lowercase: bool) -> tuple[NDArray[np.uin
     kinds = kernels.classify(documents.data, documents.starts, documents.stops, latin)
     others = [_lower(documents, d, lowercase) for d in np.flatnonzero(kinds == kernels.OTHER).tolist()]
     offsets = np.cumsum([0] + [len(text) for text in others], dtype=np.int64)
-    # The table takes a tenth of a second: built only for text in other scripts.
+    # Building the table takes a tenth of a second: only for text in other scripts.
     word_points: Any = _word_table() if others else np.zeros(1, np.bool_)
     return kernels.preprocess(  # type: ignore[no-any-return]
         documents.data, documents.starts, documents.stops, kinds, latin,
@@ -32,7 +32,7 @@ def preprocess(documents: Documents, *, lowercase: bool) -> tuple[NDArray[np.uin
 
 @cache
 def _latin_table(lowercase: bool) -> NDArray[np.uint16]:
-    """(0x250,) uint16: what each letter becomes, 0 for no letter, IRREGULAR where `str.lower` changes its length."""
+    """(0x250,) uint16: replacements of letters, 0 for other characters, IRREGULAR if `str.lower` changes the length."""
     table = np.zeros(kernels.LATIN_END, np.uint16)
     for point in range(0x80, kernels.LATIN_END):
         lowered = chr(point).lower() if lowercase else chr(point)
@@ -45,7 +45,7 @@ def _latin_table(lowercase: bool) -> NDArray[np.uint16]:
 
 @cache
 def _word_table() -> NDArray[np.bool_]:
-    """(0x110000,) bool: does `\\w` match the code point? In Python that is isalnum() and the underscore."""
+    """(0x110000,) bool: whether `\\w` matches the code point, which is isalnum() or the underscore in Python."""
     table = np.fromiter((chr(point).isalnum() for point in range(N_CODE_POINTS)), np.bool_, N_CODE_POINTS)
     table[ord("_")] = True
     return table

@@ -24,20 +24,20 @@ def drop_duplicates(job: IngestJob, counts: list[PartialCounts], store: Store | 
 def find_duplicates(
     counts: list[PartialCounts], options: TextOptions, store: Store | None
 ) -> dict[int, NDArray[np.int64]]:
-    """Rows, by split, whose id occurred before, in the store or in these splits; none if duplicates are allowed.
+    """Rows, by split, whose id occurred before in the store or in these splits; none if duplicates are allowed.
 
     Raises `InputError`, with both positions, if duplicates are an error.
     """
     if options.duplicates == "all":
         return {}
-    documents = _Documents(counts, store)
+    documents = _Ids(counts, store)
     hashes = np.empty(documents.starts[-1], np.int64)  # the only memory per document
     for part in documents.parts:
         hashes[documents.starts[part] : documents.starts[part + 1]] = _hash_ids(documents.ids(part))
     suspects = _repeated(hashes)
     if not suspects.size:
         return {}
-    # Equal hashes are rarely of different ids: the ids decide.
+    # Different ids may have equal hashes: compare the ids.
     cuts = np.searchsorted(suspects, documents.starts)
     rows = [suspects[cuts[part] : cuts[part + 1]] - documents.starts[part] for part in documents.parts]
     ids = [
@@ -69,8 +69,8 @@ def find_duplicates(
     return found
 
 
-class _Documents:
-    """The documents of the shards of a store and of new splits, one after the other."""
+class _Ids:
+    """Ids of the documents of a store and of new splits; a part is a shard or a split."""
 
     def __init__(self, counts: list[PartialCounts], store: Store | None) -> None:
         self._counts = counts
@@ -88,7 +88,7 @@ class _Documents:
         return stored_strings(arrays, "id")
 
     def position(self, document: int) -> str:
-        """Where a document is, for messages."""
+        """File and line of a document, for messages."""
         part = int(np.searchsorted(self.starts, document, side="right")) - 1
         if part < self.n_shards:
             assert self._store is not None

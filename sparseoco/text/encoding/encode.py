@@ -55,7 +55,7 @@ def encode_rows(
     indptr, ngrams, counts = arrays["indptr"], arrays["ngrams"], arrays["counts"]
     hashed_counts = options.hash_bits is not None and counts.dtype != np.float64
     if hashed_counts:
-        counts = counts.astype(np.uint32)  # room for sums
+        counts = counts.astype(np.uint32)  # wide enough for sums
         if int(counts.max(initial=0)) * int(np.diff(indptr).max(initial=0)) > LOW:
             _, _, sums = sort_rows(indptr, ngrams, counts.astype(np.float64), order, sizes, ids)
             if sums.max(initial=0) > LOW:

@@ -1,4 +1,4 @@
-"""The labels of a store: which sources may be mixed, and the table of classes."""
+"""The labels of a store: the table of classes, and the check that all sources have the same kind of labels."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class LabelEncoding(NamedTuple):
 
 
 def check_label_kinds(sources: Sequence[Source], options: TextOptions, previous: Manifest | None) -> None:
-    """Check that either all documents of a store have labels or none has. Empty files have any kind of label.
+    """Check that either all documents of a store have labels or none has. Empty files match any kind.
 
     Raises `InputError` also for a folder of class folders if labels are numbers.
     """

@@ -9,7 +9,7 @@ from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.manifest import FileEntry, ShardEntry
-from sparseoco.store.shards import Rows, write_names, write_shard
+from sparseoco.store.shards import ShardRows, write_names, write_shard
 from sparseoco.text.array_files import load_arrays, stored_strings
 from sparseoco.text.counting.partial_counts import PartialCounts, counted_levels
 from sparseoco.text.encoding.encode import encode_rows
@@ -39,7 +39,7 @@ class EncodedShard(NamedTuple):
 
 
 class ShardEncoder(NamedTuple):
-    """What all shards of an ingest have in common. `feature_map` is None for hashed features."""
+    """Encodes the shards of an ingest; sent to every task. `feature_map` is None for hashed features."""
 
     out: Location
     options: TextOptions
@@ -49,7 +49,7 @@ class ShardEncoder(NamedTuple):
     dtype: str
 
     def encode(self, path: str, index: int, source: int, memo: Location) -> EncodedShard:
-        """Write the partial counts of split `index` as a shard; `memo` records it, for a rerun after a kill."""
+        """Write the partial counts of split `index` as a shard, and its entry to `memo`, for a rerun after a kill."""
         written = _read_memo(memo, self.out)
         if written is not None:
             return written
@@ -66,7 +66,7 @@ class ShardEncoder(NamedTuple):
                 )
                 names = write_names(self.out, features[nodes], terms, totals, documents)
         indptr, indices, values = encode_rows(arrays, features, self.n_features, self.options)
-        rows = Rows(
+        rows = ShardRows(
             stored_strings(arrays, "id"),
             self.labels.column(arrays),
             indptr,
@@ -75,7 +75,7 @@ class ShardEncoder(NamedTuple):
         )
         entry = write_shard(self.out, rows, n_features=self.n_features, source=source)
         dropped = 0
-        # A new vocabulary leaves terms out by choice; a known one does not know them.
+        # Terms that the selection of a new vocabulary excludes do not count as dropped.
         if self.feature_map is not None and self.feature_map.n_known > 0:
             unknown = arrays["counts"][features[arrays["ngrams"]] < 0]
             dropped = int(np.count_nonzero(unknown) if self.dtype == "float64" else unknown.sum())
@@ -89,11 +89,6 @@ class ShardEncoder(NamedTuple):
             },
         )
         return shard
-
-
-def encode_shard(encoder: ShardEncoder, path: str, index: int, source: int, memo: Location) -> EncodedShard:
-    """A task: encode one split (see `ShardEncoder.encode`)."""
-    return encoder.encode(path, index, source, memo)
 
 
 def encode_shards(
@@ -113,7 +108,7 @@ def encode_shards(
         source = first_source + split.split.source  # changes if new files precede it in a rerun
         state = [location(split.path).name, source, key, job.options.digest, dtype, labels.classes]
         memo = job.staging / f"{digest_value(state)[:32]}.shard.json"
-        submitted.append(job.tasks(encode_shard, encoder, split.path, index, source, memo))
+        submitted.append(job.tasks(encoder.encode, split.path, index, source, memo))
     shards = []
     for number, result in enumerate(submitted, 1):
         shard: EncodedShard = result.result()

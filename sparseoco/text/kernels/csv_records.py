@@ -1,4 +1,4 @@
-"""Where the records of CSV and TSV end: the state machine of Python's `csv.reader`, over bytes."""
+"""Ends of the records of CSV and TSV: the state machine of Python's `csv.reader`, over bytes."""
 
 from sparseoco.text.kernels import kernel
 
@@ -15,7 +15,7 @@ def scan_records(data, position, state, begin, opened, at_least, longest, delimi
 
     A quote opens a quoted field only at the start of a field; two quotes in a quoted field stand for one, and text
     after the closing quote continues without quotes. LF, CR and CRLF end a record, except in a quoted field. `begin`
-    is the start of the current record, `opened` the start of the last quoted field; `final` says that no data follow.
+    is the start of the current record, `opened` the start of the last quoted field; `final` means that no data follows.
 
     Returns (end, or NEEDS_MORE, or TOO_LONG for a record of more than `longest` bytes; position; state; begin; opened).
     """

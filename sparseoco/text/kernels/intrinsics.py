@@ -8,6 +8,7 @@ from numba.extending import intrinsic
 
 ONES = np.uint64(0x0101010101010101)
 HIGHS = np.uint64(0x8080808080808080)
+ZERO, ONE, B3 = np.uint64(0), np.uint64(1), np.uint64(3)
 
 
 def _address(context, builder, array_type, array, index):
@@ -31,7 +32,7 @@ def load8(typing, data, index):
 
 @intrinsic
 def store8(typing, data, index, word):
-    """Write a uint64 as 8 little-endian bytes of a uint8 array from `index` on; the caller provides room for 8."""
+    """Write a uint64 as 8 little-endian bytes of a uint8 array from `index` on; the array has space for them."""
 
     def code(context, builder, signature, arguments):
         position = context.cast(builder, arguments[1], signature.args[1], types.intp)
@@ -45,7 +46,7 @@ def store8(typing, data, index, word):
 
 @intrinsic
 def prefetch(typing, array, index):
-    """Ask for the cache line of element `index` of a one-dimensional array, to be read soon."""
+    """Prefetch the cache line of element `index` of a one-dimensional array."""
 
     def code(context, builder, signature, arguments):
         position = context.cast(builder, arguments[1], signature.args[1], types.intp)

@@ -9,10 +9,9 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
-from sparseoco.text.kernels.intrinsics import HIGHS, ONES, load8, trailing_zeros
+from sparseoco.text.kernels.intrinsics import B3, HIGHS, ONES, ZERO, load8, trailing_zeros
 
 QUOTES, SLASHES, SPACES = ONES * np.uint64(0x22), ONES * np.uint64(0x5C), ONES * np.uint64(0x20)
-ZERO, B3 = np.uint64(0), np.uint64(3)
 
 PARSED, LEFT, BLANK = 0, 1, 2
 MISSING, STRING, ESCAPED, INTEGER = 0, 1, 2, 3
@@ -57,7 +56,7 @@ def _skip_utf8(data, i):
 
 @register_jitable
 def _string(data, i):
-    """From the byte after a quote: (position of the closing quote, has escapes), or (-1, ·) for a line to leave."""
+    """From the byte after a quote: (position of the closing quote, has escapes), or (-1, ·) for the full parser."""
     escaped = False
     while True:
         word = load8(data, i)

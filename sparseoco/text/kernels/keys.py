@@ -61,13 +61,6 @@ def map_keys(keys, first, high_map, low_map):
 
 
 @kernel
-def add_at(sums, positions, values):
-    """sums[positions] += values."""
-    for i in range(positions.size):
-        sums[positions[i]] += values[i]
-
-
-@kernel
 def pack_sortable(keys, nodes, high_map, low_map, low_bits, node_bits):
     """The mapped key of each node, then the node, in one word each: sorting them is faster than sorting indices."""
     result = np.empty(nodes.size, np.uint64)

@@ -8,14 +8,13 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
-from sparseoco.text.kernels.intrinsics import HIGHS, ONES, load8, prefetch, trailing_zeros
+from sparseoco.text.kernels.intrinsics import B3, HIGHS, ONE, ONES, ZERO, load8, prefetch, trailing_zeros
 from sparseoco.text.kernels.keys import HALF, LOW
 
 LOW_BYTE = np.uint64(0xFF)
 ODD_1 = np.uint64(0x9E3779B97F4A7C15)
 ODD_2 = np.uint64(0xC2B2AE3D27D4EB4F)
-B3, B7 = np.uint64(3), np.uint64(7)
-ZERO, ONE = np.uint64(0), np.uint64(1)
+B7 = np.uint64(7)
 # Columns of the state of an n-gram, in one cache line: the last document and its entry there, total count, documents.
 DOCUMENT, ENTRY, COUNT, DOCUMENTS = 0, 1, 2, 3
 
@@ -30,7 +29,7 @@ def _mix(word):
 
 @register_jitable
 def _tokenize(clean, start, end, seed, table, hashes, heads, offsets, arena, n_tokens, tokens):
-    """Write the numbers of the tokens of clean[start:end], which ends with a zero, to `tokens`; (how many, n_tokens).
+    """Write the numbers of the tokens of clean[start:end], which ends with a zero, to `tokens`; (count, n_tokens).
 
     table    uint64, open addressing: high half of the hash, then number + 1; 0 is free
     heads    the first eight bytes of each token, zero-padded; with the length they decide most comparisons

@@ -12,7 +12,7 @@ LATIN_END = 0x250
 
 @register_jitable
 def _is_latin(source, table):
-    """Are all characters ASCII, regular letters below U+0250, or punctuation of U+2000 … U+206F?"""
+    """Whether all characters are ASCII, regular letters below U+0250, or punctuation of U+2000 … U+206F."""
     i = 0
     while i < source.size:
         byte = np.int64(source[i])
@@ -31,7 +31,7 @@ def _is_latin(source, table):
 
 @kernel
 def classify(data, starts, stops, table):
-    """(rows,) uint8: is document data[starts[d] : stops[d]] ASCII, LATIN (below U+0250), or OTHER?"""
+    """(rows,) uint8: the kind of document data[starts[d] : stops[d]]: ASCII, LATIN (below U+0250), or OTHER."""
     kinds = np.zeros(starts.size, np.uint8)
     for d in range(starts.size):
         source = data[starts[d] : stops[d]]
@@ -45,7 +45,7 @@ def classify(data, starts, stops, table):
 
 @register_jitable
 def is_word(byte):
-    """Is this ASCII byte a word character: a letter, a digit, an underscore?"""
+    """Whether this ASCII byte is a word character: a letter, a digit or an underscore."""
     upper = np.uint8(byte - np.uint8(65)) < np.uint8(26)
     lower = np.uint8(byte - np.uint8(97)) < np.uint8(26)
     digit = np.uint8(byte - np.uint8(48)) < np.uint8(10)
@@ -82,7 +82,7 @@ def _copy_latin(source, lowercase, table, target):
 
 @register_jitable
 def _copy_utf8(data, start, stop, to, word_points, clean):
-    """Copy valid UTF-8 that is lower-cased if it should be; `word_points[c]`: is code point c a word character?"""
+    """Copy valid UTF-8, already lower-cased if requested; `word_points[c]`: is code point c a word character?"""
     i = start
     shift = to - start
     while i < stop:
@@ -107,7 +107,7 @@ def _copy_utf8(data, start, stop, to, word_points, clean):
 
 @kernel
 def preprocess(data, starts, stops, kinds, latin, other, other_offsets, lowercase, word_points):
-    """Preprocess documents; those of the kind OTHER come from `other`, in order, lower-cased if they should be.
+    """Preprocess documents; those of the kind OTHER come from `other`, in order, already lower-cased if requested.
 
     Returns (clean uint8 with 16 zero bytes of slack, bounds int64 (rows + 1,)), the input of `count_ngrams`.
     """

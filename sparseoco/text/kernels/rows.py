@@ -27,7 +27,7 @@ def _bucket_starts(indptr, ngrams, order, sizes):
 
 @register_jitable
 def _compact(row_starts, row_ends, indices, values):
-    """Rows without the gaps that summing left behind: row d is [row_starts[d], row_ends[d])."""
+    """Close the gaps between rows, which summing left: row d is [row_starts[d], row_ends[d])."""
     indptr = np.zeros(row_starts.size, np.int64)
     n = 0
     for d in range(row_ends.size):
@@ -41,7 +41,7 @@ def _compact(row_starts, row_ends, indices, values):
 
 @kernel
 def sort_rows(indptr, ngrams, counts, order, sizes, ids):
-    """CSR in which entry (d, order[i]) has become (d, ids[i]); n-grams that are not in `order` are left out.
+    """CSR in which entry (d, order[i]) has become (d, ids[i]); n-grams that are not in `order` are dropped.
 
     Two counting sorts, by feature and then by document: linear in the number of entries.
 

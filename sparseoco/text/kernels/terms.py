@@ -8,7 +8,7 @@ from sparseoco.text.kernels.intrinsics import load8, store8
 
 @kernel
 def term_offsets(numbers, parents, lasts, token_offsets):
-    """(numbers.size + 1,) int64: where the name of each n-ngram begins when they are concatenated."""
+    """(numbers.size + 1,) int64: offsets of the names of n-grams when they are concatenated."""
     offsets = np.empty(numbers.size + 1, np.int64)
     at = 0
     for k in range(numbers.size):
@@ -27,7 +27,7 @@ def term_offsets(numbers, parents, lasts, token_offsets):
 def write_terms(numbers, parents, lasts, token_bytes, token_offsets, offsets, depth):
     """The bytes of the names, tokens joined by spaces, with eight bytes of slack; token_bytes has slack, too.
 
-    Eight bytes are copied at a time: what exceeds a token is overwritten by the next.
+    Copies eight bytes at a time: bytes beyond the end of a token are overwritten by the next token.
     """
     result = np.empty(offsets[numbers.size] + 8, np.uint8)
     chain = np.empty(depth, np.int64)

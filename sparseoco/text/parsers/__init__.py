@@ -14,7 +14,7 @@ from sparseoco.text.parsers.svmlight import read_svmlight
 
 
 class Parser(Protocol):
-    """Parses a chunk; `labelled` says whether labels are requested."""
+    """Parses a chunk, with labels if `labelled`."""
 
     def __call__(self, chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments: ...
 

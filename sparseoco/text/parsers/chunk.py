@@ -22,9 +22,9 @@ class Chunk(NamedTuple):
     Parameters
     ----------
     data : ndarray of uint8
-        `size` bytes of text, then a newline and sixteen zeros, so that loops can read ahead.
+        `size` bytes of text, then a newline and sixteen zeros, so that kernels can read ahead.
     name, short : str
-        The file as messages name it, and as generated ids name it.
+        Names of the file in messages and in generated ids.
     line, offset : int
         Number of the first line, from 1, and offset of its first byte in the uncompressed file.
     header : tuple of str
@@ -50,7 +50,7 @@ class Chunk(NamedTuple):
         return lines
 
     def parse_lines(self, options: TextOptions, parse: Callable[[str, int], R | None]) -> tuple[list[R], list[BadRow]]:
-        """What parse(text, line number) makes of each line, None being left out; and the malformed lines."""
+        """The results of parse(text, line number) for each line, without None; and the malformed lines."""
         rows: list[R] = []
         bad: list[BadRow] = []
         data = self.data[: self.size].tobytes()

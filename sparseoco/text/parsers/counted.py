@@ -1,4 +1,4 @@
-"""Formats whose documents are pairs of a feature name and a count."""
+"""Common code of formats whose documents are pairs of a feature name and a count."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +17,9 @@ Pairs = list[tuple[str, float]]
 def read_counted(
     chunk: Chunk, options: TextOptions, parse: Callable[[str], tuple[Pairs, Any] | None], *, labelled: bool
 ) -> CountedDocuments:
-    """Bags of all lines; parse(text) returns the pairs and the label of a line, or None for a blank line.
+    """Documents of all lines; parse(text) returns the pairs and the label of a line, or None for a blank line.
 
-    Counts of a name that is repeated in a line are summed, and counts of zero left out.
+    Counts of a repeated name in a line are summed, and counts of zero are omitted.
     """
 
     def parse_row(text: str, line: int) -> tuple[int, dict[str, float], Any] | None:

@@ -1,4 +1,4 @@
-"""Where the records and lines of CSV and TSV begin and end."""
+"""Boundaries of the records and lines of CSV and TSV."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def line_starts(data: bytes | bytearray | NDArray[np.uint8], size: int) -> NDArray[np.int64]:
-    """Where the lines of data[:size] start, as csv.reader counts them: 0, and after each LF, CR and CRLF."""
+    """Offsets of the lines of data[:size], as csv.reader counts them: 0, and after each LF, CR and CRLF."""
     text = np.frombuffer(data, np.uint8, size)
     ends = (text == NEWLINE) | (text == RETURN)
     ends[:-1] &= ~((text[:-1] == RETURN) & (text[1:] == NEWLINE))
@@ -45,7 +45,7 @@ class RecordScanner:
         Parameters
         ----------
         pending : bytearray
-            What follows the last run that was found.
+            The bytes after the last run that was found.
         line : int
             Number of its first line.
         at_end : bool

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.documents import Documents, Row
+from sparseoco.text.documents import Documents, ParsedRow
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk, decode_lines
 from sparseoco.text.parsers.csv_records import line_starts
@@ -40,7 +40,7 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     _check_columns(chunk, options, labelled=labelled)
     text = decode_lines(chunk.data[: chunk.size].tobytes(), chunk.offset)
     records = _records(text, delimiter, options)
-    rows: list[Row] = []
+    rows: list[ParsedRow] = []
     malformed: list[tuple[int, MalformedRowError]] = []
     lines_read = 0
     while True:
@@ -74,7 +74,9 @@ def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Non
             )
 
 
-def _parse_record(record: list[str], chunk: Chunk, line: int, options: TextOptions, *, labelled: bool) -> Row | None:
+def _parse_record(
+    record: list[str], chunk: Chunk, line: int, options: TextOptions, *, labelled: bool
+) -> ParsedRow | None:
     """The document of a record, or None if `where` excludes it."""
     names = chunk.header or tuple(str(k + 1) for k in range(len(record)))
     if len(record) != len(names):
@@ -91,4 +93,4 @@ def _parse_record(record: list[str], chunk: Chunk, line: int, options: TextOptio
     if options.text_field not in values:
         raise missing_field("text", options.text_field)
     key = values.get(options.id_field, f"{chunk.short}:{line}")
-    return Row(encode_text(values[options.text_field], options), encode_text(key, options).decode(), label, line)
+    return ParsedRow(encode_text(values[options.text_field], options), encode_text(key, options).decode(), label, line)

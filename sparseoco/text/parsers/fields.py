@@ -1,4 +1,4 @@
-"""Values of the fields of a row: text, labels, numbers; and what makes a row malformed."""
+"""Parsing of the fields of a row: text, labels and numbers; and the error of a malformed row."""
 
 import re
 from typing import Any
@@ -27,7 +27,7 @@ class MalformedRowError(Exception):
 
 
 def encode_text(text: str, options: TextOptions) -> bytes:
-    """UTF-8 of a text; undecodable bytes and lone surrogates are handled as `encoding_errors` says."""
+    """UTF-8 of a text; `encoding_errors` decides about undecodable bytes and lone surrogates."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""JSON lines: one object per line. A compiled scanner parses simple lines, a full parser the others, alike."""
+"""JSON lines: one object per line. A compiled scanner parses simple lines, and a full parser the others."""
 
 import json
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from sparseoco.text.parsers.fields import (
 SKIPPED = 3
 
 
-class _Row(NamedTuple):
+class _ParsedLine(NamedTuple):
     text: bytes
     id: bytes | None
     label: bytes | float
@@ -124,7 +124,7 @@ def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documen
     return Documents(data, starts[text, rows], stops[text, rows], ids, row_labels, chunk.line + rows, bad)
 
 
-def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> _Row | None:
+def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> _ParsedLine | None:
     """The document of one line, or None if `where` or `label_list` excludes it."""
     row = _load_object(raw, (options.id_field, options.label_field, *options.where))
     for name, wanted in options.where.items():
@@ -145,7 +145,7 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> _Row | None:
     key = row.get(options.id_field)
     if key is not None:
         key = encode_text(parse_name(key, "id", options.id_field), options)
-    return _Row(encode_text(text, options), key, label)
+    return _ParsedLine(encode_text(text, options), key, label)
 
 
 def _load_object(raw: bytes, names: tuple[str, ...]) -> dict[str, Any]:

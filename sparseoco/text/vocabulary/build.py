@@ -1,4 +1,4 @@
-"""The features of an ingest: a vocabulary built from partial counts, extended by them, or kept as it is."""
+"""The features of an ingest: a vocabulary built from partial counts, extended by them, or frozen."""
 
 import itertools
 from typing import Any, NamedTuple
@@ -27,14 +27,14 @@ from sparseoco.text.vocabulary.merge import (
 from sparseoco.text.vocabulary.selection import Candidates
 from sparseoco.text.vocabulary.trie import Vocabulary
 
-# N-grams, and tokens, of all splits that one task merges: worth a task, and within its memory (200 MB of tokens).
+# N-grams, and tokens, of all splits per task: enough to amortise the task, within its memory (200 MB of tokens).
 NGRAMS_PER_TASK = 1 << 20
 TOKENS_PER_TASK = 1 << 21
 MAX_RANGES = 256
 
 
 class SelectedNgrams(NamedTuple):
-    """Paths of the merged n-grams of this ingest, and of the feature of each."""
+    """Paths of the merged n-grams of this ingest, and of their feature ids."""
 
     tokens: str
     ranges: list[str]
@@ -52,7 +52,7 @@ class SelectedNgrams(NamedTuple):
 
 
 class FeatureMap(NamedTuple):
-    """Maps the n-grams of splits to features: of a vocabulary as it was, or of the n-grams just merged.
+    """Maps the n-grams of splits to features of a frozen vocabulary, or of the merged n-grams.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ class FeatureMap(NamedTuple):
 def build_features(
     job: IngestJob, counts: list[PartialCounts], store: Store | None, policy: Policy
 ) -> tuple[FeatureMap, Result | None]:
-    """The features of an ingest, and the task that writes the terms that are new, if there are any.
+    """The features of an ingest, and the task that writes new terms, if there are any.
 
-    Without a store the vocabulary is new. The vocabulary of a store stays as it is (frozen), or new terms are appended
+    Without a store the vocabulary is new. The vocabulary of a store does not change (frozen), or new terms are appended
     (extend).
 
     Raises
@@ -100,7 +100,7 @@ def build_features(
     key = digest_value([job.options.digest, [location(split.path).name for split in counts], known_files])[:32]
     selected = _merge(job, counts, key)
     merged = selected.merged()
-    real = has_real_counts(counts)
+    real = any(split.dtype == "float64" for split in counts)  # their sums would not be counts
     documents = merged.sums("documents")
     totals = documents if real else merged.sums("totals")
     candidates = Candidates(
@@ -121,11 +121,6 @@ def build_features(
     if n_features > n_known:
         written = job.tasks(_write_new_terms, str(job.out), selected, n_known, real)
     return FeatureMap(key, None, selected, n_known, n_features), written
-
-
-def has_real_counts(counts: list[PartialCounts]) -> bool:
-    """Whether some counts are real values, whose totals would not be counts."""
-    return any(split.dtype == "float64" for split in counts)
 
 
 def _freeze(job: IngestJob, store: Store) -> FeatureMap:
@@ -172,7 +167,7 @@ def _unite_tokens(job: IngestJob, counts: list[PartialCounts], key: str, target:
 
 
 def _n_tasks(job: IngestJob, size: int, per_task: int) -> int:
-    """Number of tasks of about `per_task` for `size`: a multiple of the workers, so that none waits at the end."""
+    """Number of tasks of about `per_task` for `size`: a multiple of the workers, so that none is idle at the end."""
     return job.tasks.width * -(-(1 + size // per_task) // job.tasks.width)
 
 

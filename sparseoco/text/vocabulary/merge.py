@@ -1,4 +1,4 @@
-"""Merging the vocabularies of partial counts, range by range.
+"""Merge the vocabularies of partial counts, range by range.
 
 Tokens are sorted by their bytes, which is the order of their code points. Because a space sorts before every word
 character, the key (position of the prefix in its level) · 2^32 + (position of the last token) sorts n-grams
@@ -28,7 +28,7 @@ from sparseoco.text.array_files import (
     string_array,
 )
 from sparseoco.text.counting.partial_counts import alphabetical_order, inverse, n_ngrams
-from sparseoco.text.kernels.keys import HALF, add_at, locate, map_keys, unpack_keys
+from sparseoco.text.kernels.keys import HALF, locate, map_keys, unpack_keys
 from sparseoco.text.vocabulary.trie import Vocabulary
 
 MAX_NGRAMS = 2**31 - 1
@@ -48,10 +48,10 @@ def sample_token_bounds(counts: list[str], parts: int) -> list[bytes]:
 
 
 def unite_tokens(counts: list[str], low: bytes | None, high: bytes | None, target: str) -> None:
-    """Stage the sorted union of the tokens in [low, high) of all splits; None is no bound.
+    """Stage the sorted union of the tokens in [low, high) of all splits; None means no bound.
 
-    token_bytes, token_offsets; positions int32, of the tokens of all splits in the union; begins (splits + 1,), where
-    the tokens of each split begin in it.
+    Arrays: token_bytes, token_offsets; positions int32, of the tokens of all splits in the union; begins (splits + 1,),
+    offsets of the splits in `positions`.
     """
     strings: list[pa.Array] = []
     for path in counts:
@@ -72,7 +72,7 @@ def unite_tokens(counts: list[str], low: bytes | None, high: bytes | None, targe
 
 
 def collect_tokens(ranges: list[str], n_splits: int, target: str) -> None:
-    """Stage the sorted union of all tokens, and as map_<i> the position in it of each token of split i."""
+    """Stage the sorted union of all tokens, and, as map_<i>, the positions of the tokens of split i in it."""
     with ExitStack() as opened:
         readers = [opened.enter_context(ArrayReader(location(path))) for path in ranges]
         _collect(readers, n_splits, location(target))
@@ -116,7 +116,7 @@ def _first_not_below(split: ArrayReader, bound: bytes) -> int:
 
 
 def token_ranges(counts: list[str], tokens: Location, parts: int) -> list[int]:
-    """Bounds of at most `parts` ranges of tokens that begin about equally many n-grams, judged by the first split."""
+    """Bounds of at most `parts` ranges of tokens with about equally many n-grams, estimated from the first split."""
     arrays, _ = load_arrays(tokens)
     split, _ = load_arrays(location(counts[0]))
     n = arrays["token_offsets"].size - 1
@@ -131,9 +131,9 @@ def token_ranges(counts: list[str], tokens: Location, parts: int) -> list[int]:
 def merge_range(counts: list[str], tokens: str, low: int, high: int, counted_from: int, target: str) -> None:
     """Merge the n-grams whose first token is in [low, high), and stage them.
 
-    keys_<n> (n ≥ 2; positions of prefixes are relative to the range); for counted levels totals_<n>, documents_<n>,
-    and positions_<n>, of the n-grams of each split, split by split. slices_<n> (splits, 2) int64: (begin, end) of the
-    n-grams of each split, in alphabetical order, that are in the range.
+    Arrays: keys_<n> (n ≥ 2; positions of prefixes are relative to the range); for counted levels totals_<n>,
+    documents_<n>, and positions_<n>, of the n-grams of each split, split by split. slices_<n> (splits, 2) int64:
+    (begin, end) of the n-grams of each split, in alphabetical order, that are in the range.
     """
     arrays: Arrays = {}
     sizes: list[int] = []
@@ -194,8 +194,8 @@ def _sum(
         if begin < end:
             with ArrayReader(location(path)) as split:
                 for name, total in sums.items():
-                    add_at(total, position, split.read(name, begin, end))
-    # Half the bytes to stage, if they suffice.
+                    total[position] += split.read(name, begin, end)  # no position occurs twice in a split
+    # int32 halves the staged bytes.
     return {name: s.astype(np.int32) if s.max(initial=0) < 2**31 else s for name, s in sums.items()}
 
 

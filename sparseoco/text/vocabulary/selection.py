@@ -1,4 +1,4 @@
-"""Which counted terms become features, and in which order: the arithmetic of CountVectorizer, ids by frequency."""
+"""Selection and order of features: the arithmetic of CountVectorizer, with ids by frequency."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sparseoco.text.vocabulary.trie import Vocabulary
 
 @dataclass
 class Candidates:
-    """The counted n-grams `first`, `first` + 1, … of a trie, and which of them pass the options.
+    """The counted n-grams `first`, `first` + 1, … of a trie, and their selection by the options.
 
     Parameters
     ----------
@@ -60,10 +60,10 @@ class Candidates:
         return _rank_by_count(self.totals, chosen)
 
     def select_new(self, known: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-        """The feature of each n-gram of a vocabulary of `size` features that is extended, or −1.
+        """The feature of each n-gram of an extended vocabulary of `size` features, or −1.
 
-        `known` has the existing features, which stay, or −1. New features must pass min_df and max_df among the new
-        documents alone; their ids follow after `size`, up to max_features in total.
+        `known` has the existing features, which do not change, or −1. New features must pass min_df and max_df among
+        the new documents alone; their ids follow after `size`, up to max_features in total.
         """
         limit = self.options.max_features
         chosen = self._most_frequent((known < 0) & self._pass(), None if limit is None else max(0, limit - size))
@@ -73,10 +73,10 @@ class Candidates:
         return (self.documents >= max(1, self.low)) & (self.documents <= self.high)
 
     def _most_frequent(self, chosen: NDArray[np.bool_], limit: int | None) -> NDArray[np.bool_]:
-        """The `limit` most frequent of the chosen terms, with CountVectorizer's choice among ties.
+        """The `limit` most frequent of the chosen terms; ties are broken as in CountVectorizer.
 
         It sorts the terms in alphabetical order, all lengths mixed, with an unstable algorithm: only the same sort of
-        the same numbers breaks ties alike.
+        the same numbers gives the same ties.
         """
         if limit is None or np.count_nonzero(chosen) <= limit:
             return chosen
