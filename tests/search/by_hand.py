@@ -39,7 +39,7 @@ def cluster_by_hand(folder: Path, *, workers: int = 2, tls: dict[str, Any] | Non
         subprocess.Popen([*dask, "scheduler", *LOCAL, *protocol, "--port", "0", "--scheduler-file", str(file)], **quiet)
     ]
     try:
-        while not file.exists():
+        while not file.exists() or not file.read_text():  # Dask creates the file before it writes it
             assert started[0].poll() is None, "the scheduler has ended"
             time.sleep(0.05)
         for _ in range(workers):

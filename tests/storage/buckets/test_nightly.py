@@ -66,7 +66,7 @@ def test_manifests_of_several_increments_can_be_batches(
         return map_concurrently(request, paths)
 
     monkeypatch.setattr("sparseoco.storage.commit.map_concurrently", read)
-    monkeypatch.setattr("sparseoco.store.manifest.CONCURRENT", 2)
+    monkeypatch.setattr("sparseoco.store.manifest.BATCH", 2)
     assert list(read_manifests(bucket / "shards", 5)) == expected
     assert batches == [2, 2, 1]
     with raises_code("missing-file", "manifest-00000006.json", kind=StorageError):
