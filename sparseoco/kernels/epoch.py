@@ -28,6 +28,7 @@ from sparseoco.core.compile_cache import compiled
 from sparseoco.kernels import responses
 from sparseoco.kernels.order import key
 from sparseoco.kernels.stream import build_evaluate
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.cao_ftrl import Scalars
 from sparseoco.learners.caos_erm import after_control_variate, update, weight
 from sparseoco.learners.losses import Loss
@@ -38,7 +39,6 @@ SOURCES = ("learners/numerics.py", "learners/losses.py", "learners/penalties.py"
 ROUND_STREAM = np.uint64(4)  # distinct from the hash streams of `order` and `learners.caos_ftrl`
 
 Floats = NDArray[np.float64]
-Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
 @register_jitable
@@ -293,9 +293,9 @@ class EpochColumns:
     def _state(self) -> EpochState:
         return EpochState(self.state, self._control_variate, self._last_update, self._position, self.diverged)
 
-    def play(self, rows: Csr, edges: NDArray[np.int64], anchor_slopes: Floats, importance: Floats) -> None:
+    def play(self, rows: RowBatch, edges: NDArray[np.int64], anchor_slopes: Floats, importance: Floats) -> None:
         """Play rounds in turn; see `MiniBatches`."""
-        indptr, indices, counts, labels = rows
+        indptr, indices, counts, labels, _ = rows
         pointers, slopes = np.asarray(indptr, np.int64) - indptr[0], np.ascontiguousarray(anchor_slopes)
         batches = MiniBatches(pointers, indices, counts, labels, edges, slopes, importance)
         self._play(batches, self._params, self._state, self.rounds)

@@ -15,6 +15,20 @@ class Rows(NamedTuple):
     values: np.ndarray
 
 
+class RowBatch(NamedTuple):
+    """Some rows in CSR format, in order."""
+
+    indptr: np.ndarray
+    """(rows + 1,) int32 or int64; its first entry need not be 0."""
+    indices: np.ndarray
+    """Only those of these rows, as are the values; unique within a row."""
+    values: np.ndarray
+    labels: np.ndarray
+    """(rows,)"""
+    weights: np.ndarray | None = None
+    """(rows,) sample weights, float32 or float64; None if all are 1."""
+
+
 class State(NamedTuple):
     """The state of a block of columns, without its sums."""
 

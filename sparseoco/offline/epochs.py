@@ -179,7 +179,7 @@ class Slopes(Protocol):
 
 def row_sizes(source: Source, span: Span, start: int, stop: int) -> Floats:
     """L_j = max_i |a_{j,i}| of the examples at positions start..stop of a span."""
-    parts = [ROW_SIZES(indptr, counts) for indptr, _, counts, _ in chunks(source, span, start, stop)]
+    parts = [ROW_SIZES(indptr, counts) for indptr, _, counts, *_ in chunks(source, span, start, stop)]
     return np.concatenate([np.zeros(0), *parts])
 
 

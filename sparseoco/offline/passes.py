@@ -18,10 +18,10 @@ from scipy.sparse import csr_matrix
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.full_pass import ACCUMULATE, ACCUMULATE_SQUARES, MARGINS, RESPOND_SMOOTHED, loss_kernels
 from sparseoco.kernels.order import epoch_rows, gather
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.coordinates import ColumnMajor, column_major
 
-Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 Floats = NDArray[np.float64]
 
 CHUNK_ROWS = 4096  # read from a source at a time
@@ -36,11 +36,11 @@ class Source(Protocol):
     def n_rows(self) -> int:
         """Number of rows."""
 
-    def rows(self, start: int, stop: int) -> Csr:
-        """Rows start..stop in document order: indptr, whose first entry need not be 0, indices, counts, labels."""
+    def rows(self, start: int, stop: int) -> RowBatch:
+        """Rows start..stop in document order."""
 
-    def gather(self, rows: NDArray[np.int64]) -> Csr:
-        """These rows, in this order, in the format of `rows`."""
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
+        """These rows, in this order."""
 
 
 class Matrix:
@@ -54,15 +54,15 @@ class Matrix:
         """Number of rows."""
         return int(self.X.shape[0])
 
-    def rows(self, start: int, stop: int) -> Csr:
+    def rows(self, start: int, stop: int) -> RowBatch:
         """See `Source.rows`; views."""
         first, last = self.X.indptr[start], self.X.indptr[stop]
         pointers = self.X.indptr[start : stop + 1]
-        return pointers, self.X.indices[first:last], self.X.data[first:last], self.y[start:stop]
+        return RowBatch(pointers, self.X.indices[first:last], self.X.data[first:last], self.y[start:stop])
 
-    def gather(self, rows: NDArray[np.int64]) -> Csr:
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """See `Source.gather`."""
-        return gather(rows, self.X.indptr, self.X.indices, self.X.data, self.y)  # type: ignore[no-any-return]
+        return RowBatch(*gather(rows, self.X.indptr, self.X.indices, self.X.data, self.y))
 
 
 class Span(NamedTuple):
@@ -180,7 +180,7 @@ def leaf_bounds(span: Span, shape: Shape) -> list[tuple[int, int]]:
     return [(span.start + size * i // count, span.start + size * (i + 1) // count) for i in range(count)]
 
 
-def chunks(source: Source, span: Span, start: int, stop: int) -> Iterator[Csr]:
+def chunks(source: Source, span: Span, start: int, stop: int) -> Iterator[RowBatch]:
     """The rows at positions start..stop of a span, `CHUNK_ROWS` positions at a time."""
     for first in range(start, stop, CHUNK_ROWS):
         last = min(first + CHUNK_ROWS, stop)
@@ -199,7 +199,7 @@ def leaf_totals(
     positive = np.array(request.positive, np.int64)
     total = Partial(np.zeros(columns), np.zeros(columns), np.zeros(weights.shape))
     slopes = []
-    for indptr, indices, counts, labels in chunks(source, span, *bounds):
+    for indptr, indices, counts, labels, _ in chunks(source, span, *bounds):
         z = np.empty((labels.size, columns))
         MARGINS(indptr, indices, counts, weights, z)
         s = np.empty_like(z)
@@ -217,7 +217,7 @@ def leaf_totals(
 def leaf_squares(source: Source, span: Span, bounds: tuple[int, int], n_features: int) -> Floats:
     """(features,): Σ_i x_{i,j}² of one leaf, row by row."""
     squares = np.zeros(n_features)
-    for _, indices, counts, _ in chunks(source, span, *bounds):
+    for _, indices, counts, *_ in chunks(source, span, *bounds):
         ACCUMULATE_SQUARES(indices, counts, squares)
     return squares
 
@@ -290,7 +290,7 @@ class LocalPasses:
         found = list(chunks(self.source, self.span, self.span.start, self.span.stop))
         if not found:
             return column_major(csr_matrix((0, self.shape.n_features)), np.zeros(0))
-        sizes = np.concatenate([np.diff(indptr) for indptr, _, _, _ in found])
+        sizes = np.concatenate([np.diff(rows.indptr) for rows in found])
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         indices, counts, labels = (np.concatenate([part[i] for part in found]) for i in (1, 2, 3))
         shape = (labels.size, self.shape.n_features)

@@ -26,10 +26,9 @@ from sparseoco.core.errors import StorageError
 from sparseoco.execution.settings import SHARED
 from sparseoco.kernels.order import gather
 from sparseoco.kernels.reading import read_runs
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.storage.errors import storage_error
 from sparseoco.store.shards import Store
-
-Csr = tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 MAX_OPEN = 2  # corpora that a process keeps open
 MAPPED_BYTES = 256 << 20  # a larger corpus is not mapped
@@ -74,32 +73,32 @@ class Corpus:
         """Number of documents."""
         return int(self._starts[-1])
 
-    def rows(self, start: int, stop: int) -> Csr:
-        """Documents start..stop in CSR format: indptr (from 0), indices, counts, labels."""
+    def rows(self, start: int, stop: int) -> RowBatch:
+        """Documents start..stop; indptr starts at 0."""
         first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
         self._decode(range(first, last + 1) if start < stop else ())
         indptr = self._indptr.read(start, stop + 1)
         begin, end = int(indptr[0]), int(indptr[-1])
-        return (
+        return RowBatch(
             indptr - begin,
             self._indices.read(begin, end),
             self._counts.read(begin, end),
             self._labels.read(start, stop),
         )
 
-    def gather(self, rows: NDArray[np.int64]) -> Csr:
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The given documents, in that order, in the format of `rows`."""
         if not self._complete:
             self._decode(np.unique(np.searchsorted(self._starts, rows, side="right") - 1).tolist())
         if self._maps is not None:
-            return gather(rows, *self._maps)  # type: ignore[no-any-return]
+            return RowBatch(*gather(rows, *self._maps))
         bounds = self._indptr.take(rows, np.full(rows.size, 2)).reshape(-1, 2)
         starts, sizes = np.ascontiguousarray(bounds[:, 0]), bounds[:, 1] - bounds[:, 0]
         indptr = np.concatenate([[0], np.cumsum(sizes)])
         labels = self._labels.take(rows, np.ones(rows.size, np.int64))
-        return indptr, self._indices.take(starts, sizes), self._counts.take(starts, sizes), labels
+        return RowBatch(indptr, self._indices.take(starts, sizes), self._counts.take(starts, sizes), labels)
 
-    def whole(self) -> Csr:
+    def whole(self) -> RowBatch:
         """All documents as read-only memory maps, for access in an order that is not known in advance.
 
         Pages that were read from a large corpus count as memory of the process until `rest` is called.
@@ -107,8 +106,7 @@ class Corpus:
         self._decode(range(len(self._locks)))
         if self._whole is None:
             self._whole = tuple(file.map() for file in (self._indptr, self._indices, self._counts, self._labels))
-        indptr, indices, counts, labels = self._whole
-        return indptr, indices, counts, labels
+        return RowBatch(*self._whole)
 
     def rest(self) -> None:
         """Release the pages of a large corpus to the page cache."""

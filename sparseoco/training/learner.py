@@ -172,7 +172,14 @@ class Learner:
         return self
 
     def learn_rows(
-        self, indptr: Any, indices: Any, counts: Any, labels: Any, *, margins_out: np.ndarray | None = None
+        self,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        labels: Any,
+        weights: Any = None,
+        *,
+        margins_out: np.ndarray | None = None,
     ) -> None:
         """`partial_fit` without checks, on CSR arrays as shards hold them.
 
@@ -181,14 +188,17 @@ class Learner:
         indptr : int32 or int64, (rows + 1,)
         indices : int32 or int64
             Unique within a row and below n_features.
-        counts : any number type
+        values : any number type
             No explicit zeros.
         labels : (rows,)
             Class indices, or float64 for regression.
+        weights : None
+            For sample weights, which are not supported yet.
         margins_out : (rows, configurations, outputs), optional
             Receives the margins with which each row was predicted, before it was learned.
         """
-        for start, stop, rows in self._chunks(indptr, indices, counts):
+        assert weights is None
+        for start, stop, rows in self._chunks(indptr, indices, values):
             part = _frozen(np.asarray(labels[start:stop], np.float64))
             for members, block in self._blocks:
                 if margins_out is None:

@@ -69,7 +69,8 @@ def evaluate(learner: Learner, source: RowSource, chunks: Iterable[NDArray[np.in
     size = len(learner.configurations)
     losses, errors, n_rows = np.zeros(size), np.zeros(size, np.int64), 0
     for rows in chunks:
-        learner.evaluate(*source.gather(rows), losses, errors)
+        indptr, indices, values, labels, _ = source.gather(rows)
+        learner.evaluate(indptr, indices, values, labels, losses, errors)
         n_rows += rows.size
     return ProgressiveTotals(n_rows, losses, errors)
 

@@ -165,14 +165,15 @@ class Mixture:
         self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels)
         return self
 
-    def learn_rows(self, indptr: Any, indices: Any, counts: Any, labels: Any) -> None:
+    def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
         """`partial_fit` without checks, on arrays as `Learner.learn_rows` takes them."""
+        assert weights is None
         labels = np.ascontiguousarray(labels, np.float64)
         n = len(self._total)
         for start in range(0, len(labels), CHUNK_ROWS):
             stop = min(start + CHUNK_ROWS, len(labels))
             entries = slice(int(indptr[start]), int(indptr[stop]))
-            rows = np.asarray(indptr[start : stop + 1]) - indptr[start], indices[entries], counts[entries]
+            rows = np.asarray(indptr[start : stop + 1]) - indptr[start], indices[entries], values[entries]
             margins = np.empty((stop - start, n, self.n_outputs), self.dtype)
             for learner, columns in self._parts():
                 learner.learn_rows(*rows, labels[start:stop], margins_out=margins[:, columns])

@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.kernels.order import epoch_rows, fold_rows
+from sparseoco.kernels.structs import RowBatch
 
 NO_FOLD = -1
 CHUNK_ROWS = 4096
-
-Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
-"""indptr, indices, values and labels of some rows."""
 
 
 class StreamPosition(NamedTuple):
@@ -62,43 +60,45 @@ class RowSource(Protocol):
     def n_rows(self) -> int:
         """Number of rows."""
 
-    def gather(self, rows: NDArray[np.int64]) -> Csr:
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The rows with these numbers, in this order."""
 
 
 class MatrixRows:
-    """The rows of a SciPy CSR matrix and their labels."""
+    """The rows of a SciPy CSR matrix, their labels and, unless all are 1, their weights."""
 
-    def __init__(self, matrix: Any, labels: NDArray[Any]) -> None:
-        self._matrix, self._labels = matrix, labels
+    def __init__(self, matrix: Any, labels: NDArray[Any], weights: NDArray[Any] | None = None) -> None:
+        self._matrix, self._labels, self._weights = matrix, labels, weights
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self._labels)
 
-    def gather(self, rows: NDArray[np.int64]) -> Csr:
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The rows with these numbers, in this order; without a copy where they are adjacent."""
         if rows.size and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
             first, stop = int(rows[0]), int(rows[-1]) + 1
             indptr = self._matrix.indptr[first : stop + 1]
             entries = slice(int(indptr[0]), int(indptr[-1]))
-            labels = self._labels[first:stop]
-            return indptr - indptr[0], self._matrix.indices[entries], self._matrix.data[entries], labels
+            weights = None if self._weights is None else self._weights[first:stop]
+            arrays = self._matrix.indices[entries], self._matrix.data[entries], self._labels[first:stop]
+            return RowBatch(indptr - indptr[0], *arrays, weights)
         part = self._matrix[rows]
-        return part.indptr, part.indices, part.data, self._labels[rows]
+        weights = None if self._weights is None else self._weights[rows]
+        return RowBatch(part.indptr, part.indices, part.data, self._labels[rows], weights)
 
 
 class StreamLearner(Protocol):
     """What learns from a stream: `Learner`, `Mixture`."""
 
-    def learn_rows(self, indptr: Any, indices: Any, counts: Any, labels: Any) -> None:
+    def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
         """Learn rows in order."""
 
 
 def stream(
     source: RowSource, order: Order, start: StreamPosition, goal: StreamPosition, marks: Sequence[int] = ()
-) -> Iterator[tuple[StreamPosition, Csr]]:
+) -> Iterator[tuple[StreamPosition, RowBatch]]:
     """Chunks of rows from `start` to `goal`, each with the position after it.
 
     A chunk ends at each of `marks` (positions in an epoch), at the end of an epoch and after `CHUNK_ROWS` at most.

@@ -80,7 +80,7 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
 def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
     """A block before its first epoch, on a worker; `columns` is the transposed store."""
     problem, corpus, labels = epoch_problem(block, store), worker_corpus(columns), transposed_labels(columns)
-    indptr, rows, counts, _ = corpus.whole()
+    indptr, rows, counts, *_ = corpus.whole()
     return Coordinates(
         ColumnMajor(indptr, rows, counts, labels),
         problem.configurations,

@@ -186,7 +186,7 @@ def _evaluate_leaves(
         failed = np.zeros(size, np.int64)
         for start in range(first, last, CHUNK_ROWS):
             stop = min(start + CHUNK_ROWS, last)
-            indptr, indices, counts, labels = corpus.rows(start, stop)
+            indptr, indices, counts, labels, _ = corpus.rows(start, stop)
             z = np.empty((labels.size, columns))
             MARGINS(indptr, indices, counts, weights, z)
             held_out = np.zeros(labels.size, np.bool_)

@@ -130,7 +130,7 @@ def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
     every = chosen.problem(opened.classes)
     alpha, positive = divmod(number, len(every.positive))
     problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
-    indptr, indices, counts, labels = worker_corpus(opened).gather(np.arange(opened.n_rows))
+    indptr, indices, counts, labels, _ = worker_corpus(opened).gather(np.arange(opened.n_rows))
     matrix = csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
     passes = LocalPasses.of(matrix, labels)
     newton = Newton(passes, passes.columns(), problem, tol=chosen.tol, max_passes=chosen.max_passes)

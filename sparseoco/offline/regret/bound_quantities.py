@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.cao_rcd import lipschitz
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound, state_quantities
 from sparseoco.offline.regret.curve import FirstEpoch
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import Csr
 
 Floats = NDArray[np.float64]
 FROM_GRADIENTS = {"G", "G_inf"}
@@ -55,8 +55,8 @@ class _RowQuantities:
         self.charge = 0.0  # largest ‖c_t‖₂ of cl-fobos: c_{t,i} = (Σ η since i's last round)/η_t
         self.steps = np.zeros(1)  # Σ_{τ≤t} 1/√τ
 
-    def observe(self, rows: Csr) -> None:
-        indptr, indices, counts, _ = rows
+    def observe(self, rows: RowBatch) -> None:
+        indptr, indices, counts, *_ = rows
         size = len(indptr) - 1
         if size == 0:
             return

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import Csr, Order, RowSource, StreamPosition, stream
+from sparseoco.training.stream import Order, RowSource, StreamPosition, stream
 
 FIRST_EPOCH = 1
 
@@ -28,7 +29,7 @@ class FirstEpoch(NamedTuple):
     source: RowSource
     order: Order
 
-    def learn(self, learner: Learner, T: int, observe: Callable[[Csr], None] = lambda rows: None) -> None:
+    def learn(self, learner: Learner, T: int, observe: Callable[[RowBatch], None] = lambda rows: None) -> None:
         """Continue a learner up to round T; `observe` gets the rows of each chunk before they are learned."""
         start = StreamPosition(FIRST_EPOCH, learner.progress.rows)
         for _, rows in stream(self.source, self.order, start, StreamPosition(FIRST_EPOCH, T)):

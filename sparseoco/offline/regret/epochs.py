@@ -13,13 +13,14 @@ from distributed import Client
 
 from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.full_pass import loss_kernels
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.cao_rcd import slope_bounds
 from sparseoco.learners.losses import Loss
 from sparseoco.offline.cluster.cao_rcd import open_coordinates
 from sparseoco.offline.cluster.epoch_method import epoch_problem
 from sparseoco.offline.cluster.epochs import epoch_metrics, run_epoch_block
 from sparseoco.offline.epochs import Blocks, row_sizes
-from sparseoco.offline.passes import Csr, Floats, Span, chunks
+from sparseoco.offline.passes import Floats, Span, chunks
 from sparseoco.offline.regret.curve import LinearSum
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
@@ -73,9 +74,9 @@ class Sums(NamedTuple):
     """Σ_j L_j, L_j ≥ max_i |∂f_j/∂x_i| in the box."""
 
     @classmethod
-    def of(cls, rows: Csr, loss: Loss, positive: Sequence[int], R: float) -> "Sums":
+    def of(cls, rows: RowBatch, loss: Loss, positive: Sequence[int], R: float) -> "Sums":
         """The sums over some rows, for a box |x_i| ≤ R."""
-        indptr, _, counts, labels = rows
+        indptr, _, counts, labels, _ = rows
         z = np.zeros((labels.size, len(positive)))
         loss_sum: Floats = np.zeros(len(positive))
         loss_kernels(loss).respond(z, labels, np.array(positive, np.int64), np.empty_like(z), loss_sum)

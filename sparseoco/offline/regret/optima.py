@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.offline.coordinates import ColumnMajor
 from sparseoco.offline.optimum import Optimum, Problem, minimise
-from sparseoco.offline.passes import Csr, Floats, LocalPasses, Passes, PassRequest, PassResult
+from sparseoco.offline.passes import Floats, LocalPasses, Passes, PassRequest, PassResult
 from sparseoco.offline.regret.comparator import Comparator
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location
@@ -89,12 +90,12 @@ class WeightedPasses:
         )
 
 
-def local_passes(rows: Csr, n_features: int) -> tuple[LocalPasses, NDArray[np.int64]]:
+def local_passes(rows: RowBatch, n_features: int) -> tuple[LocalPasses, NDArray[np.int64]]:
     """(passes over rows in this process, restricted to the features that occur; these features).
 
     All other weights are 0; the first rounds of a stream have few of its features.
     """
-    indptr, indices, counts, labels = rows
+    indptr, indices, counts, labels, _ = rows
     seen = np.flatnonzero(np.bincount(indices, minlength=n_features))
     if not seen.size:
         seen = np.zeros(1, np.int64)  # solvers need a feature

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.offline.cluster.epoch_method import epoch_problem
 from sparseoco.offline.coordinates import column_major
 from sparseoco.offline.epochs import CoordinateEpochs, Problem, SampledEpochs
@@ -24,8 +24,6 @@ from sparseoco.store.shards import Store
 from sparseoco.store.transpose import cut_shard, merge_range
 from sparseoco.training.block import Block
 
-Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
-
 TRIAL_BYTES = 1 << 29  # of a block's state in a trial; of a larger one fewer columns are tried
 TRIAL_PRODUCTS = 1 << 25  # nonzeros × columns of the rows in a trial
 MIN_ROWS = 256
@@ -34,7 +32,7 @@ WARM_ROWS = 16
 TRIALS = 2
 
 
-def epoch_seconds(block: Block, whole: Store, rows: Csr, denser: float) -> float | None:
+def epoch_seconds(block: Block, whole: Store, rows: RowBatch, denser: float) -> float | None:
     """Seconds of an epoch of a block over a whole store of similar rows, with `denser` times as many nonzeros.
 
     None if not even one configuration's state is small enough for a trial, or if the rounds are split over workers,
@@ -45,8 +43,8 @@ def epoch_seconds(block: Block, whole: Store, rows: Csr, denser: float) -> float
     if single > TRIAL_BYTES or block.configurations[0].get("placement", "serial") != "serial":
         return None
     problem = epoch_problem(tried, whole)
-    n_rows = rows[3].size
-    products = rows[1].size / max(n_rows, 1) * len(problem.configurations) * problem.outputs
+    n_rows = rows.labels.size
+    products = rows.indices.size / max(n_rows, 1) * len(problem.configurations) * problem.outputs
     more = min(n_rows, max(MIN_ROWS, int(TRIAL_PRODUCTS / max(products, 1e-9))))
     less = max(1, more // ROWS_RATIO)
     _seconds(problem, whole, rows, min(WARM_ROWS, less))  # compiles
@@ -70,9 +68,9 @@ def transpose_seconds(whole: Store, sample: Store) -> float:
         return (time.thread_time() - started) * whole.manifest.nonzeros / max(entry.nonzeros, 1)
 
 
-def _seconds(problem: Problem, whole: Store, rows: Csr, count: int) -> float:
+def _seconds(problem: Problem, whole: Store, rows: RowBatch, count: int) -> float:
     """Processor seconds of an epoch over the first `count` rows."""
-    indptr, indices, counts, labels = rows
+    indptr, indices, counts, labels, _ = rows
     last = indptr[count]
     shape = (count, problem.n_features)
     matrix = csr_matrix((counts[:last].astype(np.float64), indices[:last], indptr[: count + 1]), shape=shape)

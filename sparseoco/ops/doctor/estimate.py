@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners import find_algorithm
 from sparseoco.ops.doctor.cluster import Shape
-from sparseoco.ops.doctor.epochs import TRIAL_BYTES, Csr, epoch_seconds, transpose_seconds
+from sparseoco.ops.doctor.epochs import TRIAL_BYTES, epoch_seconds, transpose_seconds
 from sparseoco.search.block_run import new_learner
 from sparseoco.search.packing import (
     CHUNK_BYTES,
@@ -116,7 +117,7 @@ def _kind(block: Block) -> tuple[str, str, int]:
 def _trials(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str, str, int], float | None]:
     """Seconds of an epoch over the whole store, for each kind of block; None if it could not be measured."""
     rows = _rows(sample)
-    denser = (whole.manifest.nonzeros / max(whole.n_rows, 1)) / max(rows[1].size / max(rows[3].size, 1), 1e-9)
+    denser = (whole.manifest.nonzeros / max(whole.n_rows, 1)) / max(rows.indices.size / max(rows.labels.size, 1), 1e-9)
     return {
         kind: whole.n_rows * denser * _row_seconds(block, whole, rows)
         if find_algorithm(block.algorithm).online
@@ -125,9 +126,9 @@ def _trials(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str,
     }
 
 
-def _row_seconds(block: Block, whole: Store, rows: Csr) -> float:
+def _row_seconds(block: Block, whole: Store, rows: RowBatch) -> float:
     """Seconds per row, after compilation."""
-    indptr, indices, counts, labels = rows
+    indptr, indices, counts, labels, _ = rows
     shrunk = min(1.0, TRIAL_BYTES / max(state_bytes(block, whole), 1))
     n_features = max(int(indices.max(initial=0)) + 1, round(whole.n_features * shrunk))
     manifest = whole.manifest
@@ -147,8 +148,8 @@ def _row_seconds(block: Block, whole: Store, rows: Csr) -> float:
     return (time.thread_time() - started) / max(done - warm, 1)
 
 
-def _rows(store: Store) -> Csr:
-    """Some documents as CSR: indptr, indices, counts, labels; classes mixed, as in a stream."""
+def _rows(store: Store) -> RowBatch:
+    """Some documents; classes mixed, as in a stream."""
     parts, rows = [], 0
     for shard in range(len(store.manifest.shards)):
         parts.append(store.read(shard))
@@ -161,7 +162,8 @@ def _rows(store: Store) -> Csr:
     labels = np.concatenate([part.labels for part in parts])
     order = np.random.default_rng(0).permutation(labels.size)[:TRIAL_ROWS]
     chosen = np.concatenate([np.arange(indptr[row], indptr[row + 1]) for row in order])
-    return np.concatenate([[0], np.cumsum(sizes[order])]), indices[chosen], counts[chosen], labels[order]
+    indptr = np.concatenate([[0], np.cumsum(sizes[order])])
+    return RowBatch(indptr, indices[chosen], counts[chosen], labels[order])
 
 
 def _spread(seconds: Sequence[float], tasks: int) -> float:

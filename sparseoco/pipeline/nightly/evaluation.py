@@ -96,9 +96,9 @@ def _evaluate_task(version: int, deployed: str | None, store: str, target: str) 
     words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
     for _, rows in stream(corpus, Order(), START, StreamPosition(1, corpus.n_rows)):
         check_worker_running()
-        words += float(rows[2].sum(dtype=np.float64))
+        words += float(rows.values.sum(dtype=np.float64))
         if learner is not None:
-            learner.evaluate(*rows, losses, errors)
+            learner.evaluate(rows.indptr, rows.indices, rows.values, rows.labels, losses, errors)
     (means,) = mean_rows(ProgressiveTotals(corpus.n_rows, losses, errors), "deployed")
     evaluation = IncrementEvaluation(words) if learner is None else IncrementEvaluation(words, **means)
     commit_checksummed(location(target), evaluation._asdict())
