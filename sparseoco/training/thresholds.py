@@ -1,0 +1,149 @@
+"""Thresholds by rule: the margin above which a document belongs to a class, chosen on held-out margins.
+
+A threshold lies between two different margins, so that documents with equal margins are predicted alike.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from sparseoco.core.option_models import OptionModel
+
+Floats = NDArray[np.float64]
+
+
+class ThresholdRule(OptionModel):
+    """How a threshold is chosen: `"f1"`, `{ precision = 0.9 }`, `{ recall = 0.8 }` or `{ top = 0.01 }`.
+
+    In place of a table it may be given as text, such as `precision=0.9`.
+    """
+
+    rule: Literal["f1", "precision", "recall", "top"]
+    value: float | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            rule, separator, value = given.partition("=")
+            return {"rule": rule.strip()} | ({"value": value.strip()} if separator else {})
+        if isinstance(given, dict) and len(given) == 1 and "rule" not in given:
+            ((rule, value),) = given.items()
+            return {"rule": rule, "value": value}
+        return given
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> "ThresholdRule":
+        if self.rule == "f1" and self.value is not None:
+            raise ValueError("f1 takes no value")
+        if self.rule != "f1" and not (self.value is not None and 0 < self.value <= 1):
+            raise ValueError(f"{self.rule} takes a number above 0 and at most 1, such as {{ {self.rule} = 0.5 }}")
+        return self
+
+    def __str__(self) -> str:
+        return self.rule if self.value is None else f"{self.rule}={self.value:g}"
+
+
+class Threshold(BaseModel):
+    """A threshold for the margins of one output, and what it gave on the rows it was chosen on.
+
+    Parameters
+    ----------
+    margin : a row belongs to the class (of two, to the second) if its margin is greater.
+    precision, recall, f1 : of the positive class.
+    share : of the rows that were predicted positive.
+    reached : whether the rule's precision or recall was reached; if not, the threshold has the greatest precision.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    margin: float
+    precision: float
+    recall: float
+    f1: float
+    share: float
+    reached: bool = True
+
+
+class Cuts(NamedTuple):
+    """Every way to cut rows by score, each with the rows of the largest scores predicted positive, from none to all."""
+
+    scores: Floats
+    """The different scores, decreasing: the cut i predicts the first i of them."""
+    predicted: Floats
+    """(scores + 1,): weight of the rows predicted positive, and `hits` of the positive ones among them."""
+    hits: Floats
+
+    @classmethod
+    def of(cls, scores: NDArray[Any], positive: NDArray[np.bool_], weights: NDArray[Any] | None = None) -> "Cuts":
+        """The cuts of rows with these scores."""
+        w = np.ones(len(scores)) if weights is None else np.asarray(weights, np.float64)
+        order = np.argsort(-np.asarray(scores, np.float64), kind="stable")
+        ranked = np.asarray(scores, np.float64)[order]
+        last = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1) if len(ranked) else np.empty(0, np.int64)
+        predicted, hits = (np.append(0.0, np.cumsum(own[order])[last]) for own in (w, w * positive))
+        return cls(ranked[last], predicted, hits)
+
+
+def choose_threshold(
+    rule: ThresholdRule,
+    margins: NDArray[Any],
+    positive: NDArray[np.bool_],
+    weights: NDArray[Any] | None = None,
+    *,
+    reverse: bool = False,
+) -> Threshold:
+    """The threshold of the margins of one output by a rule.
+
+    f1        the greatest F1
+    precision the greatest recall among thresholds with at least this precision
+    recall    the greatest precision among thresholds with at least this recall
+    top       the largest share of the rows that is at most this share
+
+    Among equals, the one that predicts the fewest rows.
+
+    Parameters
+    ----------
+    margins, positive : (rows,), at least one row.
+    reverse : whether the positive class is the one of small margins (the first of two).
+    """
+    cuts = Cuts.of(-margins if reverse else margins, positive, weights)
+    total, rows = cuts.hits[-1], cuts.predicted[-1]
+    precision, recall = _ratio(cuts.hits, cuts.predicted), _ratio(cuts.hits, np.full_like(cuts.hits, total))
+    f1 = _ratio(2 * cuts.hits, cuts.predicted + total)
+    value, best, reached = rule.value or 0.0, 0, True
+    if rule.rule == "f1":
+        best = int(f1.argmax())
+    elif rule.rule == "precision":
+        reached = bool((precision >= value).any())
+        best = int((np.where(precision >= value, recall, -1.0) if reached else precision).argmax())
+    elif rule.rule == "recall":
+        best = int(np.where(recall >= value, precision, -1.0).argmax())
+        reached = bool(recall[best] >= value)
+    else:
+        best = int((cuts.predicted <= value * rows).nonzero()[0][-1])
+    share = float(cuts.predicted[best] / rows) if rows else 0.0
+    return Threshold(
+        margin=_between(cuts.scores, best, reverse=reverse),
+        precision=float(precision[best]),
+        recall=float(recall[best]),
+        f1=float(f1[best]),
+        share=share,
+        reached=reached,
+    )
+
+
+def _between(scores: Floats, cut: int, *, reverse: bool) -> float:
+    """A margin such that exactly the first `cut` scores are above it; with `reverse`, exactly their margins are not."""
+    above = scores[cut - 1] if cut else np.nextafter(scores[0], np.inf)
+    below = scores[cut] if cut < len(scores) else np.nextafter(scores[-1], -np.inf)
+    low, high = (-above, -below) if reverse else (below, above)
+    middle = low / 2 + high / 2
+    return float(middle if low <= middle < high else low)
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """part / whole, 0 where whole is 0."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
