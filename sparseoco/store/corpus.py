@@ -29,6 +29,7 @@ from sparseoco.kernels.reading import read_runs
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.storage.errors import storage_error
 from sparseoco.store.shards import Store
+from sparseoco.store.weighting import TermWeights, Weighting, term_weights
 
 MAX_OPEN = 2  # corpora that a process keeps open
 MAPPED_BYTES = 256 << 20  # a larger corpus is not mapped
@@ -213,8 +214,55 @@ class _File:
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, entry)
 
 
+class WeightedCorpus:
+    """The documents of a corpus with weights of terms instead of counts, computed when rows are read.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        The counts.
+    weights : TermWeights
+        What is made of them.
+    dtype : numpy dtype
+        Of the weights, float32 or float64; they are computed in float64.
+    """
+
+    def __init__(self, corpus: Corpus, weights: TermWeights, dtype: Any = np.float64) -> None:
+        self._corpus, self._weights, self._dtype = corpus, weights, np.dtype(dtype)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of documents."""
+        return self._corpus.n_rows
+
+    def rows(self, start: int, stop: int) -> RowBatch:
+        """Documents start..stop, see `Corpus.rows`."""
+        return self._weighted(self._corpus.rows(start, stop))
+
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
+        """The given documents, in that order, see `Corpus.gather`."""
+        return self._weighted(self._corpus.gather(rows))
+
+    def _weighted(self, rows: RowBatch) -> RowBatch:
+        return rows._replace(values=self._weights.values(rows.indptr, rows.indices, rows.values, self._dtype))
+
+
+AnyCorpus = Corpus | WeightedCorpus
+
+
+def weighted_corpus(
+    store: Store, scratch: Path, weighting: Weighting, dtype: Any = np.float64
+) -> Corpus | WeightedCorpus:
+    """The corpus of a store with weights of terms; counts as they are if the weighting changes none.
+
+    Raises `StorageError` if its files cannot be written.
+    """
+    corpus = open_corpus(store, scratch)
+    return corpus if weighting.is_identity else WeightedCorpus(corpus, term_weights(store, weighting), dtype)
+
+
 def open_corpus(store: Store, scratch: Path) -> Corpus:
-    """The corpus of a store.
+    """The counts of a store.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ from sparseoco import __version__
 from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.coordinate import APPEND_ENTRIES
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
-from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
+from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.manifest import (
     SCHEMA_VERSION,
@@ -37,6 +37,7 @@ from sparseoco.store.manifest import (
     latest_manifest,
 )
 from sparseoco.store.shards import ShardRows, Store, write_shard
+from sparseoco.store.weighting import COUNTS, Weighting, term_weights
 
 RANGE_NONZEROS = 1 << 23
 RANGE_FEATURES = 1 << 20
@@ -44,27 +45,30 @@ LABELS = "labels.npz"
 _lock = threading.Lock()  # blocks that run in parallel share one
 
 
-def transpose(client: Client, store: Store, folder: Location) -> Store:
-    """The transposed store, in a subfolder of `folder` named by the digest of the manifest; written if missing.
+def transpose(client: Client, store: Store, folder: Location, weighting: Weighting = COUNTS) -> Store:
+    """The transposed store, in a subfolder of `folder` named by what it depends on; written if missing.
+
+    With a `weighting`, its counts are the weights (float64) that the terms have in their documents.
 
     Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if a task fails.
     """
-    own = folder.resolve() / f"columns-{store.manifest.digest[:32]}"
+    name = digest_value([store.manifest.digest, weighting.model_dump(mode="json")])
+    own = folder.resolve() / f"columns-{name[:32]}"
     with _lock:
-        manifest = latest_manifest(own) or _write(client, store, own)
+        manifest = latest_manifest(own) or _write(client, store, own, weighting)
     return Store(own, manifest)
 
 
-def _write(client: Client, store: Store, own: Location) -> Manifest:
+def _write(client: Client, store: Store, own: Location, weighting: Weighting) -> Manifest:
     pieces = own / "pieces"
     make_folder(pieces)
     edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
-    source = str(store.folder.resolve())
+    source, values = str(store.folder.resolve()), weighting.model_dump(mode="json")
     shards, ranges = range(len(store.manifest.shards)), range(len(edges) - 1)
     pool = TaskPool(client, "The store could not be transposed")
-    pool.map(_cut_shard, [(source, shard, edges, str(pieces)) for shard in shards])
+    pool.map(_cut_shard, [(source, shard, edges, str(pieces), values) for shard in shards])
     pool.call(_merge_labels, source, str(own), str(pieces))
-    entries = pool.map(_merge_range, [(source, edges, r, str(own), str(pieces)) for r in ranges])
+    entries = pool.map(_merge_range, [(source, edges, r, str(own), str(pieces), values) for r in ranges])
     manifest = _manifest(store, [ShardEntry.model_validate(entry) for entry in entries])
     commit_manifest(own, manifest)
     remove_folder(pieces)
@@ -96,7 +100,9 @@ def range_edges(frequencies: NDArray[np.int64], nonzeros: int) -> list[int]:
     return edges
 
 
-def cut_shard(store: Store, shard: int, edges: Sequence[int], pieces: Location) -> Location:
+def cut_shard(
+    store: Store, shard: int, edges: Sequence[int], pieces: Location, weighting: Weighting = COUNTS
+) -> Location:
     """Phase one: the entries of a shard sorted by feature, with one part per range, in a file of `pieces`.
 
     Parts have the features that occur (``features``, ``sizes``) and their entries (``rows``, numbered in the whole
@@ -108,7 +114,10 @@ def cut_shard(store: Store, shard: int, edges: Sequence[int], pieces: Location) 
     part = store.read(shard)
     first_row = sum(entry.rows for entry in store.manifest.shards[:shard])
     shape = (part.labels.size, store.n_features)
-    columns = csr_matrix((part.counts, part.indices, part.indptr), shape=shape).tocsc()
+    counts = part.counts
+    if not weighting.is_identity:
+        counts = term_weights(store, weighting).values(part.indptr, part.indices, counts)
+    columns = csr_matrix((counts, part.indices, part.indptr), shape=shape).tocsc()
     rows = (columns.indices.astype(np.int64) + first_row).astype(_rows_dtype(store))
     sizes = np.diff(columns.indptr)
     arrays: list[tuple[str, NDArray[Any]]] = [("labels", part.labels)]
@@ -119,13 +128,15 @@ def cut_shard(store: Store, shard: int, edges: Sequence[int], pieces: Location) 
             (f"{r}.features", features),
             (f"{r}.sizes", sizes[first:stop][features].astype(np.int64)),
             (f"{r}.rows", rows[own]),
-            (f"{r}.counts", columns.data[own].astype(store.counts_dtype, copy=False)),
+            (f"{r}.counts", columns.data[own].astype(_counts_dtype(store, weighting), copy=False)),
         ]
     write_checkpoint(path, {"shard": shard}, arrays)
     return path
 
 
-def merge_range(store: Store, edges: Sequence[int], r: int, folder: Location, pieces: Location) -> ShardEntry:
+def merge_range(
+    store: Store, edges: Sequence[int], r: int, folder: Location, pieces: Location, weighting: Weighting = COUNTS
+) -> ShardEntry:
     """Phase two: the shard of a range of features, concatenated from its parts in the order of the shards."""
     known = pieces / f"range-{r}.json"
     if known.exists():
@@ -138,7 +149,7 @@ def merge_range(store: Store, edges: Sequence[int], r: int, folder: Location, pi
             sizes[read(f"{r}.features")] += read(f"{r}.sizes")
     indptr = np.concatenate([[0], np.cumsum(sizes)])
     rows = np.empty(indptr[-1], _rows_dtype(store))
-    counts = np.empty(indptr[-1], store.counts_dtype)
+    counts = np.empty(indptr[-1], _counts_dtype(store, weighting))
     ends = indptr[:-1].copy()
     for path in paths:
         with read_checkpoint(path) as (_, read):
@@ -165,12 +176,16 @@ def merge_labels(store: Store, folder: Location, pieces: Location) -> Location:
     return path
 
 
-def _cut_shard(store: str, shard: int, edges: list[int], pieces: str) -> None:
-    cut_shard(Store.open(store), shard, edges, location(pieces))
+def _cut_shard(store: str, shard: int, edges: list[int], pieces: str, weighting: dict[str, Any]) -> None:
+    cut_shard(Store.open(store), shard, edges, location(pieces), Weighting.model_validate(weighting))
 
 
-def _merge_range(store: str, edges: list[int], r: int, folder: str, pieces: str) -> dict[str, Any]:
-    return merge_range(Store.open(store), edges, r, location(folder), location(pieces)).model_dump(mode="json")
+def _merge_range(
+    store: str, edges: list[int], r: int, folder: str, pieces: str, weighting: dict[str, Any]
+) -> dict[str, Any]:
+    chosen = Weighting.model_validate(weighting)
+    entry = merge_range(Store.open(store), edges, r, location(folder), location(pieces), chosen)
+    return entry.model_dump(mode="json")
 
 
 def _merge_labels(store: str, folder: str, pieces: str) -> None:
@@ -184,6 +199,10 @@ def _piece(pieces: Location, shard: int) -> Location:
 def _rows_dtype(store: Store) -> np.dtype[Any]:
     """The type of the indices in the shards of the transposed store (see `write_shard`)."""
     return np.dtype(np.int32 if store.n_rows <= 2**31 else np.int64)
+
+
+def _counts_dtype(store: Store, weighting: Weighting) -> np.dtype[Any]:
+    return store.counts_dtype if weighting.is_identity else np.dtype(np.float64)
 
 
 def _manifest(store: Store, shards: list[ShardEntry]) -> Manifest:

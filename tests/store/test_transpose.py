@@ -10,14 +10,17 @@ import pytest
 from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 
 from sparseoco import read_shards
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.execution.pool import TaskPool
 from sparseoco.store import transpose as module
+from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import range_edges, transpose, transposed_labels
+from sparseoco.store.weighting import COUNTS, Weighting
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
@@ -49,6 +52,19 @@ def test_as_scipy_has_it(
     np.testing.assert_array_equal(np.concatenate([part.counts for part in parts]), counts)
     np.testing.assert_array_equal(transposed_labels(columns), store.labels())
     assert not (columns.folder / "pieces").exists()
+
+
+def test_weights_are_transposed(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RANGE_NONZEROS", 777)
+    store = Store.open(make_store(tmp_path / "store", shard_rows=41))
+    weighting = Weighting(tf="log", idf=True, norm="l2")
+    columns = transpose(client, store, tmp_path, weighting)
+    assert columns.folder != transpose(client, store, tmp_path).folder
+    rows = weighted_corpus(store, tmp_path, weighting).rows(0, store.n_rows)
+    expected = csr_matrix((rows[2], rows[1], rows[0]), (store.n_rows, store.n_features)).tocsc()
+    parts = [columns.read(shard) for shard in range(len(columns.manifest.shards))]
+    np.testing.assert_array_equal(np.concatenate([part.indices for part in parts]), expected.indices)
+    np.testing.assert_array_equal(np.concatenate([part.counts for part in parts]), expected.data)
 
 
 def test_ranges_do_not_depend_on_the_shards_of_rows(
@@ -103,7 +119,7 @@ def test_two_runs_at_once_get_their_own(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     folders = [tmp_path / f"run-{i}" / "columns" for i in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda folder: module._write(client, store, folder), folders))
+        made = list(pool.map(lambda folder: module._write(client, store, folder, COUNTS), folders))
     assert made[0] == made[1]
     for folder, manifest in zip(folders, made, strict=True):
         assert all((folder / entry.file).exists() for entry in manifest.shards)

@@ -1,0 +1,136 @@
+"""Weights of terms, against scikit-learn's `TfidfTransformer`."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import TfidfTransformer
+
+from sparseoco.store.corpus import WeightedCorpus, weighted_corpus
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.weighting import (
+    COUNTS,
+    TermWeights,
+    Weighting,
+    inverse_document_frequencies,
+    smooth_idf,
+    term_weights,
+)
+from tests.support.errors import raises_code
+from tests.support.stores import make_store
+
+WEIGHTINGS = [
+    Weighting(tf=tf, idf=idf, norm=norm)
+    for tf, idf, norm in product(("count", "binary", "log"), (False, True), ("none", "l2"))
+]
+weightings = pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda w: w.label)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.open(make_store(tmp_path_factory.mktemp("weighting") / "store", rows=120, features=90, shard_rows=50))
+
+
+def expected(X: csr_matrix, weighting: Weighting) -> csr_matrix:
+    """The same by scikit-learn, with the idf of X itself."""
+    X = csr_matrix(X, dtype=np.float64)
+    if weighting.tf == "binary":
+        X.data[:] = 1.0
+    transformer = TfidfTransformer(
+        norm=None if weighting.norm == "none" else "l2", use_idf=weighting.idf, sublinear_tf=weighting.tf == "log"
+    )
+    fitted = transformer.fit(X)
+    return fitted.transform(X, copy=True)
+
+
+def weighted(X: csr_matrix, weights: TermWeights, dtype: Any = np.float64) -> csr_matrix:
+    return csr_matrix((weights.values(X.indptr, X.indices, X.data, dtype), X.indices, X.indptr), X.shape)
+
+
+@weightings
+def test_values_equal_scikit_learns(store: Store, tmp_path: Path, weighting: Weighting) -> None:
+    X, _ = read_shards(store.folder)
+    corpus = weighted_corpus(store, tmp_path, weighting)
+    indptr, indices, values, labels, _ = corpus.rows(0, store.n_rows)
+    np.testing.assert_array_equal(labels, store.labels())
+    got = csr_matrix((values, indices, indptr), X.shape)
+    np.testing.assert_allclose(got.toarray(), expected(X, weighting).toarray(), rtol=1e-12, atol=0)
+
+
+@weightings
+def test_weights_are_cast_once_and_do_not_depend_on_how_rows_are_read(
+    store: Store, tmp_path: Path, weighting: Weighting
+) -> None:
+    if weighting.is_identity:
+        return
+    exact = weighted_corpus(store, tmp_path, weighting)
+    single = weighted_corpus(store, tmp_path, weighting, np.float32)
+    assert isinstance(exact, WeightedCorpus)
+    whole = exact.rows(0, store.n_rows)
+    assert single.rows(0, store.n_rows)[2].dtype == np.float32
+    np.testing.assert_array_equal(single.rows(0, store.n_rows)[2], whole[2].astype(np.float32))
+    order = np.random.default_rng(0).permutation(store.n_rows)
+    gathered = exact.gather(order)
+    for i, row in enumerate(order):
+        mine, there = slice(*gathered[0][i : i + 2]), slice(*whole[0][row : row + 2])
+        np.testing.assert_array_equal(gathered[2][mine], whole[2][there])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 6000), min_size=4, max_size=4), min_size=1, max_size=6),
+    st.sampled_from(WEIGHTINGS),
+    st.sampled_from([np.uint16, np.uint32, np.float64]),
+)
+def test_any_counts(rows: list[list[int]], weighting: Weighting, dtype: Any) -> None:
+    X = csr_matrix(np.array(rows, dtype))
+    assume(X.nnz)
+    idf = smooth_idf(np.bincount(X.indices, minlength=4), len(rows))
+    got = weighted(X, TermWeights(weighting, idf))
+    np.testing.assert_allclose(got.toarray(), expected(X, weighting).toarray(), rtol=1e-12, atol=0)
+
+
+def test_pointers_may_start_anywhere() -> None:
+    X = csr_matrix(np.array([[1.0, 3.0, 0.0], [0.0, 4.0, 2.0], [5.0, 0.0, 0.0]]))
+    weights = TermWeights(Weighting(tf="log", norm="l2"), np.empty(0))
+    first = X.indptr[1]
+    part = weights.values(X.indptr[1:], X.indices[first:], X.data[first:])
+    np.testing.assert_array_equal(part, weights.values(X.indptr, X.indices, X.data)[first:])
+
+
+def test_real_values() -> None:
+    X = csr_matrix(np.array([[0.25, 3.5, 0.0], [0.0, 1e-3, 2.0]]))
+    for weighting in WEIGHTINGS:
+        got = weighted(X, TermWeights(weighting, smooth_idf([1, 2, 1], 2)))
+        np.testing.assert_allclose(got.toarray(), expected(X, weighting).toarray(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("bad", [0.0, -2.0, np.nan])
+def test_a_value_without_a_logarithm_is_refused(bad: float) -> None:
+    X = csr_matrix((np.array([1.0, bad]), np.array([0, 1]), np.array([0, 2])), (1, 2))
+    assert weighted(X, TermWeights(Weighting(tf="binary"), np.empty(0))).data.tolist() == [1.0, 1.0]
+    with raises_code("invalid-weighting"):
+        weighted(X, TermWeights(Weighting(tf="log"), np.empty(0)))
+
+
+def test_counts_are_read_as_they_are(store: Store, tmp_path: Path) -> None:
+    assert COUNTS.is_identity
+    assert not isinstance(weighted_corpus(store, tmp_path, COUNTS), WeightedCorpus)
+
+
+def test_idf_is_that_of_the_vocabulary(store: Store) -> None:
+    X, _ = read_shards(store.folder)
+    transformer = TfidfTransformer().fit(X)
+    np.testing.assert_allclose(inverse_document_frequencies(store), transformer.idf_, rtol=1e-15)
+    assert inverse_document_frequencies(store) is inverse_document_frequencies(store)
+    assert term_weights(store, COUNTS).weighting == COUNTS
+
+
+def test_labels_of_weightings() -> None:
+    assert [w.label for w in WEIGHTINGS[:2]] == ["counts", "counts, l2"]
+    assert len({w.label for w in WEIGHTINGS}) == len(WEIGHTINGS)
