@@ -8,7 +8,7 @@ import numpy as np
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.text.readers import read_documents
-from sparseoco.training.metrics import classification_metrics
+from sparseoco.training.metrics.classes import classification_metrics
 from sparseoco.training.model import Model
 
 

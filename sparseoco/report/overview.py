@@ -6,7 +6,7 @@ from sparseoco.report.features import used_features
 from sparseoco.report.formatting import duration, integer, percent, percent_with_error, plural
 from sparseoco.report.leaderboard import LeaderboardRow, chosen_row, trains_on_all_documents
 from sparseoco.report.results import Results
-from sparseoco.training.metrics import majority_error
+from sparseoco.training.metrics.classes import majority_error
 
 
 class Tile(NamedTuple):

@@ -15,7 +15,7 @@ from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Tables
 from sparseoco.training.learner import Learner, ProgressiveTotals
-from sparseoco.training.metrics import curve_rows, difference, evaluate_held_out, metric_rows
+from sparseoco.training.metrics.progressive import curve_rows, difference, evaluate_held_out, metric_rows
 from sparseoco.training.stream import START, Order, StreamPosition, curve_marks, stream
 from sparseoco.training.warm_start import take_weights
 

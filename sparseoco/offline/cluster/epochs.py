@@ -38,7 +38,7 @@ from sparseoco.store.shards import Store
 from sparseoco.store.worker import worker_corpus
 from sparseoco.training.block import Block, Tables, cell_path, write_cell
 from sparseoco.training.learner import ProgressiveTotals
-from sparseoco.training.metrics import metric_rows
+from sparseoco.training.metrics.progressive import metric_rows
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 TASKS_PER_SLOT = 4  # of an evaluation; more than one, to balance the load

@@ -23,7 +23,7 @@ from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner, ProgressiveTotals
-from sparseoco.training.metrics import mean_rows
+from sparseoco.training.metrics.progressive import mean_rows
 from sparseoco.training.model import STATE, Model, write_model
 from sparseoco.training.stream import START, Order, StreamPosition, stream
 from sparseoco.training.warm_start import Origin, take_weights

@@ -80,39 +80,3 @@ def evaluate_held_out(learner: Learner, source: RowSource, order: Order) -> Prog
     n_rows, size = source.n_rows, stream.CHUNK_ROWS
     starts = range(0, n_rows if order.fold != stream.NO_FOLD else 0, size)
     return evaluate(learner, source, (order.held_out(start, min(start + size, n_rows)) for start in starts))
-
-
-def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64]) -> Row:
-    """Error, error of predicting the majority class, and precision, recall and F1 of each class.
-
-    Parameters
-    ----------
-    confusion : (classes, classes) int64, rows by true class, then by predicted class.
-    """
-    rows, support, predicted = confusion.sum(), confusion.sum(axis=1), confusion.sum(axis=0)
-    correct = confusion.diagonal()
-    columns = {
-        "name": classes,
-        "rows": support.tolist(),
-        "precision": _ratios(correct, predicted),
-        "recall": _ratios(correct, support),
-        "f1": _ratios(2 * correct, support + predicted),
-    }
-    return {
-        "rows": int(rows),
-        "error": float((rows - correct.sum()) / rows),
-        "majority_error": majority_error(support.tolist()),
-        "classes": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
-        "confusion": confusion.tolist(),
-    }
-
-
-def majority_error(class_rows: Sequence[int]) -> float:
-    """The error of always predicting the largest class, 1 − max_k n_k / Σ_k n_k."""
-    return 1 - max(class_rows) / sum(class_rows)
-
-
-def _ratios(part: NDArray[np.int64], whole: NDArray[np.int64]) -> list[float]:
-    """part / whole, 0 where whole is 0."""
-    ratios: list[float] = np.divide(part, whole, out=np.zeros(len(part)), where=whole != 0).tolist()
-    return ratios
