@@ -24,7 +24,7 @@ class RowBatch(NamedTuple):
     """Only those of these rows, as are the values; unique within a row."""
     values: np.ndarray
     labels: np.ndarray
-    """(rows,)"""
+    """(rows,); (rows, classes) of bool if rows have any number of classes."""
     weights: np.ndarray | None = None
     """(rows,) sample weights, float32 or float64; None if all are 1."""
 

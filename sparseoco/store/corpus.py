@@ -1,4 +1,4 @@
-"""A local copy of a store for random access: one CSR matrix in four binary files, decoded shard by shard on demand.
+"""A local copy of a store for random access: one CSR matrix in binary files, decoded shard by shard on demand.
 
 An epoch in shuffled order reads rows at random, for which Parquet is slow. The page cache of the operating system
 decides what stays in memory: a small corpus is memory-mapped, and rows of a large one are copied, so the memory of a
@@ -28,7 +28,9 @@ from sparseoco.kernels.order import gather
 from sparseoco.kernels.reading import read_runs
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.storage.errors import storage_error
-from sparseoco.store.shards import Store
+from sparseoco.store.labels import LabelSets
+from sparseoco.store.manifest import Column
+from sparseoco.store.shards import COLUMN_DTYPES, ShardRows, Store
 from sparseoco.store.weighting import TermWeights, Weighting, term_weights
 
 MAX_OPEN = 2  # corpora that a process keeps open
@@ -47,7 +49,7 @@ class Corpus:
     store : Store
         The store.
     folder : Path
-        The folder of the four files; it may be shared with other processes.
+        The folder of its files; it may be shared with other processes.
     """
 
     def __init__(self, store: Store, folder: Path) -> None:
@@ -60,7 +62,14 @@ class Corpus:
         self._indptr = _File(folder / "indptr", np.dtype(np.int64), rows + 1)
         self._indices = _File(folder / "indices", store.indices_dtype, nonzeros)
         self._counts = _File(folder / "counts", store.counts_dtype, nonzeros)
-        self._labels = _File(folder / "labels", store.labels_dtype, rows)
+        self._label_starts: NDArray[np.int64] | None = None  # of each shard, if documents have any number of labels
+        if store.is_multilabel:
+            self._label_starts = np.cumsum([0, *(entry.labels or 0 for entry in entries)], dtype=np.int64)
+            self._labels = _File(folder / "label_indptr", np.dtype(np.int64), rows + 1)
+            self._label_sets = _File(folder / "label_sets", store.labels_dtype, int(self._label_starts[-1]))
+        else:
+            self._labels = _File(folder / "labels", store.labels_dtype, rows)
+        self._columns = {name: _File(folder / name, COLUMN_DTYPES[name], rows) for name in store.manifest.columns}
         self._ready = _File(folder / "ready", np.dtype(np.uint8), len(entries))
         self._flags = self._ready.map()
         self._locks = [threading.Lock() for _ in entries]
@@ -80,24 +89,44 @@ class Corpus:
         self._decode(range(first, last + 1) if start < stop else ())
         indptr = self._indptr.read(start, stop + 1)
         begin, end = int(indptr[0]), int(indptr[-1])
-        return RowBatch(
-            indptr - begin,
-            self._indices.read(begin, end),
-            self._counts.read(begin, end),
-            self._labels.read(start, stop),
-        )
+        numbers = np.arange(start, stop)
+        labels = self._labels.read(start, stop) if self._label_starts is None else self._indicator(numbers)
+        indices, counts = self._indices.read(begin, end), self._counts.read(begin, end)
+        return RowBatch(indptr - begin, indices, counts, labels, self._weights(numbers))
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The given documents, in that order, in the format of `rows`."""
         if not self._complete:
             self._decode(np.unique(np.searchsorted(self._starts, rows, side="right") - 1).tolist())
         if self._maps is not None:
-            return RowBatch(*gather(rows, *self._maps))
+            batch = RowBatch(*gather(rows, *self._maps))._replace(weights=self._weights(rows))
+            return batch if self._label_starts is None else batch._replace(labels=self._indicator(rows))
         bounds = self._indptr.take(rows, np.full(rows.size, 2)).reshape(-1, 2)
         starts, sizes = np.ascontiguousarray(bounds[:, 0]), bounds[:, 1] - bounds[:, 0]
         indptr = np.concatenate([[0], np.cumsum(sizes)])
-        labels = self._labels.take(rows, np.ones(rows.size, np.int64))
-        return RowBatch(indptr, self._indices.take(starts, sizes), self._counts.take(starts, sizes), labels)
+        ones = np.ones(rows.size, np.int64)
+        labels = self._labels.take(rows, ones) if self._label_starts is None else self._indicator(rows)
+        indices, counts = self._indices.take(starts, sizes), self._counts.take(starts, sizes)
+        return RowBatch(indptr, indices, counts, labels, self._weights(rows))
+
+    def column(self, name: Column) -> NDArray[Any] | None:
+        """An optional column of all documents, as a read-only memory map; None if the store has none."""
+        if name not in self._columns:
+            return None
+        self._decode(range(len(self._locks)))
+        return self._columns[name].map()
+
+    def _weights(self, rows: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """The sample weights of rows that are decoded."""
+        weights = self._columns.get("weight")
+        return None if weights is None else weights.take(rows, np.ones(rows.size, np.int64))
+
+    def _indicator(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(rows, classes): the label sets of rows that are decoded."""
+        bounds = self._labels.take(rows, np.full(rows.size, 2)).reshape(-1, 2)
+        sizes = bounds[:, 1] - bounds[:, 0]
+        sets = self._label_sets.take(np.ascontiguousarray(bounds[:, 0]), sizes)
+        return LabelSets(np.concatenate([[0], np.cumsum(sizes)]), sets).indicator(len(self._store.classes))
 
     def whole(self) -> RowBatch:
         """All documents as read-only memory maps, for access in an order that is not known in advance.
@@ -107,7 +136,9 @@ class Corpus:
         self._decode(range(len(self._locks)))
         if self._whole is None:
             self._whole = tuple(file.map() for file in (self._indptr, self._indices, self._counts, self._labels))
-        return RowBatch(*self._whole)
+        rows = np.arange(self.n_rows)
+        batch = RowBatch(*self._whole)._replace(weights=self._weights(rows))
+        return batch if self._label_starts is None else batch._replace(labels=self._indicator(rows))
 
     def rest(self) -> None:
         """Release the pages of a large corpus to the page cache."""
@@ -149,7 +180,8 @@ class Corpus:
     def _write(self, shard: int) -> None:
         part = self._store.read(shard)
         row, nonzero = int(self._starts[shard]), int(self._offsets[shard])
-        if (row + part.labels.size, nonzero + part.indices.size) != (self._starts[shard + 1], self._offsets[shard + 1]):
+        ends = row + len(part.labels), nonzero + part.indices.size
+        if ends != (self._starts[shard + 1], self._offsets[shard + 1]) or not self._write_labels(shard, row, part):
             name = self._store.manifest.shards[shard].file
             raise StorageError(
                 f"{name} does not have the documents that the manifest lists: ingest again.", code="corrupt-file"
@@ -157,8 +189,21 @@ class Corpus:
         self._indptr.write(row, part.indptr + nonzero)  # its first entry is the last one of the shard before
         self._indices.write(nonzero, part.indices)
         self._counts.write(nonzero, part.counts)
-        self._labels.write(row, part.labels)
+        for name, file in self._columns.items():
+            file.write(row, part.columns[name])
         self._ready.write(shard, np.ones(1, np.uint8))
+
+    def _write_labels(self, shard: int, row: int, part: ShardRows) -> bool:
+        """Write the labels of a shard; returns whether there are as many as the manifest lists."""
+        if self._label_starts is None or not isinstance(part.labels, LabelSets):
+            self._labels.write(row, part.labels)
+            return True
+        start, stop = (int(bound) for bound in self._label_starts[shard : shard + 2])
+        if start + part.labels.classes.size != stop:
+            return False
+        self._labels.write(row, part.labels.indptr + start)
+        self._label_sets.write(start, part.labels.classes)
+        return True
 
 
 class _File:

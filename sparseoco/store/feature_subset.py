@@ -23,7 +23,7 @@ from sparseoco.store.manifest import (
     commit_manifest,
     latest_manifest,
 )
-from sparseoco.store.shards import ShardRows, Store, write_shard, write_vocabulary
+from sparseoco.store.shards import Store, write_shard, write_vocabulary
 
 SUBSET = "features.npz"
 
@@ -84,7 +84,7 @@ def cut_shard(subset: FeatureSubset, shard: int, folder: Location) -> ShardEntry
     ids = subset.subset_ids(rows.indices)
     selected = ids >= 0
     before = np.concatenate([[0], np.cumsum(selected)])
-    part = ShardRows(None, rows.labels, before[rows.indptr], ids[selected], rows.counts[selected])
+    part = rows._replace(indptr=before[rows.indptr], indices=ids[selected], counts=rows.counts[selected])
     entry = write_shard(folder, part, n_features=subset.features.size)
     commit_json(entry_path, entry.model_dump(mode="json"))
     return entry
@@ -98,8 +98,8 @@ def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
     source = subset.source.manifest
     shards = tuple(cut_shard(subset, shard, folder) for shard in range(len(source.shards)))
     named = subset.source.describe(subset.features)
-    counted = (named[name].to_numpy() for name in ("count", "documents"))
-    vocabulary = write_vocabulary(folder, named["term"].combine_chunks(), *counted)
+    documents = subset.source.document_frequencies()[subset.features]
+    vocabulary = write_vocabulary(folder, named["term"].combine_chunks(), named["count"].to_numpy(), documents)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         version=1,
@@ -108,6 +108,7 @@ def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
         options_digest=digest_value([source.digest, subset.model_sha256]),
         features=FeatureTable(kind="vocabulary", count=subset.features.size, files=(vocabulary,)),
         labels=source.labels,
+        columns=source.columns,
         rows=source.rows,
         nonzeros=sum(entry.nonzeros for entry in shards),
         sources=source.sources,

@@ -1,5 +1,6 @@
 """The manifest of a store: one validated JSON document per version, never overwritten."""
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -11,7 +12,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.storage.commit import commit_json, digest_value, read_bytes, read_files
 from sparseoco.storage.locations import Location
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BATCH = 32  # manifests in memory at a time: each lists all shards of its version
 _NAME = re.compile(r"manifest-\d{8}\.json")
 
@@ -28,13 +29,20 @@ class FileEntry(_Record):
     sha256: str
 
 
+Column = Literal["weight", "group", "time"]
+"""An optional column of the shards, with one number per document: its sample weight (float32), a hash of its group
+(int64), its time (float64)."""
+
+
 class ShardEntry(FileEntry):
-    """A shard: its file, documents, nonzeros, dtype of counts, and the index of its source."""
+    """A shard: its file, documents, nonzeros, dtype of counts, the index of its source, and, if documents have any
+    number of labels, their sum."""
 
     rows: int
     nonzeros: int
     counts: str
     source: int = 0
+    labels: int | None = None
 
 
 class ClassEntry(_Record):
@@ -45,9 +53,9 @@ class ClassEntry(_Record):
 
 
 class LabelTable(_Record):
-    """The kind of labels: class indices into `classes`, or numbers."""
+    """The kind of labels: one index into `classes` per document, any number of them (multi), or a number."""
 
-    kind: Literal["classes", "numbers"]
+    kind: Literal["classes", "multi", "numbers"]
     classes: tuple[ClassEntry, ...] = ()
 
 
@@ -72,7 +80,10 @@ class SourceEntry(_Record):
 
 
 class Manifest(_Record):
-    """The content of one version of a store, with the digests that verify it."""
+    """The content of one version of a store, with the digests that verify it.
+
+    Keys with a default were added within this format version, or are absent from most stores: further ones may follow.
+    """
 
     schema_version: int
     version: int
@@ -80,7 +91,11 @@ class Manifest(_Record):
     options: dict[str, Any]
     options_digest: str
     features: FeatureTable
+    frequencies: FileEntry | None = None
+    """Document frequencies, if those of the vocabulary files are not those of all documents."""
     labels: LabelTable
+    columns: tuple[Column, ...] = ()
+    """Optional columns of every shard."""
     rows: int
     nonzeros: int
     empty_rows: int = 0
@@ -93,7 +108,8 @@ class Manifest(_Record):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that affects a learner: shards, features, labels and options, but not the sources."""
-        return digest_value(self.model_dump(mode="json", include={"options_digest", "features", "labels", "shards"}))
+        included = {"options_digest", "features", "frequencies", "labels", "columns", "shards"}
+        return digest_value(self.model_dump(mode="json", include=included))
 
 
 def commit_manifest(folder: Location, manifest: Manifest) -> None:
@@ -137,14 +153,28 @@ def _parsed(path: Location, data: bytes) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(data)
     except ValidationError as error:
+        _check_version(path, _version(data))
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
         raise StorageError(
-            f"{path} is corrupt or of another version (at {where}): ingest again.", code="corrupt-file"
+            f"{path} is corrupt (at {where}): ingest again into a new folder.", code="corrupt-file"
         ) from error
-    if manifest.schema_version != SCHEMA_VERSION:
+    _check_version(path, manifest.schema_version)
+    return manifest
+
+
+def _version(data: bytes) -> int:
+    """The format version that a manifest names, this one if it cannot be read."""
+    try:
+        version = json.loads(data)["schema_version"]
+    except (ValueError, KeyError, TypeError):
+        return SCHEMA_VERSION
+    return version if isinstance(version, int) else SCHEMA_VERSION
+
+
+def _check_version(path: Location, version: int) -> None:
+    if version != SCHEMA_VERSION:
         raise StorageError(
-            f"{path} has format version {manifest.schema_version}; this version of sparseoco reads {SCHEMA_VERSION}: "
-            "ingest again.",
+            f"{path} has format version {version}, and this version of sparseoco reads {SCHEMA_VERSION}: ingest again "
+            "into a new folder.",
             code="format-version",
         )
-    return manifest

@@ -3,16 +3,18 @@
 A store is a folder::
 
     manifest-00000001.json       format version, options, sources, shards with rows, nonzeros and SHA-256
-    shard-<digest>.parquet       id, label, indices, counts: one row per document, in document order
+    shard-<digest>.parquet       id, label (or labels, a list), indices, counts, and the optional columns weight, group
+                                 and time: one row per document, in document order
     vocabulary-<digest>.parquet  term, count, documents: row i is feature i, continued by later files
     names-<digest>.parquet       (hashed features) feature, term, count, documents
+    frequencies-<digest>.parquet (hashed features, and after several ingests) feature, documents: of all documents
 
 Data files are named by their content and become visible when a manifest lists them. Manifests are numbered and created
 only if absent, and the highest number counts, so the files of two writers never mix.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,9 +30,16 @@ from sparseoco.storage.commit import commit_bytes, digest_file, digest_value
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
-from sparseoco.store.manifest import FileEntry, Manifest, ShardEntry, latest_manifest
+from sparseoco.store.labels import LabelSets
+from sparseoco.store.manifest import Column, FileEntry, Manifest, ShardEntry, latest_manifest
 
 MAX_INT32 = 2**31 - 1
+COLUMN_DTYPES: dict[Column, np.dtype[Any]] = {
+    "weight": np.dtype(np.float32),
+    "group": np.dtype(np.int64),
+    "time": np.dtype(np.float64),
+}
+NO_COLUMNS: Mapping[Column, NDArray[Any]] = {}
 NAMES = pa.schema({"feature": pa.int64(), "term": pa.string(), "count": pa.int64(), "documents": pa.int64()})
 
 
@@ -41,21 +50,24 @@ class ShardRows(NamedTuple):
     ----------
     ids : (rows,) string, or None
         The ids of the documents, None if they were not requested.
-    labels : (rows,) int32 or float64
-        Class indices, or numbers.
+    labels : (rows,) int32 or float64, or LabelSets
+        Class indices, numbers, or any number of class indices per document.
     indptr : (rows + 1,) int64
         Where rows begin in `indices` and `counts`.
     indices : (nonzeros,) int32 or int64
         Feature ids, int64 if the store has more than 2^31 features.
     counts : (nonzeros,) uint16, uint32 or float64
         Counts of the features.
+    columns : mapping of (rows,)
+        The optional columns, by name.
     """
 
     ids: pa.StringArray | None
-    labels: NDArray[Any]
+    labels: Any
     indptr: NDArray[np.int64]
     indices: NDArray[Any]
     counts: NDArray[Any]
+    columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
 
 
 def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: int = 0) -> ShardEntry:
@@ -67,20 +79,25 @@ def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: i
     index_type = pa.int32() if n_features <= MAX_INT32 + 1 else pa.int64()  # as Store.indices_dtype
     offsets = pa.array(rows.indptr.astype(np.int32))
     ids = rows.ids if rows.ids is not None else pa.array([""] * len(rows.labels), pa.string())
-    columns = {
-        "id": ids,
-        "label": pa.array(rows.labels),
-        "indices": _lists(offsets, pa.array(rows.indices, index_type)),
-        "counts": _lists(offsets, pa.array(rows.counts)),
-    }
+    sets = rows.labels if isinstance(rows.labels, LabelSets) else None
+    columns: dict[str, pa.Array] = {"id": ids}
+    if sets is None:
+        columns["label"] = pa.array(rows.labels)
+    else:
+        columns["labels"] = _lists(pa.array(sets.indptr.astype(np.int32)), pa.array(sets.classes, pa.int32()))
+    columns["indices"] = _lists(offsets, pa.array(rows.indices, index_type))
+    columns["counts"] = _lists(offsets, pa.array(rows.counts))
+    for name in sorted(rows.columns):
+        columns[name] = pa.array(np.asarray(rows.columns[name], COLUMN_DTYPES[name]))
     schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
     table = pa.Table.from_arrays(list(columns.values()), schema=schema)
+    leaves = {*columns, "labels.list.element"} if sets is not None else set(columns)
     # The high bytes of ids in order of frequency are mostly zero: split into streams, they compress well.
     entry = _write_table(
         folder,
         "shard",
         table,
-        use_dictionary=["label"],
+        use_dictionary=[name for name in ("label", "labels.list.element", "weight", "group") if name in leaves],
         column_encoding={
             "indices.list.element": "BYTE_STREAM_SPLIT",
             "counts.list.element": "BYTE_STREAM_SPLIT",
@@ -93,6 +110,7 @@ def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: i
         nonzeros=int(rows.indices.size),
         counts=rows.counts.dtype.name,
         source=source,
+        labels=None if sets is None else int(sets.classes.size),
     )
 
 
@@ -115,6 +133,13 @@ def write_names(
     columns = {"feature": features, "term": terms, "count": counts, "documents": documents}
     table = pa.table(columns).cast(NAMES)
     return _write_table(folder, "names", table, use_dictionary=False)
+
+
+def write_frequencies(folder: Location, features: NDArray[np.int64], documents: NDArray[np.int64]) -> FileEntry:
+    """Write the document frequencies of features, whose ids increase; those of all others are 0."""
+    table = pa.table({"feature": features, "documents": documents})
+    encoding = {"feature": "DELTA_BINARY_PACKED", "documents": "DELTA_BINARY_PACKED"}
+    return _write_table(folder, "frequencies", table, use_dictionary=False, column_encoding=encoding)
 
 
 def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
@@ -174,7 +199,12 @@ class Store:
     @property
     def labels_dtype(self) -> np.dtype[Any]:
         """int32 for class indices, float64 for numbers."""
-        return np.dtype(np.int32 if self.manifest.labels.kind == "classes" else np.float64)
+        return np.dtype(np.float64 if self.manifest.labels.kind == "numbers" else np.int32)
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether documents have any number of labels."""
+        return self.manifest.labels.kind == "multi"
 
     @property
     def classes(self) -> list[str]:
@@ -202,21 +232,43 @@ class Store:
             If the file is missing or its SHA-256 is not the committed one.
         """
         entry = self.manifest.shards[shard]
-        columns = (["id"] if ids else []) + ["label", "indices", "counts"]
+        label = "labels" if self.is_multilabel else "label"
+        columns = (["id"] if ids else []) + [label, "indices", "counts", *self.manifest.columns]
         table = read_parquet(self._verified(entry), columns=columns).combine_chunks()
         indices, counts = (_only_chunk(table[name]) for name in ("indices", "counts"))
+        labels = _only_chunk(table[label])
         return ShardRows(
             ids=_only_chunk(table["id"]) if ids else None,
-            labels=_only_chunk(table["label"]).to_numpy(zero_copy_only=False),
+            labels=LabelSets(labels.offsets.to_numpy().astype(np.int64), labels.values.to_numpy())
+            if self.is_multilabel
+            else labels.to_numpy(zero_copy_only=False),
             indptr=indices.offsets.to_numpy().astype(np.int64),
             indices=indices.values.to_numpy(),
             counts=counts.values.to_numpy(),
+            columns={name: _only_chunk(table[name]).to_numpy() for name in self.manifest.columns},
         )
 
-    def labels(self) -> NDArray[Any]:
-        """(n_rows,) int32 class indices or float64 numbers: the labels of all documents, in order."""
-        parts = [self.read(shard).labels for shard in range(len(self.manifest.shards))]
-        return np.concatenate(parts) if parts else np.empty(0, self.labels_dtype)
+    def labels(self) -> Any:
+        """The labels of all documents, in order.
+
+        Returns
+        -------
+        (n_rows,) int32 or float64, or (n_rows, n_classes) csr_matrix
+            Class indices or numbers; an indicator matrix if documents have any number of labels.
+        """
+        parts: list[Any] = [self.read(shard).labels for shard in range(len(self.manifest.shards))]
+        if self.is_multilabel:
+            return LabelSets.concatenate(parts).matrix(len(self.classes))
+        return np.concatenate([np.empty(0, self.labels_dtype), *parts])
+
+    def column(self, name: Column) -> NDArray[Any]:
+        """(n_rows,): an optional column of all documents, in order. Raises `InputError` if the store has none."""
+        if name not in self.manifest.columns:
+            raise InputError(
+                f"{self.folder} has no column {name}: ingest the text with {name}_field.", code="missing-column"
+            )
+        parts = [self.read(shard).columns[name] for shard in range(len(self.manifest.shards))]
+        return np.concatenate([np.empty(0, COLUMN_DTYPES[name]), *parts])
 
     def vocabulary(self) -> pa.Table:
         """Columns term, count, documents; row i is feature i. Raises `InputError` for hashed features."""
@@ -252,14 +304,21 @@ class Store:
         return digest.hexdigest()
 
     def document_frequencies(self) -> NDArray[np.int64]:
-        """(n_features,) int64: the number of documents with each feature."""
-        if self.manifest.features.kind == "vocabulary":
-            return np.asarray(self.vocabulary()["documents"].to_numpy(), dtype=np.int64)
+        """(n_features,) int64: the number of documents of the store with each feature."""
         frequencies = np.zeros(self.n_features, dtype=np.int64)
-        for entry in self.manifest.features.files:
-            part = read_parquet(self._verified(entry), columns=["feature", "documents"])
-            np.add.at(frequencies, part["feature"].to_numpy(), part["documents"].to_numpy())
+        features, documents = self.present_frequencies()
+        frequencies[features] = documents
         return frequencies
+
+    def present_frequencies(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(features, documents with each) of the features that occur, or could; ids increase."""
+        if self.manifest.frequencies is not None:
+            table = read_parquet(self._verified(self.manifest.frequencies))
+            return table["feature"].to_numpy(), table["documents"].to_numpy()
+        if self.manifest.features.kind == "vocabulary":
+            documents = np.asarray(self.vocabulary()["documents"].to_numpy(), dtype=np.int64)
+            return np.arange(documents.size), documents
+        return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def _verified(self, entry: FileEntry) -> bytes:
         path = self.folder / entry.file
@@ -308,7 +367,7 @@ def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
     row = nonzero = 0
     for shard in range(len(store.manifest.shards)):
         part = store.read(shard)
-        next_row, next_nonzero = row + part.labels.size, nonzero + part.indices.size
+        next_row, next_nonzero = row + len(part.labels), nonzero + part.indices.size
         indptr[row + 1 : next_row + 1] = part.indptr[1:] + nonzero
         indices[nonzero:next_nonzero] = part.indices
         data[nonzero:next_nonzero] = part.counts

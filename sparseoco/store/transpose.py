@@ -113,7 +113,7 @@ def cut_shard(
         return path
     part = store.read(shard)
     first_row = sum(entry.rows for entry in store.manifest.shards[:shard])
-    shape = (part.labels.size, store.n_features)
+    shape = (len(part.labels), store.n_features)
     counts = part.counts
     if not weighting.is_identity:
         counts = term_weights(store, weighting).values(part.indptr, part.indices, counts)

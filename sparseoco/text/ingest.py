@@ -27,6 +27,7 @@ from sparseoco.store.shards import Store, write_quarantine
 from sparseoco.text.counting.count import SourceState, count_sources
 from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.encoding.duplicates import drop_duplicates
+from sparseoco.text.encoding.frequencies import merge_frequencies
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
 from sparseoco.text.encoding.shards import encode_shards
 from sparseoco.text.job import IngestJob
@@ -115,7 +116,11 @@ def ingest(
         feature_map, new_terms = None, None
         if options.hash_bits is None:
             feature_map, new_terms = build_features(job, counts, store, vocabulary)
-        shards = encode_shards(job, counts, labels, feature_map, len(previous.sources) if previous else 0)
+        shards = encode_shards(job, counts, labels, feature_map, previous)
+        staged = [shard.frequencies for shard in shards if shard.frequencies is not None]
+        frequencies = previous.frequencies if previous is not None else None
+        if staged:
+            frequencies = tasks(merge_frequencies, str(absolute), previous, staged).result()
         files = previous.features.files if previous is not None else ()
         if feature_map is None:
             features = _hashed_features(options, files + tuple(shard.names for shard in shards if shard.names))
@@ -145,6 +150,7 @@ def ingest(
         options=options.plain(),
         options_digest=options.digest,
         features=features,
+        frequencies=frequencies,
         labels=labels.table,
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )

@@ -18,7 +18,7 @@ from sparseoco.store import corpus as module
 from sparseoco.store.corpus import Corpus, open_corpus
 from sparseoco.store.shards import Store, read_shards
 from tests.support.errors import raises_code
-from tests.support.stores import make_store
+from tests.support.stores import make_store, with_columns
 
 ROWS, SHARD_ROWS = 290, 20
 
@@ -65,6 +65,31 @@ def test_gather(corpus: Corpus, store: Store) -> None:
         values, labels = dense(store, corpus.gather(rows))
         np.testing.assert_array_equal(values, X[rows].toarray())
         np.testing.assert_array_equal(labels, store.labels()[rows])
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_columns_and_label_sets(store: Store, tmp_path: Path, mapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAPPED_BYTES", 1 << 28 if mapped else 0)
+    opened = Store.open(with_columns(store.folder, tmp_path / "store", multilabel=True))
+    corpus = Corpus(opened, tmp_path)
+    indicator, weights = opened.labels().toarray(), opened.column("weight")
+    rows = np.random.default_rng(1).permutation(ROWS)
+    for wanted, batch in [
+        (rows[:57], corpus.gather(rows[:57])),
+        (np.arange(15, 45), corpus.rows(15, 45)),
+        (rows[:0], corpus.gather(rows[:0])),
+        (np.arange(ROWS), corpus.whole()),
+    ]:
+        np.testing.assert_array_equal(batch.labels, indicator[wanted])
+        np.testing.assert_array_equal(batch.weights, weights[wanted])
+        assert (batch.labels.dtype, batch.weights.dtype) == (np.bool_, np.float32)
+    np.testing.assert_array_equal(corpus.column("group"), np.arange(ROWS) // 10)
+    np.testing.assert_array_equal(corpus.column("time"), 1e9 + np.arange(ROWS))
+    assert indicator.sum(axis=1).min() == 0
+    assert indicator.sum(axis=1).max() == 2
+    plain = Corpus(store, tmp_path / "plain") if (tmp_path / "plain").mkdir() is None else corpus
+    assert plain.column("group") is None
+    assert plain.gather(rows[:5]).weights is None
 
 
 def test_mapped_and_copied_arrays_have_equal_dtypes(

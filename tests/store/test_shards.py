@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from sparseoco.core.errors import StorageError
+from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import commit_manifest
 from sparseoco.store.shards import ShardRows, Store, read_shards, write_names, write_shard
 from tests.support.errors import raises_code
-from tests.support.stores import make_store
+from tests.support.stores import make_store, with_columns
 
 
 def test_write_and_read(tmp_path: Path) -> None:
@@ -64,6 +65,29 @@ def test_wide_ids_and_counts_keep_their_dtype(tmp_path: Path) -> None:
     assert read.counts.tolist() == [70_000, 1]
 
 
+@pytest.mark.parametrize("kind", ["classes", "numbers", "multi"])
+def test_optional_columns(tmp_path: Path, kind: str) -> None:
+    source = Store.open(make_store(tmp_path / "source", rows=60, shard_rows=25))
+    folder = with_columns(source.folder, tmp_path / "store", multilabel=kind == "multi", numbers=kind == "numbers")
+    store = Store.open(folder)
+    rows = store.read(1)
+    assert rows.columns["weight"].tolist() == ((np.arange(25, 50) % 4) / 2).tolist()
+    assert np.array_equal(store.column("group"), np.arange(60) // 10)
+    assert np.array_equal(store.column("time"), 1e9 + np.arange(60))
+    if kind == "multi":
+        assert isinstance(rows.labels, LabelSets)
+        assert np.array_equal(rows.labels.indicator(2), store.labels()[25:50].toarray())
+        assert store.labels()[[0, 9]].toarray().tolist() == [[0, 0], [1, 1]]
+        assert [entry.labels for entry in store.manifest.shards] == [
+            store.read(shard).labels.classes.size for shard in range(3)
+        ]
+    else:
+        expected = source.labels() + (0.25 * np.sin(np.arange(60)) if kind == "numbers" else 0)
+        assert np.array_equal(store.labels(), expected)
+    with raises_code("missing-column", source.folder, "weight"):
+        source.column("weight")
+
+
 @pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "flipped", "other"])
 def test_damaged_shards(tmp_path: Path, damage: str) -> None:
     store = Store.open(make_store(tmp_path))
@@ -93,9 +117,11 @@ def test_damaged_manifests(tmp_path: Path) -> None:
         manifest.write_text(broken)
         with raises_code("corrupt-file", manifest, kind=StorageError):
             Store.open(tmp_path)
-    manifest.write_text(text.replace('"schema_version": 1', '"schema_version": 99'))
-    with raises_code("format-version", manifest, 99, kind=StorageError):
-        Store.open(tmp_path)
+    for other in (1, 99):
+        for changed in (text, text.replace('"rows": 300', '"lines": 300')):
+            manifest.write_text(changed.replace('"schema_version": 2', f'"schema_version": {other}'))
+            with raises_code("format-version", manifest, other, kind=StorageError):
+                Store.open(tmp_path)
 
 
 def test_two_writers_of_a_version_do_not_mix(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Small stores of shards with something to learn in them."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import SCHEMA_VERSION, ClassEntry, FeatureTable, LabelTable, Manifest, commit_manifest
-from sparseoco.store.shards import ShardRows, write_shard, write_vocabulary
+from sparseoco.store.shards import ShardRows, Store, write_shard, write_vocabulary
 
 
 def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: int = 2, shard_rows: int = 100) -> Path:
@@ -54,4 +56,39 @@ def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: i
             shards=tuple(entries),
         ),
     )
+    return folder
+
+
+def with_columns(source: Path, folder: Path, *, multilabel: bool = False, numbers: bool = False) -> Path:
+    """A copy of a store whose documents have weights, groups and times, and other labels: numbers, or label sets in
+    which a document keeps its class, gains the next one if its row is a multiple of 3 and loses both if of 7."""
+    store, first, entries = Store.open(source), 0, []
+    n_classes = len(store.classes)
+    for shard in range(len(store.manifest.shards)):
+        part = store.read(shard, ids=True)
+        rows = np.arange(first, first + len(part.labels))
+        labels: Any = part.labels
+        if numbers:
+            labels = part.labels + 0.25 * np.sin(rows)
+        if multilabel:
+            sets = [
+                [] if row % 7 == 0 else sorted({int(k), (int(k) + 1) % n_classes} if row % 3 == 0 else {int(k)})
+                for row, k in zip(rows.tolist(), part.labels.tolist(), strict=True)
+            ]
+            sizes = np.cumsum([0, *map(len, sets)])
+            labels = LabelSets(sizes, np.array([k for own in sets for k in own], np.int32))
+        columns = {
+            "weight": ((rows % 4) / 2).astype(np.float32),
+            "group": rows // 10,
+            "time": 1e9 + rows.astype(np.float64),
+        }
+        part = part._replace(labels=labels, columns=columns)
+        entries.append(write_shard(folder, part, n_features=store.n_features))
+        first += len(rows)
+    for entry in store.manifest.features.files:
+        (folder / entry.file).write_bytes((source / entry.file).read_bytes())
+    kind: Any = "multi" if multilabel else "numbers" if numbers else "classes"
+    table = store.manifest.labels.model_copy(update={"kind": kind} | ({"classes": ()} if numbers else {}))
+    update = {"shards": tuple(entries), "labels": table, "columns": ("weight", "group", "time")}
+    commit_manifest(folder, store.manifest.model_copy(update=update))
     return folder

@@ -6,12 +6,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sparseoco.storage.commit
 import sparseoco.text.ingest
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.store.shards import Store
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.text.encoding import frequencies
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from tests.support.errors import raises_code
@@ -189,6 +191,35 @@ def test_extended_vocabulary(tmp_path: Path) -> None:
     frozen = ingest(paths, tmp_path / "frozen", options, shard_bytes=4096)
     assert frozen.features.count == len(tables[0])
     assert frozen.dropped_terms > 0
+
+
+@pytest.mark.parametrize("options", [{}, {"hash_bits": 5}], ids=["vocabulary", "hashed"])
+@pytest.mark.parametrize("policy", ["frozen", "extend"])
+def test_document_frequencies_are_of_all_documents(tmp_path: Path, options: dict[str, Any], policy: Any) -> None:
+    """Also where terms of a document share a hash, after every increment, and for an increment without documents."""
+    (tmp_path / "a.jsonl").write_bytes(jsonl(random_texts(60)))
+    (tmp_path / "b.jsonl").write_bytes(jsonl(random_texts(40, seed=1), id=lambda k: f"e{k}") + NEW % (3, b"rare"))
+    (tmp_path / "c.jsonl").write_bytes(jsonl(random_texts(9), id=lambda k: f"d{k}"))
+    paths = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
+    text = TextOptions(**options, duplicates="first")
+    for count in (1, 2, 3):
+        manifest = ingest(paths[:count], tmp_path / "out", text, shard_bytes=1024, vocabulary=policy)
+        assert len(manifest.shards) >= 2
+        expected = np.diff(read_shards(tmp_path / "out")[0].tocsc().indptr)
+        np.testing.assert_array_equal(Store.open(tmp_path / "out").document_frequencies(), expected)
+
+
+@pytest.mark.parametrize("pending", [0, 3, 1 << 22])
+def test_sums_of_frequencies(pending: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frequencies, "PENDING", pending)
+    random, dense, parts = np.random.default_rng(0), np.zeros(20, np.int64), []
+    for _ in range(12):
+        features = np.flatnonzero(random.random(20) < 0.4)
+        parts.append((features, random.integers(1, 9, features.size)))
+        dense[features] += parts[-1][1]
+    features, documents = frequencies.sum_frequencies([], iter(parts))
+    np.testing.assert_array_equal(features, np.flatnonzero(dense))
+    np.testing.assert_array_equal(documents, dense[features])
 
 
 def test_selection_of_new_terms(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import numpy as np
 from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.manifest import FileEntry, ShardEntry
+from sparseoco.store.manifest import FileEntry, Manifest, ShardEntry
 from sparseoco.store.shards import ShardRows, write_names, write_shard
 from sparseoco.text.array_files import load_arrays, stored_strings
 from sparseoco.text.counting.partial_counts import PartialCounts, counted_levels
 from sparseoco.text.encoding.encode import encode_rows
+from sparseoco.text.encoding.frequencies import stage_frequencies
 from sparseoco.text.encoding.hashing import hash_ngrams
 from sparseoco.text.encoding.labels import LabelEncoding
 from sparseoco.text.job import IngestJob
@@ -31,15 +32,21 @@ class EncodedShard(NamedTuple):
         Occurrences of terms that a frozen vocabulary lacks.
     names : FileEntry or None
         The names of hashed features.
+    frequencies : str or None
+        Path of its staged document frequencies.
     """
 
     entry: ShardEntry
     dropped: int
     names: FileEntry | None
+    frequencies: str | None
 
 
 class ShardEncoder(NamedTuple):
-    """Encodes the shards of an ingest; sent to every task. `feature_map` is None for hashed features."""
+    """Encodes the shards of an ingest; sent to every task.
+
+    `feature_map` is None for hashed features; `with_frequencies` is whether document frequencies are staged.
+    """
 
     out: Location
     options: TextOptions
@@ -47,10 +54,12 @@ class ShardEncoder(NamedTuple):
     feature_map: FeatureMap | None
     n_features: int
     dtype: str
+    with_frequencies: bool
 
     def encode(self, path: str, index: int, source: int, memo: Location) -> EncodedShard:
         """Write the partial counts of split `index` as a shard, and its entry to `memo`, for a rerun after a kill."""
-        written = _read_memo(memo, self.out)
+        frequencies = memo.with_suffix(".frequencies") if self.with_frequencies else None
+        written = _read_memo(memo, self.out, frequencies)
         if written is not None:
             return written
         arrays, _ = load_arrays(location(path))
@@ -66,6 +75,8 @@ class ShardEncoder(NamedTuple):
                 )
                 names = write_names(self.out, features[nodes], terms, totals, documents)
         indptr, indices, values = encode_rows(arrays, features, self.n_features, self.options)
+        if frequencies is not None:
+            stage_frequencies(frequencies, indices)
         rows = ShardRows(
             stored_strings(arrays, "id"),
             self.labels.column(arrays),
@@ -79,7 +90,7 @@ class ShardEncoder(NamedTuple):
         if self.feature_map is not None and self.feature_map.n_known > 0:
             unknown = arrays["counts"][features[arrays["ngrams"]] < 0]
             dropped = int(np.count_nonzero(unknown) if self.dtype == "float64" else unknown.sum())
-        shard = EncodedShard(entry, dropped, names)
+        shard = EncodedShard(entry, dropped, names, None if frequencies is None else str(frequencies))
         commit_json(
             memo,
             {
@@ -96,12 +107,14 @@ def encode_shards(
     counts: list[PartialCounts],
     labels: LabelEncoding,
     feature_map: FeatureMap | None,
-    first_source: int,
+    previous: Manifest | None,
 ) -> list[EncodedShard]:
-    """Write every split as a shard; sources are numbered from `first_source` on."""
+    """Write every split as a shard; sources are numbered after those of the previous version of the store."""
+    first_source = 0 if previous is None else len(previous.sources)
     dtype = np.result_type(np.uint16, *(split.dtype for split in counts)).name
     n_features = feature_map.n_features if feature_map is not None else 1 << (job.options.hash_bits or 0)
-    encoder = ShardEncoder(job.out, job.options, labels, feature_map, n_features, dtype)
+    with_frequencies = feature_map is None or previous is not None
+    encoder = ShardEncoder(job.out, job.options, labels, feature_map, n_features, dtype, with_frequencies)
     key = feature_map.key if feature_map is not None else "hashed"
     submitted = []
     for index, split in enumerate(counts):
@@ -118,11 +131,13 @@ def encode_shards(
     return shards
 
 
-def _read_memo(memo: Location, out: Location) -> EncodedShard | None:
+def _read_memo(memo: Location, out: Location, frequencies: Location | None) -> EncodedShard | None:
     if not memo.exists():
         return None
     facts = json.loads(memo.read_bytes())
     names = FileEntry(**facts["names"]) if facts["names"] is not None else None
     entry = ShardEntry(**facts["entry"])
-    exist = all((out / file.file).exists() for file in (entry, names) if file is not None)
-    return EncodedShard(entry, facts["dropped"], names) if exist else None
+    needed = [*(out / file.file for file in (entry, names) if file is not None), frequencies]
+    if not all(path.exists() for path in needed if path is not None):
+        return None
+    return EncodedShard(entry, facts["dropped"], names, None if frequencies is None else str(frequencies))
