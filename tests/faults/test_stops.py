@@ -59,7 +59,7 @@ def test_a_stop_at_any_moment_ends_a_command_and_costs_nothing(what: str, tmp_pa
         assert end.code == 128 + number
         assert end.seconds < 10
         assert not end.alive
-        seconds += choose.uniform(0.1, 0.6) + seconds / 5
+        seconds += choose.uniform(0.05, 0.3) + seconds / 10
         if choose.random() < 0.3:
             _as_before(result, before)
     assert ends > 3
