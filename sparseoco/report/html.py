@@ -1,34 +1,28 @@
-"""What all pages share: templates, figures as JSON, and the script that draws them."""
+"""What all pages share: templates, and figures drawn for them."""
 
 from functools import cache
 from typing import Any, NamedTuple
 
-import plotly.graph_objects as go
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from sparseoco.report import formatting
+from sparseoco.report.charts import Chart, HeatMap
+from sparseoco.report.heat_map import draw_heat_map
+from sparseoco.report.svg import draw_chart
 
 
 class Plot(NamedTuple):
-    """A figure: the id of its element, and its JSON, safe inside a script element."""
+    """A figure of a page: its title, and its HTML."""
 
-    id: str
     title: str
-    spec: Markup
+    html: Markup
 
 
-def plot(name: str, title: str, figure: go.Figure) -> Plot:
-    """A figure prepared for a template."""
-    # Plotly's own encoder writes <, > and / as \u003c, \u003e and \u002f: it cannot end the script element.
-    return Plot(f"figure-{name}", title, Markup(figure.to_json(engine="json")))
-
-
-@cache
-def plotly_script() -> Markup:
-    """Plotly's JavaScript library."""
-    return Markup(get_plotlyjs())
+def plot(name: str, title: str, chart: Chart | HeatMap) -> Plot:
+    """A chart drawn for a template; `name` is unique on its page."""
+    draw = draw_heat_map(chart, name, title) if isinstance(chart, HeatMap) else draw_chart(chart, name, title)
+    return Plot(title, draw)
 
 
 @cache

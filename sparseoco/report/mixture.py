@@ -1,25 +1,33 @@
 """The page of a mixture: the weights of its columns along the stream, and the mixture against the best of them."""
 
 import json
-from html import escape
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import plotly.graph_objects as go
-
 from sparseoco.core.errors import InputError
-from sparseoco.report.figures import NEUTRAL, Style, axes, decades, styles
+from sparseoco.report.charts import (
+    NEUTRAL,
+    Chart,
+    Series,
+    Style,
+    dashes,
+    linear_axis,
+    log_axis,
+    styles,
+    values_x,
+    values_y,
+)
 from sparseoco.report.formatting import amount, integer, parameters, percent
-from sparseoco.report.html import environment, plot, plotly_script
+from sparseoco.report.html import environment, plot
 from sparseoco.storage.commit import commit_bytes, read_json
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row, read_result_table
 
-OWN: Final = "#CC79A7"
+OWN: Final = "c3"
 """The colour of the mixture; columns have those of their algorithms."""
 LINES: Final = 8
 """Columns drawn: those that were heaviest on the way."""
-DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
 class MixtureColumn(NamedTuple):
@@ -84,97 +92,98 @@ def render_mixture(described: Row, marks: list[Row], columns: list[MixtureColumn
         "seconds": seconds,
         "style": style,
         "plots": plots,
-        "plotly": plotly_script(),
     }
     return environment().get_template("mixture.html.j2").render(context)
 
 
-def weights_figure(columns: list[MixtureColumn], style: Style) -> go.Figure:
+def weights_figure(columns: list[MixtureColumn], style: Style) -> Chart:
     """The weight of each of the heaviest columns against documents seen, and of all others together."""
-    figure = go.Figure()
     shown = _shown(columns)
-    for column, dash in zip(shown, _dashes(shown), strict=True):
-        figure.add_scatter(
-            x=[mark["rows"] for mark in column.marks],
-            y=[100 * mark["weight"] for mark in column.marks],
-            name=escape(f"{column.algorithm} {column.label}"),
-            mode="lines",
-            line={"color": style[column.algorithm][0], "width": 2, "dash": dash},
-            hovertext=[
-                f"<b>{escape(column.algorithm)}</b> {escape(column.label)}<br>{integer(mark['rows'])} documents: "
-                f"weight {percent(mark['weight'])}"
-                for mark in column.marks
-            ],
-            hoverinfo="text",
-        )
+    series = [
+        _line(column, style, dash, [100 * mark["weight"] for mark in column.marks])
+        for column, dash in zip(shown, dashes(len(shown)), strict=True)
+    ]
     if len(shown) < len(columns):
         rest = [column for column in columns if column not in shown]
-        figure.add_scatter(
-            x=[mark["rows"] for mark in columns[0].marks],
-            y=[100 * sum(column.marks[k]["weight"] for column in rest) for k in range(len(columns[0].marks))],
-            name=f"{len(rest)} others together",
-            mode="lines",
-            line={"color": NEUTRAL, "width": 1.5, "dash": "dot"},
+        rows = [mark["rows"] for mark in columns[0].marks]
+        sums = [sum(column.marks[k]["weight"] for column in rest) for k in range(len(rows))]
+        series.append(
+            Series(
+                f"{len(rest)} others together",
+                rows,
+                [100 * total for total in sums],
+                NEUTRAL,
+                dash="dot",
+                width=1.5,
+                heading=f"{len(rest)} others together",
+                labels=[_at(at, percent(total)) for at, total in zip(rows, sums, strict=True)],
+            )
         )
-    axes(figure, "documents seen (log scale)", "weight, %")
-    figure.update_xaxes(type="log", **decades([mark["rows"] for mark in columns[0].marks]))
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+    x = log_axis("documents seen (log scale)", values_x(series))
+    return Chart(x, linear_axis("weight, %", values_y(series), zero=True), series)
 
 
-def mixture_errors_figure(marks: list[Row], columns: list[MixtureColumn], style: Style) -> go.Figure:
+def mixture_errors_figure(marks: list[Row], columns: list[MixtureColumn], style: Style) -> Chart:
     """Progressive error of the mixture, of the best column so far, and of the heaviest columns."""
-    figure = go.Figure()
-    rows = [mark["rows"] for mark in marks]
     shown = _shown(columns)
-    for column, dash in zip(shown, _dashes(shown), strict=True):
-        figure.add_scatter(
-            x=[mark["rows"] for mark in column.marks if mark["progressive_error"] is not None],
-            y=[100 * mark["progressive_error"] for mark in column.marks if mark["progressive_error"] is not None],
-            name=escape(f"{column.algorithm} {column.label}"),
-            mode="lines",
-            line={"color": style[column.algorithm][0], "width": 1, "dash": dash},
-        )
+    series = []
+    for column, dash in zip(shown, dashes(len(shown)), strict=True):
+        errors = [
+            None if mark["progressive_error"] is None else 100 * mark["progressive_error"] for mark in column.marks
+        ]
+        series.append(_line(column, style, dash, errors)._replace(width=1.2))
     for name, key, colour, width, dash in (
         ("best so far, in hindsight", "best_error", NEUTRAL, 2, "dash"),
-        ("mixture", "progressive_error", OWN, 3, "solid"),
+        ("mixture", "progressive_error", OWN, 3.5, "solid"),
     ):
-        figure.add_scatter(
-            x=rows,
-            y=[100 * mark[key] for mark in marks],
-            name=name,
-            mode="lines",
-            line={"color": colour, "width": width, "dash": dash},
-            hovertext=[f"{name}<br>{integer(mark['rows'])} documents: {percent(mark[key])}" for mark in marks],
-            hoverinfo="text",
-        )
-    axes(figure, "documents seen (log scale)", "progressive error, %")
-    figure.update_xaxes(type="log", **decades(rows))
-    return figure
+        series.append(_sum(name, marks, key, colour, width, dash, 100.0, percent))
+    x = log_axis("documents seen (log scale)", values_x(series))
+    return Chart(x, linear_axis("progressive error, %", values_y(series)), series)
 
 
-def mixture_regret_figure(marks: list[Row]) -> go.Figure:
+def mixture_regret_figure(marks: list[Row]) -> Chart:
     """The regret of the weights against the best column, and its bound."""
-    figure = go.Figure()
-    for name, key, colour, width, dash in (
-        ("regret", "regret", OWN, 3, "solid"),
-        ("bound", "bound", NEUTRAL, 2, "dash"),
-        ("bound as printed", "printed_bound", NEUTRAL, 1.5, "dot"),
-    ):
-        points = [mark for mark in marks if mark[key] is not None]
-        if points:
-            figure.add_scatter(
-                x=[mark["rows"] for mark in points],
-                y=[mark[key] for mark in points],
-                name=name,
-                mode="lines",
-                line={"color": colour, "width": width, "dash": dash},
-                hovertext=[f"{name}<br>{integer(mark['rows'])} documents: {amount(mark[key])}" for mark in points],
-                hoverinfo="text",
-            )
-    axes(figure, "documents seen", "sum over documents")
-    figure.update_xaxes(rangemode="tozero")
-    return figure
+    series = [
+        _sum(name, [mark for mark in marks if mark[key] is not None], key, colour, width, dash, 1.0, amount)
+        for name, key, colour, width, dash in (
+            ("regret", "regret", OWN, 3, "solid"),
+            ("bound", "bound", NEUTRAL, 2, "dash"),
+            ("bound as printed", "printed_bound", NEUTRAL, 1.5, "dot"),
+        )
+        if any(mark[key] is not None for mark in marks)
+    ]
+    x = linear_axis("documents seen", values_x(series), zero=True)
+    return Chart(x, linear_axis("sum over documents", values_y(series), zero=True), series)
+
+
+def _line(column: MixtureColumn, style: Style, dash: str, values: list[float | None]) -> Series:
+    name = f"{column.algorithm} {column.label}"
+    labels = [
+        "" if value is None else _at(mark["rows"], percent(value / 100))
+        for mark, value in zip(column.marks, values, strict=True)
+    ]
+    rows = [mark["rows"] for mark in column.marks]
+    return Series(name, rows, values, style[column.algorithm][0], dash=dash, heading=name, labels=labels)
+
+
+def _sum(
+    name: str,
+    marks: list[Row],
+    key: str,
+    colour: str,
+    width: float,
+    dash: str,
+    scale: float,
+    written: Callable[[float], str],
+) -> Series:
+    rows = [mark["rows"] for mark in marks]
+    labels = [_at(mark["rows"], written(mark[key])) for mark in marks]
+    values = [scale * mark[key] for mark in marks]
+    return Series(name, rows, values, colour, dash=dash, width=width, heading=name, labels=labels)
+
+
+def _at(rows: int, value: str) -> str:
+    return f"{integer(rows)} documents: {value}"
 
 
 def _columns(rows: list[Row]) -> list[MixtureColumn]:
@@ -194,13 +203,3 @@ def _columns(rows: list[Row]) -> list[MixtureColumn]:
 
 def _shown(columns: list[MixtureColumn]) -> list[MixtureColumn]:
     return sorted(columns, key=lambda column: -column.heaviest)[:LINES]
-
-
-def _dashes(shown: list[MixtureColumn]) -> list[str]:
-    """A different dash for each line of one colour."""
-    seen: dict[str, int] = {}
-    dashes = []
-    for column in shown:
-        place = seen[column.algorithm] = seen.get(column.algorithm, -1) + 1
-        dashes.append(DASHES[place % len(DASHES)])
-    return dashes

@@ -3,9 +3,10 @@
 import json
 from typing import Final, NamedTuple
 
+from sparseoco.report.charts import styles
 from sparseoco.report.features import MAX_CLASSES, strongest
-from sparseoco.report.figures import curves_figure, density_figure, sparsity_figure, styles
-from sparseoco.report.html import environment, plot, plotly_script
+from sparseoco.report.figures import curves_figure, density_figure, sparsity_figure
+from sparseoco.report.html import environment, plot
 from sparseoco.report.leaderboard import (
     LeaderboardRow,
     best_of_each,
@@ -111,7 +112,6 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         "facts": _facts(results),
         "digests": results.digests,
         "run_json": json.dumps(results.run.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False),
-        "plotly": plotly_script(),
     }
     return environment().get_template("page.html.j2").render(context)
 

@@ -2,19 +2,25 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from html import escape
 from typing import Any, Final, NamedTuple
-
-import plotly.graph_objects as go
 
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.regret.tables import Slope
-from sparseoco.report.figures import NEUTRAL, Style, axes, decades
+from sparseoco.report.charts import (
+    NEUTRAL,
+    Chart,
+    Series,
+    Style,
+    dashes,
+    linear_axis,
+    log_axis,
+    values_x,
+    values_y,
+)
 from sparseoco.report.formatting import amount, integer, percent
 from sparseoco.report.leaderboard import LeaderboardRow
 from sparseoco.report.results import Results
 
-DASHES: Final = ("solid", "dash", "dot", "dashdot")
 DISTANT: Final = 1e3  # bounds above this multiple of the largest regret are hidden at first
 
 
@@ -24,6 +30,11 @@ class Line(NamedTuple):
     label: str
     marks: list[dict[str, Any]]
     end: dict[str, Any]
+
+    @property
+    def heading(self) -> str:
+        """Its algorithm and parameters."""
+        return f"{self.end['algorithm']} {self.label}"
 
     @property
     def epochs(self) -> bool:
@@ -49,112 +60,102 @@ def regret_lines(results: Results, table: Sequence[LeaderboardRow]) -> list[Line
     return [Line(place.get(end["configuration"], (0, ""))[1], marks[end["configuration"]], end) for end in ends]
 
 
-def regret_figure(lines: Sequence[Line], style: Style) -> go.Figure:
+def regret_figure(lines: Sequence[Line], style: Style) -> Chart:
     """Regret against rounds on plain axes, a line a configuration."""
-    figure = go.Figure()
-    for line, colour, dash in _styled(lines, style):
-        figure.add_scatter(
-            x=[0, *(mark["T"] for mark in line.marks)],
-            y=[0, *(mark["regret"] for mark in line.marks)],
-            name=escape(line.end["algorithm"]),
-            mode="lines+markers",
-            marker={"color": colour, "size": 5},
-            line={"color": colour, "width": 2, "dash": dash},
+    series = [
+        Series(
+            line.end["algorithm"],
+            [0, *(mark["T"] for mark in line.marks)],
+            [0, *(mark["regret"] for mark in line.marks)],
+            colour,
+            dash=dash,
+            marker="circle",
+            size=2.5,
             # The true minimum may be lower by the gap; a sampled penalty may be off either way.
-            error_y={
-                "array": [0, *(mark["gap"] + mark["penalty_error"] for mark in line.marks)],
-                "arrayminus": [0, *(mark["penalty_error"] for mark in line.marks)],
-                "thickness": 1,
-                "width": 3,
-                "color": colour,
-            },
-            hovertext=["", *_hovers(line)],
-            hoverinfo="text",
+            low=[0, *(mark["regret"] - mark["penalty_error"] for mark in line.marks)],
+            high=[0, *(mark["regret"] + mark["gap"] + mark["penalty_error"] for mark in line.marks)],
+            heading=line.heading,
+            labels=["", *map(_label, line.marks)],
         )
-    axes(figure, "documents seen", "regret, sum of losses")
-    figure.update_xaxes(rangemode="tozero")
-    return figure
+        for line, colour, dash in _styled(lines, style)
+    ]
+    x = linear_axis("documents seen", values_x(series), zero=True)
+    return Chart(x, linear_axis("regret, sum of losses", values_y(series, bands=True), zero=True), series)
 
 
-def growth_figure(lines: Sequence[Line], style: Style) -> go.Figure:
+def growth_figure(lines: Sequence[Line], style: Style) -> Chart:
     """The same on logarithmic axes: marks, the straight line through the later ones, the theorem's bound."""
-    figure = go.Figure()
     top = max((mark["regret"] for line in lines for mark in line.marks), default=0.0)
-    seen: list[float] = []
+    series: list[Series] = []
     for line, colour, _ in _styled(lines, style):
-        group = {"legendgroup": str(line.end["configuration"]), "hoverinfo": "text"}
+        group = str(line.end["configuration"])
         points = [mark for mark in line.marks if mark["regret"] > 0]
-        figure.add_scatter(
-            x=[mark["T"] for mark in points],
-            y=[mark["regret"] for mark in points],
-            name=escape(line.end["algorithm"]),
-            mode="markers",
-            marker={"color": colour, "symbol": style[line.end["algorithm"]][1], "size": 8},
-            hovertext=_hovers(line, positive=True),
-            **group,
+        T, regret = [mark["T"] for mark in points], [mark["regret"] for mark in points]
+        series.append(
+            Series(
+                line.end["algorithm"],
+                T,
+                regret,
+                colour,
+                dash="",
+                marker=style[line.end["algorithm"]][1],
+                heading=line.heading,
+                labels=list(map(_label, points)),
+                group=group,
+            )
         )
-        seen += [mark["regret"] for mark in points]
         if line.fit is not None:
             ends = [line.fit.first, line.end["T"]]
-            figure.add_scatter(
-                x=ends,
-                y=[line.fit.at(T) for T in ends],
-                mode="lines",
-                line={"color": colour, "width": 2},
-                showlegend=False,
-                hovertext=f"slope {line.fit.slope:.2f} ± {line.fit.error:.2f}",
-                **group,
-            )
+            text = f"slope {line.fit.slope:.2f} ± {line.fit.error:.2f}"
+            fitted = [line.fit.at(T) for T in ends]
+            series.append(Series(text, ends, fitted, colour, labels=[text, text], group=group, legend=False))
         bounds = [(mark["T"], mark["bound"]) for mark in line.marks if mark["bound"]]
         if bounds and bounds[-1][1] < DISTANT * top:
-            figure.add_scatter(
-                x=[T for T, _ in bounds],
-                y=[bound for _, bound in bounds],
-                mode="lines",
-                line={"color": colour, "width": 1.5, "dash": "dot"},
-                showlegend=False,
-                hovertext=[f"bound {amount(bound)}" for _, bound in bounds],
-                **group,
+            series.append(
+                Series(
+                    "bound",
+                    [T for T, _ in bounds],
+                    [bound for _, bound in bounds],
+                    colour,
+                    dash="dot",
+                    width=1.5,
+                    heading=line.heading,
+                    labels=[f"bound {amount(bound)}" for _, bound in bounds],
+                    group=group,
+                    legend=False,
+                )
             )
-            seen += [bound for _, bound in bounds]
-    for name, dash in (("fitted slope", "solid"), ("bound", "dot")):
-        figure.add_scatter(
-            x=[None], y=[None], name=name, mode="lines", line={"color": NEUTRAL, "width": 2, "dash": dash}
-        )
-    axes(figure, "documents seen (log scale)", "regret, sum of losses (log scale)")
-    figure.update_xaxes(type="log", **decades([mark["T"] for line in lines for mark in line.marks]))
-    ticks = decades(seen) if seen and min(seen) >= 1 and max(seen) < 1e12 else {"dtick": 1, "exponentformat": "power"}
-    figure.update_yaxes(type="log", **ticks)
-    return figure
+    x = log_axis("documents seen (log scale)", values_x(series))
+    y = log_axis("regret, sum of losses (log scale)", values_y(series))
+    series += [Series(name, [], [], NEUTRAL, dash=dash) for name, dash in (("fitted slope", "solid"), ("bound", "dot"))]
+    return Chart(x, y, series)
 
 
-def suboptimality_figure(lines: Sequence[Line], style: Style) -> go.Figure:
+def suboptimality_figure(lines: Sequence[Line], style: Style) -> Chart:
     """The objective above its optimum after every epoch, of epoch methods, against passes over the data."""
-    figure = go.Figure()
+    series = []
     for line, colour, dash in _styled(lines, style):
         # Points nearer to the optimum than its certified gap are left out.
         points = [mark for mark in line.marks if mark["suboptimality"] > mark["gap"] / mark["T"]]
-        figure.add_scatter(
-            x=[mark["passes"] for mark in points],
-            y=[mark["suboptimality"] for mark in points],
-            name=escape(line.end["algorithm"]),
-            mode="lines+markers",
-            marker={"color": colour, "symbol": style[line.end["algorithm"]][1], "size": 8},
-            line={"color": colour, "width": 2, "dash": dash},
-            hovertext=[
-                f"<b>{escape(line.end['algorithm'])}</b> {escape(line.label)}<br>epoch {mark['epoch']}, "
-                f"{mark['passes']:.3g} passes:<br>{amount(mark['suboptimality'])} above the optimum, "
-                f"{percent(mark['suboptimality'] * mark['T'] / mark['optimum'] if mark['optimum'] else None)}"
-                for mark in points
-            ],
-            hoverinfo="text",
+        series.append(
+            Series(
+                line.end["algorithm"],
+                [mark["passes"] for mark in points],
+                [mark["suboptimality"] for mark in points],
+                colour,
+                dash=dash,
+                marker=style[line.end["algorithm"]][1],
+                heading=line.heading,
+                labels=[
+                    f"epoch {mark['epoch']}, {mark['passes']:.3g} passes:\n"
+                    f"{amount(mark['suboptimality'])} above the optimum, "
+                    f"{percent(mark['suboptimality'] * mark['T'] / mark['optimum'] if mark['optimum'] else None)}"
+                    for mark in points
+                ],
+            )
         )
-    axes(figure, "passes over the data", "objective above the optimum (log scale)")
-    figure.update_xaxes(rangemode="tozero")
-    seen = [y for trace in figure.data for y in trace.y]
-    ticks = decades(seen) if seen and min(seen) >= 1 and max(seen) < 1e12 else {"dtick": 1, "exponentformat": "power"}
-    figure.update_yaxes(type="log", **ticks)
-    return figure
+    x = linear_axis("passes over the data", values_x(series), zero=True)
+    return Chart(x, log_axis("objective above the optimum (log scale)", values_y(series)), series)
 
 
 def distant(lines: Sequence[Line]) -> int:
@@ -165,21 +166,10 @@ def distant(lines: Sequence[Line]) -> int:
 
 def _styled(lines: Sequence[Line], style: Style) -> list[tuple[Line, str, str]]:
     """The lines with marks, with their colour and dash."""
-    count: dict[str, int] = defaultdict(int)
-    out = []
-    for line in lines:
-        algorithm = line.end["algorithm"]
-        if line.marks:
-            colour, _ = style[algorithm]
-            out.append((line, colour, DASHES[count[colour] % len(DASHES)]))
-            count[colour] += 1
-    return out
+    drawn = [line for line in lines if line.marks]
+    colours = [style[line.end["algorithm"]][0] for line in drawn]
+    return list(zip(drawn, colours, dashes(len(drawn)), strict=True))
 
 
-def _hovers(line: Line, *, positive: bool = False) -> list[str]:
-    return [
-        f"<b>{escape(line.end['algorithm'])}</b> {escape(line.label)}<br>{integer(mark['T'])} documents: "
-        f"regret {amount(mark['regret'])}"
-        for mark in line.marks
-        if mark["regret"] > 0 or not positive
-    ]
+def _label(mark: dict[str, Any]) -> str:
+    return f"{integer(mark['T'])} documents: regret {amount(mark['regret'])}"

@@ -10,7 +10,7 @@ import pytest
 from tests.support.commands import call
 from tests.support.texts import write_reviews
 
-HEAVY = {"dask", "distributed", "numba", "numpy", "pandas", "plotly", "prefect", "pyarrow", "scipy", "sklearn"}
+HEAVY = {"dask", "distributed", "numba", "numpy", "pandas", "prefect", "pyarrow", "scipy", "sklearn"}
 LOADED = """
 import json, sys
 from sparseoco.cli import main
@@ -61,4 +61,4 @@ def test_predict_loads_only_what_predicts(tmp_path: Path, monkeypatch: pytest.Mo
     code, names, output = loaded("predict", model, lines="the tide, the boat\nmoss; leaf\n")
     assert (code, output) == (0, ["sea", "wood"])
     assert {"numba", "pyarrow"} <= names
-    assert not names & {"dask", "distributed", "pandas", "plotly", "prefect", "sklearn"}
+    assert not names & {"dask", "distributed", "pandas", "prefect", "sklearn"}

@@ -23,6 +23,7 @@ from sparseoco.training.stream import NO_FOLD
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.kills import check_under_kills
+from tests.support.pages import figures
 from tests.support.stores import make_store
 
 GRID: dict[str, Any] = {"adagrad": {"eta": [0.03, 0.3], "lam": [1e-5, 1e-3]}, "cl-fobos": {"eta0": [0.1, 1.0]}}
@@ -180,7 +181,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert call(monkeypatch, *asked, "--out", out) == 0
     printed = capsys.readouterr().out
     assert str(out / "mixture.html") in printed
-    assert "mixture.html" in printed
+    assert set(figures((out / "mixture.html").read_text())) == {"weights", "errors", "regret"}
     assert {of["algorithm"] for of in read_json(out / "model.json")["mixture"]["columns"]} == {"adagrad"}
     for command, arguments, message in (
         ("train", ("--algorithm", "auto", "--set", "by=luck"), "by"),

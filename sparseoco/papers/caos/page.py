@@ -3,15 +3,24 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-import plotly.graph_objects as go
-
 from sparseoco.papers.caos.objectives import EPOCHS, ETA0, LENGTHS, METHODS, RADII, VALUES
 from sparseoco.papers.caos.regret import ARRANGEMENTS, BEST, FACTORS, LEARNERS, RUN
-from sparseoco.papers.page import DASHES, Plots, add_line, render
+from sparseoco.papers.page import render
 from sparseoco.papers.statistics import mean
 from sparseoco.papers.tables import Records, Row, distinct, select
-from sparseoco.report.figures import COLOURS, axes, decades
+from sparseoco.report.charts import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    Chart,
+    Series,
+    linear_axis,
+    log_axis,
+    values_x,
+    values_y,
+)
 from sparseoco.report.formatting import NONE, duration, integer, percent
+from sparseoco.report.html import plot
 
 FAMILIES: Final = {"examples": "CAOS-ERM and peers", "coordinates": "CAO-RCD"}
 TUNED: Final = {"R": "R", "eta0": "η₀", "": ""}
@@ -19,7 +28,6 @@ TUNED: Final = {"R": "R", "eta0": "η₀", "": ""}
 
 def caos_page(records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page."""
-    plots = Plots()
     facts = {
         "orders, and repetitions of what is sampled": integer(inputs["repetitions"]),
         "processor time of the methods": duration(sum(row["spent"] for row in records["timings"])),
@@ -28,9 +36,8 @@ def caos_page(records: Records, inputs: dict[str, Any]) -> str:
         "caos",
         inputs,
         records["claims"],
-        plots,
         facts,
-        sections=[_section(records, row, plots) for row in records["sets"]],
+        sections=[_section(records, row) for row in records["sets"]],
         optima=records["optima"],
         edges=edges(records),
         lengths=LENGTHS,
@@ -49,7 +56,7 @@ def _listed(values: Sequence[float]) -> str:
     return f"{', '.join(others)} and {last}"
 
 
-def _section(records: Records, data_set: Row, plots: Plots) -> dict[str, Any]:
+def _section(records: Records, data_set: Row) -> dict[str, Any]:
     """A data set: `regret` is a figure of the middle R and rows of every R by arrangement, `objectives` a heading, a
     figure and rows by lengths, α and family."""
     name, title = data_set["set"], data_set["title"]
@@ -58,17 +65,17 @@ def _section(records: Records, data_set: Row, plots: Plots) -> dict[str, Any]:
         rows = _mean_rows(select(records["regret"], set=name, arrangement=arrangement))
         middle = sorted({row["R"] for row in rows})[1]
         heading = f"Regret, {title}, documents {arrangement}, R = {middle:g}"
-        plot = plots.add(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
-        regret.append((plot, select(rows, T=max(row["T"] for row in rows))))
+        figure = plot(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
+        regret.append((figure, select(rows, T=max(row["T"] for row in rows))))
     chosen: dict[tuple[str, float, str], list[Row]] = {}
     for row in select(records["objectives"], chosen=True, set=name):
         chosen.setdefault((row["lengths"], row["alpha"], row["family"]), []).append(row)
     objectives = []
     for (lengths, alpha, family), rows in chosen.items():
         heading = f"{FAMILIES[family]}{LENGTHS[lengths]}, α = {alpha:g}"
-        figure = objective_figure(rows, family)
-        plot = plots.add(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", figure)
-        objectives.append((heading, plot, _last_rows(rows)))
+        chart = objective_figure(rows, family)
+        figure = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
+        objectives.append((heading, figure, _last_rows(rows)))
     return {"row": data_set, "regret": regret, "objectives": objectives}
 
 
@@ -108,47 +115,50 @@ def _mean_rows(rows: Sequence[Row]) -> list[Row]:
     return means
 
 
-def mean_regret_figure(rows: Sequence[Row]) -> go.Figure:
+def mean_regret_figure(rows: Sequence[Row]) -> Chart:
     """Regret per round over rounds, a line per method."""
-    figure = go.Figure()
+    series = []
     names = [learner.name for learner in LEARNERS]
     for method in distinct(rows, "method"):
         own = select(rows, method=method)
-        add_line(
-            figure,
-            method,
-            [row["T"] for row in own],
-            [row["regret"] / row["T"] for row in own],
-            COLOURS[names.index(method.removesuffix(BEST))],
-            "<br>%{x:,} rounds: %{y:.4g} per round",
-            mode="lines+markers",
-            dash=DASHES[int(method.endswith(BEST))],
+        k = names.index(method.removesuffix(BEST))
+        values = [row["regret"] / row["T"] for row in own]
+        series.append(
+            Series(
+                method,
+                [row["T"] for row in own],
+                values,
+                COLOURS[k],
+                dash=DASHES[int(method.endswith(BEST))],
+                marker=MARKERS[k % len(MARKERS)],
+                size=3.0,
+                heading=method,
+                labels=[f"{row['T']:,} rounds: {value:.4g} per round" for row, value in zip(own, values, strict=True)],
+            )
         )
-    axes(figure, "rounds (log scale)", "regret per round")
-    figure.update_xaxes(type="log", **decades([row["T"] for row in rows]))
-    values = sorted(row["regret"] / row["T"] for row in rows)
-    most = max(abs(values[-1]), 1e-9)
-    figure.update_yaxes(range=[1.1 * min(0.0, max(values[0], -most)), 1.1 * most])
-    return figure
+    most = max(max(values_y(series)), 1e-9)
+    low = 1.1 * min(0.0, max(min(values_y(series)), -most))
+    x = log_axis("rounds (log scale)", values_x(series))
+    return Chart(x, linear_axis("regret per round", [], low=low, high=1.1 * most), series)
 
 
-def objective_figure(rows: Sequence[Row], family: str) -> go.Figure:
+def objective_figure(rows: Sequence[Row], family: str) -> Chart:
     """H/H* − 1 against passes, a line per method with its chosen R or step."""
-    figure = go.Figure()
+    series = []
     for k, method in enumerate(method.name for method in METHODS if method.family == family):
         own = select(rows, method=method)
-        add_line(
-            figure,
-            method,
-            [row["passes"] for row in own],
-            [100 * row["excess"] for row in own],
-            COLOURS[k % len(COLOURS)],
-            "<br>%{x:.3g} passes: %{y:.3g} %",
-            mode="lines+markers",
-            dash=DASHES[k // len(COLOURS)],
+        series.append(
+            Series(
+                method,
+                [row["passes"] for row in own],
+                [100 * row["excess"] for row in own],
+                COLOURS[k % len(COLOURS)],
+                dash=DASHES[k // len(COLOURS)],
+                marker=MARKERS[k % len(MARKERS)],
+                size=3.0,
+                heading=method,
+                labels=[f"{row['passes']:.3g} passes: {100 * row['excess']:.3g} %" for row in own],
+            )
         )
-    axes(figure, "passes (log scale)", "above the optimum, % (log scale)")
-    figure.update_xaxes(type="log", **decades([*(row["passes"] for row in rows), 2.0 * EPOCHS[0]]))
-    ticks = [1e-4, 1e-3, 0.01, 0.1, 1, 10, 100, 1000]
-    figure.update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
-    return figure
+    x = log_axis("passes (log scale)", [*values_x(series), 2.0 * EPOCHS[0]])
+    return Chart(x, log_axis("above the optimum, % (log scale)", values_y(series)), series)

@@ -11,17 +11,17 @@ from sparseoco.papers.cl_fobos.figures import (
     tradeoff_figure,
 )
 from sparseoco.papers.cl_fobos.published import EXAMPLES, OTHERS, PRINTED, SNAPSHOTS, STEPS, TRACKED
-from sparseoco.papers.page import Plots, render
+from sparseoco.papers.page import render
 from sparseoco.papers.statistics import mean
 from sparseoco.papers.tables import Records, Row, select
 from sparseoco.report.formatting import amount, duration, integer
+from sparseoco.report.html import plot
 
 
 def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page."""
-    plots = Plots()
     nonzeros = [
-        plots.add(
+        plot(
             f"nonzeros-{lazy.K}",
             f"Share of nonzero weights, {lambda_label(lazy.lam)}, K = {lazy.K}",
             nonzeros_figure(select(records["nonzeros"], lam=lazy.lam)),
@@ -33,11 +33,10 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         "cl_fobos",
         inputs,
         [*records["claims"], *cl_fobos_timing_claims(records)],
-        plots,
         _facts(records, inputs),
-        sections=[_section(records, number, lam, plots) for number, lam in enumerate(PRINTED, start=1)],
+        sections=[_section(records, number, lam) for number, lam in enumerate(PRINTED, start=1)],
         nonzeros=nonzeros,
-        snapshots=plots.add("snapshots", "Right predictions of all examples by intermediate solutions", figure),
+        snapshots=plot("snapshots", "Right predictions of all examples by intermediate solutions", figure),
         snapshot_rows=_snapshot_rows(records, inputs["examples"]),
         misprints=_misprints(),
         largest_difference=max(abs(row["float32_difference"]) for row in records["results"]),
@@ -49,7 +48,7 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
     )
 
 
-def _section(records: Records, number: int, lam: float, plots: Plots) -> dict[str, Any]:
+def _section(records: Records, number: int, lam: float) -> dict[str, Any]:
     """A λ: its table, R̄(T) against run time and over the steps."""
     title = lambda_label(lam)
     alone = {row["method"]: row for row in select(records["timings"], what="alone", lam=lam)}
@@ -59,8 +58,8 @@ def _section(records: Records, number: int, lam: float, plots: Plots) -> dict[st
         "number": number,
         "title": title,
         "rows": rows,
-        "tradeoff": plots.add(f"tradeoff-{number}", f"R̄(T) against run time, {title}", tradeoff_figure(rows)),
-        "steps": plots.add(f"steps-{number}", f"R̄(T) of every step tried, {title}", steps),
+        "tradeoff": plot(f"tradeoff-{number}", f"R̄(T) against run time, {title}", tradeoff_figure(rows)),
+        "steps": plot(f"steps-{number}", f"R̄(T) of every step tried, {title}", steps),
     }
 
 

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-import plotly.graph_objects as go
-
 from sparseoco.papers.onseg.claims import TITLES, onseg_timing_claims
 from sparseoco.papers.onseg.datasets import SOURCES
-from sparseoco.papers.page import Plots, add_line, render
+from sparseoco.papers.page import render
 from sparseoco.papers.statistics import mean_and_error
 from sparseoco.papers.tables import Records, Row, distinct, select
-from sparseoco.report.figures import COLOURS, NEUTRAL, axes, decades
+from sparseoco.report.charts import COLOURS, Chart, Level, Series, linear_axis, log_axis, values_x
 from sparseoco.report.formatting import integer
+from sparseoco.report.html import plot
 
 STYLE: Final = {
     "OGD": (COLOURS[0], "solid"),
@@ -31,7 +30,6 @@ ROUNDS: Final = "rounds (log scale)"
 
 def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page."""
-    plots = Plots()
     facts = {
         "runs of a bandit per data set": integer(inputs["repetitions"]),
         "draws of stocks": integer(inputs["draws"]),
@@ -40,16 +38,15 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
         "onseg",
         inputs,
         [*records["claims"], *onseg_timing_claims(records)],
-        plots,
         facts,
-        sections=[_section(records, row, plots) for row in select(records["experiments"], standardised=False)],
-        panels=[_panel(records, row, plots) for row in records["panels"]],
+        sections=[_section(records, row) for row in select(records["experiments"], standardised=False)],
+        panels=[_panel(records, row) for row in records["panels"]],
         titles=TITLES,
         style=STYLE,
     )
 
 
-def _section(records: Records, experiment: Row, plots: Plots) -> dict[str, Any]:
+def _section(records: Records, experiment: Row) -> dict[str, Any]:
     name, best_error = experiment["experiment"], experiment["best_error"]
     title = TITLES[name]
     curves = select(records["curves"], experiment=name, standardised=False)
@@ -57,10 +54,10 @@ def _section(records: Records, experiment: Row, plots: Plots) -> dict[str, Any]:
     if best_error is not None:
         columns = ("error_rate", "error_low", "error_high")
         figure = spread_figure(curves, columns, {"best fixed point": best_error}, "error rate so far, %", 100.0)
-        figures.append(plots.add(f"{name}-error", f"Error rate so far, {title}", figure))
+        figures.append(plot(f"{name}-error", f"Error rate so far, {title}", figure))
     levels = {"best fixed point of the ball": experiment["best_loss"], "x = 0": experiment["zero_loss"]}
     figure = spread_figure(curves, ("mean_loss", "loss_low", "loss_high"), levels, "mean loss so far", 1.0)
-    figures.append(plots.add(f"{name}-loss", f"Mean loss so far, {title}", figure))
+    figures.append(plot(f"{name}-loss", f"Mean loss so far, {title}", figure))
     tables = []
     for standardised in (False, True):
         key = {"experiment": name, "standardised": standardised}
@@ -76,7 +73,7 @@ def _section(records: Records, experiment: Row, plots: Plots) -> dict[str, Any]:
     }
 
 
-def _panel(records: Records, panel: Row, plots: Plots) -> dict[str, Any]:
+def _panel(records: Records, panel: Row) -> dict[str, Any]:
     name = panel["panel"]
     levels = {"equal weights": panel["equal_shares"], "best stock in hindsight": panel["best_stock"]}
     label = f"mean return per {panel['period']} so far, %"
@@ -87,49 +84,38 @@ def _panel(records: Records, panel: Row, plots: Plots) -> dict[str, Any]:
         returns = [row["mean_return"] for row in draws]
         mean, error = mean_and_error(sorted(returns))
         methods.append({**draws[0], "mean": mean, "error": error, "least": min(returns), "most": max(returns)})
-    return {"panel": panel, "plot": plots.add(name, f"Mean return so far, {TITLES[name]}", figure), "methods": methods}
+    return {"panel": panel, "plot": plot(name, f"Mean return so far, {TITLES[name]}", figure), "methods": methods}
 
 
 def spread_figure(
     curves: Sequence[Row], columns: tuple[str, str, str], levels: dict[str, float], label: str, scale: float
-) -> go.Figure:
+) -> Chart:
     """A line per method with its spread; `columns` are mean, low and high, `levels` horizontal lines."""
-    figure = go.Figure()
+    series = []
     mean, low, high = columns
     for name in (name for name in STYLE if select(curves, method=name)):
         rows = select(curves, method=name)
         colour, dash = STYLE[name]
-        t = [row["t"] for row in rows]
-        if dash == "solid" and any(row[low] != row[high] for row in rows):
-            figure.add_scatter(
-                x=[*t, *reversed(t)],
-                y=[scale * row[high] for row in rows] + [scale * row[low] for row in reversed(rows)],
-                fill="toself",
-                fillcolor=_translucent(colour),
-                line={"width": 0},
-                hoverinfo="skip",
-                showlegend=False,
-                legendgroup=name,
-                mode="lines",
+        spread = dash == "solid" and any(row[low] != row[high] for row in rows)
+        series.append(
+            Series(
+                name,
+                [row["t"] for row in rows],
+                [scale * row[mean] for row in rows],
+                colour,
+                dash=dash,
+                low=[scale * row[low] for row in rows] if spread else (),
+                high=[scale * row[high] for row in rows] if spread else (),
+                band=spread,
+                heading=name,
+                labels=[f"{row['t']:,} rounds: {scale * row[mean]:.4g}" for row in rows],
             )
-        hover = "<br>%{x:,} rounds: %{y:.4g}"
-        add_line(figure, name, t, [scale * row[mean] for row in rows], colour, hover, dash=dash, legendgroup=name)
-    for text, level in levels.items():
-        figure.add_hline(y=scale * level, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
-        figure.add_annotation(
-            x=0, xref="paper", xanchor="left", y=scale * level, yanchor="bottom", showarrow=False, text=text,
-            font={"size": 11},
-        )  # fmt: skip
-    axes(figure, ROUNDS, label)
-    figure.update_xaxes(type="log", **decades([row["t"] for row in curves]))
+        )
     late = [row for row in curves if row["t"] >= LATE * max(row["t"] for row in curves)]
     values = [scale * row[name] for row in late for name in columns] + [scale * level for level in levels.values()]
-    if values:
-        margin = 0.05 * (max(values) - min(values) or 1)
-        figure.update_yaxes(range=[min(values) - margin, max(values) + margin])
-    return figure
-
-
-def _translucent(colour: str) -> str:
-    red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.15)"
+    return Chart(
+        log_axis(ROUNDS, values_x(series)),
+        linear_axis(label, values),
+        series,
+        [Level(scale * level, text) for text, level in levels.items()],
+    )

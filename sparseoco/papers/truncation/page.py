@@ -1,18 +1,28 @@
 """The page of the experiments."""
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any, Final, NamedTuple
 
-import plotly.graph_objects as go
-
-from sparseoco.papers.page import DASHES, Plots, add_line, render
+from sparseoco.papers.page import render
 from sparseoco.papers.tables import Records, Row, distinct, select
 from sparseoco.papers.truncation.features import PAIR
 from sparseoco.papers.truncation.published import NOT_PRINTED, SAMPLES, PrintedTable
 from sparseoco.papers.truncation.validation import RULES
-from sparseoco.report.figures import COLOURS, axes, decades
+from sparseoco.report.charts import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    ZERO,
+    Chart,
+    Series,
+    dashes,
+    linear_axis,
+    log_axis,
+    values_x,
+    values_y,
+)
 from sparseoco.report.formatting import NONE, duration, integer, percent
+from sparseoco.report.html import plot
 
 PRINCIPAL: Final = {"stda": RULES[1], "sgft": RULES[0]}
 """The rule for λ in the tables that the claims are based on; those of the other rule are shown below them."""
@@ -38,7 +48,6 @@ class ResultTable(NamedTuple):
 
 def truncation_page(name: str, printed: Sequence[PrintedTable], records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page of a paper, stda or sgft."""
-    plots = Plots()
     methods = distinct(records["paths"], "method")
     rule = PRINCIPAL[name]
     (other,) = (own for own in RULES if own != rule)
@@ -47,13 +56,12 @@ def truncation_page(name: str, printed: Sequence[PrintedTable], records: Records
         name,
         inputs,
         records["claims"],
-        plots,
         _facts(records, inputs),
         rule=rule,
         other=other,
         tables=_tables(printed, records, rule),
         others=_tables(printed, records, other),
-        sections=[_section(records, row, methods, plots) for row in records["sets"]],
+        sections=[_section(records, row, methods) for row in records["sets"]],
         samples=SAMPLES if name == "stda" else {},
         strengths=" or ".join(map(str, sorted(columns))),
     )
@@ -91,14 +99,14 @@ def _rates(error: float, deviation: float | None, sparsity: float) -> str:
     return f"{100 * error:.2f}{spread} ({100 * sparsity:.2f})"
 
 
-def _section(records: Records, data_set: Row, methods: Sequence[str], plots: Plots) -> dict[str, Any]:
+def _section(records: Records, data_set: Row, methods: Sequence[str]) -> dict[str, Any]:
     """A data set: error against sparsity; for STDA, Figure 2 and the features that only one method selects."""
     name, title = data_set["set"], data_set["title"]
-    figure = path_figure(select(records["paths"], set=name), methods)
-    path = plots.add(f"path-{name}", f"Error against sparsity, {title}", figure)
+    chart = path_figure(select(records["paths"], set=name), methods)
+    path = plot(f"path-{name}", f"Error against sparsity, {title}", chart)
     frequencies, rows = None, select(records.get("frequencies", []), set=name)
     if rows:
-        frequencies = plots.add(
+        frequencies = plot(
             f"frequencies-{name}", f"Occurrences of the selected features, {title}", frequencies_figure(rows)
         )
     features = select(records.get("features", []), set=name)
@@ -106,50 +114,55 @@ def _section(records: Records, data_set: Row, methods: Sequence[str], plots: Plo
     return {"row": data_set, "path": path, "frequencies": frequencies, "samples": samples}
 
 
-def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> go.Figure:
+def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> Chart:
     """A line per method through its λ."""
-    figure = go.Figure()
-    for k, method in enumerate(methods):
+    series = []
+    colours = [COLOURS[k % len(COLOURS)] for k in range(len(methods))]
+    for k, (method, dash) in enumerate(zip(methods, dashes(len(methods)), strict=True)):
         own = select(rows, method=method)
-        labels = [
-            f"λ = {row['lam']:g}<br>error {percent(row['error'])}, zero weights {percent(row['sparsity'])}"
-            for row in own
-        ]
-        add_line(
-            figure,
-            method,
-            [100 * row["sparsity"] for row in own],
-            [100 * row["error"] for row in own],
-            COLOURS[k % len(COLOURS)],
-            ", %{text}",
-            mode="lines+markers",
-            dash=DASHES[k // len(COLOURS) % len(DASHES)],
-            marker={"size": 5},
-            text=labels,
+        series.append(
+            Series(
+                method,
+                [100 * row["sparsity"] for row in own],
+                [100 * row["error"] for row in own],
+                colours[k],
+                dash=dash,
+                marker=MARKERS[k % len(MARKERS)],
+                size=2.5,
+                heading=method,
+                labels=[
+                    f"λ = {row['lam']:g}\nerror {percent(row['error'])}, zero weights {percent(row['sparsity'])}"
+                    for row in own
+                ],
+            )
         )
-    axes(figure, "zero weights, %", "error, %")
     least = min(row["error"] for row in rows)
-    figure.update_yaxes(range=[0, 100 * min(4 * least + 0.1, 0.6)])
-    figure.update_xaxes(range=[0, 101])
-    return figure
+    return Chart(
+        linear_axis("zero weights, %", [], low=0.0, high=101.0),
+        linear_axis("error, %", [], low=0.0, high=100 * min(4 * least + 0.1, 0.6)),
+        series,
+    )
 
 
-def frequencies_figure(rows: Sequence[Row]) -> go.Figure:
+def frequencies_figure(rows: Sequence[Row]) -> Chart:
     """Figure 2: occurrences of the selected features, from the rarest."""
-    figure = go.Figure()
+    series = []
     for k, method in enumerate(PAIR):
         own = select(rows, method=method)
-        figure.add_scatter(
-            x=[100 * row["share"] for row in own],
-            y=[max(row["count"], 0.5) for row in own],
-            name=escape(method) + (f", {integer(own[0]['selected'])} features" if own else ""),
-            mode="lines",
-            line={"color": COLOURS[k], "width": 2, "shape": "hv"},
-            hovertemplate="%{x:.0f} % of those selected: %{y:,} times<extra></extra>",
+        series.append(
+            Series(
+                method + (f", {integer(own[0]['selected'])} features" if own else ""),
+                [100 * row["share"] for row in own],
+                [max(row["count"], ZERO) for row in own],
+                COLOURS[k],
+                dash=DASHES[k],
+                steps=True,
+                heading=method,
+                labels=[f"{100 * row['share']:.0f} % of those selected: {row['count']:,} times" for row in own],
+            )
         )
-    axes(figure, "selected features, from the rarest, %", "occurrences (log scale)")
-    figure.update_yaxes(type="log", **decades([row["count"] for row in rows]))
-    return figure
+    x = linear_axis("selected features, from the rarest, %", values_x(series))
+    return Chart(x, log_axis("occurrences (log scale)", values_y(series), counts=True), series)
 
 
 def _facts(records: Records, inputs: dict[str, Any]) -> dict[str, str]:

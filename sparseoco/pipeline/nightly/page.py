@@ -3,21 +3,29 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from html import escape
 from typing import Final, NamedTuple
 
-import plotly.graph_objects as go
-
 from sparseoco.pipeline.nightly.history import Deployed, find_deployed, read_history
-from sparseoco.report.figures import COLOURS, NEUTRAL, SYMBOLS, axes, styles
+from sparseoco.report.charts import (
+    COLOURS,
+    MARKERS,
+    Chart,
+    Series,
+    dashes,
+    integer_axis,
+    linear_axis,
+    styles,
+    values_y,
+)
 from sparseoco.report.formatting import integer, parameters, percent, plural
-from sparseoco.report.html import environment, plot, plotly_script
+from sparseoco.report.html import environment, plot
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
 
 PAGE: Final = "nightly.html"
 MAX_CLASSES: Final = 12
+OTHERS: Final = "all others"
 
 
 class ClassMix(NamedTuple):
@@ -100,7 +108,6 @@ def render_nightly(
         "configurations": sorted(last, key=_rank),
         "style": styles(row["algorithm"] for row in last),
         "plots": plots,
-        "plotly": plotly_script(),
     }
     return environment("sparseoco.pipeline.nightly").get_template("nightly.html.j2").render(context)
 
@@ -131,109 +138,100 @@ def parameters_label(row: Row) -> str:
     return parameters(json.loads(row["parameters"])) if row["parameters"] is not None else ""
 
 
-def errors_figure(history: list[Row]) -> go.Figure:
+def errors_figure(history: list[Row]) -> Chart:
     """Progressive error of the candidate and error of the deployed model, on the same documents."""
-    figure = go.Figure()
-    for name, key, colour, dash in (
-        ("candidate (progressive)", "error", COLOURS[0], "solid"),
-        ("deployed model", "deployed_error", COLOURS[1], "dash"),
+    series = []
+    for name, key, colour, marker, dash in (
+        ("candidate (progressive)", "error", COLOURS[0], "circle", "solid"),
+        ("deployed model", "deployed_error", COLOURS[1], "square", "dash"),
     ):
         rows = [row for row in history if row[key] is not None]
-        figure.add_scatter(
-            x=[row["increment"] for row in rows],
-            y=[100 * row[key] for row in rows],
-            name=name,
-            mode="lines+markers",
-            marker={"color": colour, "size": 6},
-            line={"color": colour, "width": 2, "dash": dash},
-            hovertext=[_hover(row, name, key) for row in rows],
-            hoverinfo="text",
+        series.append(
+            Series(
+                name,
+                [row["increment"] for row in rows],
+                [100 * row[key] for row in rows],
+                colour,
+                dash=dash,
+                marker=marker,
+                size=3.0,
+                labels=[_label(row, name, key) for row in rows],
+            )
         )
-    promoted = [row for row in history if row["promoted"]]
-    figure.add_scatter(
-        x=[row["increment"] for row in promoted],
-        y=[100 * row["error"] for row in promoted],
-        name="promoted",
-        mode="markers",
-        marker={"symbol": "star", "size": 13, "color": COLOURS[0], "line": {"color": NEUTRAL, "width": 1}},
-        hoverinfo="skip",
-    )
-    axes(figure, "increment", "error rate, %")
-    _integer_ticks(figure, history)
-    return figure
+    promoted = [row for row in history if row["promoted"] and row["error"] is not None]
+    increments, errors = [row["increment"] for row in promoted], [100 * row["error"] for row in promoted]
+    series.append(Series("promoted", increments, errors, COLOURS[0], dash="", marker="star", size=6.0))
+    y = linear_axis("error rate, %", values_y(series))
+    return Chart(integer_axis("increment", [row["increment"] for row in history]), y, series)
 
 
-def mix_figure(mix: ClassMix) -> go.Figure:
+def mix_figure(mix: ClassMix) -> Chart:
     """The share of each class in increments with documents; of many classes the largest, the others together."""
-    figure = go.Figure()
     indices = [k for k in range(len(mix.increments)) if any(counts[k] for counts in mix.documents.values())]
     increments = [mix.increments[k] for k in indices]
     largest = sorted(mix.documents, key=lambda name: -sum(mix.documents[name]))[:MAX_CLASSES]
     shares: dict[str, list[float]] = {name: [] for name in largest}
     if len(mix.documents) > len(largest):
-        shares["all others"] = []
+        shares[OTHERS] = []
     for index in indices:
         by_class = dict(zip(mix.documents, mix.shares(index), strict=True))
         for name in largest:
             shares[name].append(by_class.pop(name))
-        if "all others" in shares:
-            shares["all others"].append(sum(by_class.values()))
-    for k, (name, values) in enumerate(shares.items()):
-        figure.add_scatter(
-            x=increments,
-            y=[100 * value for value in values],
-            name=escape(name),
-            mode="lines+markers",
-            marker={"color": COLOURS[k % len(COLOURS)], "symbol": SYMBOLS[k % len(SYMBOLS)], "size": 7},
-            line={"color": COLOURS[k % len(COLOURS)], "width": 2, "dash": "solid" if k < len(COLOURS) else "dot"},
-            hovertext=[
-                f"<b>{escape(name)}</b><br>increment {increment}: {percent(value)}"
-                for increment, value in zip(increments, values, strict=True)
-            ],
-            hoverinfo="text",
+        if OTHERS in shares:
+            shares[OTHERS].append(sum(by_class.values()))
+    return class_lines(increments, shares, "% of the increment's documents", mix.increments)
+
+
+def class_lines(
+    increments: Sequence[int], shares: Mapping[str, Sequence[float | None]], label: str, numbers: Sequence[int]
+) -> Chart:
+    """A line for the shares of each class by increment."""
+    colours = [COLOURS[k % len(COLOURS)] for k in range(len(shares))]
+    series = [
+        Series(
+            name,
+            increments,
+            [None if value is None else 100 * value for value in values],
+            colour,
+            dash=dash,
+            marker=MARKERS[k % len(MARKERS)],
+            size=3.5,
+            heading=name,
+            labels=[f"increment {n}: {percent(value)}" for n, value in zip(increments, values, strict=True)],
         )
-    axes(figure, "increment", "% of the increment's documents")
-    figure.update_yaxes(rangemode="tozero")
-    _integer_ticks(figure, [{"increment": increment} for increment in mix.increments])
-    return figure
+        for k, ((name, values), colour, dash) in enumerate(
+            zip(shares.items(), colours, dashes(len(colours)), strict=True)
+        )
+    ]
+    return Chart(integer_axis("increment", numbers), linear_axis(label, values_y(series), zero=True), series)
 
 
-def unknown_figure(history: list[Row]) -> go.Figure:
+def unknown_figure(history: list[Row]) -> Chart:
     """The share of words outside the vocabulary, and the features that were added."""
-    figure = go.Figure()
     rows = [row for row in history if row["unknown_share"] is not None]
-    figure.add_scatter(
-        x=[row["increment"] for row in rows],
-        y=[100 * row["unknown_share"] for row in rows],
-        name="words outside the vocabulary",
-        mode="lines+markers",
-        marker={"color": COLOURS[2], "size": 7},
-        line={"color": COLOURS[2], "width": 2},
-        hovertext=[
-            f"increment {row['increment']}: {percent(row['unknown_share'])} of its words are outside the vocabulary,"
-            f"<br>{integer(row['new_terms'])} features were added"
+    increments = [row["increment"] for row in rows]
+    series = Series(
+        "words outside the vocabulary",
+        increments,
+        [100 * row["unknown_share"] for row in rows],
+        COLOURS[2],
+        marker="circle",
+        size=3.5,
+        labels=[
+            f"increment {row['increment']}: {percent(row['unknown_share'])} of its words are outside the vocabulary\n"
+            f"{integer(row['new_terms'])} features were added"
             for row in rows
         ],
-        hoverinfo="text",
     )
-    axes(figure, "increment", "% of the increment's words")
-    figure.update_yaxes(rangemode="tozero")
-    _integer_ticks(figure, rows)
-    return figure
+    y = linear_axis("% of the increment's words", values_y([series]), zero=True)
+    return Chart(integer_axis("increment", increments), y, [series])
 
 
-def _integer_ticks(figure: go.Figure, rows: Sequence[Row]) -> None:
-    if rows:
-        first, last = rows[0]["increment"], rows[-1]["increment"]
-        step = max(1, -(-(last - first) // 20))
-        figure.update_xaxes(tick0=first, dtick=step, range=[first - 0.4, last + 0.4])
-
-
-def _hover(row: Row, name: str, key: str) -> str:
+def _label(row: Row, name: str, key: str) -> str:
     text = f"increment {row['increment']}, {name}: {percent(row[key])}"
     if key == "error":
-        text += f"<br><b>{escape(row['algorithm'])}</b> {escape(parameters_label(row))}"
-    return f"{text}<br>{escape(row['reason'])}"
+        text += f"\n{row['algorithm']} {parameters_label(row)}"
+    return f"{text}\n{row['reason']}"
 
 
 def _since(deployed: Deployed | None, times: Mapping[int, Row]) -> datetime | None:

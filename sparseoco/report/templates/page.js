@@ -1,27 +1,77 @@
 "use strict";
 (() => {
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const themed = () => {
-    const axis = { gridcolor: colour("--rule"), linecolor: colour("--quiet"), tickcolor: colour("--quiet") };
-    return {
-      font: { color: colour("--ink"), family: getComputedStyle(document.body).fontFamily, size: 13 },
-      hoverlabel: { bgcolor: colour("--wash"), bordercolor: colour("--rule"), font: { color: colour("--ink") } },
-      xaxis: axis, yaxis: axis,
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.setAttribute("role", "status");
+  document.body.append(tip);
+  const hide = () => { tip.style.display = "none"; };
+  const show = (text, event) => {
+    const [head, ...rest] = text.split("\n").filter(Boolean);
+    tip.replaceChildren(Object.assign(document.createElement("b"), { textContent: head }));
+    for (const line of rest) tip.append(Object.assign(document.createElement("div"), { textContent: line }));
+    tip.style.display = "block";
+    const { offsetWidth: width, offsetHeight: height } = tip;
+    const left = event.clientX + 16 + width > innerWidth ? event.clientX - width - 16 : event.clientX + 16;
+    tip.style.left = Math.max(left, 4) + "px";
+    tip.style.top = Math.min(Math.max(event.clientY - height - 12, 4), innerHeight - height - 4) + "px";
+  };
+  const within = (svg, event) => {
+    const place = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / place.width;
+    return [(event.clientX - place.left) * scale, (event.clientY - place.top) * scale];
+  };
+
+  for (const figure of document.querySelectorAll("figure.chart")) {
+    const svg = figure.querySelector(".plot > svg"), at = svg.querySelector(".at"), matrix = svg.querySelector(".matrix");
+    const series = [...svg.querySelectorAll("g.s[data-at]")].map((group) => ({
+      group, head: group.dataset.head, labels: group.dataset.labels.split("\t"),
+      points: group.dataset.at.split(" ").filter(Boolean).map((pair) => pair.split(",").map(Number)),
+    }));
+    const leave = () => { at.style.display = "none"; hide(); };
+    const nearest = (event) => {
+      const [x, y] = within(svg, event);
+      let best = null, least = 42 ** 2;
+      for (const own of series) {
+        if (own.group.classList.contains("off")) continue;
+        own.points.forEach(([px, py], k) => {
+          const distance = (px - x) ** 2 + (py - y) ** 2;
+          if (distance < least) [least, best] = [distance, [own, k, px, py]];
+        });
+      }
+      if (!best) return leave();
+      const [own, k, px, py] = best;
+      at.setAttribute("cx", px);
+      at.setAttribute("cy", py);
+      at.style.display = "block";
+      show((own.head ? own.head + "\n" : "") + own.labels[k], event);
     };
-  };
-  const merged = (layout, theme) => {
-    const both = { ...layout, ...theme };
-    for (const key of ["xaxis", "yaxis"]) both[key] = { ...layout[key], ...theme[key] };
-    return both;
-  };
-  const config = { responsive: true, displayModeBar: false };
-  const plots = [...document.querySelectorAll(".plot")].map((place) => {
-    const spec = JSON.parse(document.getElementById(place.id + "-spec").textContent);
-    return { place, spec };
-  });
-  const draw = () => plots.forEach(({ place, spec }) => Plotly.react(place, spec.data, merged(spec.layout, themed()), config));
-  draw();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    let rows = null;
+    const cell = (event) => {
+      const { left, top, cell, names, counts } = matrix.dataset, all = names.split("\t");
+      rows ??= counts.split(";").map((row) => new Map(row.split(" ").filter(Boolean).map((pair) => pair.split(":").map(Number))));
+      const [x, y] = within(svg, event), j = Math.floor((x - left) / cell), i = Math.floor((y - top) / cell);
+      const row = rows[i];
+      if (!row || j < 0 || j >= all.length) return leave();
+      const total = [...row.values()].reduce((a, b) => a + b, 0), count = row.get(j) ?? 0;
+      at.setAttribute("x", Number(left) + j * cell);
+      at.setAttribute("y", Number(top) + i * cell);
+      at.style.display = "block";
+      const share = total ? ` (${(100 * count / total).toFixed(1)} %)` : "";
+      show(`${all[i]}\npredicted as ${i === j ? "itself" : all[j]}: ${count.toLocaleString("en")} of ${total.toLocaleString("en")}${share}`, event);
+    };
+    svg.addEventListener("pointermove", matrix ? cell : nearest);
+    svg.addEventListener("pointerdown", matrix ? cell : nearest);
+    svg.addEventListener("pointerleave", leave);
+    for (const button of figure.querySelectorAll(".legend button")) {
+      const own = [...svg.querySelectorAll(`g.s[data-key="${button.dataset.key}"]`)];
+      button.addEventListener("click", () => {
+        const on = button.getAttribute("aria-pressed") !== "true";
+        button.setAttribute("aria-pressed", on);
+        own.forEach((group) => group.classList.toggle("off", !on));
+      });
+      button.addEventListener("pointerenter", () => { svg.classList.add("dimmed"); own.forEach((group) => group.classList.add("lit")); });
+      button.addEventListener("pointerleave", () => { svg.classList.remove("dimmed"); own.forEach((group) => group.classList.remove("lit")); });
+    }
+  }
 
   const value = (row, column) => {
     const cell = row.cells[column];

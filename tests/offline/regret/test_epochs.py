@@ -14,12 +14,13 @@ from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.regret.epochs import Sums, block_quantities, epoch_marks
 from sparseoco.pipeline import steps
 from sparseoco.report import leaderboard_rows, read_results
-from sparseoco.report.figures import styles
+from sparseoco.report.charts import styles
 from sparseoco.report.page import render
 from sparseoco.report.regret import regret_lines, suboptimality_figure
 from sparseoco.store.shards import Store, read_shards
 from tests.offline.coordinates.oracle import bounds_of, chances_of
 from tests.offline.regret.search_runs import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search
+from tests.support.pages import figures
 from tests.support.stores import make_store
 
 EPOCHS = 4
@@ -149,12 +150,11 @@ def test_the_page(run: Path) -> None:
     lines = [line for line in regret_lines(results, board) if line.epochs]
     assert {line.end["configuration"] for line in lines} == {0, 1, 2}
     figure = suboptimality_figure(lines, styles(ALGORITHMS))
-    assert {trace.name for trace in figure.data} == {"caos-erm", "cao-rcd"}
-    for line, trace in zip(lines, figure.data, strict=True):
+    assert {own.name for own in figure.series} == {"caos-erm", "cao-rcd"}
+    for line, own in zip(lines, figure.series, strict=True):
         marks = [mark for mark in line.marks if mark["suboptimality"] > mark["gap"] / mark["T"]]
-        assert list(trace.y) == [mark["suboptimality"] for mark in marks]
-        assert list(trace.x) == [mark["passes"] for mark in marks]
+        assert own.y == [mark["suboptimality"] for mark in marks]
+        assert own.x == [mark["passes"] for mark in marks]
     page = render(results, board)
     assert page.count("(in expectation)") == 2
-    assert 'id="figure-suboptimality"' in page
-    assert 'id="figure-growth"' in page
+    assert {"suboptimality", "growth"} < set(figures(page))

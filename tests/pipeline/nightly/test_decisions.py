@@ -74,7 +74,7 @@ def test_distance_between_class_shares() -> None:
 def test_an_increment_without_documents_has_no_class_shares() -> None:
     brought = {(1, "a"): 5, (1, "b"): 5, (2, "a"): 0, (2, "b"): 0, (3, "a"): 1, (3, "b"): 3}
     mix = ClassMix.from_rows([{"increment": n, "class": c, "documents": d} for (n, c), d in brought.items()])
-    assert [(line.x, line.y) for line in mix_figure(mix).data] == [((1, 3), (50.0, 75.0)), ((1, 3), (50.0, 25.0))]
+    assert [(line.x, line.y) for line in mix_figure(mix).series] == [([1, 3], [50.0, 75.0]), ([1, 3], [50.0, 25.0])]
 
 
 def test_increments_unlike_the_others(tmp_path: Path) -> None:

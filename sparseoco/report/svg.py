@@ -1,0 +1,296 @@
+"""Draw charts as inline SVG: no script is needed to see them, and equal charts give equal bytes.
+
+The pages' script shows labels of points and hides series. It reads the attributes `data-at`, the positions of the
+points, and `data-labels`, their texts, separated by tabs.
+"""
+
+import math
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from markupsafe import Markup
+
+from sparseoco.report.charts import Axis, Chart, Series
+
+_DASHES: Final = {
+    "solid": "",
+    "dash": "7 4",
+    "dot": "2 3.5",
+    "dashdot": "8 3.5 2 3.5",
+    "longdash": "13 4",
+    "longdashdot": "13 4 2 4",
+    "sparse": "4 7",
+    "dashdotdot": "8 3.5 2 3 2 3.5",
+}
+CHARACTER: Final = 6.7  # mean width of a character of a tick
+_EDGE: Final = 7.0  # by how much markers may reach over the edge of the axes
+
+
+def clean(text: str) -> str:
+    """Text without control characters, tabs and line breaks, which XML or the attributes cannot have."""
+    return "".join(" " if unicodedata.category(c) in ("Cc", "Cs") or c in "\ufffe\uffff" else c for c in text)
+
+
+def draw_chart(chart: Chart, name: str, title: str) -> Markup:
+    """A chart as HTML: its legend, then its SVG element."""
+    left = 30 + max(12.0, *(CHARACTER * len(text) for _, text in chart.y.ticks), 0.0)
+    frame = _Frame(chart, left, 10.0, chart.width - left - 14.0, chart.height - 10.0 - 46.0)
+    keys = _keys(chart.series)
+    drawn = Markup("").join(_series(frame, own, key) for own, key in zip(chart.series, keys, strict=True))
+    body = Markup("").join(
+        (
+            _axes(frame),
+            Markup('<svg x="{}" y="{}" width="{}" height="{}" viewBox="{} {} {} {}">').format(*frame.clip, *frame.clip),
+            _levels(frame),
+            drawn,
+            Markup('</svg><circle class="at" r="6"/>'),
+            _level_names(frame),
+        )
+    )
+    return figure(name, title, chart.width, chart.height, body, _legend(chart.series, keys))
+
+
+def figure(name: str, title: str, width: float, height: float, body: Markup, legend: Markup) -> Markup:
+    """The element of a figure: the id is `figure-NAME`."""
+    return Markup(
+        '<figure class="chart" id="figure-{}">{}<div class="plot">'
+        '<svg viewBox="0 0 {} {}" style="max-width:{}px;min-width:{}px" role="img" aria-label="{}">{}</svg>'
+        "</div></figure>\n"
+    ).format(name, legend, short(width), short(height), short(width), short(min(width, 560)), clean(title), body)
+
+
+class _Frame:
+    """Where the axes of a chart are, in pixels."""
+
+    def __init__(self, chart: Chart, left: float, top: float, width: float, height: float) -> None:
+        self.chart = chart
+        self.left, self.top, self.width, self.height = round(left, 1), top, round(width, 1), height
+
+    @property
+    def clip(self) -> tuple[str, str, str, str]:
+        """The axes' rectangle, and a little around it."""
+        return (
+            *(short(self.left - _EDGE), short(self.top - _EDGE)),
+            *(short(self.width + 2 * _EDGE), short(self.height + 2 * _EDGE)),
+        )
+
+    def x(self, value: float) -> float:
+        return self.left + self.width * _bounded(self.chart.x.position(value))
+
+    def y(self, value: float) -> float:
+        return self.top + self.height * (1 - _bounded(self.chart.y.position(value)))
+
+
+def _bounded(position: float) -> float:
+    """Far outside the axes any place does; very large coordinates are drawn wrongly."""
+    return min(max(position, -4.0), 5.0)
+
+
+def short(value: float) -> str:
+    """A coordinate with one decimal."""
+    text = f"{value:.1f}"
+    return text.removesuffix(".0") if text != "-0.0" else "0"
+
+
+def _axes(frame: _Frame) -> Markup:
+    """Grid, axes, ticks and labels."""
+    x, y = frame.chart.x, frame.chart.y
+    bottom, right = frame.top + frame.height, frame.left + frame.width
+    grid = "".join(f"M{short(frame.left)} {short(frame.y(value))}H{short(right)}" for value, _ in _inside(y))
+    marks = "".join(f"M{short(frame.x(value))} {short(bottom)}v5" for value, _ in _inside(x))
+    parts = [
+        Markup('<path class="grid" d="{}"/>').format(grid),
+        Markup('<path class="axis" d="M{} {}V{}H{}{}"/>').format(
+            short(frame.left), short(frame.top), short(bottom), short(right), marks
+        ),
+        Markup('<g class="ticks">'),
+        *(
+            Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(
+                short(frame.left - 7), short(frame.y(value) + 4), clean(text)
+            )
+            for value, text in _inside(y)
+        ),
+    ]
+    for value, text in _apart(frame, _inside(x)):
+        parts.append(
+            Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
+                short(frame.x(value)), short(bottom + 19), clean(text)
+            )
+        )
+    middle = frame.top + frame.height / 2
+    parts += [
+        Markup('</g><text class="name" x="{}" y="{}" text-anchor="middle">{}</text>').format(
+            short(frame.left + frame.width / 2), short(bottom + 40), clean(x.label)
+        ),
+        Markup('<text class="name" transform="translate(13 {}) rotate(-90)" text-anchor="middle">{}</text>').format(
+            short(middle), clean(y.label)
+        ),
+    ]
+    return Markup("").join(parts)
+
+
+def _inside(axis: Axis) -> list[tuple[float, str]]:
+    return [(value, text) for value, text in axis.ticks if -1e-6 <= axis.position(value) <= 1 + 1e-6]
+
+
+def _apart(frame: _Frame, ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The ticks whose texts do not run into the one before."""
+    kept: list[tuple[float, str]] = []
+    end = -math.inf
+    for value, text in ticks:
+        half = CHARACTER * len(text) / 2
+        if frame.x(value) - half > end + 6:
+            kept.append((value, text))
+            end = frame.x(value) + half
+    return kept
+
+
+def _levels(frame: _Frame) -> Markup:
+    parts = []
+    for level in frame.chart.levels:
+        if level.vertical:
+            line = f"M{short(frame.x(level.value))} {short(frame.top)}v{short(frame.height)}"
+        else:
+            line = f"M{short(frame.left)} {short(frame.y(level.value))}h{short(frame.width)}"
+        parts.append(Markup('<path class="level" d="{}"/>').format(line))
+    return Markup("").join(parts)
+
+
+def _level_names(frame: _Frame) -> Markup:
+    """The names of levels that are within the axes."""
+    parts = []
+    for level in frame.chart.levels:
+        axis = frame.chart.x if level.vertical else frame.chart.y
+        if not level.name or not 0 <= axis.position(level.value) <= 1:
+            continue
+        x, y, anchor = frame.left + 6, frame.y(level.value) - 5, "start"
+        if level.vertical:
+            x, y, anchor = frame.x(level.value) - 5, frame.top + 12, "end"
+        parts.append(
+            Markup('<text class="note" x="{}" y="{}" text-anchor="{}">{}</text>').format(
+                short(x), short(max(y, 12.0)), anchor, clean(level.name)
+            )
+        )
+    return Markup("").join(parts)
+
+
+def _keys(series: Sequence[Series]) -> list[int]:
+    """A number for each series; those of one group share it."""
+    groups: dict[str, int] = {}
+    return [groups.setdefault(own.group, k) if own.group else k for k, own in enumerate(series)]
+
+
+def _series(frame: _Frame, own: Series, key: int) -> Markup:
+    places = [
+        None if y is None or not math.isfinite(y) or not math.isfinite(x) else (frame.x(x), frame.y(y))
+        for x, y in zip(own.x, own.y, strict=True)
+    ]
+    parts = []
+    if own.band and len(own.low):
+        upper = [f"{short(frame.x(x))} {short(frame.y(y))}" for x, y in zip(own.x, own.high, strict=True)]
+        lower = [f"{short(frame.x(x))} {short(frame.y(y))}" for x, y in zip(own.x, own.low, strict=True)]
+        parts.append(Markup('<path class="band" d="M{}Z"/>').format("L".join([*upper, *reversed(lower)])))
+    elif len(own.low):
+        parts.append(Markup('<path class="error" d="{}"/>').format(_error_bars(frame, own)))
+    if own.bars:
+        parts.append(Markup('<path class="bars" d="{}"/>').format(_bars(frame, own)))
+    if own.dash:
+        dash = Markup(' stroke-dasharray="{}"').format(_DASHES[own.dash]) if _DASHES[own.dash] else ""
+        line = _line(places, own.steps)
+        parts.append(Markup('<path class="line" d="{}" stroke-width="{}"{}/>').format(line, short(own.width), dash))
+    if own.marker:
+        shape = _marker(own.marker, own.size)
+        marks = "".join(f"M{short(at[0])} {short(at[1])}{shape}" for at in places if at)
+        parts.append(Markup('<path class="{}" d="{}"/>').format("marks hollow" if own.hollow else "marks", marks))
+    hover: Markup | str = ""
+    if own.labels:
+        seen = [(at, label) for at, label in zip(places, own.labels, strict=True) if at and label]
+        hover = Markup(' data-head="{}" data-at="{}" data-labels="{}"').format(
+            clean(own.heading),
+            " ".join(f"{short(x)},{short(y)}" for (x, y), _ in seen),
+            "\t".join("\n".join(map(clean, label.split("\n"))) for _, label in seen),
+        )
+    return Markup('<g class="s {}" data-key="{}"{}>{}</g>').format(own.colour, key, hover, Markup("").join(parts))
+
+
+def _line(places: Iterable[tuple[float, float] | None], steps: bool) -> str:
+    parts, move = [], True
+    for at in places:
+        if at is None:
+            move = True
+            continue
+        x, y = short(at[0]), short(at[1])
+        parts.append(f"M{x} {y}" if move else f"H{x}V{y}" if steps else f"L{x} {y}")
+        move = False
+    return "".join(parts)
+
+
+def _error_bars(frame: _Frame, own: Series) -> str:
+    return "".join(
+        f"M{short(frame.x(x))} {short(frame.y(low))}V{short(frame.y(high))}"
+        for x, low, high in zip(own.x, own.low, own.high, strict=True)
+        if low < high
+    )
+
+
+def _bars(frame: _Frame, own: Series) -> str:
+    """Rectangles from 0 to y."""
+    parts = []
+    for x, y in zip(own.x, own.y, strict=True):
+        if y:
+            left, right = frame.x(x - own.bars / 2), frame.x(x + own.bars / 2)
+            parts.append(
+                f"M{short(left)} {short(frame.y(0.0))}V{short(frame.y(y))}H{short(right)}V{short(frame.y(0.0))}Z"
+            )
+    return "".join(parts)
+
+
+def _marker(shape: str, size: float) -> str:
+    """A path relative to the centre of the marker."""
+    r = size
+    d, s, t = short(r * 1.25), short(r * 0.9), short(r * 1.8)
+    if shape == "square":
+        return f"m-{s} -{s}h{t}v{t}h-{t}z"
+    if shape == "diamond":
+        return f"m0 -{d}l{d} {d}l-{d} {d}l-{d} -{d}z"
+    if shape == "triangle":
+        return f"m0 -{d}l{d} {short(r * 2.2)}h-{short(r * 2.5)}z"
+    if shape == "cross":
+        return f"m-{d} 0h{short(r * 2.5)}m-{d} -{d}v{short(r * 2.5)}"
+    if shape == "x":
+        return f"m-{s} -{s}l{t} {t}m0 -{t}l-{t} {t}"
+    if shape == "star":
+        corners = [((1.5 if k % 2 == 0 else 0.62) * r * math.sin(k * math.pi / 5), k) for k in range(10)]
+        points = [(x, -(1.5 if k % 2 == 0 else 0.62) * r * math.cos(k * math.pi / 5)) for x, k in corners]
+        moves = [(b[0] - a[0], b[1] - a[1]) for a, b in zip([(0.0, 0.0), *points], points, strict=False)]
+        return "m{} {}".format(*map(short, moves[0])) + "".join(f"l{short(x)} {short(y)}" for x, y in moves[1:]) + "z"
+    return f"m-{short(r)} 0a{short(r)} {short(r)} 0 1 0 {short(2 * r)} 0a{short(r)} {short(r)} 0 1 0 -{short(2 * r)} 0z"
+
+
+def _legend(series: Sequence[Series], keys: Sequence[int]) -> Markup:
+    entries = [(own, key) for own, key in zip(series, keys, strict=True) if own.legend and own.name]
+    if len(entries) < 2:
+        return Markup("")
+    buttons = Markup("").join(
+        Markup('<button type="button" aria-pressed="true" data-key="{}">{}{}</button>').format(
+            key, _swatch(own), clean(own.name)
+        )
+        for own, key in entries
+    )
+    return Markup('<div class="legend">{}</div>').format(buttons)
+
+
+def _swatch(own: Series) -> Markup:
+    parts = []
+    if own.bars:
+        parts.append(Markup('<path class="bars" d="M6 12V2H24V12Z"/>'))
+    if own.dash:
+        dash = Markup(' stroke-dasharray="{}"').format(_DASHES[own.dash]) if _DASHES[own.dash] else ""
+        parts.append(Markup('<path class="line" d="M0 7H30" stroke-width="{}"{}/>').format(short(own.width), dash))
+    if own.marker:
+        kind = "marks hollow" if own.hollow else "marks"
+        parts.append(Markup('<path class="{}" d="M15 7{}"/>').format(kind, _marker(own.marker, min(own.size, 4.5))))
+    return Markup('<svg class="s {}" viewBox="0 0 30 14" aria-hidden="true">{}</svg>').format(
+        own.colour, Markup("").join(parts)
+    )
