@@ -18,6 +18,7 @@ def _kernel(function):
 ROUNDS = 6
 EPOCH_STREAM = np.uint64(1)
 FOLD_STREAM = np.uint64(2)
+SAMPLE_STREAM = np.uint64(3)
 
 
 @register_jitable
@@ -70,6 +71,19 @@ def fold_rows(seed, start, stop, fold, folds):
             rows[kept] = row
             kept += 1
     return rows[:kept]
+
+
+@_kernel
+def sample_rows(seed, rows, share):
+    """Those of these row numbers that are in a sample of about this share of all rows. Returns int64."""
+    sample_key = key(seed, SAMPLE_STREAM, 0)
+    chosen = np.empty(rows.size, np.int64)
+    size = 0
+    for row in rows:
+        if np.int64(mix(sample_key ^ np.uint64(row)) >> np.uint64(11)) * 2.0**-53 < share:
+            chosen[size] = row
+            size += 1
+    return chosen[:size]
 
 
 @_kernel

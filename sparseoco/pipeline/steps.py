@@ -6,6 +6,7 @@ these functions.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from distributed import Client
 
@@ -24,6 +25,7 @@ from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_st
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results, write_report
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.search.feature_subset import feature_subset, model_features
+from sparseoco.search.held_out import has_held_out, held_out_blocks, write_held_out
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import run_search as run_search_on
@@ -72,6 +74,7 @@ def search(
 ) -> Location:
     """Run every configuration in every fold; returns the folder of the tables and the best configuration, `out`/search.
 
+    With more than one fold, the best configuration is trained again for its held-out predictions (`held_out.parquet`).
     At the time limit, the best of the finished configurations is chosen; `best.json` then has the number of unfinished
     ones, and another call resumes. Raises `SparseocoError` if no configuration was completed.
     """
@@ -81,9 +84,13 @@ def search(
         commit_json(out / "run.json", describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as selected:
             tables = run_search_on(client, options.configurations(), options, selected, folder, progress)
-        for table, schema in SEARCH_TABLES.items():
-            write_result_table(folder / f"{table}.parquet", tables[table], schema)
-        commit_json(folder / "best.json", describe_choice(tables["metrics"], options))
+            for table, schema in SEARCH_TABLES.items():
+                write_result_table(folder / f"{table}.parquet", tables[table], schema)
+            best = describe_choice(tables["metrics"], options)
+            chosen, epochs = _chosen(best), best["epochs"]
+            has_held_out(folder, held_out_blocks(chosen, options, epochs, selected))  # removes those of another choice
+            commit_json(folder / "best.json", best)
+            write_held_out(client, chosen, options, epochs, selected, folder, progress)
     return folder
 
 
@@ -145,8 +152,7 @@ def train_best(
     """Train the best configuration of the search in `out` on all the data; the model goes to `out`/model."""
     best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
     options = _absolute_models(SearchOptions.model_validate(run["search"]), out)
-    chosen = Configuration(number=best["configuration"], algorithm=best["algorithm"], parameters=best["parameters"])
-    return train(store_folder, out / "model", chosen, options, cluster, epochs=best["epochs"], progress=progress)
+    return train(store_folder, out / "model", _chosen(best), options, cluster, epochs=best["epochs"], progress=progress)
 
 
 @logged_step("optimum", "out")
@@ -352,6 +358,11 @@ def check_labels(store: Store) -> None:
         raise InputError(
             f"{store.folder} has one class only ({store.classes[0]}): a classifier needs two.", code="one-class"
         )
+
+
+def _chosen(best: dict[str, Any]) -> Configuration:
+    """The configuration in best.json."""
+    return Configuration(number=best["configuration"], algorithm=best["algorithm"], parameters=best["parameters"])
 
 
 def _configurations(table: Sequence[LeaderboardRow], numbers: Sequence[int] | None) -> list[Configuration]:

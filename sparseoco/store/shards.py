@@ -248,6 +248,10 @@ class Store:
             columns={name: _only_chunk(table[name]).to_numpy() for name in self.manifest.columns},
         )
 
+    def ids(self, shard: int) -> pa.StringArray:
+        """The ids of the documents of a shard. Raises `StorageError` as `read`."""
+        return _only_chunk(read_parquet(self._verified(self.manifest.shards[shard]), columns=["id"])["id"])
+
     def labels(self) -> Any:
         """The labels of all documents, in order.
 

@@ -1,0 +1,135 @@
+"""Held-out predictions of the chosen configuration have the metrics of the search, and the same bytes each time."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.learners.losses import logistic_value
+from sparseoco.pipeline import steps
+from sparseoco.storage.commit import read_json
+from sparseoco.store.shards import Store
+from sparseoco.training.options import SearchOptions
+from sparseoco.training.predictions import Predictions, read_predictions
+from tests.support.stores import make_store
+
+HERE = ClusterOptions(threads=2)
+OPTIONS = SearchOptions(algorithms={"cl-fobos": {"lam": [1e-3], "eta0": [0.1, 1.0]}}, folds=3, epochs=2)
+pytestmark = pytest.mark.usefixtures("here")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(HERE, tmp_path_factory.mktemp("scratch")) as client:
+        yield client
+
+
+def search(store: Path, run: Path, options: SearchOptions = OPTIONS) -> Predictions:
+    steps.search(store, run, options, HERE)
+    return read_predictions(run / "search" / "held_out.parquet", Store.open(store).classes)
+
+
+@pytest.mark.parametrize(("algorithm", "classes"), [("cl-fobos", 2), ("cl-fobos", 4), ("cao-rcd", 2), ("caos-erm", 3)])
+def test_predictions_have_the_metrics_of_the_search(algorithm: str, classes: int, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", classes=classes)
+    options = OPTIONS.model_copy(update={"algorithms": {algorithm: {}}})
+    found = search(store, tmp_path / "run", options)
+    assert sorted(found.ids.to_pylist()) == sorted(f"d{i}" for i in range(300))
+    best = read_json(tmp_path / "run" / "search" / "best.json")
+    metrics = pq.read_table(tmp_path / "run" / "search" / "metrics.parquet").to_pylist()
+    labels = dict(zip([f"d{i}" for i in range(300)], Store.open(store).labels().tolist(), strict=True))
+    assert [labels[document] for document in found.ids.to_pylist()] == found.labels.tolist()
+    assert found.folds is not None
+    for row in metrics:
+        if (row["configuration"], row["epoch"]) != (best["configuration"], best["epochs"]):
+            continue
+        own = found.folds == row["fold"]
+        assert own.sum() == row["held_out_rows"]
+        margins, truth = found.margins[own], found.labels[own]
+        signs = np.where(truth[:, None] == ([1] if classes == 2 else np.arange(classes)), 1.0, -1.0)
+        losses = [logistic_value(z, y) for z, y in zip(margins.ravel(), signs.ravel(), strict=True)]
+        assert sum(losses) / own.sum() == pytest.approx(row["held_out_loss"], rel=1e-6)
+        predicted = margins[:, 0] > 0 if classes == 2 else margins.argmax(axis=1)
+        assert (predicted != truth).mean() == pytest.approx(row["held_out_error"])
+
+
+def test_the_same_bytes_for_any_shards_chunks_and_reruns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search(make_store(tmp_path / "a"), tmp_path / "first")
+    path = tmp_path / "first" / "search" / "held_out.parquet"
+    written, when = path.read_bytes(), path.stat().st_mtime_ns
+    assert pq.ParquetFile(path).num_row_groups == 3
+    search(tmp_path / "a", tmp_path / "first")
+    assert path.stat().st_mtime_ns == when
+    assert not (path.parent / "held_out").exists()
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
+    first = read_predictions(path, ["c0", "c1"])
+    other = search(make_store(tmp_path / "b", shard_rows=41), tmp_path / "second")
+    assert first.ids.equals(other.ids)
+    assert first.margins.tobytes() == other.margins.tobytes()
+    path.unlink()
+    search(tmp_path / "a", tmp_path / "first")
+    assert path.read_bytes() == written
+
+
+def test_a_large_corpus_is_sampled_without_bias_to_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(tmp_path / "store")
+    every = search(store, tmp_path / "all")
+    monkeypatch.setattr("sparseoco.search.held_out.ROWS", 100)
+    some = search(store, tmp_path / "some")
+    assert 70 < len(some.ids) < 130
+    assert some.folds is not None
+    assert np.bincount(some.folds, minlength=3).min() > 15
+    margins = dict(zip(every.ids.to_pylist(), every.margins[:, 0].tolist(), strict=True))
+    assert [margins[document] for document in some.ids.to_pylist()] == some.margins[:, 0].tolist()
+
+
+def test_predictions_of_another_choice_are_removed(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    before = search(store, tmp_path / "run")
+    after = search(store, tmp_path / "run", OPTIONS.model_copy(update={"seed": 1}))
+    assert before.margins.tobytes() != after.margins.tobytes()
+    steps.search(store, tmp_path / "run", OPTIONS.model_copy(update={"folds": 1}), HERE)
+    assert not (tmp_path / "run" / "search" / "held_out.parquet").exists()
+
+
+def test_ids_of_a_feature_subset_are_those_of_its_source(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    chosen = OPTIONS.configurations()[0]
+    steps.train(store, tmp_path / "model", chosen, OPTIONS, HERE, epochs=1)
+    subset = OPTIONS.model_copy(update={"features_from": str(tmp_path / "model")})
+    found = search(store, tmp_path / "run", subset)
+    assert sorted(found.ids.to_pylist()) == sorted(f"d{i}" for i in range(300))
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.pipeline import steps
+from tests.search.test_held_out import OPTIONS
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    steps.search(folder / "store", folder / "run", OPTIONS, ClusterOptions(threads=1))
+"""
+
+
+def test_killed_between_folds_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", rows=2000)
+    search(store, tmp_path / "whole")
+    for wanted in (1, 2):
+        with subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], stderr=subprocess.PIPE) as process:
+            parts = tmp_path / "run" / "search" / "held_out"
+            while process.poll() is None and len(list(parts.glob("*.parquet"))) < wanted:
+                time.sleep(0.001)
+            process.kill()
+        assert (tmp_path / "run" / "search" / "best.json").exists()
+    search(store, tmp_path / "run")
+    name = "search/held_out.parquet"
+    assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
