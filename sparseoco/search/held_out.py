@@ -150,8 +150,8 @@ def train_fold(block: Block, store: Store, corpus: Corpus, report: RowsCallback)
 
 def predict_fold(predictor: Predictor, block: Block, store: Store, corpus: Corpus) -> Predictions:
     """The predictions of the documents of the held-out fold that are in the sample."""
-    setting, outputs = block.setting, len(store.classes) if len(store.classes) > 2 else 1
-    share = min(1.0, min(ROWS, MARGINS // outputs) / max(store.n_rows, 1))
+    setting = block.setting
+    share = min(1.0, min(ROWS, MARGINS / max(len(store.classes), 1)) / max(store.n_rows, 1))
     rows, labels, margins = [], [], []
     for start in range(0, store.n_rows, stream.CHUNK_ROWS):
         held_out = setting.order.held_out(start, min(start + stream.CHUNK_ROWS, store.n_rows))

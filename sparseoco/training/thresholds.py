@@ -3,13 +3,14 @@
 A threshold lies between two different margins, so that documents with equal margins are predicted alike.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from sparseoco.core.option_models import OptionModel
+from sparseoco.training.metrics.ranking import exact_curve
 
 Floats = NDArray[np.float64]
 
@@ -67,31 +68,10 @@ class Threshold(BaseModel):
     reached: bool = True
 
 
-class Cuts(NamedTuple):
-    """Every way to cut rows by score, each with the rows of the largest scores predicted positive, from none to all."""
-
-    scores: Floats
-    """The different scores, decreasing: the cut i predicts the first i of them."""
-    predicted: Floats
-    """(scores + 1,): weight of the rows predicted positive, and `hits` of the positive ones among them."""
-    hits: Floats
-
-    @classmethod
-    def of(cls, scores: NDArray[Any], positive: NDArray[np.bool_], weights: NDArray[Any] | None = None) -> "Cuts":
-        """The cuts of rows with these scores."""
-        w = np.ones(len(scores)) if weights is None else np.asarray(weights, np.float64)
-        order = np.argsort(-np.asarray(scores, np.float64), kind="stable")
-        ranked = np.asarray(scores, np.float64)[order]
-        last = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1) if len(ranked) else np.empty(0, np.int64)
-        predicted, hits = (np.append(0.0, np.cumsum(own[order])[last]) for own in (w, w * positive))
-        return cls(ranked[last], predicted, hits)
-
-
 def choose_threshold(
     rule: ThresholdRule,
     margins: NDArray[Any],
     positive: NDArray[np.bool_],
-    weights: NDArray[Any] | None = None,
     *,
     reverse: bool = False,
 ) -> Threshold:
@@ -109,10 +89,12 @@ def choose_threshold(
     margins, positive : (rows,), at least one row.
     reverse : whether the positive class is the one of small margins (the first of two).
     """
-    cuts = Cuts.of(-margins if reverse else margins, positive, weights)
-    total, rows = cuts.hits[-1], cuts.predicted[-1]
-    precision, recall = _ratio(cuts.hits, cuts.predicted), _ratio(cuts.hits, np.full_like(cuts.hits, total))
-    f1 = _ratio(2 * cuts.hits, cuts.predicted + total)
+    scores = np.asarray(-margins if reverse else margins, np.float64)
+    curve = exact_curve(scores, positive)
+    # The cut i predicts the rows of the i largest scores.
+    hits, predicted = np.append(0, curve.tps), np.append(0, curve.tps + curve.fps)
+    precision, recall = _ratio(hits, predicted), _ratio(hits, np.full_like(hits, curve.positives))
+    f1 = _ratio(2 * hits, predicted + curve.positives)
     value, best, reached = rule.value or 0.0, 0, True
     if rule.rule == "f1":
         best = int(f1.argmax())
@@ -123,14 +105,13 @@ def choose_threshold(
         best = int(np.where(recall >= value, precision, -1.0).argmax())
         reached = bool(recall[best] >= value)
     else:
-        best = int((cuts.predicted <= value * rows).nonzero()[0][-1])
-    share = float(cuts.predicted[best] / rows) if rows else 0.0
+        best = int((predicted / len(scores) <= value).nonzero()[0][-1])
     return Threshold(
-        margin=_between(cuts.scores, best, reverse=reverse),
+        margin=_between(np.unique(scores)[::-1], best, reverse=reverse),
         precision=float(precision[best]),
         recall=float(recall[best]),
         f1=float(f1[best]),
-        share=share,
+        share=float(predicted[best] / len(scores)),
         reached=reached,
     )
 
@@ -144,6 +125,6 @@ def _between(scores: Floats, cut: int, *, reverse: bool) -> float:
     return float(middle if low <= middle < high else low)
 
 
-def _ratio(part: Floats, whole: Floats) -> Floats:
+def _ratio(part: NDArray[np.int64], whole: NDArray[np.int64]) -> Floats:
     """part / whole, 0 where whole is 0."""
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)

@@ -46,7 +46,7 @@ def test_a_threshold_is_the_best_of_all_cuts(
         assert found.reached == positive.any()
         assert not found.reached or found.precision == max(p for p, recall, _, _ in every if recall >= value)
     else:
-        assert found.share == max(share for _, _, _, share in every if share <= value + 1e-12)
+        assert found.share == max(share for _, _, _, share in every if share <= value)
 
 
 def _figures(positive: np.ndarray, predicted: np.ndarray) -> tuple[float, float, float, float]:
@@ -64,16 +64,6 @@ def test_cuts_are_those_of_the_precision_recall_curve() -> None:
     assert found.recall == recall[precision >= 0.7].max()
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-300)
     assert choose_threshold(ThresholdRule(rule="f1"), margins, positive).f1 == pytest.approx(f1.max())
-
-
-def test_rows_of_weight_2_count_twice() -> None:
-    margins, positive = np.array([3.0, 2.0, 2.0, 1.0, 0.0]), np.array([True, False, True, True, False])
-    weights = np.array([1.0, 2.0, 0.0, 1.0, 1.0])
-    twice = np.repeat(np.arange(5), weights.astype(int))
-    for rule in RULES:
-        chosen = ThresholdRule.model_validate(rule)
-        repeated = choose_threshold(chosen, margins[twice], positive[twice])
-        assert choose_threshold(chosen, margins, positive, weights) == repeated
 
 
 @given(st.floats(-1e6, 1e6), st.booleans())
