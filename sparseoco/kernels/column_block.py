@@ -32,12 +32,16 @@ class ColumnBlock(ABC):
     def weights(self, first: int, stop: int) -> np.ndarray:
         """(stop − first, columns): the weights of a run of features."""
 
-    def evaluate(self, rows: Rows, labels: np.ndarray, loss_sum: np.ndarray, error_count: np.ndarray) -> None:
-        """Add each row's loss and error to the sums, in row order; the loss becomes NaN if a margin is not finite."""
+    def evaluate(self, rows: Rows, labels: np.ndarray, loss_sum: np.ndarray, error_count: np.ndarray) -> np.ndarray:
+        """Add each row's loss and error to the sums, in row order; the loss becomes NaN if a margin is not finite.
+
+        Returns the margins (rows, width), padding included.
+        """
         failed = np.zeros(len(loss_sum), np.int64)
         z, u = self.margins(rows), np.zeros(self.width, self.dtype)
         self.kernels.evaluate(z, labels, self.outputs, failed, loss_sum, error_count, u)
         loss_sum[failed > 0] = np.nan
+        return z
 
     def weight_runs(self) -> Iterator[tuple[int, int, np.ndarray]]:
         """Runs of features in order, with their weights (stop − first, columns), in bounded memory."""
@@ -49,6 +53,13 @@ class ColumnBlock(ABC):
         out = np.zeros((n_bins, self.columns), np.int64)
         for first, stop, weights in self.weight_runs():
             COUNT_NONZEROS(weights, bins[first:stop], out)
+        return out
+
+    def features_used(self) -> np.ndarray:
+        """(configurations,) int64: the number of features with a nonzero weight for any output."""
+        out = np.zeros(self.columns // self.outputs, np.int64)
+        for first, stop, weights in self.weight_runs():
+            out += (weights != 0).reshape(stop - first, -1, self.outputs).any(axis=2).sum(axis=0)
         return out
 
     def measure(self, penalty: Penalty, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -104,12 +104,17 @@ class BlockRun:
     def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> list[Row]:
         now = self.learner.progress
         at_end = self.position.position == corpus.n_rows
+        setting = self.block.setting
+        order = setting.order if at_end else Order()
+        held_out, scores = evaluate_held_out(self.learner, corpus, order, positive=setting.positive)
         return metric_rows(
             self.position.epoch,
             [now.rows] * len(nonzeros),
             difference(now, self.epoch_start),
-            evaluate_held_out(self.learner, corpus, self.block.setting.order if at_end else Order()),
+            held_out,
+            scores,
             nonzeros,
+            self.learner.features_used(),
             [f"diverged at row {row:,}" if row else "" for row in self.learner.diverged.tolist()],
         )
 

@@ -19,6 +19,7 @@ from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Setting
 from sparseoco.training.columns import padded
+from sparseoco.training.metrics.scores import score_bytes
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.sizes import bytes_per_column
 from sparseoco.training.stream import StreamPosition
@@ -140,6 +141,7 @@ def configurations_at_once(
     needed = 0
     for width in widths:
         needed = _bytes(configuration.algorithm, configuration.parameters, width, options, store)
+        needed += width * _score_bytes(options, store)
         if needed <= capacity.column_bytes:
             return width
     given = "set a larger --max-memory" if options.max_memory is not None else "give workers more memory"
@@ -207,6 +209,13 @@ def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, opti
     if definition.touches_all_features:
         return columns * column
     return padded(columns, np.dtype(options.dtype)) * column + 8 * store.n_features
+
+
+def _score_bytes(options: SearchOptions, store: Store) -> int:
+    """Bytes of the held-out scores of a configuration."""
+    if options.folds == 1:
+        return 0
+    return score_bytes(_outputs(store), store.n_rows // options.folds, np.dtype(options.dtype).itemsize)
 
 
 def _column_bytes(algorithm: str, parameters: dict[str, Any], options: Any, store: Store) -> int:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.metric_names import COMPUTED
 from sparseoco.storage.parquet import read_parquet
 
 Row = dict[str, Any]
@@ -33,7 +34,10 @@ METRICS = pa.schema(
         ("held_out_rows", pa.int64()),
         ("held_out_loss", pa.float64()),  # of the weights at the end of the epoch
         ("held_out_error", pa.float64()),
+        *((f"held_out_{name}", pa.float64()) for name in COMPUTED),  # null where a metric is not defined
+        ("held_out_rank_bound", pa.float64()),  # largest error of ROC AUC and average precision; 0 if exact
         ("nonzeros", pa.int64()),  # nonzero weights, all classes
+        ("features", pa.int64()),  # features with a nonzero weight for any class
         # ok, stopped (no improvement), dropped (by successive halving, or since another fold failed),
         # unfinished (at the time limit), diverged, failed
         ("status", pa.string()),

@@ -14,10 +14,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from sparseoco import __version__
+from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_all_checksummed, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
+from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
@@ -72,6 +74,8 @@ class Setting(Description):
     epochs: int
     seed: int
     shuffle: bool
+    positive: int = 1
+    """Index of the positive one of two classes, to which metrics refer."""
     origin: Origin | None = None
     increment: Increment | None = None
     sparseoco: str = __version__
@@ -103,8 +107,25 @@ def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
         epochs=options.epochs,
         seed=options.seed,
         shuffle=options.shuffle,
+        positive=positive_class(store.manifest.labels.classes, options.positive_class),
         origin=None if options.warm_start is None else Origin.of(options.warm_start),
     )
+
+
+def positive_class(classes: Sequence[ClassEntry], name: str | None) -> int:
+    """The index of the positive one of two classes: the one of this name or, by default, the rarer; on ties the second.
+
+    Raises `InputError` if there is no class of this name, or there are not two.
+    """
+    if name is None:
+        return 0 if len(classes) == 2 and classes[0].rows < classes[1].rows else 1
+    names = [entry.name for entry in classes]
+    if len(names) != 2 or name not in names:
+        raise InputError(
+            f"positive_class={name!r} must be one of two classes; the classes are {', '.join(names) or 'numbers'}.",
+            code="invalid-positive-class",
+        )
+    return names.index(name)
 
 
 class Block(Description):

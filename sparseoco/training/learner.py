@@ -233,11 +233,14 @@ class Learner:
         labels: Any,
         loss_sum: np.ndarray | None = None,
         error_count: np.ndarray | None = None,
+        *,
+        margins_out: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Summed loss (float64) and error count (int64) of each configuration; nothing is learned or checked.
 
         Given `loss_sum` and `error_count`, adds to them in place, row by row, so that the sums of a stream do not
-        depend on how it is cut into calls.
+        depend on how it is cut into calls. `margins_out` (rows, configurations, outputs), if given, receives the
+        margins.
         """
         size = len(self._configurations)
         loss_sum = np.zeros(size, np.float64) if loss_sum is None else loss_sum
@@ -246,8 +249,10 @@ class Learner:
             part = _frozen(np.asarray(labels[start:stop], np.float64))
             for members, block in self._blocks:
                 losses, errors = loss_sum[members], error_count[members]
-                block.evaluate(rows, part, losses, errors)
+                z = block.evaluate(rows, part, losses, errors)
                 loss_sum[members], error_count[members] = losses, errors
+                if margins_out is not None:
+                    margins_out[start:stop, members] = self._by_configuration(z, block, len(members))
         return loss_sum, error_count
 
     @property
@@ -297,6 +302,12 @@ class Learner:
             counted = block.nonzeros(feature_bins, n_bins)
             out[:, members] = counted.reshape(n_bins, len(members), self.n_outputs).sum(axis=2)
         return out[0] if bins is None else out
+
+    def features_used(self) -> np.ndarray:
+        """(configurations,) int64: features with a nonzero weight for any output."""
+        if self.n_outputs == 1:
+            return self.nonzeros()
+        return self._gather([block.features_used() for _, block in self._blocks])
 
     def weights(self, columns: Any = None) -> np.ndarray:
         """(n_features, n_columns), the outputs of a configuration adjacent; with `columns`, only those.

@@ -119,6 +119,9 @@ class SearchOptions(OptionModel):
     select: Literal["error", "one-standard-error"] = Field(
         "error", description="Choose the smallest error, or the sparsest model within one standard error of it."
     )
+    positive_class: str | None = Field(
+        None, description="The positive one of two classes, to which F1 and rankings refer; by default the rarer."
+    )
     shuffle: bool = Field(True, description="Stream in an order shuffled by the seed, instead of document order.")
     dtype: Literal["float32", "float64"] = Field("float32", description="Type of the weights.")
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of the shuffle, of the folds and of random draws.")

@@ -130,7 +130,7 @@ def test_a_block_that_was_stopped_ends_with_the_same_cell(
 def test_the_bytes_of_a_column_are_counted(store: Path) -> None:
     opened = Store.open(store)
     for algorithm, numbers in (("ogd", FEATURES), ("ons", FEATURES + FEATURES**2), ("onseg", FEATURES + FEATURES**2)):
-        options = SearchOptions(algorithms={algorithm: {}})
+        options = SearchOptions(algorithms={algorithm: {}}, folds=1)
         chosen = configuration(algorithm)
         block = Block(
             setting=search_setting(options, opened, NO_FOLD),

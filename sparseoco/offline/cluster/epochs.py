@@ -33,13 +33,15 @@ from sparseoco.offline.passes import CHUNK_ROWS, Floats, Shape, Span, leaf_bound
 from sparseoco.storage.checkpoints import write_array
 from sparseoco.storage.commit import read_checksummed, remove_folder
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.metrics import Row
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import worker_corpus
 from sparseoco.training.block import Block, Tables, cell_path, write_cell
 from sparseoco.training.learner import ProgressiveTotals
-from sparseoco.training.metrics.progressive import metric_rows
-from sparseoco.training.stream import NO_FOLD, StreamPosition
+from sparseoco.training.metrics.progressive import held_out_chunks, metric_rows
+from sparseoco.training.metrics.scores import Scores, label_kind
+from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
 
 TASKS_PER_SLOT = 4  # of an evaluation; more than one, to balance the load
 
@@ -132,12 +134,14 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
     kept = np.zeros((features.size, weights.shape[1]), np.int64)
     COUNT_NONZEROS(weights, bins, kept)
     kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
+    features_used = (weights != 0).reshape(len(weights), -1, problem.outputs).any(axis=2).sum(axis=0)
     objectives = found.loss_sum[0] + problem.penalties(weights)
     training, held_out = (ProgressiveTotals(int(n), *sums) for n, *sums in zip(*found, strict=True))
     diverged = (method.diverged > 0) | ~np.isfinite(found.loss_sum[0])
     reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
     rows = method.epoch * method.examples
-    metrics = metric_rows(method.epoch, rows, training, held_out, kept.sum(axis=0), reasons)
+    scores = _score_held_out(client, method, block, store, folder, int(held_out.rows))
+    metrics = metric_rows(method.epoch, rows, training, held_out, scores, kept.sum(axis=0), features_used, reasons)
     tables: list[Tables] = []
     for i, row in enumerate(metrics):
         curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}
@@ -164,6 +168,34 @@ def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store, f
     ]
     total: Evaluation = tree_sum(leaves.__getitem__, 0, len(leaves))
     return total
+
+
+def _score_held_out(
+    client: Client, method: EpochMethod, block: Block, store: Store, folder: Location, n_rows: int
+) -> list[Row]:
+    """The metrics of the held-out fold, by one task: it is a small part of the rows."""
+    problem, setting = method.problem, block.setting
+    shape = n_rows, problem.outputs, method.weights().shape[1] // problem.outputs
+    options = {"joint": bool(problem.loss.joint), "positive": setting.positive}
+    arguments = (str(store.folder.resolve()), str(folder / "evaluated.npy"), setting.order, shape, options)
+    rows: list[Row] = TaskPool(client, "Evaluating an epoch failed").map(_held_out_metrics, [arguments])[0]
+    return rows
+
+
+def _held_out_metrics(
+    store: str, weights_path: str, order: Order, shape: tuple[int, int, int], options: dict[str, Any]
+) -> list[Row]:
+    opened, (n_rows, outputs, configurations) = Store.open(store), shape
+    scores = Scores(label_kind(len(opened.classes)), n_rows, outputs, configurations, **options)
+    if n_rows:
+        corpus, columns = worker_corpus(opened), outputs * configurations
+        weights = read_rows(location(weights_path), columns)
+        for rows in held_out_chunks(order, corpus.n_rows):
+            indptr, indices, counts, labels, _ = corpus.gather(rows)
+            z = np.empty((labels.size, columns))
+            MARGINS(indptr, indices, counts, weights, z)
+            scores.add(z.reshape(-1, configurations, outputs), labels)
+    return scores.rows()
 
 
 def _evaluate_leaves(

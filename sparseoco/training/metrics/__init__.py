@@ -1,1 +1,1 @@
-"""Metrics, defined once: names and directions (`names`), of predictions (`scores`), of rankings (`ranking`)."""
+"""Metrics, defined once: of predictions (`scores`), of rankings (`ranking`)."""

@@ -4,14 +4,16 @@ Progressive metrics are of rows that were each predicted before they were learne
 learned.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.learners.losses import find_loss
 from sparseoco.storage.metrics import Row
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner, ProgressiveTotals
+from sparseoco.training.metrics.scores import Scores, label_kind
 from sparseoco.training.stream import Order, RowSource
 
 
@@ -41,7 +43,9 @@ def metric_rows(
     rows: Iterable[int],
     progressive: ProgressiveTotals,
     held_out: ProgressiveTotals,
+    scores: Sequence[Row],
     nonzeros: Iterable[int],
+    features: Iterable[int],
     reasons: Sequence[str],
 ) -> list[Row]:
     """The metrics of each configuration after (part of) an epoch; see `sparseoco.storage.metrics.METRICS`.
@@ -50,33 +54,60 @@ def metric_rows(
     ----------
     rows : rows learned so far by each configuration, in all epochs.
     progressive, held_out : totals of the epoch; without held-out rows, their means are None.
+    scores : the metrics of `Scores.rows` of the held-out rows.
     nonzeros : nonzero weights of each configuration, over all classes.
+    features : features with a nonzero weight for any class.
     reasons : why a configuration diverged; empty for one that did not.
     """
     tested = mean_rows(held_out, "held_out")
     if not held_out.rows:
         tested = [dict.fromkeys(row) for row in tested]
-    figures = zip(rows, mean_rows(progressive), tested, nonzeros, reasons, strict=True)
+    tested = [own | test for own, test in zip(map(_held_out_columns, scores), tested, strict=True)]
+    figures = zip(rows, mean_rows(progressive), tested, nonzeros, features, reasons, strict=True)
     return [
         {"epoch": epoch, "rows": int(learned), **progress, "held_out_rows": int(held_out.rows), **test}
-        | {"nonzeros": int(count), "status": "diverged" if reason else "ok", "reason": reason}
-        for learned, progress, test, count, reason in figures
+        | {"nonzeros": int(count), "features": int(used), "status": "diverged" if reason else "ok", "reason": reason}
+        for learned, progress, test, count, used, reason in figures
     ]
 
 
-def evaluate(learner: Learner, source: RowSource, chunks: Iterable[NDArray[np.int64]]) -> ProgressiveTotals:
-    """The totals of rows, given by number, under the current weights; nothing is learned."""
+def _held_out_columns(metrics: Row) -> Row:
+    return {f"held_out_{name}": value for name, value in metrics.items() if name != "error"}
+
+
+def evaluate(
+    learner: Learner, source: RowSource, chunks: Iterable[NDArray[np.int64]], scores: Scores
+) -> ProgressiveTotals:
+    """The totals of rows, given by number, under the current weights; nothing is learned. Adds them to `scores`."""
     size = len(learner.configurations)
     losses, errors, n_rows = np.zeros(size), np.zeros(size, np.int64), 0
     for rows in chunks:
         indptr, indices, values, labels, _ = source.gather(rows)
-        learner.evaluate(indptr, indices, values, labels, losses, errors)
+        margins = np.empty((rows.size, size, learner.n_outputs), learner.dtype)
+        learner.evaluate(indptr, indices, values, labels, losses, errors, margins_out=margins)
+        scores.add(margins, labels)
         n_rows += rows.size
     return ProgressiveTotals(n_rows, losses, errors)
 
 
-def evaluate_held_out(learner: Learner, source: RowSource, order: Order) -> ProgressiveTotals:
-    """The totals of the held-out fold; zeros without one."""
-    n_rows, size = source.n_rows, stream.CHUNK_ROWS
-    starts = range(0, n_rows if order.fold != stream.NO_FOLD else 0, size)
-    return evaluate(learner, source, (order.held_out(start, min(start + size, n_rows)) for start in starts))
+def evaluate_held_out(
+    learner: Learner, source: RowSource, order: Order, *, positive: int = 1
+) -> tuple[ProgressiveTotals, list[Row]]:
+    """The totals and metrics of the held-out fold; without one, zeros and None."""
+    scores = Scores(
+        label_kind(learner.n_classes),
+        sum(rows.size for rows in held_out_chunks(order, source.n_rows)),
+        learner.n_outputs,
+        len(learner.configurations),
+        dtype=learner.dtype,
+        joint=bool(find_loss(learner.loss).joint),
+        positive=positive,
+    )
+    totals = evaluate(learner, source, held_out_chunks(order, source.n_rows), scores)
+    return totals, scores.rows()
+
+
+def held_out_chunks(order: Order, n_rows: int) -> Iterator[NDArray[np.int64]]:
+    """The numbers of the held-out rows, a bounded number at a time; none without a fold."""
+    for start in range(0, n_rows if order.fold != stream.NO_FOLD else 0, stream.CHUNK_ROWS):
+        yield order.held_out(start, min(start + stream.CHUNK_ROWS, n_rows))

@@ -25,9 +25,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.storage.metric_names import COMPUTED, LEVELS, METRICS, Kind
 from sparseoco.storage.metrics import Row
 from sparseoco.training.metrics import loops
-from sparseoco.training.metrics.names import COMPUTED, LEVELS, METRICS, Kind
 from sparseoco.training.metrics.ranking import (
     Curve,
     exact_curve,
