@@ -11,6 +11,7 @@ from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
     ClusterFile,
     ClusterFlags,
+    FeatureFlags,
     RunArgument,
     StoreArgument,
     cluster_options,
@@ -21,6 +22,7 @@ from sparseoco.cli.options import (
 from sparseoco.core.option_models import validate
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.storage.locations import Location
+from sparseoco.store.weighting import FeatureOptions
 
 MAX_WEIGHTS_SHOWN = 10
 
@@ -33,6 +35,7 @@ def optimum(
         Location, typer.Option("--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the tables and models.")
     ],
     given: Annotated[dict[str, Any], ModelOptions(OptimumOptions, flags={"alphas": "--alpha"})],
+    features: FeatureFlags,
     cluster_file: ClusterFile = None,
     cluster_flags: ClusterFlags,
 ) -> None:
@@ -40,7 +43,7 @@ def optimum(
 
     Example: sparseoco optimum shards --out optimum --alpha 1,10
     """
-    options = validate(OptimumOptions, given)
+    options = validate(OptimumOptions, given | {"weighting": validate(FeatureOptions, features).weighting})
     cluster = cluster_options(cluster_file, cluster_flags)
     from rich.table import Table
     from rich.text import Text

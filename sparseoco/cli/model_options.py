@@ -16,15 +16,18 @@ METAVARS = {
     "alphas": "A,A,…",
     "classes": "NAME",
     "features_from": "MODEL",
+    "idf": "true|false,…",
     "id_field": "FIELD",
     "label_field": "FIELD",
     "loss": "NAME",
     "max_memory": "SIZE",
     "memory": "SIZE",
+    "norm": "none|l2,…",
     "ngram_range": "MIN,MAX",
     "penalty": "NAME",
     "scheduler": "ADDRESS",
     "text_field": "FIELD",
+    "tf": "count|binary|log,…",
     "time_limit": "DURATION",
     "warm_start": "MODEL",
 }
@@ -90,7 +93,7 @@ class ModelOptions:
             numbers = {int, float} & {kind, *get_args(kind)}
             metavar = "TEXT" if not numbers else "N" if int in numbers else "X"
         if isinstance(default, tuple):
-            default = ",".join(map(str, default))
+            default = ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in default)
         elif kind is not bool and isinstance(info.default, int | float) and self.defaults:
             default = str(info.default)
         option = typer.Option(

@@ -14,6 +14,7 @@ from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import check_algorithm_name, find_algorithm
 from sparseoco.pipeline.run_file import RunFile, load_cluster_file, load_run_file
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import TextOptions
 
 
@@ -60,6 +61,7 @@ ClusterFile = Annotated[
 ]
 ClusterFlags = Annotated[dict[str, Any], ModelOptions(ClusterOptions, without=("kind", "wait"), panel="Cluster")]
 WhereFlag = Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where",))]
+FeatureFlags = Annotated[dict[str, Any], ModelOptions(FeatureOptions)]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

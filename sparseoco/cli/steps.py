@@ -10,6 +10,7 @@ from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
     ClusterFile,
     ClusterFlags,
+    FeatureFlags,
     InputsArgument,
     RunArgument,
     RunFileArgument,
@@ -26,6 +27,7 @@ from sparseoco.core.option_models import validate
 from sparseoco.learners import find_algorithm
 from sparseoco.pipeline.run_file import NightlyOptions
 from sparseoco.storage.locations import Location
+from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import MixtureOptions, SearchOptions
 
@@ -116,6 +118,7 @@ def search(
         ),
     ] = None,
     given: Annotated[dict[str, Any], ModelOptions(SearchOptions, without=("algorithms",), panels=STOPPING)],
+    features: FeatureFlags,
     halving: Annotated[
         float | None,
         typer.Option(
@@ -152,7 +155,10 @@ def search(
     options = validate(
         SearchOptions,
         given
-        | {"algorithms": search_tables(algorithms or _default_algorithms(penalty), grid or [], penalty)}
+        | {
+            "features": features,
+            "algorithms": search_tables(algorithms or _default_algorithms(penalty), grid or [], penalty),
+        }
         | ({} if halving is None else {"halving": {name: x for name, x in rungs.items() if x is not None}}),
     )
     cluster = cluster_options(cluster_file, cluster_flags)
@@ -177,6 +183,7 @@ def train(
     store: StoreArgument,
     out: Annotated[Location, typer.Option("--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the model.")],
     given: Annotated[dict[str, Any], ModelOptions(SearchOptions, only=TRAIN_FIELDS)],
+    features: FeatureFlags,
     cluster_file: ClusterFile = None,
     cluster_flags: ClusterFlags,
     algorithm: Annotated[
@@ -209,6 +216,8 @@ def train(
     """
     cluster = cluster_options(cluster_file, cluster_flags)
     values = parameter_values(parameters)
+    given["features"] = validate(FeatureOptions, features)
+    _ = given["features"].weighting  # one only
     if algorithm == "auto":
         mixing = validate(MixtureOptions, values)
         tables = mixture_tables(grid or [], given.get("penalty", "l1"))

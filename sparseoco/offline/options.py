@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from sparseoco.core.option_models import OptionModel
+from sparseoco.store.weighting import COUNTS, Weighting
 
 if TYPE_CHECKING:
     from sparseoco.offline.optimum.problem import Problem
@@ -18,6 +19,7 @@ class OptimumOptions(OptionModel):
     alphas: tuple[float, ...] = Field(
         (1.0,), min_length=1, description="Weights of the penalty, relative to the sum of losses over all documents."
     )
+    weighting: Weighting = Field(COUNTS, description="How counts are weighted.")
     loss: str = Field("logistic", description="Loss: logistic, squared_hinge or hinge; squared for numbers.")
     penalty: str = Field("l1", description="Penalty: l1, l2 or elastic_net.")
     l1_ratio: float = Field(0.5, description="Fraction of l1 in the elastic net.")

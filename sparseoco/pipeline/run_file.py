@@ -1,17 +1,19 @@
 """The run file: a TOML file that describes a run. Every error names its key.
 
-Paths in it are relative to the file. Tables: `[ingest]`, `[search]`, `[evaluate]`, `[nightly]`, `[cluster]`, `[log]`.
+Paths in it are relative to the file. Tables: `[ingest]`, `[features]`, `[search]`, `[evaluate]`,
+`[nightly]`, `[cluster]`, `[log]`.
 """
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, resolve_against
 from sparseoco.storage.toml_files import read_toml
+from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import SearchOptions
 
@@ -57,11 +59,18 @@ class RunFile(OptionModel):
     name: str = Field("run", min_length=1, description="Name of the run in reports.")
     out: Folder = Field(description="Folder of the run.")
     ingest: IngestOptions
+    features: FeatureOptions = FeatureOptions()
     search: SearchOptions
     evaluate: EvaluateOptions | None = None
     nightly: NightlyOptions = NightlyOptions()
     log: LogOptions = LogOptions()
     cluster: ClusterOptions = Field(ClusterOptions(), description="A table, or the path of a file with its keys.")
+
+    @model_validator(mode="after")
+    def _one_table(self) -> "RunFile":
+        if self.search.features not in (FeatureOptions(), self.features):
+            raise ValueError("search.features: how counts are weighted is set in a table of its own, [features]")
+        return self
 
     @property
     def store(self) -> Location:
@@ -99,12 +108,13 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
         return paths and tuple(join_path(folder, path) for path in paths)
 
     ingest = {"inputs": all_resolved(run.ingest.inputs), "store": resolved(run.ingest.store)}
+    models = {name: resolved(path) for name, path in run.search.models.items()}
     evaluate = run.evaluate
     return run.model_copy(
         update={
             "out": resolve_against(folder, str(run.out)),
             "ingest": run.ingest.model_copy(update=ingest),
-            "search": run.search.model_copy(update={name: resolved(path) for name, path in run.search.models.items()}),
+            "search": run.search.model_copy(update=models | {"features": run.features}),
             "evaluate": evaluate and evaluate.model_copy(update={"inputs": all_resolved(evaluate.inputs)}),
             "log": LogOptions(file=run.log.file and _log_file(folder, run.log.file)),
         }

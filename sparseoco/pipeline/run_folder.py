@@ -10,6 +10,7 @@ from sparseoco.search.feature_subset import model_features
 from sparseoco.search.selection import choose
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.store.shards import Store
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.warm_start import Origin
 
@@ -43,11 +44,13 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions) -
     Raises `SparseocoError` if no configuration was completed.
     """
     best = choose(metrics, options.select)
+    row = next(row for row in metrics if row["configuration"] == best.configuration)
     unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
     return ({"unfinished": len(unfinished)} if unfinished else {}) | {
         "configuration": best.configuration,
         "algorithm": best.algorithm,
         "parameters": json.loads(best.parameters),
+        "weighting": Weighting.of(row).model_dump(mode="json"),
         "epochs": best.epoch,
         "rule": options.select,
         "held_out_error" if options.folds > 1 else "progressive_error": best.error,

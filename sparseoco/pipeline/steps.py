@@ -362,13 +362,16 @@ def check_labels(store: Store) -> None:
 
 def _chosen(best: dict[str, Any]) -> Configuration:
     """The configuration in best.json."""
-    return Configuration(number=best["configuration"], algorithm=best["algorithm"], parameters=best["parameters"])
+    names = ("algorithm", "parameters", "weighting")
+    return Configuration(number=best["configuration"], **{name: best[name] for name in names})
 
 
 def _configurations(table: Sequence[LeaderboardRow], numbers: Sequence[int] | None) -> list[Configuration]:
     """The configurations with these numbers, or the best of each algorithm."""
     known = {
-        row.configuration: Configuration(number=row.configuration, algorithm=row.algorithm, parameters=row.parameters)
+        row.configuration: Configuration(
+            number=row.configuration, algorithm=row.algorithm, parameters=row.parameters, weighting=row.weighting
+        )
         for row in table
     }
     for number in numbers or ():

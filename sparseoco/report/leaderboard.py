@@ -15,6 +15,7 @@ from sparseoco.report.results import Results
 from sparseoco.search.selection import COMPLETE, Candidate, candidates
 from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
+from sparseoco.store.weighting import Weighting
 
 _SEVERITY: Final = {"ok": 0, "stopped": 1, "dropped": 2, "unfinished": 3, "diverged": 4, "failed": 5}
 
@@ -32,6 +33,7 @@ class LeaderboardRow(NamedTuple):
     configuration: int
     algorithm: str
     parameters: dict[str, Any]
+    weighting: Weighting
     loss: str
     penalty: str
     status: str
@@ -48,7 +50,8 @@ class LeaderboardRow(NamedTuple):
     nonzeros: float | None
     seconds: float | None
     label: str
-    """The parameters that differ between the configurations of its algorithm (all where none does), for people."""
+    """The parameters that differ between the configurations of its algorithm (all where none does), and the weighting
+    if there are several, for people."""
 
 
 def trains_on_all_documents(algorithm: str) -> bool:
@@ -111,10 +114,15 @@ def pareto_front(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
 
 
 def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
-    """Write the leaderboard as Parquet, `parameters` as canonical JSON."""
-    rows = [s._asdict() | {"parameters": json.dumps(s.parameters, sort_keys=True)} for s in table]
+    """Write the leaderboard as Parquet, `parameters` as canonical JSON, the weighting as tf, idf and norm."""
+    rows = [
+        s._asdict() | {"parameters": json.dumps(s.parameters, sort_keys=True)} | s.weighting.model_dump() for s in table
+    ]
     integers = {"rank", "configuration", "folds", "epochs", "epoch"}
-    strings = {"algorithm", "parameters", "loss", "penalty", "status", "reason"}
+    strings = {"algorithm", "parameters", "tf", "norm", "loss", "penalty", "status", "reason"}
+    names = [*LeaderboardRow._fields[:-1]]
+    where = names.index("weighting")
+    names[where : where + 1] = Weighting.model_fields
     schema = pa.schema(
         {
             name: pa.int32()
@@ -122,10 +130,9 @@ def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
             else pa.string()
             if name in strings
             else pa.bool_()
-            if name == "chosen"
+            if name in ("chosen", "idf")
             else pa.float64()
-            for name in LeaderboardRow._fields
-            if name != "label"
+            for name in names
         }
     )
     with committed(path) as temporary:
@@ -141,6 +148,7 @@ def _leaderboard_row(rows: list[dict[str, Any]], at: Candidate | None, seconds: 
         configuration=rows[0]["configuration"],
         algorithm=rows[0]["algorithm"],
         parameters=json.loads(rows[0]["parameters"]),
+        weighting=Weighting.of(rows[0]),
         loss=rows[0]["loss"],
         penalty=rows[0]["penalty"],
         status=worst["status"],
@@ -166,10 +174,13 @@ def _labels(of: Mapping[int, list[dict[str, Any]]]) -> dict[int, str]:
     for algorithm, chosen in given.values():
         for key, value in chosen.items():
             values[algorithm, key].add(json.dumps(value, sort_keys=True))
+    weightings = {number: Weighting.of(rows[0]).label for number, rows in of.items()}
     labels = {}
     for number, (algorithm, chosen) in given.items():
         varied = {key: value for key, value in chosen.items() if len(values[algorithm, key]) > 1}
         labels[number] = parameters(varied or chosen)
+        if len(set(weightings.values())) > 1:
+            labels[number] += f" ({weightings[number]})"
     return labels
 
 

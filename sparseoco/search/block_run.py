@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.storage.metrics import Row
-from sparseoco.store.corpus import Corpus
+from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Tables
@@ -62,7 +62,7 @@ class BlockRun:
         curves = [self.curves[number] for number in numbers]
         return BlockRun(block, self.learner.select(numbers), self.position, start, curves, self.seconds)
 
-    def advance(self, corpus: Corpus, goal: StreamPosition) -> Iterator[None]:
+    def advance(self, corpus: AnyCorpus, goal: StreamPosition) -> Iterator[None]:
         """Learn up to `goal`, in small steps between which the caller may stop."""
         marks = curve_marks(corpus.n_rows)
         started = time.monotonic()
@@ -78,7 +78,7 @@ class BlockRun:
             yield
             started = time.monotonic()
 
-    def tables(self, corpus: Corpus, store: Store) -> list[Tables]:
+    def tables(self, corpus: AnyCorpus, store: Store) -> list[Tables]:
         """Each configuration's rows of the tables; at the end of an epoch, the held-out fold is evaluated.
 
         An increment of a nightly run has metrics only: the others would require reading the whole vocabulary.
@@ -101,7 +101,7 @@ class BlockRun:
             for row, curve, own in zip(metrics, self.curves, counts.T, strict=True)
         ]
 
-    def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> list[Row]:
+    def _metrics(self, corpus: AnyCorpus, nonzeros: NDArray[np.int64]) -> list[Row]:
         now = self.learner.progress
         at_end = self.position.position == corpus.n_rows
         setting = self.block.setting

@@ -112,6 +112,7 @@ class IncrementChain:
                 "configuration": configuration.number,
                 "algorithm": configuration.algorithm,
                 "parameters": configuration.parameters_json,
+                **configuration.weighting.model_dump(),
                 "documents": self.planned[version - 1].rows,
             }
             found.append((self._metrics(version, name) or {"status": "failed", "reason": reason}) | key)

@@ -31,7 +31,7 @@ from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.storage.commit import as_local_file, committed, digest_value, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
-from sparseoco.store.corpus import Corpus, open_corpus
+from sparseoco.store.corpus import AnyCorpus, weighted_corpus
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
 from sparseoco.training import stream
@@ -90,14 +90,7 @@ def write_held_out(
 def held_out_blocks(configuration: Configuration, options: SearchOptions, epochs: int, store: Store) -> list[Block]:
     """The configuration in each fold, trained for `epochs`; none with one fold."""
     settings = [search_setting(options, store, fold) for fold in range(options.folds if options.folds > 1 else 0)]
-    return [
-        Block(
-            setting=setting.model_copy(update={"epochs": epochs}),
-            algorithm=configuration.algorithm,
-            configurations=(configuration.parameters,),
-        )
-        for setting in settings
-    ]
+    return [Block.of(setting.model_copy(update={"epochs": epochs}), [configuration]) for setting in settings]
 
 
 def has_held_out(folder: Location, blocks: list[Block]) -> bool:
@@ -140,7 +133,7 @@ class LinearModel:
         return np.asarray(matrix @ self._weights)[:, None]
 
 
-def train_fold(block: Block, store: Store, corpus: Corpus, report: RowsCallback) -> Predictor:
+def train_fold(block: Block, store: Store, corpus: AnyCorpus, report: RowsCallback) -> Predictor:
     """The learner of a block of one configuration at the end of its epochs."""
     run = BlockRun.new(block, store)
     for _ in run.advance(corpus, StreamPosition(block.setting.epochs, corpus.n_rows)):
@@ -148,7 +141,7 @@ def train_fold(block: Block, store: Store, corpus: Corpus, report: RowsCallback)
     return run.learner
 
 
-def predict_fold(predictor: Predictor, block: Block, store: Store, corpus: Corpus) -> Predictions:
+def predict_fold(predictor: Predictor, block: Block, store: Store, corpus: AnyCorpus) -> Predictions:
     """The predictions of the documents of the held-out fold that are in the sample."""
     setting = block.setting
     share = min(1.0, min(ROWS, MARGINS / max(len(store.classes), 1)) / max(store.n_rows, 1))
@@ -192,7 +185,8 @@ def _fold_task(description: dict[str, Any], store_folder: str, path: str, state:
     if location(path).exists():
         return
     block, store = Block.model_validate(description), Store.open(store_folder)
-    corpus = open_corpus(store, Path(get_worker().local_directory))
+    dtype = block.setting.dtype if state is None else "float64"  # that of the weights
+    corpus = weighted_corpus(store, Path(get_worker().local_directory), block.weighting, dtype)
     predictor: Predictor
     if state is None:
         predictor = train_fold(block, store, corpus, reporter([block]))

@@ -27,12 +27,12 @@ from sparseoco.search.tasks import reporter
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row, write_result_table
-from sparseoco.store.corpus import open_corpus
+from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.model import write_model
-from sparseoco.training.options import MixtureOptions, SearchOptions
+from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.stream import NO_FOLD, START, StreamPosition, curve_marks, train_stream
 from sparseoco.training.warm_start import take_weights
 
@@ -77,13 +77,15 @@ def train_mixture(
 ) -> None:
     """Train the whole grid of `options` in one pass and mix it; the model is written to the folder `model`.
 
-    Raises `InputError` if the grid does not fit in memory, `SparseocoError` if every column diverges.
+    Raises `InputError` for several weightings and if the grid does not fit in memory, `SparseocoError` if every column
+    diverges.
     """
+    _ = options.features.weighting
     setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
-    grids: dict[str, list[dict[str, Any]]] = {}
+    grids: dict[str, list[Configuration]] = {}
     for configuration in options.configurations():
-        grids.setdefault(configuration.algorithm, []).append(configuration.parameters)
-    blocks = [Block(setting=setting, algorithm=algorithm, configurations=tuple(g)) for algorithm, g in grids.items()]
+        grids.setdefault(configuration.algorithm, []).append(configuration)
+    blocks = [Block.of(setting, grid) for grid in grids.values()]
     _check_memory(blocks, store, cluster_capacity(client, options, store).column_bytes)
     name = digest_value([[block.digest for block in blocks], mixing.model_dump(mode="json")])[:32]
     train_in_task(client, _mix_task, blocks, store, model, progress, mixing.model_dump(mode="json"), name)
@@ -105,7 +107,7 @@ def mix_blocks(
     setting = blocks[0].setting
     if model_is_complete(model, name, setting.epochs):
         return
-    corpus = open_corpus(store, scratch)
+    corpus = weighted_corpus(store, scratch, blocks[0].weighting, setting.dtype)
     mixture = Mixture(
         {block.algorithm: list(block.configurations) for block in blocks},
         loss=setting.loss,
@@ -152,7 +154,7 @@ def _description(mixture: Mixture, mixing: MixtureOptions, name: str, block: Blo
         {"algorithm": column, "parameters": values, "weight": weight}
         for (column, values), weight in zip(mixture.columns, mixture.column_weights.tolist(), strict=True)
     ]
-    return describe_setting(block.setting) | {
+    return describe_setting(block) | {
         "algorithm": algorithm,
         "parameters": parameters,
         "block": name,

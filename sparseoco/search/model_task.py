@@ -18,9 +18,9 @@ from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
 from sparseoco.storage.commit import digest_file, read_json, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
-from sparseoco.store.corpus import open_corpus
+from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, Setting, search_setting
+from sparseoco.training.block import Block, search_setting
 from sparseoco.training.model import STATE, write_model
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
@@ -43,7 +43,7 @@ def train_model(
     options = options.model_copy(update={"halving": None, "patience": None})
     configurations_at_once(configuration, options, store, cluster_capacity(client, options, store))
     setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
-    block = Block(setting=setting, algorithm=configuration.algorithm, configurations=(configuration.parameters,))
+    block = Block.of(setting, [configuration])
     if find_algorithm(configuration.algorithm).online:
         train_in_task(client, _train_task, [block], store, model, progress)
         return
@@ -83,7 +83,7 @@ def train_block(block: Block, store: Store, model: Location, scratch: Path, repo
     setting = block.setting
     if model_is_complete(model, block.digest, setting.epochs):
         return
-    corpus = open_corpus(store, scratch)
+    corpus = weighted_corpus(store, scratch, block.weighting, setting.dtype)
     learner = new_learner(block, store)
     start: dict[str, Any] = {}
     if setting.origin is not None:
@@ -143,13 +143,13 @@ def model_is_complete(model: Location, block: str, epochs: int) -> bool:
 def describe_block(block: Block) -> dict[str, Any]:
     """The block of one configuration in the description of the model trained by it."""
     (parameters,) = block.configurations
-    description = {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest}
-    return description | describe_setting(block.setting)
+    return {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest} | describe_setting(block)
 
 
-def describe_setting(setting: Setting) -> dict[str, Any]:
-    """The setting in the description of a model trained under it."""
-    return setting.model_dump(mode="json", include={"loss", "penalty", "dtype", "epochs", "seed", "shuffle"})
+def describe_setting(block: Block) -> dict[str, Any]:
+    """The setting and the weighting of a block in the description of a model trained by it."""
+    names = {"loss", "penalty", "dtype", "epochs", "seed", "shuffle"}
+    return block.setting.model_dump(mode="json", include=names) | {"weighting": block.weighting.model_dump(mode="json")}
 
 
 def _train_task(descriptions: list[dict[str, Any]], store: str, model: str) -> None:

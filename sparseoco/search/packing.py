@@ -17,6 +17,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.coordinates import bytes_needed
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting
 from sparseoco.training.columns import padded
 from sparseoco.training.metrics.scores import score_bytes
@@ -30,7 +31,7 @@ MEMORY_SHARE = 0.7  # of a task's memory for columns, if no limit is set
 PROCESS_BYTES = 400 << 20  # an interpreter with its libraries and compiled code
 CHUNK_BYTES = 64 << 20  # gathered rows, pieces of materialised weights and of checkpoints
 EPOCH_NUMBERS = 6  # float64 per feature and column in an epoch method and its passes
-FEATURE_BYTES = 40  # per feature: frequencies, their bins, and temporary arrays
+FEATURE_BYTES = 48  # per feature: frequencies, their bins, idf, and temporary arrays
 
 
 class Job(NamedTuple):
@@ -48,6 +49,7 @@ class BlockKey(NamedTuple):
     milestones: tuple[StreamPosition, ...]
     checkpoint: str | None
     """Digest of the block whose checkpoint they start from."""
+    weighting: Weighting
     compiled: tuple[Any, ...]
     """The algorithm and its static parameters, which are compiled into the kernel."""
 
@@ -61,7 +63,7 @@ class BlockKey(NamedTuple):
     ) -> "BlockKey":
         """The key of a configuration."""
         static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
-        return cls(setting, milestones, checkpoint, (configuration.algorithm, *static))
+        return cls(setting, milestones, checkpoint, configuration.weighting, (configuration.algorithm, *static))
 
 
 class Capacity(NamedTuple):
@@ -91,12 +93,10 @@ def pack(
     `InputError` if not even one configuration fits in memory.
     """
     best = []
-    for (setting, milestones, _, _), chosen in groups.items():
+    for (setting, milestones, *_), chosen in groups.items():
         width = configurations_at_once(chosen[0], options, store, capacity)
-        for first in range(0, len(chosen), width):
-            parameters = tuple(configuration.parameters for configuration in chosen[first : first + width])
-            block = Block(setting=setting, algorithm=chosen[0].algorithm, configurations=parameters)
-            best.append(Job(block, milestones, resumable))
+        parts = [chosen[first : first + width] for first in range(0, len(chosen), width)]
+        best += [Job(Block.of(setting, part), milestones, resumable) for part in parts]
     best.sort(key=lambda job: -_cost(job, store))
     end, last = _schedule(best, capacity.tasks, store)
     while True:

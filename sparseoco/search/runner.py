@@ -58,7 +58,7 @@ class Runner:
         deadline: float | None,
     ) -> None:
         self.options, self.settings, self._deadline = options, settings, deadline
-        self.configurations = {configuration_id(c.algorithm, c.parameters): c for c in configurations}
+        self.configurations = {configuration_id(c.algorithm, c.parameters, c.weighting): c for c in configurations}
         self.folders = Folders.of(folder)
         self.cells = Cells(self.folders.cells, settings)
         self.failures: dict[Key, str] = {}
@@ -238,7 +238,7 @@ class _Search:
         """The rows of all tables."""
         tables: Tables = {name: [] for name in SEARCH_TABLES}
         for configuration in configurations:
-            name = configuration_id(configuration.algorithm, configuration.parameters)
+            name = configuration_id(configuration.algorithm, configuration.parameters, configuration.weighting)
             for setting in self._runner.settings:
                 for table, rows in self._tables(name, setting).items():
                     tables[table] += [_with_key(row, table, configuration, setting) for row in rows]
@@ -285,6 +285,7 @@ def _with_key(row: Row, table: str, configuration: Configuration, setting: Setti
         key |= {
             "algorithm": configuration.algorithm,
             "parameters": configuration.parameters_json,
+            **configuration.weighting.model_dump(),
             "loss": setting.loss,
             "penalty": setting.penalty,
         }

@@ -17,7 +17,7 @@ from sparseoco.search.checkpoints import has_checkpoint, load_checkpoint, save_c
 from sparseoco.search.increments import start_run
 from sparseoco.search.packing import state_bytes
 from sparseoco.storage.locations import Location
-from sparseoco.store.corpus import open_corpus
+from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, cell_path, write_cell
 from sparseoco.training.stream import StreamPosition
@@ -75,7 +75,7 @@ def run_block(
         return True
     if stopped():
         return False
-    corpus = open_corpus(store, scratch)
+    corpus = weighted_corpus(store, scratch, block.weighting, block.setting.dtype)
     run = load_checkpoint(folders.checkpoints, block, missing[0]) or start_run(folders.checkpoints, block, store)
     cost = state_bytes(block, store) / CHECKPOINT_BYTES_PER_SECOND
     polled = saved = time.monotonic()

@@ -23,6 +23,9 @@ METRICS = pa.schema(
         ("configuration", pa.int32()),
         ("algorithm", pa.string()),
         ("parameters", pa.string()),  # canonical JSON
+        ("tf", pa.string()),  # how counts are weighted
+        ("idf", pa.bool_()),
+        ("norm", pa.string()),
         ("loss", pa.string()),
         ("penalty", pa.string()),
         ("fold", pa.int32()),

@@ -31,7 +31,8 @@ from sparseoco.storage.errors import storage_error
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import Column
 from sparseoco.store.shards import COLUMN_DTYPES, ShardRows, Store
-from sparseoco.store.weighting import TermWeights, Weighting, term_weights
+from sparseoco.store.term_weights import TermWeights, term_weights
+from sparseoco.store.weighting import Weighting
 
 MAX_OPEN = 2  # corpora that a process keeps open
 MAPPED_BYTES = 256 << 20  # a larger corpus is not mapped

@@ -37,7 +37,8 @@ from sparseoco.store.manifest import (
     latest_manifest,
 )
 from sparseoco.store.shards import ShardRows, Store, write_shard
-from sparseoco.store.weighting import COUNTS, Weighting, term_weights
+from sparseoco.store.term_weights import term_weights
+from sparseoco.store.weighting import COUNTS, Weighting
 
 RANGE_NONZEROS = 1 << 23
 RANGE_FEATURES = 1 << 20

@@ -7,7 +7,7 @@ so they do not depend on how configurations were grouped.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,8 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
-from sparseoco.training.options import SearchOptions
+from sparseoco.store.weighting import COUNTS, Weighting
+from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
 from sparseoco.training.warm_start import Origin
 
@@ -132,16 +133,17 @@ class Block(Description):
     """Configurations of one algorithm under one setting. The grouping does not change their results."""
 
     setting: Setting
+    weighting: Weighting = COUNTS
     algorithm: str
     configurations: tuple[dict[str, Any], ...]
 
     def _identity(self) -> Any:
-        return [self.setting.digest, self.algorithm, self.configurations]
+        return [self.setting.digest, self.weighting.model_dump(mode="json"), self.algorithm, self.configurations]
 
     @cached_property
     def identities(self) -> list[str]:
         """The identity of each configuration."""
-        return [configuration_id(self.algorithm, parameters) for parameters in self.configurations]
+        return [configuration_id(self.algorithm, parameters, self.weighting) for parameters in self.configurations]
 
     @property
     def keys(self) -> list[Key]:
@@ -150,12 +152,20 @@ class Block(Description):
 
     def select(self, configurations: Sequence[dict[str, Any]]) -> "Block":
         """The same block with these configurations only."""
-        return Block(setting=self.setting, algorithm=self.algorithm, configurations=tuple(configurations))
+        values = {"setting": self.setting, "weighting": self.weighting, "algorithm": self.algorithm}
+        return Block(**values, configurations=tuple(configurations))
+
+    @classmethod
+    def of(cls, setting: Setting, configurations: Sequence[Configuration]) -> "Block":
+        """A block of configurations that have the algorithm and the weighting in common."""
+        first = configurations[0]
+        parameters = tuple(configuration.parameters for configuration in configurations)
+        return cls(setting=setting, weighting=first.weighting, algorithm=first.algorithm, configurations=parameters)
 
 
-def configuration_id(algorithm: str, parameters: dict[str, Any]) -> str:
+def configuration_id(algorithm: str, parameters: dict[str, Any], weighting: Weighting) -> str:
     """The identity of a configuration."""
-    return digest_value([algorithm, parameters])
+    return digest_value([algorithm, parameters, weighting.model_dump(mode="json")])
 
 
 def cell_path(folder: Location, block: Block, position: StreamPosition) -> Location:
@@ -165,11 +175,18 @@ def cell_path(folder: Location, block: Block, position: StreamPosition) -> Locat
 
 def write_cell(path: Location, block: Block, position: StreamPosition, tables: Sequence[Tables]) -> None:
     """Commit the tables of each configuration of a block at a position."""
+    key = {"algorithm": block.algorithm, "weighting": block.weighting.model_dump(mode="json")}
     results = [
-        {"algorithm": block.algorithm, "parameters": parameters, "tables": rows}
+        key | {"parameters": parameters, "tables": rows}
         for parameters, rows in zip(block.configurations, tables, strict=True)
     ]
     commit_checksummed(path, {"setting": block.setting.described, "position": list(position), "results": results})
+
+
+def result_id(result: Mapping[str, Any]) -> str:
+    """The identity of the configuration of a result in a cell."""
+    weighting = Weighting.model_validate(result["weighting"])
+    return configuration_id(result["algorithm"], result["parameters"], weighting)
 
 
 class Cells:
@@ -193,7 +210,7 @@ class Cells:
             self._read.add(path.name)
             position = StreamPosition(*map(int, path.stem.split("-")[2:]))
             for result in cell["results"]:
-                key = self._setting(path), configuration_id(result["algorithm"], result["parameters"])
+                key = self._setting(path), result_id(result)
                 self._found.setdefault(key, {})[position] = result["tables"]
 
     def __len__(self) -> int:

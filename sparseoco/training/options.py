@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -10,17 +11,19 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel
 from sparseoco.core.quantities import parse_bytes, parse_duration
 from sparseoco.learners import check_algorithm_name, find_algorithm
+from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
 
 if TYPE_CHECKING:
     from sparseoco.training.grid import Grid
 
 
 class Configuration(OptionModel):
-    """An algorithm with all its parameters, numbered within a search."""
+    """An algorithm with all its parameters, on weighted counts, numbered within a search."""
 
     number: int
     algorithm: str
     parameters: dict[str, Any]
+    weighting: Weighting = COUNTS
 
     @property
     def parameters_json(self) -> str:
@@ -99,11 +102,12 @@ class SearchOptions(OptionModel):
     algorithms: dict[str, dict[str, Values]] = Field(
         min_length=1, description="A table for each algorithm: parameter = values."
     )
+    features: FeatureOptions = Field(FeatureOptions(), description="How counts are weighted.")
     samples: int | None = Field(
         None,
         ge=1,
         le=MAX_CONFIGURATIONS,
-        description="Draw this many configurations per algorithm; by default the whole grid.",
+        description="Draw this many configurations per algorithm and weighting; by default the whole grid.",
     )
     loss: str = Field(
         "logistic", description="Loss function: logistic, hinge, squared_hinge, softmax or multiclass_hinge."
@@ -207,7 +211,7 @@ class SearchOptions(OptionModel):
         return {name: path for name, path in paths.items() if path is not None}
 
     def configurations(self) -> list[Configuration]:
-        """Every configuration, numbered from 0: algorithms as listed, then the grid's product or the random draw.
+        """Every configuration, numbered from 0: weightings, algorithms as listed, the grid's product or random draw.
 
         Raises `InputError` for an unknown algorithm or parameter, or a value out of its range.
         """
@@ -219,8 +223,8 @@ class SearchOptions(OptionModel):
             algorithm = find_algorithm(name).under(find_penalty(self.penalty))
             found += [(name, chosen) for chosen in expand(algorithm, self._grid(name, grid))]
         return [
-            Configuration(number=number, algorithm=name, parameters=parameters)
-            for number, (name, parameters) in enumerate(found)
+            Configuration(number=number, algorithm=name, parameters=parameters, weighting=weighting)
+            for number, (weighting, (name, parameters)) in enumerate(product(self.features.weightings, found))
         ]
 
     def _grid(self, name: str, grid: dict[str, Values]) -> "Grid":

@@ -14,6 +14,7 @@ from sparseoco.offline.regret.tables import REGRET, SLOPES, slope_row
 from sparseoco.report.results import WEIGHTS
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, write_result_table
+from sparseoco.store.weighting import Weighting
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
 WORDS = [
@@ -112,6 +113,7 @@ def write_run(
                         "configuration": number,
                         "algorithm": algorithm,
                         "parameters": json.dumps(parameters, sort_keys=True),
+                        **Weighting().model_dump(),
                         "loss": "logistic",
                         "penalty": "l1",
                         "fold": fold,

@@ -10,6 +10,7 @@ from sparseoco.report.figures import sparsity_figure
 from sparseoco.report.leaderboard import _labels, best_of_each, pareto_front
 from sparseoco.report.regret import growth_figure, regret_figure, regret_lines
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.store.weighting import COUNTS
 from tests.report import synthetic
 from tests.report.synthetic import write_run
 from tests.support.errors import raises_code
@@ -206,8 +207,8 @@ def test_table_for_artifacts(run):
 
 def test_labels_leave_out_what_does_not_differ():
     rows = {
-        0: [{"algorithm": "a", "parameters": '{"lam": 1e-05, "V": 100000000.0}'}],
-        1: [{"algorithm": "a", "parameters": '{"lam": 0.001, "V": 100000000.0}'}],
-        2: [{"algorithm": "b", "parameters": '{"lam": 0.001, "V": 100000000.0}'}],
+        0: [{"algorithm": "a", "parameters": '{"lam": 1e-05, "V": 100000000.0}'} | COUNTS.model_dump()],
+        1: [{"algorithm": "a", "parameters": '{"lam": 0.001, "V": 100000000.0}'} | COUNTS.model_dump()],
+        2: [{"algorithm": "b", "parameters": '{"lam": 0.001, "V": 100000000.0}'} | COUNTS.model_dump()],
     }
     assert _labels(rows) == {0: "lam 1e-5", 1: "lam 0.001", 2: "V 1e8, lam 0.001"}

@@ -13,14 +13,8 @@ from sklearn.feature_extraction.text import TfidfTransformer
 
 from sparseoco.store.corpus import WeightedCorpus, weighted_corpus
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.weighting import (
-    COUNTS,
-    TermWeights,
-    Weighting,
-    inverse_document_frequencies,
-    smooth_idf,
-    term_weights,
-)
+from sparseoco.store.term_weights import TermWeights, inverse_document_frequencies, smooth_idf, term_weights
+from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
@@ -129,6 +123,15 @@ def test_idf_is_that_of_the_vocabulary(store: Store) -> None:
     np.testing.assert_allclose(inverse_document_frequencies(store), transformer.idf_, rtol=1e-15)
     assert inverse_document_frequencies(store) is inverse_document_frequencies(store)
     assert term_weights(store, COUNTS).weighting == COUNTS
+
+
+def test_options_of_features() -> None:
+    options = FeatureOptions.model_validate({"tf": ["log", "count", "log"], "idf": True, "norm": "l2"})
+    assert [w.label for w in options.weightings] == ["log tf, idf, l2", "counts, idf, l2"]
+    assert FeatureOptions().weighting == COUNTS
+    assert Weighting.of({"tf": "log", "idf": True, "norm": "l2", "other": 1}) == options.weightings[0]
+    with raises_code("unsupported-combination"):
+        _ = options.weighting
 
 
 def test_labels_of_weightings() -> None:

@@ -9,6 +9,8 @@ import pyarrow as pa
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import SCHEMA_VERSION, ClassEntry, FeatureTable, LabelTable, Manifest, commit_manifest
 from sparseoco.store.shards import ShardRows, Store, write_shard, write_vocabulary
+from sparseoco.store.term_weights import term_weights
+from sparseoco.store.weighting import Weighting
 
 
 def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: int = 2, shard_rows: int = 100) -> Path:
@@ -91,4 +93,18 @@ def with_columns(source: Path, folder: Path, *, multilabel: bool = False, number
     table = store.manifest.labels.model_copy(update={"kind": kind} | ({"classes": ()} if numbers else {}))
     update = {"shards": tuple(entries), "labels": table, "columns": ("weight", "group", "time")}
     commit_manifest(folder, store.manifest.model_copy(update=update))
+    return folder
+
+
+def with_values(source: Path, folder: Path, weighting: Weighting) -> Path:
+    """A copy of a store whose counts are the values that a weighting makes of them."""
+    store = Store.open(source)
+    weights, entries = term_weights(store, weighting), []
+    for shard in range(len(store.manifest.shards)):
+        part = store.read(shard, ids=True)
+        values = weights.values(part.indptr, part.indices, part.counts)
+        entries.append(write_shard(folder, part._replace(counts=values), n_features=store.n_features))
+    for entry in store.manifest.features.files:
+        (folder / entry.file).write_bytes((source / entry.file).read_bytes())
+    commit_manifest(folder, store.manifest.model_copy(update={"shards": tuple(entries)}))
     return folder

@@ -41,7 +41,7 @@ class CoordinatesOnCluster(EpochMethod):
     def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Location) -> None:
         _check_memory(client, problem, store)
         super().__init__(client, block, problem, store, folder)
-        self._columns = transpose(client, store, self._folder.parent)
+        self._columns = transpose(client, store, self._folder.parent, block.weighting)
 
     def _play(self, before: Location | None, target: Location) -> None:
         state = None if before is None else str(before)

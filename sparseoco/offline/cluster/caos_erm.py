@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from sparseoco.execution.clusters import placements
 from sparseoco.kernels.epoch import EpochColumns
 from sparseoco.offline.cluster.epoch_method import EpochMethod, epoch_problem
-from sparseoco.offline.cluster.passes import ClusterPasses, PassFiles, read_rows
+from sparseoco.offline.cluster.passes import ClusterPasses, PassFiles, RowsSource, open_rows, read_rows
 from sparseoco.offline.epochs import Blocks, Problem, Share, State, mean_state, play_rounds, row_sizes
 from sparseoco.offline.passes import Floats, Span
 from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
@@ -58,7 +58,7 @@ class SampledOnCluster(EpochMethod):
 
     def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Location) -> None:
         super().__init__(client, block, problem, store, folder)
-        self._passes = ClusterPasses(client, store, self._folder / "passes", _span(block))
+        self._passes = ClusterPasses(client, store, self._folder / "passes", _span(block), block.weighting)
         self._sizes_path = self._folder / "sizes.npy"
         sizes = self._row_sizes()
         blocks = Blocks.of(sizes, problem.configurations[0]["batch"])
@@ -91,9 +91,10 @@ class SampledOnCluster(EpochMethod):
         """L_j of the examples of the span; computed once and stored."""
         if not self._sizes_path.exists():
             _, store = self._task_arguments()
+            source = store, self._block.weighting
             bounds = self._passes.bounds
             runs = [bounds[i : i + LEAVES_PER_TASK] for i in range(0, len(bounds), LEAVES_PER_TASK)]
-            sizes = self._pool.map(_sizes, [(store, self._passes.span, run) for run in runs])
+            sizes = self._pool.map(_sizes, [(source, self._passes.span, run) for run in runs])
             write_array(self._sizes_path, np.concatenate([np.zeros(0), *sizes]))
         return read_rows(self._sizes_path, 1)[:, 0]
 
@@ -138,7 +139,7 @@ def _play(
             read("state", method.state)
             read("diverged", method.diverged)
             method.rounds = int(described["rounds"])
-    corpus = worker_corpus(opened)
+    corpus = worker_corpus(opened, block.weighting)
     gradient = None
     if first["estimate"] == "corrected":
         gradient = np.hstack([_gradient(each.total) for each in files])
@@ -189,8 +190,8 @@ def _commit(method: EpochColumns, epoch: int, target: Location, examples: NDArra
     write_checkpoint(target, {"epoch": epoch, "rounds": method.rounds}, arrays.items())
 
 
-def _sizes(store: str, span: Span, bounds: list[tuple[int, int]]) -> Floats:
-    corpus = worker_corpus(Store.open(store))
+def _sizes(source: RowsSource, span: Span, bounds: list[tuple[int, int]]) -> Floats:
+    corpus = open_rows(source)
     return np.concatenate([row_sizes(corpus, span, start, stop) for start, stop in bounds])
 
 

@@ -28,7 +28,7 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.offline.cluster.cao_rcd import CoordinatesOnCluster
 from sparseoco.offline.cluster.caos_erm import SampledOnCluster
 from sparseoco.offline.cluster.epoch_method import EpochMethod, epoch_problem
-from sparseoco.offline.cluster.passes import read_rows
+from sparseoco.offline.cluster.passes import RowsSource, open_rows, read_rows
 from sparseoco.offline.passes import CHUNK_ROWS, Floats, Shape, Span, leaf_bounds, tree_sum
 from sparseoco.storage.checkpoints import write_array
 from sparseoco.storage.commit import read_checksummed, remove_folder
@@ -36,7 +36,6 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
-from sparseoco.store.worker import worker_corpus
 from sparseoco.training.block import Block, Tables, cell_path, write_cell
 from sparseoco.training.learner import ProgressiveTotals
 from sparseoco.training.metrics.progressive import held_out_chunks, metric_rows
@@ -160,7 +159,9 @@ def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store, f
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
     shape, fold = (weights.shape[1], problem.outputs), (setting.seed, setting.fold, setting.folds)
     response = problem.loss.name, problem.response
-    arguments = [(str(store.folder.resolve()), run, str(path), shape, response, fold) for run in runs]
+    arguments = [
+        ((str(store.folder.resolve()), block.weighting), run, str(path), shape, response, fold) for run in runs
+    ]
     leaves = [
         leaf
         for part in TaskPool(client, "Evaluating an epoch failed").map(_evaluate_leaves, arguments)
@@ -177,18 +178,19 @@ def _score_held_out(
     problem, setting = method.problem, block.setting
     shape = n_rows, problem.outputs, method.weights().shape[1] // problem.outputs
     options = {"joint": bool(problem.loss.joint), "positive": setting.positive}
-    arguments = (str(store.folder.resolve()), str(folder / "evaluated.npy"), setting.order, shape, options)
+    source = str(store.folder.resolve()), block.weighting
+    arguments = (source, str(folder / "evaluated.npy"), setting.order, shape, options)
     rows: list[Row] = TaskPool(client, "Evaluating an epoch failed").map(_held_out_metrics, [arguments])[0]
     return rows
 
 
 def _held_out_metrics(
-    store: str, weights_path: str, order: Order, shape: tuple[int, int, int], options: dict[str, Any]
+    source: RowsSource, weights_path: str, order: Order, shape: tuple[int, int, int], options: dict[str, Any]
 ) -> list[Row]:
-    opened, (n_rows, outputs, configurations) = Store.open(store), shape
+    opened, (n_rows, outputs, configurations) = Store.open(source[0]), shape
     scores = Scores(label_kind(len(opened.classes)), n_rows, outputs, configurations, **options)
     if n_rows:
-        corpus, columns = worker_corpus(opened), outputs * configurations
+        corpus, columns = open_rows(source), outputs * configurations
         weights = read_rows(location(weights_path), columns)
         for rows in held_out_chunks(order, corpus.n_rows):
             indptr, indices, counts, labels, _ = corpus.gather(rows)
@@ -199,14 +201,14 @@ def _held_out_metrics(
 
 
 def _evaluate_leaves(
-    store: str,
+    source: RowsSource,
     bounds: list[tuple[int, int]],
     weights_path: str,
     shape: tuple[int, int],
     response: tuple[str, str],
     fold: tuple[int, int, int],
 ) -> list[Evaluation]:
-    corpus = worker_corpus(Store.open(store))
+    corpus = open_rows(source)
     columns, outputs = shape
     weights = read_rows(location(weights_path), columns)
     evaluate = evaluate_kernel(find_loss(response[0]), response[1])

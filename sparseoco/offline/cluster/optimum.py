@@ -130,7 +130,7 @@ def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
     every = chosen.problem(opened.classes)
     alpha, positive = divmod(number, len(every.positive))
     problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
-    indptr, indices, counts, labels, _ = worker_corpus(opened).gather(np.arange(opened.n_rows))
+    indptr, indices, counts, labels, _ = worker_corpus(opened, chosen.weighting).gather(np.arange(opened.n_rows))
     matrix = csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
     passes = LocalPasses.of(matrix, labels)
     newton = Newton(passes, passes.columns(), problem, tol=chosen.tol, max_passes=chosen.max_passes)
@@ -163,7 +163,7 @@ def _by_passes(
 ) -> Sequence[ColumnProgress]:
     """All columns together, by passes with files in `work`; a killed run resumes from the saved state."""
     checkpoint = work / "state.npz"
-    passes = ClusterPasses(client, store, work)
+    passes = ClusterPasses(client, store, work, weighting=options.weighting)
     solver = Solver(passes, problem, tol=options.tol, max_passes=options.max_passes)
     state = _read_state(checkpoint, digest)
     if state is not None:
@@ -230,6 +230,7 @@ def _write(
             "parameters": parameters | ({} if options.box is None else {"box": options.box}),
             "loss": options.loss,
             "penalty": options.penalty,
+            "weighting": options.weighting.model_dump(mode="json"),
             "objective": sum(column.objective for column in mine),
             "gap": sum(column.gap for column in mine),
         }

@@ -39,7 +39,9 @@ from sparseoco.storage.checkpoints import DAMAGE, read_checkpoint, read_header, 
 from sparseoco.storage.commit import as_local_file, digest_value, make_folder, remove_file, remove_folder
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, location
+from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.shards import Store
+from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.store.worker import worker_corpus
 
 TASKS_PER_SLOT = 2  # more than one, to balance the load
@@ -83,6 +85,8 @@ class ClusterPasses:
         `clear` the folder.
     span : Span, optional
         All rows by default.
+    weighting : Weighting, optional
+        How counts are weighted; not at all by default.
 
     Raises
     ------
@@ -92,8 +96,11 @@ class ClusterPasses:
         The sums of one column do not fit in a worker.
     """
 
-    def __init__(self, client: Client, store: Store, work: Location, span: Span | None = None) -> None:
+    def __init__(
+        self, client: Client, store: Store, work: Location, span: Span | None = None, weighting: Weighting = COUNTS
+    ) -> None:
         self.client, self.store, self.work = client, store, work.resolve()
+        self._source = str(store.folder.resolve()), weighting
         self.shape = Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
         self.span = (span or Span()).within(store.n_rows)
         self.bounds = leaf_bounds(self.span, self.shape)
@@ -144,8 +151,7 @@ class ClusterPasses:
         """See `passes.Passes.squares`."""
         path = self.work / f"squares-{self._digest('squares')}.npy"
         if not path.exists():
-            store = str(self.store.folder.resolve())
-            self._sum(path, _squares, store, self.span, self.bounds, self.shape.n_features)
+            self._sum(path, _squares, self._source, self.span, self.bounds, self.shape.n_features)
         return np.array(read_rows(path, 1)[:, 0])  # the caller may write to it
 
     def drop(self, result: PassResult) -> None:
@@ -174,13 +180,13 @@ class ClusterPasses:
         write_array(files.weights, weights)
         if not _complete(files):
             slopes = [str(path) for path in files.slopes]
-            store = str(self.store.folder.resolve())
-            self._sum(files.total, _totals, store, self.span, self.bounds, str(files.weights), request, slopes)
+            self._sum(files.total, _totals, self._source, self.span, self.bounds, str(files.weights), request, slopes)
         return files
 
     def _digest(self, value: Any) -> str:
         """A digest that identifies a pass: equal requests for equal data have equal digests."""
-        return digest_value([self.store.manifest.digest, list(self.span), value, __version__])[:32]
+        weighting = self._source[1].model_dump(mode="json")
+        return digest_value([self.store.manifest.digest, weighting, list(self.span), value, __version__])[:32]
 
     def _task_bounds(self, tasks_per_slot: int | None = None) -> list[tuple[int, int]]:
         """(first, last) leaves of each task: aligned runs, at least `tasks_per_slot` per thread if possible."""
@@ -221,6 +227,16 @@ class ClusterPasses:
             self._pool.check(outcome)
 
 
+RowsSource = tuple[str, Weighting]
+"""The rows that a task reads: the path of a store and the weighting of its counts."""
+
+
+def open_rows(source: RowsSource) -> AnyCorpus:
+    """The weighted rows of a store on this worker."""
+    folder, weighting = source
+    return worker_corpus(Store.open(folder), weighting)
+
+
 def read_rows(path: Location, columns: int) -> Floats:
     """An npy file (rows, columns) of float64 of a pass, mapped. Raises `StorageError` if it cannot be read."""
     try:
@@ -244,7 +260,7 @@ def read_rows(path: Location, columns: int) -> Floats:
 
 
 def _totals(
-    store: str,
+    source: RowsSource,
     span: Span,
     bounds: list[tuple[int, int]],
     weights: str,
@@ -253,11 +269,11 @@ def _totals(
     first: int,
     last: int,
 ) -> Partial:
-    source = worker_corpus(Store.open(store))
+    rows = open_rows(source)
     values = read_rows(location(weights), len(request.positive))
 
     def leaf(i: int) -> Partial:
-        total, s = leaf_totals(source, span, bounds[i], values, request)
+        total, s = leaf_totals(rows, span, bounds[i], values, request)
         write_array(location(slopes[i]), s)
         return total
 
@@ -265,9 +281,11 @@ def _totals(
     return total
 
 
-def _squares(store: str, span: Span, bounds: list[tuple[int, int]], n_features: int, first: int, last: int) -> Floats:
-    source = worker_corpus(Store.open(store))
-    return np.asarray(tree_sum(lambda i: leaf_squares(source, span, bounds[i], n_features), first, last))
+def _squares(
+    source: RowsSource, span: Span, bounds: list[tuple[int, int]], n_features: int, first: int, last: int
+) -> Floats:
+    rows = open_rows(source)
+    return np.asarray(tree_sum(lambda i: leaf_squares(rows, span, bounds[i], n_features), first, last))
 
 
 def _conjugates(loss: str, slopes: list[str], scale: Floats) -> list[Floats]:

@@ -114,7 +114,7 @@ def measure_epochs(
     run_epoch_block(client, block, store, cells, work, report)
     ends = epoch_metrics(cells, block, store)
     fine = [end for end in ends if end["status"] == "ok"]
-    columns = transpose(client, store, work) if block.algorithm == "cao-rcd" else None
+    columns = transpose(client, store, work, block.weighting) if block.algorithm == "cao-rcd" else None
     paths = str(store.folder.resolve()), None if columns is None else str(columns.folder.resolve())
     pool = TaskPool(client, "The quantities of a bound could not be computed")
     facts = pool.call(_facts, block.model_dump(mode="json"), *paths)
@@ -131,7 +131,11 @@ def measure_epochs(
 def _facts(description: dict[str, Any], folder: str, columns: str | None) -> dict[str, Any]:
     """Rounds per epoch, H(0), and the inputs of bounds."""
     block, store = Block.model_validate(description), Store.open(folder)
-    problem, corpus, (parameters,) = epoch_problem(block, store), worker_corpus(store), block.configurations
+    problem, corpus, (parameters,) = (
+        epoch_problem(block, store),
+        worker_corpus(store, block.weighting),
+        block.configurations,
+    )
     span = Span().within(store.n_rows)
     sums = Sums(0.0, 0.0)
     for rows in chunks(corpus, span, span.start, span.stop):

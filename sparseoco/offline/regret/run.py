@@ -38,6 +38,7 @@ from sparseoco.offline.regret.tasks import (
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD
@@ -154,7 +155,7 @@ class _Curve:
         """The file of the optimum after T rounds, which curves with the same comparator share."""
         m = self.measurement
         comparator: Any = m.digest if self.comparator.own_history else list(self.comparator)
-        stream = [m.manifest, m.loss, m.seed, m.shuffle, m.sparseoco]
+        stream = [m.manifest, m.weighting.model_dump(mode="json"), m.loss, m.seed, m.shuffle, m.sparseoco]
         return self.folder / f"optimum-{digest_value([stream, comparator, T, self.tol])[:32]}.npz"
 
     @property
@@ -166,7 +167,7 @@ class _Curve:
         """Its optima."""
         cells = [(T, str(self.optimum(T).resolve())) for T in self.compared_marks()]
         thresholds = str(self.path.with_suffix(".npy").resolve()) if self.comparator.own_history else None
-        return Series(self.comparator, cells, thresholds, self.tol)
+        return Series(self.comparator, cells, thresholds, self.tol, self.measurement.weighting)
 
 
 class _Regret:
@@ -194,6 +195,7 @@ class _Regret:
             manifest=store.manifest.digest,
             algorithm=c.algorithm,
             parameters=c.parameters,
+            weighting=c.weighting,
             loss=options.loss,
             penalty=options.penalty,
             seed=options.seed,
@@ -242,7 +244,7 @@ class _Regret:
             m = curve.measurement
             shared = m.model_dump(include={"manifest", "loss", "penalty", "seed", "shuffle", "epochs"})
             setting = Setting(**shared, dtype=DTYPE, fold=NO_FOLD, folds=1)
-            block = Block(setting=setting, algorithm=m.algorithm, configurations=(m.parameters,))
+            block = Block(setting=setting, weighting=m.weighting, algorithm=m.algorithm, configurations=(m.parameters,))
 
             def report(done: int, before: int = k * rows) -> None:
                 self.progress("epochs", before + done, len(curves) * rows)
@@ -287,13 +289,14 @@ class _Regret:
         for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
             raise error
         for T in self.marks[len(near) :]:
-            self._solve_by_passes(T, list(series.values()))
+            for weighting in dict.fromkeys(own.weighting for own in series.values()):
+                self._solve_by_passes(T, [own for own in series.values() if own.weighting == weighting], weighting)
             report()
 
-    def _solve_by_passes(self, T: int, series: Sequence[Series]) -> None:
+    def _solve_by_passes(self, T: int, series: Sequence[Series], weighting: Weighting) -> None:
         """Solve the missing optima of T rounds by passes; those that differ only in λ are solved together."""
         span = Span(seed=self.options.seed, epoch=FIRST_EPOCH, shuffle=self.options.shuffle, stop=T)
-        passes = ClusterPasses(self.client, self.store, self.folder / "passes", span)
+        passes = ClusterPasses(self.client, self.store, self.folder / "passes", span, weighting)
         groups: dict[tuple[Any, ...], list[tuple[Location, Series]]] = {}
         for own in series:
             path = own.missing(T)

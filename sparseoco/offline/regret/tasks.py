@@ -21,6 +21,7 @@ from sparseoco.offline.regret.rounds import sampled_rounds
 from sparseoco.storage.commit import commit_json, committed, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
+from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.store.worker import worker_corpus
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import Order
@@ -38,6 +39,7 @@ class Measurement(BaseModel):
     manifest: str
     algorithm: str
     parameters: dict[str, Any]
+    weighting: Weighting
     loss: str
     penalty: str
     seed: int
@@ -63,6 +65,7 @@ class Series(NamedTuple):
     thresholds: str | None
     """Path of Σ_{t≤T} h_t (marks, features, outputs), if h weights the penalty."""
     tol: float
+    weighting: Weighting = COUNTS
 
     def missing(self, T: int) -> Location | None:
         """The path of the optimum of T rounds if T is a mark and the file is missing."""
@@ -99,7 +102,7 @@ def optima_task(
 ) -> None:
     series = Series(Comparator(*description[0]), *description[1:])
     opened = Store.open(store)
-    corpus = worker_corpus(opened)
+    corpus = worker_corpus(opened, series.weighting)
     for T, _ in series.cells:
         path = series.missing(T)
         if path is None:
@@ -150,4 +153,6 @@ def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> 
         dtype=DTYPE,
         objective=objective,
     )
-    return learner, FirstEpoch(worker_corpus(store), Order(measurement.seed, measurement.shuffle))
+    return learner, FirstEpoch(
+        worker_corpus(store, measurement.weighting), Order(measurement.seed, measurement.shuffle)
+    )

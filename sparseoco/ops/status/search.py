@@ -12,7 +12,8 @@ from sparseoco.search.selection import candidates
 from sparseoco.storage.commit import read_all_checksummed, read_json
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row, read_result_table
-from sparseoco.training.block import Key, configuration_id
+from sparseoco.store.weighting import Weighting
+from sparseoco.training.block import Key, configuration_id, result_id
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
@@ -59,7 +60,7 @@ def read_search(folder: Location, run: Mapping[str, Any], options: SearchOptions
     """
     configurations = options.configurations()
     folds = list(range(options.folds)) if options.folds > 1 else [NO_FOLD]
-    names = {configuration_id(c.algorithm, c.parameters): c for c in configurations}
+    names = {configuration_id(c.algorithm, c.parameters, c.weighting): c for c in configurations}
     n_rows = run["corpus"]["rows"]
     goal = StreamPosition(options.epochs, n_rows)
     reached: dict[Key, StreamPosition] = {}
@@ -74,7 +75,7 @@ def read_search(folder: Location, run: Mapping[str, Any], options: SearchOptions
         reached[key] = min(goal, max(position, reached.get(key, position)))
     table = _table(folder, configurations, options)
     settled = {
-        (row["fold"], configuration_id(row["algorithm"], json.loads(row["parameters"]))): row
+        (row["fold"], configuration_id(row["algorithm"], json.loads(row["parameters"]), Weighting.of(row))): row
         for row in table
         if row["status"] not in ("ok", "unfinished")
     }
@@ -122,7 +123,7 @@ def _cells(
         if any(cell["setting"].get(key) != value for key, value in wanted.items()):
             continue
         for result in cell["results"]:
-            name = configuration_id(result["algorithm"], result["parameters"])
+            name = result_id(result)
             if name in names:
                 yield cell["setting"]["fold"], name, StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
 
@@ -142,7 +143,7 @@ def _checkpoints(
         if any(block["setting"].get(key) != value for key, value in wanted.items()):
             continue
         for parameters in block["configurations"]:
-            key = block["setting"]["fold"], configuration_id(block["algorithm"], parameters)
+            key = block["setting"]["fold"], result_id(block | {"parameters": parameters})
             if key[1] in names:
                 found[key] = max(position, found.get(key, position))
     return found
@@ -157,8 +158,8 @@ def _table(folder: Location, configurations: list[Configuration], options: Searc
         rows: list[Row] = read_result_table(path).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise StorageError(f"{path} is corrupt; run the search again.", code="corrupt-file") from error
-    wanted = {(c.algorithm, c.parameters_json) for c in configurations}
-    found = {(row["algorithm"], row["parameters"]) for row in rows}
+    wanted = {(c.algorithm, c.parameters_json, c.weighting) for c in configurations}
+    found = {(row["algorithm"], row["parameters"], Weighting.of(row)) for row in rows}
     same = found == wanted and {(row["loss"], row["penalty"]) for row in rows} == {(options.loss, options.penalty)}
     return rows if same else []
 
@@ -168,6 +169,7 @@ def _row(row: Row, configuration: Configuration, fold: int) -> Row:
         "configuration": configuration.number,
         "algorithm": configuration.algorithm,
         "parameters": configuration.parameters_json,
+        **configuration.weighting.model_dump(),
         "fold": fold,
     }
 

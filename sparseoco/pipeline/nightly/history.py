@@ -35,6 +35,9 @@ HISTORY = pa.schema(
         ("configuration", pa.int32()),  # of the candidate; null, as the next columns, if there is none
         ("algorithm", pa.string()),
         ("parameters", pa.string()),  # canonical JSON
+        ("tf", pa.string()),  # how counts are weighted
+        ("idf", pa.bool_()),
+        ("norm", pa.string()),
         ("nonzeros", pa.int64()),
         ("window", pa.int32()),  # increments in the window it was chosen by
         ("window_error", pa.float64()),
@@ -56,6 +59,9 @@ CONFIGURATIONS = pa.schema(
         ("configuration", pa.int32()),
         ("algorithm", pa.string()),
         ("parameters", pa.string()),
+        ("tf", pa.string()),
+        ("idf", pa.bool_()),
+        ("norm", pa.string()),
         ("documents", pa.int64()),
         ("progressive_loss", pa.float64()),  # of the increment's documents
         ("progressive_error", pa.float64()),

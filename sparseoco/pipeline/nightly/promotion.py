@@ -4,10 +4,12 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparseoco.search.selection import choose
 from sparseoco.storage.metrics import Row
+from sparseoco.store.weighting import Weighting
+from sparseoco.training.options import Configuration
 from sparseoco.training.stream import NO_FOLD
 
 
@@ -19,10 +21,14 @@ class WindowCandidate(NamedTuple):
     row: Row
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """Its parameters."""
-        parameters: dict[str, Any] = json.loads(self.row["parameters"])
-        return parameters
+    def configuration(self) -> Configuration:
+        """Its configuration."""
+        return Configuration(
+            number=self.row["configuration"],
+            algorithm=self.row["algorithm"],
+            parameters=json.loads(self.row["parameters"]),
+            weighting=Weighting.of(self.row),
+        )
 
 
 def choose_candidate(increments: Sequence[Sequence[Row]], rule: str) -> WindowCandidate:

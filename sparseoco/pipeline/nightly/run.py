@@ -36,6 +36,7 @@ from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.metrics import Row
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifest
 from sparseoco.store.shards import Store
+from sparseoco.store.weighting import Weighting
 from sparseoco.text.ingest import ingest, new_sources
 from sparseoco.text.sources import find_sources
 from sparseoco.training.block import Block
@@ -238,7 +239,7 @@ def _write_candidate(
 ) -> None:
     """Write the model of a candidate."""
     setting = chain.planned[version - 1].setting
-    block = Block(setting=setting, algorithm=candidate.row["algorithm"], configurations=(candidate.parameters,))
+    block = Block.of(setting, [candidate.configuration])
     curve = chain.curve(version, candidate.row["configuration"])
     folder = increment_model(run.out, version)
     write_candidate(client, block, run.store, chain.checkpoints, folder, run.search.seed, curve)
@@ -261,10 +262,14 @@ def _counts(store: Location, version: int, evaluation: IncrementEvaluation) -> R
     return row
 
 
+CANDIDATE = ("configuration", "algorithm", "parameters", *Weighting.model_fields)
+"""Columns of the history that identify the candidate."""
+
+
 def _candidate_columns(candidate: WindowCandidate, evaluation: IncrementEvaluation) -> Row:
     own, deployed_error = candidate.row, evaluation.deployed_error
     error = own["progressive_error"]
-    return {name: own[name] for name in ("configuration", "algorithm", "parameters", "nonzeros")} | {
+    return {name: own[name] for name in (*CANDIDATE, "nonzeros")} | {
         "window": candidate.window,
         "window_error": candidate.window_error,
         "error": error,

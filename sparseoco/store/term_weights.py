@@ -1,0 +1,79 @@
+"""Weights of terms in rows: a `Weighting` applied to counts, with the idf of the features of a store."""
+
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparseoco.core.errors import InputError
+from sparseoco.kernels.weighting import BINARY, COUNT, LOG, LOGS, weigh_rows
+from sparseoco.store.feature_subset import read_feature_subset
+from sparseoco.store.shards import Store
+from sparseoco.store.weighting import Weighting
+
+_TF = {"count": COUNT, "binary": BINARY, "log": LOG}
+CACHED = 2  # stores whose idf a process keeps
+_cache: dict[str, NDArray[np.float64]] = {}
+_lock = Lock()
+
+
+class TermWeights:
+    """A weighting with the idf of the features it is applied to.
+
+    Parameters
+    ----------
+    weighting : Weighting
+    idf : (n_features,) float64
+        Not read without ``weighting.idf``.
+    """
+
+    def __init__(self, weighting: Weighting, idf: NDArray[np.float64]) -> None:
+        self.weighting = weighting
+        self._idf = np.ascontiguousarray(idf, np.float64) if weighting.idf else np.empty(0)
+
+    def values(
+        self, indptr: NDArray[Any], indices: NDArray[Any], counts: NDArray[Any], dtype: Any = np.float64
+    ) -> NDArray[Any]:
+        """The weights of rows in CSR format: (nonzeros,) of `dtype`, computed in float64 row by row.
+
+        Raises `InputError` if ``tf = "log"`` and a value is not positive.
+        """
+        out = np.empty(counts.size, dtype)
+        tf, normalized = _TF[self.weighting.tf], self.weighting.norm == "l2"
+        if weigh_rows(indptr, indices, counts, tf, LOGS, self._idf, normalized, out) >= 0:
+            raise InputError(
+                'tf = "log" is the logarithm of counts, and a document has a value that is not positive: use '
+                '"count" or "binary".',
+                code="invalid-weighting",
+            )
+        return out
+
+
+def smooth_idf(document_frequencies: NDArray[Any], n_documents: Any) -> NDArray[np.float64]:
+    """ln((1 + n)/(1 + df)) + 1, as scikit-learn's ``smooth_idf``."""
+    idf: NDArray[np.float64] = np.log((1.0 + n_documents) / (1.0 + np.asarray(document_frequencies, np.float64))) + 1.0
+    return idf
+
+
+def inverse_document_frequencies(store: Store) -> NDArray[np.float64]:
+    """(n_features,) float64: the idf of each feature of a store; of a feature subset those in its source."""
+    digest = store.manifest.digest
+    with _lock:
+        if digest not in _cache:
+            while len(_cache) >= CACHED:
+                _cache.pop(next(iter(_cache)))
+            _cache[digest] = _read_idf(store)
+        return _cache[digest]
+
+
+def _read_idf(store: Store) -> NDArray[np.float64]:
+    subset = read_feature_subset(store.folder)
+    if subset is not None:
+        return np.ascontiguousarray(_read_idf(subset.source)[subset.features])
+    return smooth_idf(store.document_frequencies(), store.n_rows)
+
+
+def term_weights(store: Store, weighting: Weighting) -> TermWeights:
+    """A weighting of the features of a store."""
+    return TermWeights(weighting, inverse_document_frequencies(store) if weighting.idf else np.empty(0))

@@ -1,0 +1,126 @@
+"""Weightings as a dimension of a search: each gives what a store of its values gives, bit for bit."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from sparseoco.core.progress import no_progress
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.pipeline import steps
+from sparseoco.search.runner import run_search
+from sparseoco.storage.commit import read_json
+from sparseoco.storage.metrics import read_metrics
+from sparseoco.store.shards import Store
+from sparseoco.store.weighting import FeatureOptions, Weighting
+from sparseoco.training.options import MixtureOptions, SearchOptions
+from tests.support.errors import raises_code
+from tests.support.stores import make_store, with_values
+
+TFIDF = Weighting(tf="log", idf=True, norm="l2")
+BINARY = Weighting(tf="binary", norm="l2")
+FEATURES = FeatureOptions(tf=("log", "binary"), idf=(True, False), norm=("l2",))
+OPTIONS = SearchOptions(
+    algorithms={"cl-fobos": {"lam": [1e-4, 1e-3], "eta0": [1.0]}, "adagrad": {"lam": [1e-4]}}, folds=2, epochs=2
+)
+KEYS = ("configuration", "tf", "idf", "norm")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store"), rows=150, features=80, shard_rows=60)
+
+
+def search(client: Client, store: Path, folder: Path, options: SearchOptions) -> dict[str, Any]:
+    tables = run_search(client, options.configurations(), options, Store.open(store), folder, no_progress)
+    del tables["timings"]
+    return tables
+
+
+def with_features(options: SearchOptions, features: FeatureOptions) -> SearchOptions:
+    return options.model_copy(update={"features": features})
+
+
+def rows_of(table: list[dict[str, Any]], configurations: range) -> list[dict[str, Any]]:
+    """The rows of some configurations, without their keys."""
+    rows = [row for row in table if row["configuration"] in configurations]
+    return [{name: value for name, value in row.items() if name not in KEYS} for row in rows]
+
+
+def test_each_weighting_is_a_search_of_its_own(
+    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = search(client, store, tmp_path / "all", with_features(OPTIONS, FEATURES))
+    metrics = found["metrics"]
+    assert [Weighting.of(row) for row in metrics[::4]] == [w for w in FEATURES.weightings for _ in range(3)]
+    for number, weighting in ((0, TFIDF), (3, BINARY)):
+        (tmp_path / str(number)).mkdir()
+        values = with_values(store, tmp_path / str(number) / "store", weighting)
+        alone = search(client, values, tmp_path / str(number), OPTIONS)
+        own = range(3 * number, 3 * number + 3)
+        for table, rows in alone.items():
+            assert rows_of(found[table], own) == rows_of(rows, range(3)), table
+    monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 1)
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
+    assert search(client, store, tmp_path / "narrow", with_features(OPTIONS, FEATURES)) == found
+
+
+def test_epoch_methods_learn_weighted_counts(client: Client, store: Path, tmp_path: Path) -> None:
+    grids = {"cao-rcd": {"alpha": [0.1], "R": [1.0]}, "caos-erm": {"alpha": [0.1], "R": [1.0]}}
+    options = SearchOptions(algorithms=grids, folds=2, epochs=1)
+    (tmp_path / "values").mkdir()
+    values = with_values(store, tmp_path / "values", TFIDF)
+    expected = search(client, values, tmp_path / "a", options)
+    found = search(client, store, tmp_path / "b", with_features(options, FEATURES))
+    assert {row["status"] for row in found["metrics"]} == {"ok"}
+    assert rows_of(found["metrics"], range(2)) == rows_of(expected["metrics"], range(2))
+
+
+def test_a_search_resumes_with_more_weightings(client: Client, store: Path, tmp_path: Path) -> None:
+    few = with_features(OPTIONS, FeatureOptions(tf=("log",), idf=(True,), norm=("l2",)))
+    search(client, store, tmp_path / "grown", few)
+    before = {path.name for path in (tmp_path / "grown" / "cells").iterdir()}
+    more = with_features(OPTIONS, FEATURES)
+    grown = search(client, store, tmp_path / "grown", more)
+    assert before < {path.name for path in (tmp_path / "grown" / "cells").iterdir()}
+    assert grown == search(client, store, tmp_path / "once", more)
+
+
+def test_halving_compares_weightings(client: Client, store: Path, tmp_path: Path) -> None:
+    halving = SearchOptions(
+        algorithms=OPTIONS.algorithms, folds=2, halving={"factor": 3, "rungs": [0.4], "min_rows": 1}
+    )
+    metrics = search(client, store, tmp_path, with_features(halving, FEATURES))["metrics"]
+    kept = {row["configuration"] for row in metrics if row["status"] == "ok"}
+    assert len(kept) == 4
+    assert {row["reason"] for row in metrics if row["configuration"] not in kept} == {
+        "dropped at row 60 by successive halving"
+    }
+
+
+@pytest.mark.usefixtures("here")
+def test_the_best_weighting_is_trained(store: Path, tmp_path: Path) -> None:
+    cluster = ClusterOptions()
+    steps.search(store, tmp_path, with_features(OPTIONS, FEATURES), cluster)
+    best = read_json(tmp_path / "search" / "best.json")
+    row = next(r for r in read_metrics(tmp_path).to_pylist() if r["configuration"] == best["configuration"])
+    assert best["weighting"] == Weighting.of(row).model_dump()
+    model = steps.train_best(store, tmp_path, cluster)
+    assert read_json(model / "model.json")["weighting"] == best["weighting"]
+    assert read_json(tmp_path / "run.json")["search"]["features"] == FEATURES.model_dump(mode="json")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_mixture_has_one_weighting(store: Path, tmp_path: Path) -> None:
+    with raises_code("unsupported-combination"):
+        steps.train_auto(
+            store, tmp_path / "m", with_features(OPTIONS, FEATURES), MixtureOptions(), ClusterOptions(), epochs=1
+        )
