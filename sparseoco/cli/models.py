@@ -24,6 +24,7 @@ def predict(
         typer.Argument(metavar="INPUT", help="Inputs as for ingest; by default the lines of standard input."),
     ] = None,
     margins: Annotated[bool, typer.Option("--margins", help="Also print the margin of each class.")] = False,
+    proba: Annotated[bool, typer.Option("--proba", help="Also print the probability of each class.")] = False,
     given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where", "format", "text_field"), defaults=False)],
 ) -> None:
     """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
@@ -36,9 +37,9 @@ def predict(
 
     opened = Model(model)
     if inputs:
-        predict_files(opened, inputs, {"where": {}, "format": "auto"} | given, sys.stdout, margins=margins)
+        predict_files(opened, inputs, {"where": {}, "format": "auto"} | given, sys.stdout, margins=margins, proba=proba)
     else:
-        predict_lines(opened, sys.stdin.buffer, sys.stdout, margins=margins)
+        predict_lines(opened, sys.stdin.buffer, sys.stdout, margins=margins, proba=proba)
 
 
 class _WithoutPandas(MetaPathFinder):

@@ -136,6 +136,14 @@ def search(
             rich_help_panel="Early stopping",
         ),
     ] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="How the threshold of a class is chosen on the held-out folds: f1 (the greatest), precision=P or "
+            "recall=R (at least), top=SHARE (of the documents); by default a margin of 0.",
+        ),
+    ] = None,
     cluster_file: ClusterFile = None,
     cluster_flags: ClusterFlags,
 ) -> None:
@@ -159,6 +167,7 @@ def search(
             "features": features,
             "algorithms": search_tables(algorithms or _default_algorithms(penalty), grid or [], penalty),
         }
+        | ({} if threshold is None else {"threshold": threshold})
         | ({} if halving is None else {"halving": {name: x for name, x in rungs.items() if x is not None}}),
     )
     cluster = cluster_options(cluster_file, cluster_flags)

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, TextIO
 
+import numpy as np
+
 from sparseoco.core.errors import InputError
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
@@ -13,8 +15,9 @@ from sparseoco.training.model import Model
 BATCH_LINES = 10_000
 
 
-def predict_lines(model: Model, lines: Iterable[bytes], out: TextIO, *, margins: bool) -> None:
-    """Write a prediction for each line of UTF-8 text; with `margins`, also each column's margin after a tab.
+def predict_lines(model: Model, lines: Iterable[bytes], out: TextIO, *, margins: bool, proba: bool = False) -> None:
+    """Write a prediction for each line of UTF-8 text; with `margins`, also each column's margin after a tab,
+    and with `proba` the probability of each class.
 
     Raises `InputError` naming the line that is not UTF-8.
     """
@@ -27,19 +30,19 @@ def predict_lines(model: Model, lines: Iterable[bytes], out: TextIO, *, margins:
                 texts.append(line.decode())
             except UnicodeDecodeError as error:
                 raise InputError(f"Line {number} of standard input is not UTF-8.", code="encoding") from error
-        _write(model, texts, out, margins, [()] * len(texts))
+        _write(model, texts, out, margins, proba, [()] * len(texts))
 
 
 def predict_files(
-    model: Model, inputs: Sequence[str], overrides: dict[str, Any], out: TextIO, *, margins: bool
+    model: Model, inputs: Sequence[str], overrides: dict[str, Any], out: TextIO, *, margins: bool, proba: bool = False
 ) -> None:
-    """Write the id, a tab and the prediction of each document in files.
+    """Write the id, a tab and the prediction of each document in files; `margins` and `proba` as `predict_lines`.
 
     They are read with the options of the model's own text, updated by `overrides`; labels are not needed.
     """
     options = TextOptions.of(model.text.plain() | {"classes": None} | overrides)
     for batch in read_documents(inputs, options, labelled=False):
-        _write(model, batch, out, margins, [(document,) for document in batch.ids.to_pylist()])
+        _write(model, batch, out, margins, proba, [(document,) for document in batch.ids.to_pylist()])
 
 
 def _write(
@@ -47,10 +50,16 @@ def _write(
     texts: list[str] | Documents | CountedDocuments,
     out: TextIO,
     margins: bool,
+    proba: bool,
     ids: Sequence[tuple[str, ...]],
 ) -> None:
     values = model.margins(texts)
-    for document, label, row in zip(ids, model.decide(values), values, strict=True):
-        cells = [*document, str(label)] + ([f"{value:.6g}" for value in row] if margins else [])
+    rows = np.empty((len(values), 0))
+    if margins:
+        rows = values
+    if proba:
+        rows = np.concatenate([rows, model.probabilities(values)], axis=1)
+    for document, label, row in zip(ids, model.decide(values), rows, strict=True):
+        cells = [*document, str(label)] + [f"{value:.6g}" for value in row]
         out.write("\t".join(cells) + "\n")
     out.flush()

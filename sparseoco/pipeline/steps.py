@@ -25,7 +25,7 @@ from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_st
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results, write_report
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.search.feature_subset import feature_subset, model_features
-from sparseoco.search.held_out import has_held_out, held_out_blocks, write_held_out
+from sparseoco.search.held_out import decision_rules, has_held_out, held_out_blocks, write_held_out
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import run_search as run_search_on
@@ -38,9 +38,12 @@ from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import Policy, TextOptions
 from sparseoco.text.sources import find_sources
+from sparseoco.training.block import search_setting
 from sparseoco.training.model import Model
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.sizes import check_size
+from sparseoco.training.stream import NO_FOLD
+from sparseoco.training.thresholds import check_has_threshold
 from sparseoco.training.warm_start import Origin, check_origin
 
 
@@ -80,6 +83,9 @@ def search(
     """
     folder = out / "search"
     store, options = _open_store(store_folder, options, out / "model")
+    if options.threshold is not None:
+        outputs = len(store.classes) if len(store.classes) > 2 else 1
+        check_has_threshold(options.threshold, outputs, several=store.is_multilabel)
     with _cluster(cluster, out) as client:
         commit_json(out / "run.json", describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as selected:
@@ -103,9 +109,13 @@ def train(
     cluster: ClusterOptions,
     *,
     epochs: int,
+    held_out: Location | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Location:
     """Train one configuration on all the data; returns the folder of the model.
+
+    `held_out` is the folder of a search with the configuration's held-out predictions: the model is calibrated on them,
+    and its threshold chosen.
 
     With `warm_start`, the same learner on the same features resumes from the model's state as one long run: the rows of
     this call follow those of earlier calls, in document order or, shuffled, in the order of this call's seed, epochs
@@ -115,7 +125,11 @@ def train(
     """
     store, options = _open_store(store_folder, options, model)
     with _training_cluster(cluster, options, store, model, progress) as (client, selected):
-        train_model(client, configuration, options, epochs, selected, model, progress)
+        rules = None
+        if held_out is not None:
+            positive = search_setting(options, store, NO_FOLD).positive
+            rules = decision_rules(held_out, store.classes, options.threshold, positive)
+        train_model(client, configuration, options, epochs, selected, model, progress, rules)
     return model
 
 
@@ -152,7 +166,16 @@ def train_best(
     """Train the best configuration of the search in `out` on all the data; the model goes to `out`/model."""
     best, run = (read_json(path) for path in (out / "search" / "best.json", out / "run.json"))
     options = _absolute_models(SearchOptions.model_validate(run["search"]), out)
-    return train(store_folder, out / "model", _chosen(best), options, cluster, epochs=best["epochs"], progress=progress)
+    return train(
+        store_folder,
+        out / "model",
+        _chosen(best),
+        options,
+        cluster,
+        epochs=best["epochs"],
+        held_out=out / "search",
+        progress=progress,
+    )
 
 
 @logged_step("optimum", "out")

@@ -21,7 +21,7 @@ from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.model import STATE, write_model
+from sparseoco.training.model import STATE, amend_model, write_model
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from sparseoco.training.warm_start import resume_learner
@@ -35,8 +35,11 @@ def train_model(
     store: Store,
     model: Location,
     progress: ProgressCallback,
+    rules: dict[str, Any] | None = None,
 ) -> None:
     """Train one configuration on all the data; its model is written to the folder `model`.
+
+    `rules` are entries of its description that say how predictions are made of margins.
 
     Raises `InputError` if it does not fit in memory, `SparseocoError` if it cannot be trained, with the reason.
     """
@@ -45,11 +48,11 @@ def train_model(
     setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
     block = Block.of(setting, [configuration])
     if find_algorithm(configuration.algorithm).online:
-        train_in_task(client, _train_task, [block], store, model, progress)
+        train_in_task(client, _train_task, [block], store, model, progress, rules or {})
         return
     tracker = ProgressTracker("train", block.keys, epochs * store.n_rows, progress)
     work = model.resolve() / ".work"
-    train_epoch_block(client, block, store, model.resolve(), work, lambda rows: tracker.reach(block.keys, rows))
+    train_epoch_block(client, block, store, model.resolve(), work, lambda rows: tracker.reach(block.keys, rows), rules)
 
 
 def train_in_task(
@@ -75,13 +78,16 @@ def train_in_task(
         tracker.reach(keys)
 
 
-def train_block(block: Block, store: Store, model: Location, scratch: Path, report: RowsCallback) -> None:
+def train_block(
+    block: Block, store: Store, model: Location, scratch: Path, report: RowsCallback, rules: dict[str, Any]
+) -> None:
     """Run a block of one configuration and commit its model to the folder `model`, unless it is already there.
 
     Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if the configuration diverges.
     """
     setting = block.setting
     if model_is_complete(model, block.digest, setting.epochs):
+        amend_model(model, rules)
         return
     corpus = weighted_corpus(store, scratch, block.weighting, setting.dtype)
     learner = new_learner(block, store)
@@ -98,11 +104,17 @@ def train_block(block: Block, store: Store, model: Location, scratch: Path, repo
     diverged = int(learner.diverged[0])
     if diverged:
         raise _diverged(block, f"diverged at row {diverged:,}", "step")
-    write_model(model, learner.weights_of(0), store, describe_block(block) | start, curve, learner)
+    write_model(model, learner.weights_of(0), store, describe_block(block) | start | rules, curve, learner)
 
 
 def train_epoch_block(
-    client: Client, block: Block, store: Store, model: Location, work: Location, report: RowsCallback
+    client: Client,
+    block: Block,
+    store: Store,
+    model: Location,
+    work: Location,
+    report: RowsCallback,
+    rules: dict[str, Any] | None = None,
 ) -> None:
     """As `train_block`, for an epoch method, which is spread over the cluster.
 
@@ -110,6 +122,7 @@ def train_epoch_block(
     `SparseocoError` if the configuration diverges.
     """
     if model_is_complete(model, block.digest, block.setting.epochs):
+        amend_model(model, rules or {})
         return
     folder = work / block.digest
     run_epoch_block(client, block, store, folder / "cells", work, report, resumable=True)
@@ -119,7 +132,9 @@ def train_epoch_block(
         raise _diverged(block, rows[-1]["reason"], "R")
     columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
     curve = [{name: row[name] for name in columns} for row in rows]
-    write_model(model, begin(client, block, store, folder).weights(), store, describe_block(block), curve)
+    write_model(
+        model, begin(client, block, store, folder).weights(), store, describe_block(block) | (rules or {}), curve
+    )
     remove_folder(work)
 
 
@@ -152,6 +167,7 @@ def describe_setting(block: Block) -> dict[str, Any]:
     return block.setting.model_dump(mode="json", include=names) | {"weighting": block.weighting.model_dump(mode="json")}
 
 
-def _train_task(descriptions: list[dict[str, Any]], store: str, model: str) -> None:
+def _train_task(descriptions: list[dict[str, Any]], store: str, model: str, rules: dict[str, Any]) -> None:
     (block,) = map(Block.model_validate, descriptions)
-    train_block(block, Store.open(store), location(model), Path(get_worker().local_directory), reporter([block]))
+    scratch = Path(get_worker().local_directory)
+    train_block(block, Store.open(store), location(model), scratch, reporter([block]), rules)

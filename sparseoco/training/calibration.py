@@ -29,6 +29,7 @@ class Calibration(BaseModel):
     method : "sigmoid" for p_k = 1/(1 + exp(−(slope_k·z_k + offset_k))), "temperature" for p = softmax(slope·z).
     slopes : one per output, ≥ 0; for a temperature T the one number 1/T.
     offsets : one per output; none for a temperature.
+    rows : documents it was fitted on.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -36,6 +37,7 @@ class Calibration(BaseModel):
     method: Literal["sigmoid", "temperature"]
     slopes: tuple[float, ...]
     offsets: tuple[float, ...] = ()
+    rows: int = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> "Calibration":
@@ -45,6 +47,11 @@ class Calibration(BaseModel):
         if self.method == "temperature" and len(self.slopes) != 1:
             raise ValueError("a temperature has one slope")
         return self
+
+    @property
+    def outputs(self) -> int | None:
+        """Margins of a row; None for a temperature, which takes any number."""
+        return None if self.method == "temperature" else len(self.slopes)
 
     def probabilities(self, margins: NDArray[Any]) -> Floats:
         """(rows, outputs) probabilities of margins; with one output, of the second class."""
@@ -74,11 +81,12 @@ def fit_calibration(
     if not w.any():
         return None
     if labels.ndim == 1 and margins.shape[1] > 1:
-        return Calibration(method="temperature", slopes=(fit_inverse_temperature(margins, labels, w),))
+        slope = fit_inverse_temperature(margins, labels, w)
+        return Calibration(method="temperature", slopes=(slope,), rows=len(w))
     truth = labels[:, None] > 0 if labels.ndim == 1 else labels.astype(bool)
     fits = [fit_sigmoid(z, own, w) for z, own in zip(margins.T, truth.T, strict=True)]
     slopes, offsets = zip(*fits, strict=True)
-    return Calibration(method="sigmoid", slopes=slopes, offsets=offsets)
+    return Calibration(method="sigmoid", slopes=slopes, offsets=offsets, rows=len(w))
 
 
 def fit_sigmoid(margins: Floats, positive: NDArray[np.bool_], weights: Floats) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """A saved model: a folder of Parquet and JSON files that can be read without this package.
 
-model.json        algorithm, parameters, classes, text options, provenance, SHA-256 of the weights
+model.json        algorithm, parameters, classes, calibration, threshold, text options, SHA-256 of the weights, …
 weights.parquet   feature_id, feature, class, weight, count, documents: the nonzero weights, with their names
 learner.npz       for stream learners, the complete state: training can be resumed from it bit for bit
 curve.parquet     epoch, rows, progressive loss and error along the stream, nonzeros at the ends of epochs
@@ -27,7 +27,10 @@ from sparseoco.store.shards import Store
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.transform import Features, count_texts
+from sparseoco.training.calibration import Calibration
 from sparseoco.training.learner import Learner
+from sparseoco.training.metrics.scores import class_probabilities
+from sparseoco.training.thresholds import Thresholds
 
 WEIGHTS = pa.schema(
     [
@@ -153,6 +156,24 @@ def find_model(folder: str | Location) -> Location:
     return found
 
 
+def amend_model(folder: Location, entries: dict[str, Any]) -> None:
+    """Set entries of the description of a model."""
+    described = read_json(folder / "model.json")
+    if described != described | entries:
+        commit_json(folder / "model.json", described | entries)
+
+
+def _optional(kind: type[Calibration | Thresholds], value: Any, outputs: int) -> Any:
+    """The value of this type, of so many outputs; None if there is none. Raises `ValueError`."""
+    if value is None:
+        return None
+    found = kind.model_validate(value)
+    sizes = len(found.outputs) if isinstance(found, Thresholds) else found.outputs
+    if sizes not in (outputs, None):
+        raise ValueError("another number of outputs")
+    return found
+
+
 class Model:
     """A model opened for prediction.
 
@@ -175,6 +196,8 @@ class Model:
             self.classes: list[str] = described["classes"]
             self.text = TextOptions.model_validate(described["text"])
             expected = described["weights_sha256"]
+            self.calibration = _optional(Calibration, described.get("calibration"), self.outputs)
+            self.thresholds = _optional(Thresholds, described.get("threshold"), self.outputs)
             if len(self.classes) == 1:
                 raise ValueError("one class")
         except (KeyError, TypeError, ValueError) as error:
@@ -230,8 +253,36 @@ class Model:
         return self.decide(self.margins(texts))
 
     def decide(self, margins: NDArray[np.float64]) -> list[Any]:
-        """Predictions for margins: of two classes the second if positive, of more the class of the largest margin."""
+        """Predictions for margins: of two classes the second above the threshold (0 by default), of more the class
+        of the largest margin."""
         if not self.classes:
             return [float(value) for value in margins[:, 0]]
-        winners = margins.argmax(axis=1) if self.outputs > 1 else (margins[:, 0] > 0).astype(np.int64)
+        cut = 0.0 if self.thresholds is None else self.thresholds.margins[0]
+        winners = margins.argmax(axis=1) if self.outputs > 1 else (margins[:, 0] > cut).astype(np.int64)
         return [self.classes[winner] for winner in winners]
+
+    def predict_proba(self, texts: Sequence[str] | Documents | CountedDocuments) -> NDArray[np.float64]:
+        """(texts, classes) float64: the probability of each class; see `probabilities`."""
+        return self.probabilities(self.margins(texts))
+
+    def probabilities(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(rows, classes) float64: the probabilities of margins by the model's calibration.
+
+        Without a calibration those of its loss: the sigmoid of the margin, or the softmax of a joint loss.
+
+        Raises
+        ------
+        InputError
+            For a model that predicts numbers, or that has no calibration and a loss without probabilities.
+        """
+        loss = self.description.get("loss")
+        if self.classes and self.calibration is not None:
+            found = self.calibration.probabilities(margins)
+            return np.concatenate([1 - found, found], axis=1) if self.outputs == 1 else found
+        if not self.classes or loss not in ("logistic", "softmax"):
+            raise InputError(
+                f"{self.folder} has no probabilities: "
+                + ("it predicts numbers." if not self.classes else "choose it by a search with at least two folds."),
+                code="no-probabilities",
+            )
+        return class_probabilities(margins, joint=loss == "softmax")

@@ -12,6 +12,7 @@ from sparseoco.core.option_models import OptionModel
 from sparseoco.core.quantities import parse_bytes, parse_duration
 from sparseoco.learners import check_algorithm_name, find_algorithm
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
+from sparseoco.training.thresholds import ThresholdRule
 
 if TYPE_CHECKING:
     from sparseoco.training.grid import Grid
@@ -126,6 +127,11 @@ class SearchOptions(OptionModel):
     positive_class: str | None = Field(
         None, description="The positive one of two classes, to which F1 and rankings refer; by default the rarer."
     )
+    threshold: ThresholdRule | None = Field(
+        None,
+        description="Rule of the threshold above which a document belongs to a class, chosen on the held-out folds: "
+        '"f1", { precision = 0.9 }, { recall = 0.8 } or { top = 0.01 }; by default a margin of 0.',
+    )
     shuffle: bool = Field(True, description="Stream in an order shuffled by the seed, instead of document order.")
     dtype: Literal["float32", "float64"] = Field("float32", description="Type of the weights.")
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of the shuffle, of the folds and of random draws.")
@@ -200,6 +206,8 @@ class SearchOptions(OptionModel):
                 raise ValueError(
                     f"{name} starts with a pass over all data, not from a model: it does not take warm_start"
                 )
+        if self.threshold is not None and self.folds == 1:
+            raise ValueError("threshold is chosen on the held-out folds: set folds to 2 or more")
         if self.min_improvement and self.patience is None:
             raise ValueError("min_improvement is used by patience: set patience too")
         return self

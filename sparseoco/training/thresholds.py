@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import OptionModel
 from sparseoco.training.metrics.ranking import exact_curve
 
@@ -66,6 +67,62 @@ class Threshold(BaseModel):
     f1: float
     share: float
     reached: bool = True
+
+
+class Thresholds(BaseModel):
+    """The thresholds of a model: one for two classes, one per class for several labels per document.
+
+    Parameters
+    ----------
+    rule : how they were chosen.
+    rows : documents they were chosen on.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: ThresholdRule
+    outputs: tuple[Threshold, ...]
+    rows: int
+
+    @property
+    def margins(self) -> Floats:
+        """(outputs,) float64: the margins that must be exceeded."""
+        return np.array([output.margin for output in self.outputs])
+
+
+def check_has_threshold(rule: ThresholdRule, outputs: int, *, several: bool) -> None:
+    """Raises `InputError` for more than two classes of which every document has one, not `several`."""
+    if outputs > 1 and not several:
+        raise InputError(
+            f"threshold {rule}: of more than two classes the one with the largest margin is predicted, without a "
+            "threshold.",
+            code="unsupported-combination",
+        )
+
+
+def choose_thresholds(
+    rule: ThresholdRule, margins: NDArray[Any], labels: NDArray[Any], *, positive: int = 1
+) -> Thresholds:
+    """Thresholds by a rule.
+
+    Parameters
+    ----------
+    margins : (rows, outputs), at least one row.
+    labels : (rows,) 0 or 1, of which `positive` is the positive class; or (rows, outputs) booleans.
+
+    Raises
+    ------
+    InputError
+        As `check_has_threshold`.
+    """
+    several = labels.ndim == 2
+    check_has_threshold(rule, margins.shape[1], several=several)
+    truth = labels if several else (labels == positive)[:, None]
+    outputs = tuple(
+        choose_threshold(rule, z, own, reverse=not several and positive == 0)
+        for z, own in zip(margins.T, truth.astype(bool).T, strict=True)
+    )
+    return Thresholds(rule=rule, outputs=outputs, rows=len(margins))
 
 
 def choose_threshold(

@@ -11,13 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
+from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners.losses import logistic_value
 from sparseoco.pipeline import steps
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store
+from sparseoco.training.calibration import fit_calibration
+from sparseoco.training.metrics.scores import class_probabilities
+from sparseoco.training.model import Model
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.predictions import Predictions, read_predictions
+from sparseoco.training.thresholds import ThresholdRule
+from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
 HERE = ClusterOptions(threads=2)
@@ -133,3 +139,49 @@ def test_killed_between_folds_it_ends_with_the_same_bytes(tmp_path: Path) -> Non
     search(store, tmp_path / "run")
     name = "search/held_out.parquet"
     assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_the_model_is_calibrated_on_them(tmp_path: Path) -> None:
+    store, run = make_store(tmp_path / "store"), tmp_path / "run"
+    found = search(store, run)
+    steps.train_best(store, run, HERE)
+    model = Model(run)
+    fitted = fit_calibration(found.margins, found.labels)
+    assert model.calibration == fitted
+    assert fitted is not None
+    assert model.thresholds is None
+    rows = np.arange(len(found.labels))
+    probabilities = model.probabilities(found.margins)
+    np.testing.assert_array_equal(probabilities[:, 1], fitted.probabilities(found.margins)[:, 0])
+    uncalibrated = class_probabilities(found.margins, joint=False)
+    losses = [-np.log(p[rows, found.labels]).mean() for p in (probabilities, uncalibrated)]
+    assert losses[0] < losses[1]
+    assert read_json(run / "model" / "model.json")["calibration"]["rows"] == 300
+
+
+def test_a_threshold_by_rule_is_in_the_model_and_decides(tmp_path: Path) -> None:
+    store, run = make_store(tmp_path / "store"), tmp_path / "run"
+    found = search(store, run)
+    steps.train_best(store, run, HERE)
+    when = (run / "model" / "weights.parquet").stat().st_mtime_ns
+    rule = ThresholdRule(rule="recall", value=1.0)
+    search(store, run, OPTIONS.model_copy(update={"threshold": rule}))
+    steps.train_best(store, run, HERE)
+    assert (run / "model" / "weights.parquet").stat().st_mtime_ns == when  # only the description is written
+    counts = np.bincount(found.labels)
+    positive = int(counts[1] <= counts[0])
+    model = Model(run)
+    assert model.thresholds is not None
+    assert model.thresholds.outputs[0].recall == 1.0
+    predicted = np.array([model.classes.index(name) for name in model.decide(found.margins)])
+    assert (predicted[found.labels == positive] == positive).all()
+    assert read_json(run / "model" / "model.json")["threshold"]["rule"] == {"rule": "recall", "value": 1.0}
+
+
+def test_a_threshold_of_many_classes_or_without_folds_is_refused(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", classes=3)
+    rule = ThresholdRule(rule="f1")
+    with raises_code("unsupported-combination", "f1"):
+        steps.search(store, tmp_path / "run", OPTIONS.model_copy(update={"threshold": rule}), HERE)
+    with raises_code("invalid-option", "folds"):
+        validate(SearchOptions, {"algorithms": {"cl-fobos": {}}, "folds": 1, "threshold": "f1"})

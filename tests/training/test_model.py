@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from sparseoco import Model
 from sparseoco.core.errors import StorageError
 from sparseoco.storage.commit import commit_json
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
-from sparseoco.training.model import write_model
+from sparseoco.training.model import amend_model, write_model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
@@ -64,6 +65,53 @@ def test_model_and_predict_take_any_of_the_folders(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join([*LINES, ""]).encode())))
     assert call(monkeypatch, "predict", folder) == 0
     assert capsys.readouterr().out.split() == expected
+
+
+def amended(model: Path, **entries: object) -> Model:
+    amend_model(model, entries)
+    return Model(model)
+
+
+def test_probabilities_are_calibrated_or_those_of_the_loss(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with raises_code("no-probabilities", model):
+        Model(model).predict_proba(LINES)
+    margins = np.array([2.0, -2.0, 0.5, 0.0])
+    found = amended(model, loss="logistic").predict_proba(LINES)
+    np.testing.assert_allclose(found, np.stack([expit(-margins), expit(margins)], axis=1))
+    calibration = {"method": "sigmoid", "slopes": [0.5], "offsets": [1.0]}
+    calibrated = amended(model, loss="hinge", calibration=calibration)
+    np.testing.assert_allclose(calibrated.predict_proba(LINES)[:, 1], expit(0.5 * margins + 1))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join([*LINES, ""]).encode())))
+    assert call(monkeypatch, "predict", model, "--margins", "--proba") == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["c1", "c0", "c1", "c0"]
+    numbers = np.array([row[1:] for row in rows], float)
+    np.testing.assert_allclose(numbers[:, 0], margins)
+    np.testing.assert_allclose(numbers[:, 1:], calibrated.predict_proba(LINES), rtol=1e-5)
+
+
+def test_a_threshold_decides_between_two_classes(model: Path) -> None:
+    output = {"margin": 0.5, "precision": 1.0, "recall": 0.5, "f1": 0.7, "share": 0.2}
+    found = amended(model, threshold={"rule": {"rule": "top", "value": 0.2}, "outputs": [output], "rows": 10})
+    assert found.predict(LINES) == ["c1", "c0", "c0", "c0"]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"calibration": {"method": "sigmoid", "slopes": [1.0, 1.0], "offsets": [0.0, 0.0]}},
+        {"calibration": {"method": "sigmoid", "slopes": ["x"], "offsets": [0.0]}},
+        {"threshold": {"rule": "f1", "outputs": [], "rows": 1}},
+        {"threshold": "f1"},
+    ],
+)
+def test_a_description_with_another_calibration_or_threshold_is_refused(
+    model: Path, entries: dict[str, object]
+) -> None:
+    with raises_code("corrupt-model", "model.json", kind=StorageError):
+        amended(model, **entries)
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
