@@ -95,7 +95,7 @@ SOURCES: Final = (
     DocumentSource("sb-8-1", "sb-8-1-like", "sb-8-1", _NEWS_FILE, _NEWS, _APART_8, differs=_EIGHT),
     DocumentSource(
         *("reut20", "reut20", "reut20", "reuters21578.jsonl.gz"),
-        {"label_field": "topics", "label_list": "skip"},
+        {"label_field": "topics", "labels": "multi"},
         largest=20,
         differs=_REUTERS,
     ),
@@ -136,6 +136,8 @@ def load_documents(source: DocumentSource, files: Mapping[str, Path], work: Path
     rows, terms = read_shards(folder)
     store = Store.open(folder)
     labels, classes = store.labels(), store.classes
+    if store.is_multilabel:
+        labels, rows, terms = _with_one_label(labels, rows, terms)
     chosen = list(range(len(classes)))
     if source.names in files:
         lines = files[source.names].read_text(encoding="utf-8").splitlines()
@@ -174,6 +176,16 @@ def _groups(source: DocumentSource, classes: list[str]) -> list[int]:
     if missing:
         raise InputError(f"{source.file} has no documents of {', '.join(missing)}.", code="missing-class")
     return [classes.index(name) for name in source.groups]
+
+
+def _with_one_label(
+    labels: csr_matrix, rows: csr_matrix, terms: Sequence[str]
+) -> tuple[NDArray[Any], csr_matrix, list[str]]:
+    """The documents with exactly one label, their features in decreasing order of frequency."""
+    own = np.flatnonzero(np.diff(labels.indptr) == 1)
+    rows, terms = _frequent(rows[own], terms, 1)
+    order = np.lexsort((np.array(terms), -np.asarray(rows.sum(axis=0)).ravel()))
+    return labels[own].indices, csr_matrix(rows[:, order]), [terms[k] for k in order.tolist()]
 
 
 def _largest(labels: NDArray[Any], classes: list[str], size: int) -> list[int]:

@@ -1,13 +1,20 @@
 """The output of parsers: documents as spans of one UTF-8 buffer, or documents that are counted already."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sparseoco.store.manifest import Column
+from sparseoco.store.shards import COLUMN_DTYPES, NO_COLUMNS
+from sparseoco.text.array_files import Arrays, store_strings, stored_strings
+from sparseoco.text.hashing import hash_strings
+
 Labels: TypeAlias = pa.Array | NDArray[np.float64] | None
-LabelKind = Literal["classes", "numbers"]
+LabelKind = Literal["classes", "multi", "numbers"]
+GROUP_BITS = 63
 
 
 class BadRow(NamedTuple):
@@ -44,10 +51,13 @@ class Documents(NamedTuple):
         UTF-8; document d is ``data[starts[d] : stops[d]]``.
     starts, stops : ndarray of int64, shape (n_documents,)
     ids : pyarrow.Array of strings
-    labels : pyarrow.Array of strings (classes), ndarray of float64 (numbers), or None if not requested
+    labels : pyarrow.Array of strings (classes) or of lists of strings (multi), ndarray of float64 (numbers), or None
+        None if they were not requested.
     lines : ndarray of int64
         Line numbers, from 1.
     bad : list of BadRow
+    columns : mapping
+        The optional columns of shards, by name.
     """
 
     data: NDArray[np.uint8]
@@ -57,10 +67,13 @@ class Documents(NamedTuple):
     labels: Labels
     lines: NDArray[np.int64]
     bad: list[BadRow]
+    columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
 
     @classmethod
-    def from_rows(cls, rows: list["ParsedRow"], bad: list[BadRow], labels: LabelKind | None) -> "Documents":
-        """Collect rows into one buffer."""
+    def from_rows(
+        cls, rows: list["ParsedRow"], bad: list[BadRow], labels: LabelKind | None, columns: Iterable[Column] = ()
+    ) -> "Documents":
+        """Collect rows, which have these columns, into one buffer."""
         sizes = np.fromiter((len(row.text) for row in rows), np.int64, len(rows))
         stops = np.cumsum(sizes)
         return cls(
@@ -71,6 +84,7 @@ class Documents(NamedTuple):
             labels=label_array([row.label for row in rows], labels),
             lines=np.fromiter((row.line for row in rows), np.int64, len(rows)),
             bad=bad,
+            columns={name: column_array(name, [row.columns[k] for row in rows]) for k, name in enumerate(columns)},
         )
 
     def __len__(self) -> int:
@@ -94,7 +108,7 @@ class CountedDocuments(NamedTuple):
         As in the file.
     names : pyarrow.Array of strings
         Distinct names of features.
-    ids, labels, lines, bad
+    ids, labels, lines, bad, columns
         As in `Documents`.
     """
 
@@ -106,6 +120,7 @@ class CountedDocuments(NamedTuple):
     labels: Labels
     lines: NDArray[np.int64]
     bad: list[BadRow]
+    columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
 
     def __len__(self) -> int:
         return int(self.indptr.size - 1)
@@ -118,10 +133,47 @@ class ParsedRow(NamedTuple):
     id: str
     label: Any
     line: int
+    columns: tuple[Any, ...] = ()
+
+
+def store_labels(arrays: Arrays, labels: Labels) -> None:
+    """Add the labels of documents to the arrays of a file: ``labels``, or ``label_bytes`` and ``label_offsets``, of
+    lists of labels with ``label_indptr``."""
+    if isinstance(labels, np.ndarray):
+        arrays["labels"] = labels
+    elif labels is not None and pa.types.is_list(labels.type):
+        arrays["label_indptr"] = labels.offsets.to_numpy().astype(np.int64)
+        store_strings(arrays, "label", labels.values)
+    elif labels is not None:
+        store_strings(arrays, "label", labels)
+
+
+def stored_labels(arrays: Arrays) -> Labels:
+    """The labels that `store_labels` added."""
+    if "labels" in arrays:
+        return arrays["labels"]
+    if "label_bytes" not in arrays:
+        return None
+    labels = stored_strings(arrays, "label")
+    if "label_indptr" not in arrays:
+        return labels
+    return pa.ListArray.from_arrays(pa.array(arrays["label_indptr"], pa.int32()), labels.cast(pa.string()), LABEL_LISTS)
+
+
+LABEL_LISTS = pa.list_(pa.field("element", pa.string(), nullable=False))
 
 
 def label_array(values: list[Any], kind: LabelKind | None) -> Labels:
     """Labels of the rows of a parser as an array of their kind."""
     if kind is None:
         return None
-    return np.array(values, np.float64) if kind == "numbers" else pa.array(values, pa.string())
+    if kind == "numbers":
+        return np.array(values, np.float64)
+    return pa.array(values, LABEL_LISTS if kind == "multi" else pa.string())
+
+
+def column_array(name: Column, values: Sequence[Any] | pa.Array) -> NDArray[Any]:
+    """A column of the rows of a parser; groups are strings, of which a hash is kept."""
+    if name == "group":
+        return hash_strings(values if isinstance(values, pa.Array) else pa.array(values, pa.string()), 0, GROUP_BITS)
+    return np.array(values, COLUMN_DTYPES[name])

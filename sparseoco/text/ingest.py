@@ -102,7 +102,7 @@ def ingest(
         absolute = out.absolute()  # workers may have other working directories
         staging = staging_folder(absolute, local=tasks.on_machine)
         counting = options
-        if previous is not None and previous.labels.kind == "classes":
+        if previous is not None and previous.labels.kind != "numbers":
             counting = options.with_classes(entry.name for entry in previous.labels.classes)
         job = IngestJob(absolute, staging, counting, shard_bytes, progress or no_progress, tasks)
         try:
@@ -152,6 +152,7 @@ def ingest(
         features=features,
         frequencies=frequencies,
         labels=labels.table,
+        columns=tuple(options.columns),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )
     commit_manifest(out, manifest)

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.storage.commit import digest_value
+from sparseoco.store.manifest import Column
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
 Policy = Literal["frozen", "extend"]
@@ -42,22 +43,28 @@ class TextOptions(OptionModel):
     id_field: str = Field(
         "id", description="Field or column of the document id; documents without one are named by file and line."
     )
+    weight_field: str | None = Field(
+        None, description="Field or column of the sample weight of a document, at least 0; by default all are 1."
+    )
+    group_field: str | None = Field(
+        None, description="Field or column of the group of a document, such as its author, for folds by group."
+    )
+    time_field: str | None = Field(
+        None, description="Field or column of the time of a document, a number or an ISO 8601 date, for folds by time."
+    )
     where: dict[str, str] = Field({}, description="Read only the documents whose fields have these values.")
     header: bool = Field(
         True, description="The first record of CSV and TSV names the columns; without a header they are 1, 2, …"
     )
-    labels: Literal["classes", "numbers"] = Field(
-        "classes", description="Labels are class names, or real numbers (regression targets)."
+    labels: Literal["classes", "multi", "numbers"] = Field(
+        "classes",
+        description="A document has one class, any number of classes (a list in JSON, separated by commas in other "
+        "formats), or a real number (a regression target).",
     )
     classes: tuple[str, ...] | None = Field(
         None,
         description="All classes that labels may name, including those of files ingested later; by default the "
         "classes of the first ingest.",
-    )
-    label_list: Literal["error", "first", "skip", "join"] = Field(
-        "error",
-        description="What to do with a label that is a list: raise an error, take the first, skip documents with "
-        "several labels, or join the labels to one class name.",
     )
     index_base: Literal["auto", 0, 1] = Field(
         "auto", description="First feature index of svmlight files; 1 rejects rows with the index 0."
@@ -116,8 +123,8 @@ class TextOptions(OptionModel):
                 raise ValueError(f"{key} must be at least 1 document")
         if self.hash_bits is not None and (self.min_df not in (1, 0.0) or self.max_df != 1.0 or self.max_features):
             raise ValueError("hash_bits keeps every term: it cannot be combined with min_df, max_df or max_features")
-        if self.classes is not None and self.labels != "classes":
-            raise ValueError('classes requires labels = "classes"')
+        if self.classes is not None and self.labels == "numbers":
+            raise ValueError('classes requires labels = "classes" or "multi"')
         return self
 
     @field_validator("classes")
@@ -144,6 +151,20 @@ class TextOptions(OptionModel):
     def with_classes(self, classes: Iterable[str]) -> "TextOptions":
         """These options with no other classes allowed."""
         return self.model_copy(update={"classes": tuple(sorted(classes))})
+
+    @property
+    def columns(self) -> dict[Column, str]:
+        """The fields of the optional columns of shards."""
+        fields: dict[Column, str | None] = {
+            "weight": self.weight_field,
+            "group": self.group_field,
+            "time": self.time_field,
+        }
+        return {name: field for name, field in fields.items() if field is not None}
+
+    def without_columns(self) -> "TextOptions":
+        """These options without weights, groups and times, which predictions do not need."""
+        return self.model_copy(update={"weight_field": None, "group_field": None, "time_field": None})
 
     @property
     def digest(self) -> str:

@@ -20,6 +20,7 @@ def read_documents(
     inputs : sequence of str
         Files, folders or remote URIs.
     options : TextOptions
+        Weights, groups and times are not read.
     labelled : bool
         Whether labels are requested; plain text has none.
     batch_bytes : int
@@ -31,6 +32,7 @@ def read_documents(
         With file and line, if more than ``max_bad_rows`` rows are bad.
     """
     bad = 0
+    options = options.without_columns()
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
         for index, source in enumerate(find_sources(list(inputs), options)):
             for split in SplitReader(index, source, options, batch_bytes, Path(folder)):

@@ -28,7 +28,7 @@ SUFFIXES = {
     ".svm": "svmlight",
     ".review": "processed",
 }
-WITH_FIELDS = frozenset({"jsonl", "csv", "tsv"})  # formats whose documents `where` can filter
+WITH_FIELDS = frozenset({"jsonl", "csv", "tsv"})
 UNLABELLED = frozenset({"lines"})
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
 
@@ -213,9 +213,10 @@ def _source(path: str, status: FileStatus | None, options: TextOptions) -> Sourc
         stem = PurePosixPath(path).with_suffix("") if compression else PurePosixPath(path)
         # Empty files, such as Spark's _SUCCESS, have nothing to detect a format from, and nothing to read.
         form = SUFFIXES.get(stem.suffix.lower()) or (_detect_format(path, compression) if size else "lines")
-    if options.where and size and form not in WITH_FIELDS:
+    used = ["where"] * bool(options.where) + [f"{name}_field" for name in options.columns]
+    if used and size and form not in WITH_FIELDS:
         raise InputError(
-            f"{path} ({form}) has no fields for where to filter by: put the documents into files of their own.",
+            f"{path} ({form}) has no fields, which {used[0]} needs: use JSON lines, CSV or TSV.",
             code="unsupported-combination",
         )
     return Source(path, PurePosixPath(path).name, form, compression, size, modified, key)

@@ -12,13 +12,20 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import committed, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings, write_all
-from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
+from sparseoco.text.documents import (
+    BadRow,
+    CountedDocuments,
+    Documents,
+    ParsedRow,
+    store_labels,
+    stored_labels,
+)
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS, PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, line_too_long
 from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
 from sparseoco.text.parsers.delimited import parse_header
-from sparseoco.text.parsers.fields import MalformedRowError, encode_text, validate_class
+from sparseoco.text.parsers.fields import MalformedRowError, encode_text, parse_label
 from sparseoco.text.sources import COMPRESSIONS, Source, list_files
 from sparseoco.text.streams import Stream, read_range, with_contents
 
@@ -186,7 +193,7 @@ class SplitReader:
             self.bytes += stream.bytes
             try:
                 text = encode_text(data.decode("utf-8-sig", "surrogateescape"), self.options)
-                label = validate_class(name.partition("/")[0], self.options)
+                label = parse_label(name.partition("/")[0], self.options)
                 rows.append(ParsedRow(text, f"{self.source.short}/{name}", label, 1))
             except MalformedRowError as error:
                 bad.append(error.at(1, 0)._replace(file=name))
@@ -201,7 +208,7 @@ class SplitReader:
     def _stage_documents(self, number: int, rows: list[ParsedRow], bad: list[BadRow]) -> Split:
         split = self._as_staged(self._split(number, 1, 0, 0, ()))
         if not self.is_counted(split.key):
-            _save_documents(location(split.path), Documents.from_rows(rows, bad, "classes"))
+            _save_documents(location(split.path), Documents.from_rows(rows, bad, self.options.labels))
         return split
 
 
@@ -247,7 +254,7 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
 def _save_documents(path: Location, documents: Documents) -> None:
     arrays: Arrays = {name: getattr(documents, name) for name in ("data", "starts", "stops", "lines")}
     store_strings(arrays, "id", documents.ids)
-    store_strings(arrays, "label", documents.labels)
+    store_labels(arrays, documents.labels)
     save_arrays(path, arrays, {"bad": documents.bad})
 
 
@@ -258,7 +265,7 @@ def _load_documents(path: Location) -> Documents:
         arrays["starts"],
         arrays["stops"],
         stored_strings(arrays, "id"),
-        stored_strings(arrays, "label"),
+        stored_labels(arrays),
         arrays["lines"],
         [BadRow(*row) for row in facts["bad"]],
     )

@@ -129,15 +129,6 @@ def test_where(tmp_path: Path) -> None:
         ingest_bytes(tmp_path, "a.jsonl", data, out="none", where={"absent": ""})
 
 
-@pytest.mark.parametrize(("policy", "labels"), [("first", ["b", "c"]), ("skip", ["c"]), ("join", ["a,b", "c"])])
-def test_label_lists(tmp_path: Path, policy: str, labels: list[str]) -> None:
-    data = b'{"text":"xx","label":["b","a"]}\n{"text":"yy","label":["c"]}\n'
-    manifest = ingest_bytes(tmp_path, "a.jsonl", data, label_list=policy)
-    assert [entry.name for entry in manifest.labels.classes] == labels
-    with raises_code("invalid-labels", "a.jsonl, line 1", "label_list"):
-        ingest_bytes(tmp_path, "a.jsonl", data, out="error")
-
-
 def test_duplicates_option_per_ingest(tmp_path: Path) -> None:
     row, new = b'{"id":"a","text":"good day","label":"x"}\n', b'{"id":"b","text":"good day","label":"x"}\n'
     assert ingest_bytes(tmp_path, "1.jsonl", row + row, duplicates="all").rows == 2

@@ -8,7 +8,8 @@ Its arrays, with n-grams and tokens numbered within the split:
     nodes_<n> int32    numbers of the n-grams of n tokens, in alphabetical order
     keys_<n> uint64    (n ≥ 2) (position of the first n − 1 tokens in level n − 1) · 2^32 + position of the last token
     totals_<n>, documents_<n>          counted levels: occurrences, documents with the n-gram
-    id_bytes, id_offsets, lines int64, labels float64 | label_bytes, label_offsets
+    id_bytes, id_offsets, lines int64, labels float64 | label_bytes, label_offsets [, label_indptr]
+    column_<name>      optional columns of shards
 """
 
 import os
@@ -24,12 +25,13 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings, string_array
 from sparseoco.text.counting.allocator import retain_freed_memory
 from sparseoco.text.counting.preprocess import preprocess
-from sparseoco.text.documents import BadRow, CountedDocuments, Documents
+from sparseoco.text.documents import BadRow, CountedDocuments, Documents, store_labels, stored_labels
 from sparseoco.text.kernels.keys import map_keys, pack_sortable, unpack_sortable
 from sparseoco.text.kernels.ngrams import COUNT, DOCUMENTS, count_ngrams
 from sparseoco.text.options import TextOptions
 from sparseoco.text.splits import Split, read_split
 
+COLUMN = "column_"  # prefix of the names of optional columns
 # Seed of the hash tables, random to prevent collision attacks; no result depends on it.
 _SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
 
@@ -86,11 +88,8 @@ def count_documents(documents: Documents | CountedDocuments, options: TextOption
     arrays = _from_counted(documents) if isinstance(documents, CountedDocuments) else _count_text(documents, options)
     arrays["lines"] = documents.lines
     store_strings(arrays, "id", documents.ids)
-    if isinstance(documents.labels, np.ndarray):
-        arrays["labels"] = documents.labels
-    elif documents.labels is not None:
-        store_strings(arrays, "label", documents.labels)
-    return arrays
+    store_labels(arrays, documents.labels)
+    return arrays | {f"{COLUMN}{name}": values for name, values in documents.columns.items()}
 
 
 def all_levels(arrays: Arrays) -> list[int]:
@@ -206,12 +205,12 @@ def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCount
     entries = np.repeat(selected, sizes)
     arrays["ngrams"], arrays["counts"] = arrays["ngrams"][entries], arrays["counts"][entries]
     arrays["indptr"] = np.concatenate([[0], np.cumsum(sizes[selected])]).astype(np.int64)
-    for name in ("lines", "labels"):
-        if name in arrays:
-            arrays[name] = arrays[name][selected]
-    for name in ("id", "label"):
-        if f"{name}_bytes" in arrays:
-            store_strings(arrays, name, stored_strings(arrays, name).filter(pa.array(selected)))
+    labels = stored_labels(arrays)
+    if labels is not None:
+        store_labels(arrays, labels[selected] if isinstance(labels, np.ndarray) else labels.filter(pa.array(selected)))
+    for name in ("lines", *(name for name in arrays if name.startswith(COLUMN))):
+        arrays[name] = arrays[name][selected]
+    store_strings(arrays, "id", stored_strings(arrays, "id").filter(pa.array(selected)))
     _sum_totals(arrays)
     facts["empty"] = int(np.count_nonzero(sizes[selected] == 0))
     save_arrays(target, arrays, facts)

@@ -9,7 +9,7 @@ from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
 from sparseoco.text.array_files import load_arrays, stored_strings
 from sparseoco.text.counting.partial_counts import PartialCounts, without_rows
-from sparseoco.text.encoding.hashing import hash_strings
+from sparseoco.text.hashing import hash_strings
 from sparseoco.text.job import IngestJob
 from sparseoco.text.options import TextOptions
 

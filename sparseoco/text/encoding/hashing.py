@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparseoco.text.array_files import Arrays, stored_strings, string_buffers
+from sparseoco.text.array_files import Arrays, stored_strings
 from sparseoco.text.counting.partial_counts import all_levels, counted_levels
-from sparseoco.text.kernels.hashing import hash_terms
+from sparseoco.text.hashing import hash_strings
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary.trie import Vocabulary
 
@@ -44,10 +44,3 @@ def hash_ngrams(arrays: Arrays, options: TextOptions) -> HashedNgrams:
     features = np.full(starts[-1], -1, np.int64)
     features[nodes] = hash_strings(terms, options.hash_seed, options.hash_bits)
     return HashedNgrams(features, terms, nodes)
-
-
-def hash_strings(strings: pa.Array, seed: int, bits: int) -> NDArray[np.int64]:
-    """The low `bits` bits of XXH64 of each string."""
-    data, offsets = string_buffers(strings)
-    padded = np.concatenate([data, np.zeros(8, np.uint8)])
-    return hash_terms(padded, offsets, np.uint64(seed), bits)  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import location
+from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import ClassEntry, LabelTable, Manifest
 from sparseoco.text.array_files import Arrays, load_arrays, stored_strings
 from sparseoco.text.counting.partial_counts import PartialCounts
@@ -24,14 +25,19 @@ class LabelEncoding(NamedTuple):
     table: LabelTable
     classes: tuple[str, ...] | None
 
-    def column(self, counts: Arrays) -> NDArray[np.int32] | NDArray[np.float64]:
-        """The label column of a shard."""
+    def column(self, counts: Arrays) -> NDArray[np.int32] | NDArray[np.float64] | LabelSets:
+        """The labels of a shard."""
         if self.classes is None:
             return counts["labels"]
         if not self.classes:
             return np.full(counts["indptr"].size - 1, -1, np.int32)
-        codes = pc.index_in(stored_strings(counts, "label"), value_set=pa.array(self.classes, pa.string()))
-        return np.asarray(codes.to_numpy(zero_copy_only=False), dtype=np.int32)
+        found = pc.index_in(stored_strings(counts, "label"), value_set=pa.array(self.classes, pa.string()))
+        codes = np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int32)
+        if self.table.kind != "multi":
+            return codes
+        indptr = counts["label_indptr"]
+        order = np.lexsort((codes, np.repeat(np.arange(indptr.size - 1), np.diff(indptr))))
+        return LabelSets(indptr, codes[order])
 
 
 def check_label_kinds(sources: Sequence[Source], options: TextOptions, previous: Manifest | None) -> None:
@@ -75,7 +81,7 @@ def encode_labels(counts: list[PartialCounts], options: TextOptions, previous: M
     else:
         rows = {entry.name: entry.rows for entry in previous.labels.classes}
     classes = tuple(ClassEntry(name=name, rows=before + occurrences.get(name, 0)) for name, before in rows.items())
-    return LabelEncoding(LabelTable(kind="classes", classes=classes), tuple(rows))
+    return LabelEncoding(LabelTable(kind=options.labels, classes=classes), tuple(rows))
 
 
 def _class_order(names: list[str]) -> Callable[[str], tuple[int, str]] | None:

@@ -11,7 +11,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.manifest import FileEntry, Manifest, ShardEntry
 from sparseoco.store.shards import ShardRows, write_names, write_shard
 from sparseoco.text.array_files import load_arrays, stored_strings
-from sparseoco.text.counting.partial_counts import PartialCounts, counted_levels
+from sparseoco.text.counting.partial_counts import COLUMN, PartialCounts, counted_levels
 from sparseoco.text.encoding.encode import encode_rows
 from sparseoco.text.encoding.frequencies import stage_frequencies
 from sparseoco.text.encoding.hashing import hash_ngrams
@@ -83,6 +83,7 @@ class ShardEncoder(NamedTuple):
             indptr,
             indices,
             values.astype(self.dtype, copy=False),
+            {name: arrays[f"{COLUMN}{name}"] for name in self.options.columns},
         )
         entry = write_shard(self.out, rows, n_features=self.n_features, source=source)
         dropped = 0

@@ -2,7 +2,7 @@
 
 Parsed here: objects on one line whose strings are UTF-8 with simple escapes and whose values are strings, numbers and
 literals. Left: nested values, `u` escapes, escapes in keys, repeated keys, requested fields that are neither strings
-nor integers, and anything that is not JSON.
+nor numbers, and anything that is not JSON.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from sparseoco.text.kernels.intrinsics import B3, HIGHS, ONES, ZERO, load8, trai
 QUOTES, SLASHES, SPACES = ONES * np.uint64(0x22), ONES * np.uint64(0x5C), ONES * np.uint64(0x20)
 
 PARSED, LEFT, BLANK = 0, 1, 2
-MISSING, STRING, ESCAPED, INTEGER = 0, 1, 2, 3
+MISSING, STRING, ESCAPED, INTEGER, NUMBER = 0, 1, 2, 3, 4
 
 
 @register_jitable
@@ -179,8 +179,7 @@ def _line(data, i, end, names, name_offsets, kinds, starts, stops):
         elif byte == 45 or 48 <= byte <= 57:
             i, integer = _number(data, i)
             stop = i
-            if integer:
-                kind = INTEGER
+            kind = INTEGER if integer else NUMBER
         else:
             i = _literal(data, i)
             stop = i

@@ -10,7 +10,14 @@ from sparseoco.text.documents import Documents, ParsedRow
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk, decode_lines
 from sparseoco.text.parsers.csv_records import line_starts
-from sparseoco.text.parsers.fields import MalformedRowError, encode_text, missing_field, parse_label
+from sparseoco.text.parsers.fields import (
+    MalformedRowError,
+    encode_text,
+    missing_field,
+    parse_columns,
+    parse_label,
+    split_labels,
+)
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -61,11 +68,12 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
             rows.append(row)
     starts = line_starts(chunk.data, chunk.size if malformed else 0)
     bad = [error.at(chunk.line + k, chunk.offset + int(starts[k])) for k, error in malformed]
-    return Documents.from_rows(rows, bad, options.labels if labelled else None)
+    return Documents.from_rows(rows, bad, options.labels if labelled else None, options.columns)
 
 
 def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> None:
-    used = {options.text_field, options.id_field, *options.where, *([options.label_field] if labelled else [])}
+    used = {options.text_field, options.id_field, *options.where, *options.columns.values()}
+    used |= {options.label_field} if labelled else set()
     for name in sorted(used):
         if chunk.header.count(name) > 1:
             raise InputError(
@@ -89,8 +97,9 @@ def _parse_record(
         value = values.get(options.label_field)
         if options.labels == "classes" and value in NOT_A_NUMBER:
             raise missing_field("label", options.label_field)
-        label = parse_label(value, options)
+        label = parse_label(split_labels(value, options), options)
     if options.text_field not in values:
         raise missing_field("text", options.text_field)
     key = values.get(options.id_field, f"{chunk.short}:{line}")
-    return ParsedRow(encode_text(values[options.text_field], options), encode_text(key, options).decode(), label, line)
+    text = encode_text(values[options.text_field], options)
+    return ParsedRow(text, encode_text(key, options).decode(), label, line, parse_columns(values.get, options))

@@ -1,6 +1,8 @@
 """Parsing of the fields of a row: text, labels and numbers; and the error of a malformed row."""
 
 import re
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from sparseoco.text.documents import BadRow
 from sparseoco.text.options import TextOptions
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+MAX_WEIGHT = float(np.finfo(np.float32).max)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -56,30 +59,67 @@ def parse_name(value: Any, kind: str, name: str) -> str:
 
 
 def parse_label(value: Any, options: TextOptions) -> Any:
-    """The label of a row: a class name or a float; None to skip the row (label_list = "skip")."""
+    """The label of a row: a class name, a float, or a sorted list of class names."""
     field = options.label_field
+    if options.labels == "multi":
+        if value is None:
+            raise missing_field("label", field)
+        return sorted({_parse_class(item, options) for item in (value if isinstance(value, list) else [value])})
     if isinstance(value, list):
-        if options.label_list == "error":
-            raise _invalid_label(field, "is a list: set label_list to first, skip or join, or choose another field")
-        if options.label_list == "skip" and len(value) != 1:
-            return None
-        if not value:
-            raise _invalid_label(field, "is an empty list")
-        if options.label_list == "join":
-            names = sorted(parse_name(item, "label", field) for item in value)
-            if len(names) > 1 and any("," in name for name in names):
-                raise _invalid_label(field, "cannot be joined: a label in the list contains a comma")
-            value = ",".join(names)
-        else:
-            value = value[0]
+        raise _invalid_label(field, 'is a list: set labels = "multi", or choose another field')
     if options.labels == "numbers":
         if value is None:
             raise missing_field("label", field)
         return parse_number(value, f"label field {field!r}", code="invalid-labels")
-    label = parse_name(value, "label", field)
+    return _parse_class(value, options)
+
+
+def split_labels(value: str | None, options: TextOptions) -> Any:
+    """A label as text; of several, which are separated by commas, the list."""
+    if value is None or options.labels != "multi":
+        return value
+    return value.split(",") if value else []
+
+
+def _parse_class(value: Any, options: TextOptions) -> str:
+    label = parse_name(value, "label", options.label_field)
     if label == "":
-        raise _invalid_label(field, "is empty")
+        raise _invalid_label(options.label_field, "is empty")
     return validate_class(encode_text(label, options).decode(), options)
+
+
+def parse_columns(get: Callable[[str], Any], options: TextOptions) -> tuple[Any, ...]:
+    """The values of a row, whose fields `get` returns, in the order of ``options.columns``."""
+    parsers = {"weight": parse_weight, "group": _parse_group, "time": parse_time}
+    return tuple(parsers[name](get(field), field) for name, field in options.columns.items())
+
+
+def parse_weight(value: Any, field: str) -> float:
+    """A sample weight: a number from 0 to the largest of 32 bits."""
+    if value is None:
+        raise missing_field("weight", field)
+    weight = parse_number(value, f"weight field {field!r}")
+    if not 0.0 <= weight <= MAX_WEIGHT:
+        raise MalformedRowError(f"weight field {field!r} is negative or larger than {MAX_WEIGHT:.3g}")
+    return weight
+
+
+def parse_time(value: Any, field: str) -> float:
+    """A number, or the seconds since 1970 of an ISO 8601 date or time; UTC unless it names another offset."""
+    if value is None:
+        raise missing_field("time", field)
+    try:
+        return parse_number(value, f"time field {field!r}")
+    except MalformedRowError:
+        try:
+            moment = datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            raise MalformedRowError(f"time field {field!r} is neither a finite number nor an ISO 8601 date") from None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _parse_group(value: Any, field: str) -> str:
+    return _SURROGATE.sub(REPLACEMENT, parse_name(value, "group", field))
 
 
 def _invalid_label(field: str, reason: str) -> MalformedRowError:

@@ -1,7 +1,7 @@
 """JSON lines: one object per line. A compiled scanner parses simple lines, and a full parser the others."""
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import orjson
@@ -10,12 +10,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.text.array_files import string_array
-from sparseoco.text.documents import BadRow, Documents
+from sparseoco.text.documents import BadRow, Documents, column_array, label_array
 from sparseoco.text.kernels.json_lines import (
     ESCAPED,
     INTEGER,
     LEFT,
     MISSING,
+    NUMBER,
     PARSED,
     gather_spans,
     scan_json_lines,
@@ -24,9 +25,11 @@ from sparseoco.text.kernels.json_lines import (
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk
 from sparseoco.text.parsers.fields import (
+    MAX_WEIGHT,
     MalformedRowError,
     encode_text,
     missing_field,
+    parse_columns,
     parse_label,
     parse_name,
     unknown_class,
@@ -35,98 +38,174 @@ from sparseoco.text.parsers.fields import (
 SKIPPED = 3
 
 
-class _ParsedLine(NamedTuple):
-    text: bytes
-    id: bytes | None
-    label: bytes | float
-
-
-class _Spans(NamedTuple):
-    """Values of one field as spans of a buffer, one per line."""
-
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-
-    def strings(self, rows: NDArray[np.int64]) -> pa.Array:
-        return string_array(*gather_spans(self.data, self.starts[rows], self.stops[rows]))
-
-
 def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents:
-    """Read objects with a text, a label if requested, and optionally an id."""
-    lines = chunk.lines(options)
-    fields = list(dict.fromkeys([options.text_field, options.id_field, options.label_field, *options.where]))
-    text, key, label = (fields.index(name) for name in (options.text_field, options.id_field, options.label_field))
-    names = [name.encode("utf-8", "surrogatepass") for name in fields]
-    status, kinds, starts, stops = scan_json_lines(
-        chunk.data, lines, np.frombuffer(b"".join(names), np.uint8), np.cumsum([0] + [len(name) for name in names])
-    )
-    # The full parser converts numbers and reports errors.
-    odd = (kinds[text] == MISSING) | (kinds[text] == INTEGER)
-    if labelled:
-        odd |= (kinds[label] == MISSING) | (starts[label] == stops[label]) | (options.labels == "numbers")
-    for name in options.where:
-        odd |= kinds[fields.index(name)] == ESCAPED
-    status[odd & (status == PARSED)] = LEFT
-    for name, value in options.where.items():
-        field = fields.index(name)
-        status[(status == PARSED) & (kinds[field] == MISSING)] = SKIPPED
-        rows = np.flatnonzero(status == PARSED)
-        found = _Spans(chunk.data, starts[field], stops[field]).strings(rows).cast(pa.binary())
-        equal = pc.equal(found, pa.scalar(value.encode("utf-8", "surrogatepass"), pa.binary()))
-        status[rows[~equal.to_numpy(zero_copy_only=False)]] = SKIPPED
-    parsed = status == PARSED
-    for field in {text, key, label}:
-        unescape(chunk.data, np.where(parsed, kinds[field], 0), starts[field], stops[field])
-
-    bad: list[BadRow] = []
-    if labelled and options.classes is not None:
-        rows = np.flatnonzero(parsed)
-        labels = _Spans(chunk.data, starts[label], stops[label]).strings(rows)
-        for k in rows[pc.invert(pc.is_in(labels, pa.array(options.classes, labels.type)))].tolist():
-            bad.append(unknown_class(options).at(chunk.line + k, chunk.offset + int(lines[k])))
-            status[k] = SKIPPED
-    extra = bytearray()
-    numbers: dict[int, float] = {}
-    for k in np.flatnonzero(status == LEFT).tolist():
-        raw = chunk.data[lines[k] : lines[k + 1]].tobytes()
-        if k == 0 and chunk.offset == 0:
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
-        try:
-            row = _parse(raw, options, labelled=labelled)
-        except MalformedRowError as error:
-            bad.append(error.at(chunk.line + k, chunk.offset + int(lines[k])))
-            continue
-        if row is None:
-            continue
-        status[k] = PARSED
-        numbers[k] = row.label if isinstance(row.label, float) else 0.0
-        for field, part in ((text, row.text), (key, row.id), (label, row.label)):
-            if isinstance(part, bytes):
-                starts[field, k] = chunk.data.size + len(extra)
-                extra += part
-                stops[field, k] = chunk.data.size + len(extra)
-        kinds[key, k] = MISSING if row.id is None else ESCAPED
-    bad.sort(key=lambda row: row.line)
-    data = np.concatenate([chunk.data, np.frombuffer(extra, np.uint8)]) if extra else chunk.data
-
-    rows = np.flatnonzero(status == PARSED)
-    row_labels: Any = None
-    if labelled and options.labels == "numbers":
-        row_labels = np.array([numbers[k] for k in rows.tolist()], np.float64)
-    elif labelled:
-        row_labels = _Spans(data, starts[label], stops[label]).strings(rows)
-    ids = _Spans(data, starts[key], stops[key]).strings(rows)
-    unnamed = kinds[key, rows] == MISSING
-    if unnamed.any():
-        generated = pa.array([f"{chunk.short}:{chunk.line + k}" for k in rows.tolist()], pa.string())
-        ids = pc.if_else(pa.array(unnamed), generated, ids)
-    return Documents(data, starts[text, rows], stops[text, rows], ids, row_labels, chunk.line + rows, bad)
+    """Read objects with a text, a label and optional columns if requested, and optionally an id."""
+    return _Lines(chunk, options, labelled=labelled).documents()
 
 
-def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> _ParsedLine | None:
-    """The document of one line, or None if `where` or `label_list` excludes it."""
-    row = _load_object(raw, (options.id_field, options.label_field, *options.where))
+class _Lines:
+    """The lines of a chunk: spans of the strings, and values of the numbers, in the fields of each."""
+
+    def __init__(self, chunk: Chunk, options: TextOptions, *, labelled: bool) -> None:
+        self._chunk, self._options = chunk, options
+        self._lines = chunk.lines(options)
+        columns = options.columns
+        named: dict[str, str] = {"text": options.text_field, "id": options.id_field}
+        named |= {"label": options.label_field} if labelled else {}
+        named |= {str(name): field for name, field in columns.items()}
+        fields = list(dict.fromkeys([*named.values(), *options.where]))
+        self._labels = options.labels if labelled else None
+        self._field = {name: fields.index(field) for name, field in named.items()}
+        self._where = {fields.index(field): value for field, value in options.where.items()}
+        self._numbers: list[str] = [name for name in ("weight", "time") if name in named]
+        self._numbers += ["label"] if self._labels == "numbers" else []
+        self._strings = [name for name in named if name not in self._numbers]
+        names = [name.encode("utf-8", "surrogatepass") for name in fields]
+        self._status, self._kinds, self._starts, self._stops = scan_json_lines(
+            chunk.data,
+            self._lines,
+            np.frombuffer(b"".join(names), np.uint8),
+            np.cumsum([0] + [len(name) for name in names]),
+        )
+        self._values = {name: np.zeros(self._status.size) for name in self._numbers}
+        self._lists: dict[int, list[str]] = {}
+        self._bad: list[BadRow] = []
+
+    def documents(self) -> Documents:
+        """The documents of all lines."""
+        self._leave_unusual()
+        self._filter()
+        self._read_numbers()
+        parsed = self._status == PARSED
+        for field in {self._field[name] for name in self._strings}:
+            kinds = np.where(parsed & (self._kinds[field] == ESCAPED), ESCAPED, 0)
+            unescape(self._chunk.data, kinds, self._starts[field], self._stops[field])
+        if self._labels == "classes" and self._options.classes is not None:
+            self._check_classes(self._options.classes)
+        data = self._parse_left()
+        self._bad.sort(key=lambda row: row.line)
+        rows = np.flatnonzero(self._status == PARSED)
+        text = self._field["text"]
+        return Documents(
+            data,
+            self._starts[text, rows],
+            self._stops[text, rows],
+            self._ids(data, rows),
+            self._row_labels(data, rows),
+            self._chunk.line + rows,
+            self._bad,
+            {
+                name: column_array(
+                    name, self._spans(data, name, rows) if name in self._strings else self._values[name][rows]
+                )
+                for name in self._options.columns
+            },
+        )
+
+    def _leave_unusual(self) -> None:
+        """Leave lines to the full parser, which converts values and reports errors."""
+        odd = np.full(self._status.size, self._labels == "multi")
+        for name in self._strings:
+            kinds = self._kinds[self._field[name]]
+            odd |= kinds == NUMBER
+            if name != "id":
+                odd |= (kinds == MISSING) | ((kinds == INTEGER) & (name == "text"))
+        if self._labels == "classes":
+            label = self._field["label"]
+            odd |= self._starts[label] == self._stops[label]
+        for name in self._numbers:
+            kinds = self._kinds[self._field[name]]
+            odd |= (kinds != INTEGER) & (kinds != NUMBER)
+        for field in self._where:
+            odd |= (self._kinds[field] == ESCAPED) | (self._kinds[field] == NUMBER)
+        self._status[odd & (self._status == PARSED)] = LEFT
+
+    def _filter(self) -> None:
+        """Skip the documents that `where` excludes."""
+        for field, value in self._where.items():
+            self._status[(self._status == PARSED) & (self._kinds[field] == MISSING)] = SKIPPED
+            rows = np.flatnonzero(self._status == PARSED)
+            found = _strings(self._chunk.data, self._starts[field, rows], self._stops[field, rows]).cast(pa.binary())
+            equal = pc.equal(found, pa.scalar(value.encode("utf-8", "surrogatepass"), pa.binary()))
+            self._status[rows[~equal.to_numpy(zero_copy_only=False)]] = SKIPPED
+
+    def _read_numbers(self) -> None:
+        for name in self._numbers:
+            rows = np.flatnonzero(self._status == PARSED)
+            texts = self._spans(self._chunk.data, name, rows).to_pylist()
+            values = np.fromiter(map(float, texts), np.float64, len(texts))
+            valid = np.isfinite(values)
+            if name == "weight":
+                valid &= (values >= 0.0) & (values <= MAX_WEIGHT)
+            self._values[name][rows] = values
+            self._status[rows[~valid]] = LEFT
+
+    def _check_classes(self, classes: tuple[str, ...]) -> None:
+        rows = np.flatnonzero(self._status == PARSED)
+        labels = self._spans(self._chunk.data, "label", rows)
+        for k in rows[pc.invert(pc.is_in(labels, pa.array(classes, labels.type)))].tolist():
+            self._bad.append(self._bad_row(unknown_class(self._options), k))
+            self._status[k] = SKIPPED
+
+    def _parse_left(self) -> NDArray[np.uint8]:
+        """Parse the lines that are left; returns the bytes of the chunk and of their strings."""
+        extra = bytearray()
+        for k in np.flatnonzero(self._status == LEFT).tolist():
+            raw = self._chunk.data[self._lines[k] : self._lines[k + 1]].tobytes()
+            if k == 0 and self._chunk.offset == 0:
+                raw = raw.removeprefix(b"\xef\xbb\xbf")
+            try:
+                row = _parse(raw, self._options, labelled=self._labels is not None)
+            except MalformedRowError as error:
+                self._bad.append(self._bad_row(error, k))
+                continue
+            if row is None:
+                continue
+            self._status[k] = PARSED
+            for name in self._numbers:
+                self._values[name][k] = row[name]
+            if self._labels == "multi":
+                self._lists[k] = row["label"]
+            for name in self._strings:
+                field, value = self._field[name], row[name]
+                if isinstance(value, bytes):
+                    self._starts[field, k] = self._chunk.data.size + len(extra)
+                    extra += value
+                    self._stops[field, k] = self._chunk.data.size + len(extra)
+            self._kinds[self._field["id"], k] = MISSING if row["id"] is None else ESCAPED
+        return np.concatenate([self._chunk.data, np.frombuffer(extra, np.uint8)]) if extra else self._chunk.data
+
+    def _bad_row(self, error: MalformedRowError, k: int) -> BadRow:
+        return error.at(self._chunk.line + k, self._chunk.offset + int(self._lines[k]))
+
+    def _spans(self, data: NDArray[np.uint8], name: str, rows: NDArray[np.int64]) -> pa.Array:
+        field = self._field[name]
+        return _strings(data, self._starts[field, rows], self._stops[field, rows])
+
+    def _ids(self, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> pa.Array:
+        ids = self._spans(data, "id", rows)
+        unnamed = self._kinds[self._field["id"], rows] == MISSING
+        if not unnamed.any():
+            return ids
+        generated = pa.array([f"{self._chunk.short}:{self._chunk.line + k}" for k in rows.tolist()], pa.string())
+        return pc.if_else(pa.array(unnamed), generated, ids)
+
+    def _row_labels(self, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> Any:
+        if self._labels == "classes":
+            return self._spans(data, "label", rows)
+        if self._labels == "numbers":
+            return self._values["label"][rows]
+        return label_array([self._lists[k] for k in rows.tolist()], "multi") if self._labels == "multi" else None
+
+
+def _strings(data: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> pa.Array:
+    return string_array(*gather_spans(data, starts, stops))
+
+
+def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> dict[str, Any] | None:
+    """The values of a line by name, strings in UTF-8, or None if `where` excludes it."""
+    columns = options.columns
+    row = _load_object(raw, (options.id_field, options.label_field, *columns.values(), *options.where))
     for name, wanted in options.where.items():
         value = row.get(name)
         if value is None or isinstance(value, list | dict) or _as_text(value) != wanted:
@@ -134,8 +213,6 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> _ParsedLine |
     label: Any = b""
     if labelled:
         label = parse_label(row.get(options.label_field), options)
-        if label is None:
-            return None
         label = label.encode() if isinstance(label, str) else label
     text = row.get(options.text_field)
     if text is None:
@@ -145,7 +222,10 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> _ParsedLine |
     key = row.get(options.id_field)
     if key is not None:
         key = encode_text(parse_name(key, "id", options.id_field), options)
-    return _ParsedLine(encode_text(text, options), key, label)
+    text_bytes = encode_text(text, options)
+    others = dict(zip(columns, parse_columns(row.get, options), strict=True))
+    values = {name: value.encode() if isinstance(value, str) else value for name, value in others.items()}
+    return {"text": text_bytes, "id": key, "label": label, **values}
 
 
 def _load_object(raw: bytes, names: tuple[str, ...]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""SVMlight and LIBSVM: `label [qid:q] index:value … [# comment]`, one document per line."""
+"""SVMlight and LIBSVM: `label [qid:q] index:value … [# comment]`, one document per line.
+
+With any number of labels per document, they are separated by commas, and a document without one begins with its values.
+"""
 
 import math
 from typing import Any
@@ -26,7 +29,7 @@ def read_svmlight(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Coun
             index, colon, value = item.partition(":")
             if index != "qid":
                 pairs.append((_feature(index, colon, options), parse_number(value, "a value")))
-        return pairs, parse_label(_class_name(label, options), options) if labelled else None
+        return pairs, parse_label(_label(label, options), options) if labelled else None
 
     return read_counted(chunk, options, parse, labelled=labelled)
 
@@ -42,10 +45,14 @@ def _feature(index: str, colon: str, options: TextOptions) -> str:
     return name
 
 
-def _class_name(label: str | None, options: TextOptions) -> str | None:
+def _label(label: str | None, options: TextOptions) -> str | list[str] | None:
+    if options.labels == "multi":
+        return [_class_name(name) for name in label.split(",")] if label is not None else []
+    return label if label is None or options.labels == "numbers" else _class_name(label)
+
+
+def _class_name(label: str) -> str:
     """One name for +1, 1 and 1.0. Numbers that are not finite are no class."""
-    if label is None or options.labels == "numbers":
-        return label
     try:
         value = float(label)
     except ValueError:

@@ -16,7 +16,7 @@ from tests.support.ingests import file_bytes, ingest_bytes, jsonl, random_texts,
 
 FORMS = {
     "a.jsonl": b'{"label":"p","text":"one"}\n{"label":"q","text":"two"}\n{"label":"n","text":"four"}\n',
-    "b.jsonl": b'{"label":"p","text":"\\u0061"}\n{"label":"\\u0071","text":"two"}\n{"label":["n"],"text":"four"}\n',
+    "b.jsonl": b'{"label":"p","text":"\\u0061"}\n{"label":"\\u0071","text":"two"}\n{"label":"\\u006e","text":"four"}\n',
     "a.csv": b'label,text\np,"one\nmore"\nq,two\nn,four\n',
     "a.tsv": b"label\ttext\np\tone\nq\ttwo\nn\tfour\n",
     "a.review": b"one:1 #label#:p\ntwo:1 #label#:q\nfour:1 #label#:n\n",
@@ -36,7 +36,7 @@ def bad_rows(folder: Path, manifest: Manifest) -> list[tuple[int, int, str]]:
 @pytest.mark.parametrize("name", FORMS)
 def test_row_with_unknown_class_is_bad(tmp_path: Path, name: str) -> None:
     form = "processed" if name.endswith("review") else "auto"
-    options = {"classes": ("p", "n"), "format": form, "label_list": "first"}
+    options = {"classes": ("p", "n"), "format": form}
     with raises_code("unknown-class", f"{name}, line ", "2 classes"):
         ingest_bytes(tmp_path, name, FORMS[name], **options)
     manifest = ingest_bytes(tmp_path, name, FORMS[name], max_bad_rows=1, **options)

@@ -46,8 +46,9 @@ def chunk(data: bytes) -> Chunk:
 
 
 def values_of(documents: Documents) -> Any:
-    labels = documents.labels.to_pylist() if documents.labels is not None else None
-    return documents.texts(), documents.ids.to_pylist(), labels, documents.lines.tolist(), documents.bad
+    labels = None if documents.labels is None else documents.labels.tolist()
+    columns = {name: values.tolist() for name, values in documents.columns.items()}
+    return documents.texts(), documents.ids.to_pylist(), labels, documents.lines.tolist(), documents.bad, columns
 
 
 def leave_all(data: Any, found: Any, *names: Any) -> Any:
@@ -56,12 +57,27 @@ def leave_all(data: Any, found: Any, *names: Any) -> Any:
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(lines(), max_size=6), st.booleans(), st.sampled_from([{}, {"split": "a"}, {"é": "true", "label": "1"}]))
+@given(
+    st.lists(lines(), max_size=6),
+    st.booleans(),
+    st.sampled_from(
+        [
+            {},
+            {"where": {"split": "a"}},
+            {"where": {"é": "true", "label": "1"}},
+            {"weight_field": "é", "group_field": 'q"', "labels": "multi"},
+            {"time_field": "split", "labels": "numbers"},
+            {"time_field": "é", "weight_field": "é", "group_field": "id", "where": {"split": "-1.5"}},
+        ]
+    ),
+)
 @example([b'{"text":"a\\"b\\\\","label":-0}', b'{"text":"","text":"x","label":"a"}'], True, {})
 @example([b'{"text":"x","label":12345678901234567890123,"id":12345678901234567890123}'], True, {})
 @example([b'\xef\xbb\xbf{"text":"x","label":"a"}', b"", b" \r", b'{"text":"\xe2\x82"', b'{"a":tru'], True, {})
-def test_scanner_and_parser_agree(found: list[bytes], labelled: bool, where: dict[str, str]) -> None:
-    options = TextOptions(where=where)
+@example([b'{"text":"x","label":1e400}', b'{"text":"x","label":-0.0}'], True, {"labels": "numbers"})
+@example(['{"text":"x","é":1e39}'.encode(), '{"text":"x","é":-0.0}'.encode()], False, {"weight_field": "é"})
+def test_scanner_and_parser_agree(found: list[bytes], labelled: bool, chosen: dict[str, Any]) -> None:
+    options = TextOptions(**chosen)
     data = b"\n".join(found)
     fast = read_jsonl(chunk(data), options, labelled=labelled)
     with pytest.MonkeyPatch.context() as patch:
