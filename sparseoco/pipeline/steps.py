@@ -25,7 +25,7 @@ from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_st
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results, write_report
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.search.feature_subset import feature_subset, model_features
-from sparseoco.search.held_out import decision_rules, has_held_out, held_out_blocks, write_held_out
+from sparseoco.search.held_out import has_held_out, held_out_blocks, held_out_rules, write_held_out
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import run_search as run_search_on
@@ -128,7 +128,7 @@ def train(
         rules = None
         if held_out is not None:
             positive = search_setting(options, store, NO_FOLD).positive
-            rules = decision_rules(held_out, store.classes, options.threshold, positive)
+            rules = held_out_rules(held_out, store.classes, options.threshold, positive)
         train_model(client, configuration, options, epochs, selected, model, progress, rules)
     return model
 

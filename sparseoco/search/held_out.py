@@ -37,11 +37,11 @@ from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
 from sparseoco.training import stream
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.calibration import fit_calibration
+from sparseoco.training.decisions import NO_RULES, decision_rules
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.predictions import Predictions, predictions_table, read_predictions
 from sparseoco.training.stream import StreamPosition
-from sparseoco.training.thresholds import ThresholdRule, choose_thresholds
+from sparseoco.training.thresholds import ThresholdRule
 
 FILE = "held_out.parquet"
 ROWS = 100_000
@@ -112,23 +112,14 @@ def has_held_out(folder: Location, blocks: list[Block]) -> bool:
     return same
 
 
-def decision_rules(
+def held_out_rules(
     folder: Location, classes: Sequence[str], threshold: ThresholdRule | None, positive: int
 ) -> dict[str, Any]:
-    """The entries `calibration` and `threshold` of a model's description, from the predictions in a search's folder.
-
-    They are None without predictions of classes. `positive` is the index of the positive one of two classes.
-    """
-    calibration = thresholds = None
-    if classes and (folder / FILE).exists():
-        found = read_predictions(folder / FILE, classes)
-        calibration = fit_calibration(found.margins, found.labels)
-        if threshold is not None and len(found.ids):
-            thresholds = choose_thresholds(threshold, found.margins, found.labels, positive=positive)
-    return {
-        "calibration": calibration and calibration.model_dump(mode="json"),
-        "threshold": thresholds and thresholds.model_dump(mode="json"),
-    }
+    """The `decision_rules` of the held-out predictions in the folder of a search, if it has any."""
+    if not classes or not (folder / FILE).exists():
+        return dict(NO_RULES)
+    found = read_predictions(folder / FILE, classes)
+    return decision_rules(found.margins, found.labels, threshold, positive)
 
 
 def _identity(blocks: list[Block]) -> str:

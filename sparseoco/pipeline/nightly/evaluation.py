@@ -10,22 +10,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client, get_worker
+from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.execution.pool import TaskPool
-from sparseoco.search.increments import increment_store, learner_after
+from sparseoco.search.held_out import ROWS
+from sparseoco.search.increments import StateLostError, increment_store, learner_after, start_run
 from sparseoco.search.model_task import describe_block, model_is_complete
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_checksummed
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.corpus import open_corpus
+from sparseoco.store.corpus import open_corpus, weighted_corpus
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block
+from sparseoco.training.decisions import decision_rules
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import mean_rows
 from sparseoco.training.model import STATE, Model, write_model
+from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import START, Order, StreamPosition, stream
+from sparseoco.training.thresholds import ThresholdRule
 from sparseoco.training.warm_start import Origin, take_weights
 
 
@@ -75,17 +80,20 @@ def write_candidate(
     store: Location,
     checkpoints: Location,
     model: Location,
-    seed: int,
+    options: SearchOptions,
     curve: Sequence[dict[str, Any]],
 ) -> None:
     """Write the model of a block of one configuration at the end of its increment to the folder `model`.
+
+    It is calibrated on the newest margins with which its documents were predicted before they were learned.
 
     Raises `SparseocoError` if the task fails.
     """
     if model_is_complete(model, block.digest, block.setting.epochs):
         return
     paths = [str(path.resolve()) for path in (store, checkpoints, model)]
-    arguments = block.model_dump(mode="json"), seed, list(curve), *paths
+    threshold = options.threshold and options.threshold.model_dump(mode="json")
+    arguments = block.model_dump(mode="json"), options.seed, threshold, list(curve), *paths
     TaskPool(client, "The model could not be written").call(_write_task, *arguments)
 
 
@@ -124,12 +132,43 @@ def _deployed_learner(model: Location, increment: Store) -> Learner:
 
 
 def _write_task(
-    description: dict[str, Any], seed: int, curve: list[dict[str, Any]], store: str, checkpoints: str, model: str
+    description: dict[str, Any],
+    seed: int,
+    threshold: dict[str, Any] | None,
+    curve: list[dict[str, Any]],
+    store: str,
+    checkpoints: str,
+    model: str,
 ) -> None:
     block = Block.model_validate(description)
     increment = block.setting.increment
     assert increment is not None
     whole = Store(location(store), read_manifest(location(store), increment.version))
     learner = learner_after(location(checkpoints), block.setting.digest, increment.version, block.identities, whole)
+    margins, labels = _progressive_margins(block, increment_store(location(store), increment.version), checkpoints)
+    rule = None if threshold is None else ThresholdRule.model_validate(threshold)
     described = describe_block(block) | {"seed": seed, "increment": increment.version}
+    described |= decision_rules(margins, labels, rule, block.setting.positive)
     write_model(location(model), learner.weights_of(0), whole, described, curve, learner)
+
+
+def _progressive_margins(block: Block, increment: Store, checkpoints: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The margins with which the last `ROWS` documents of an increment were predicted, and their labels.
+
+    Of a first increment, which starts from nothing, they are at most half of the documents. There are none if the state
+    before the increment is lost.
+    """
+    corpus = weighted_corpus(increment, Path(get_worker().local_directory), block.weighting, block.setting.dtype)
+    margins, labels = [], []
+    with suppress(StateLostError):
+        run = start_run(location(checkpoints), block, increment)
+        first = corpus.n_rows // 2 if run.learner.rounds == 0 else 0
+        first = max(first, corpus.n_rows - ROWS)
+        for position, rows in stream(corpus, block.setting.order, START, StreamPosition(1, corpus.n_rows), [first]):
+            check_worker_running()
+            z = np.empty((len(rows.labels), 1, run.learner.n_outputs), run.learner.dtype)
+            run.learner.learn_rows(*rows, margins_out=z)
+            if position.position > first:
+                margins.append(z[:, 0])
+                labels.append(rows.labels)
+    return (np.concatenate(margins), np.concatenate(labels)) if margins else (np.empty((0, 1)), np.empty(0))

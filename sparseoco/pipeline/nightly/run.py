@@ -242,7 +242,7 @@ def _write_candidate(
     block = Block.of(setting, [candidate.configuration])
     curve = chain.curve(version, candidate.row["configuration"])
     folder = increment_model(run.out, version)
-    write_candidate(client, block, run.store, chain.checkpoints, folder, run.search.seed, curve)
+    write_candidate(client, block, run.store, chain.checkpoints, folder, run.search, curve)
 
 
 def _counts(store: Location, version: int, evaluation: IncrementEvaluation) -> Row:

@@ -98,7 +98,7 @@ def test_a_transient_file_system_error_ends_the_run(
 
     arrive(tmp_path, INCREMENTS + 1)
     with monkeypatch.context() as patch, raises_code("io-error", os.strerror(errno.ESTALE), kind=StorageError):
-        patch.setattr("sparseoco.search.worker.open_corpus", stale)
+        patch.setattr("sparseoco.search.worker.weighted_corpus", stale)
         run_nightly(run)
     assert len(rows_of(tmp_path / "run", "history")) == INCREMENTS
     same(run, undisturbed)

@@ -13,6 +13,7 @@ from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.search.increments import increment_seed, increment_store
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
+from sparseoco.training.calibration import fit_calibration
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
 from tests.support.errors import raises_code
@@ -72,6 +73,24 @@ def test_the_bits_of_an_uninterrupted_run(four_nights: Path, tmp_path: Path, shu
     curve = rows_of(model, "curve")
     assert [mark["rows"] for mark in curve] == [90, 180, 270, 360]
     assert curve[-1]["progressive_loss"] == pytest.approx(float(whole.progress.loss_sum[0]) / 360, abs=1e-12)
+
+
+def test_models_are_calibrated_on_the_newest_progressive_margins(four_nights: Path) -> None:
+    """Of the first increment, which starts from nothing, on those of its second half."""
+    run = four_nights / "run"
+    store = Store.open(run / "shards")
+    X, y = stream(store, 3, True)
+    for row in rows_of(run, "history"):
+        learner = Learner(
+            row["algorithm"], grid=[json.loads(row["parameters"])], n_features=X.shape[1], n_classes=3, dtype="float32"
+        )
+        end = 90 * row["increment"]
+        margins = np.empty((end, 1, 3), np.float32)
+        learner.learn_rows(X[:end].indptr, X[:end].indices, X[:end].data, y[:end], margins_out=margins)
+        newest = slice(45 if end == 90 else end - 90, end)
+        if row["promoted"]:
+            model = Model(run / "models" / f"{row['increment']:08d}")
+            assert model.calibration == fit_calibration(margins[newest, 0], y[newest])
 
 
 def test_every_configuration_is_evaluated_before_it_learns(four_nights: Path) -> None:
