@@ -7,9 +7,18 @@ from sparseoco.training.model import Model
 
 
 def summarize_run(folder: Location, page: Location) -> None:
-    """Print the model of a run, its evaluation and the path of its report."""
+    """Print the model of a run, its evaluation and the path of its report; first, whether it is of any use."""
+    best = read_json(folder / "search" / "best.json")
+    notes = best.get("notes", [])
+    if not best.get("beats_baseline", True):
+        print(f"warning: {notes[0]}")
+        notes = notes[1:]
     summarize_model(Model(folder / "model"))
-    unfinished = read_json(folder / "search" / "best.json").get("unfinished", 0)
+    if "metric" in best:
+        print(f"chosen by {best['metric']}: {best['value']:.4g} ± {best['standard_error']:.2g}")
+    for note in notes:
+        print(f"note: {note}")
+    unfinished = best.get("unfinished", 0)
     if unfinished:
         print(f"time limit reached: {unfinished:,} configurations unfinished; run the same command again to resume")
     evaluation = folder / "evaluation.json"

@@ -1,17 +1,21 @@
 """The files that describe a run in its folder, run.json and search/best.json, and the run's store."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.search.feature_subset import model_features
-from sparseoco.search.selection import choose
+from sparseoco.search.selection import Candidate, candidates, choose, fold_values, grid_edges
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
+from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.block import positive_class
+from sparseoco.training.metrics.scores import baseline
+from sparseoco.training.options import AtMost, SearchOptions
 from sparseoco.training.warm_start import Origin
 
 
@@ -38,25 +42,66 @@ def describe_run(name: str, store: Store, out: Location, options: SearchOptions)
     }
 
 
-def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions) -> dict[str, Any]:
-    """The contents of best.json: the chosen configuration, and the number of unfinished ones.
+def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, store: Store) -> dict[str, Any]:
+    """The contents of best.json: the chosen configuration, notes on the choice, and the number of unfinished ones.
 
     Raises `SparseocoError` if no configuration was completed.
     """
-    best = choose(metrics, options.select)
+    metric = options.selection_metric
+    best = choose(metrics, options.select, metric)
+    leader = candidates(metrics, metric)[0]
     row = next(row for row in metrics if row["configuration"] == best.configuration)
     unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
+    grid = [c.parameters for c in options.configurations() if c.algorithm == leader.algorithm]
+    edges = [] if options.samples is not None else grid_edges(json.loads(leader.parameters), grid)
+    reference = baseline_value(metrics, leader, metric, store, options.positive_class)
+    beaten = reference is None or METRICS[metric].is_better(leader.value(metric), reference)
     return ({"unfinished": len(unfinished)} if unfinished else {}) | {
         "configuration": best.configuration,
         "algorithm": best.algorithm,
         "parameters": json.loads(best.parameters),
         "weighting": Weighting.of(row).model_dump(mode="json"),
         "epochs": best.epoch,
-        "rule": options.select,
-        "held_out_error" if options.folds > 1 else "progressive_error": best.error,
+        "rule": "at-most" if isinstance(options.select, AtMost) else options.select,
+        "at_most": options.select.at_most if isinstance(options.select, AtMost) else None,
+        "metric": metric,
+        "value": best.value(metric),
         "standard_error": best.standard_error,
+        "held_out_error" if options.folds > 1 else "progressive_error": best.error,
         "nonzeros": best.nonzeros,
+        "features": best.features,
+        "baseline": reference,
+        "beats_baseline": beaten,
+        "notes": ([] if beaten else [_not_beaten(metric, leader.value(metric), reference, store)])
+        + [f"{leader.algorithm}: {edge.sentence}" for edge in edges],
     }
+
+
+def baseline_value(
+    metrics: Sequence[dict[str, Any]], leader: Candidate, metric: str, store: Store, positive: str | None
+) -> float | None:
+    """The metric of always predicting the largest class, or the mean of numbers; None if it is not known."""
+    rows = [row for row in metrics if (row["configuration"], row["epoch"]) == (leader.configuration, leader.epoch)]
+    labels = store.manifest.labels
+    if labels.kind == "numbers":
+        # R² = 1 − (rmse / rmse of the mean)².
+        pairs = [(row["held_out_rmse"], row["held_out_r2"]) for row in rows if row.get("held_out_r2") is not None]
+        if not pairs or metric not in ("r2", "rmse"):
+            return None
+        means = [rmse / math.sqrt(1 - r2) for rmse, r2 in pairs if r2 < 1]
+        return 0.0 if metric == "r2" else math.fsum(means) / len(means) if means else None
+    if labels.kind == "multi":
+        return None
+    shares = fold_values(rows, "majority_error")
+    if metric == "error" and shares:
+        return math.fsum(shares) / len(shares)
+    counts = [entry.rows for entry in labels.classes]
+    return baseline(metric, counts, positive_class(labels.classes, positive))
+
+
+def _not_beaten(metric: str, value: float, reference: float | None, store: Store) -> str:
+    other = "the mean" if store.manifest.labels.kind == "numbers" else "the largest class"
+    return f"no configuration beats always predicting {other}: {metric} {value:.4g} against {reference:.4g}"
 
 
 def open_store(run: Location, corpus: dict[str, Any], folder: Location | None) -> Store:

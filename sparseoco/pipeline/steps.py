@@ -39,6 +39,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import Policy, TextOptions
 from sparseoco.text.sources import find_sources
 from sparseoco.training.block import search_setting
+from sparseoco.training.metrics.scores import store_label_kind
 from sparseoco.training.model import Model
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.sizes import check_size
@@ -92,7 +93,7 @@ def search(
             tables = run_search_on(client, options.configurations(), options, selected, folder, progress)
             for table, schema in SEARCH_TABLES.items():
                 write_result_table(folder / f"{table}.parquet", tables[table], schema)
-            best = describe_choice(tables["metrics"], options)
+            best = describe_choice(tables["metrics"], options, store)
             chosen, epochs = _chosen(best), best["epochs"]
             has_held_out(folder, held_out_blocks(chosen, options, epochs, selected))  # removes those of another choice
             commit_json(folder / "best.json", best)
@@ -321,6 +322,7 @@ def _open_store(folder: Location, options: SearchOptions, model: Location) -> tu
     """
     store = Store.open(folder)
     check_labels(store)
+    options.check_metric(store_label_kind(store))
     origins = {name: Origin.of(path) for name, path in options.models.items()}
     for origin in origins.values():
         if location(origin.model) == model.resolve():

@@ -6,6 +6,16 @@ from typing import Any, Final
 
 NONE: Final = "–"
 PERCENT: Final = "\N{NO-BREAK SPACE}%"
+_METRICS: Final = {
+    "roc_auc": "ROC AUC",
+    "f1": "F1",
+    "f1_macro": "macro F1",
+    "f1_micro": "micro F1",
+    "f1_weighted": "weighted F1",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+}
 _SUPERSCRIPTS: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -34,6 +44,32 @@ def percent_with_error(share: float | None, error: float | None) -> str:
         return percent(share)
     digits = 1 if error >= 0.0005 else 2
     return f"{100 * share:.{digits}f} ± {100 * error:.{digits}f}{PERCENT}"
+
+
+def metric_name(metric: str) -> str:
+    """A metric in words.
+
+    >>> metric_name("error"), metric_name("roc_auc"), metric_name("recall_at_precision_90")
+    ('error', 'ROC AUC', 'recall at 90\xa0% precision')
+    """
+    if "_at_" in metric:
+        first, _, second, level = metric.split("_")
+        return f"{first} at {level}{PERCENT} {second}"
+    return _METRICS.get(metric, metric.replace("_", " "))
+
+
+def metric_with_error(metric: str, value: float | None, error: float | None) -> str:
+    """A metric and its standard error; an error is in per cent.
+
+    >>> metric_with_error("error", 0.21576, 0.0034), metric_with_error("roc_auc", 0.98765, 0.00123)
+    ('21.6 ± 0.3\xa0%', '0.9877 ± 0.0012')
+    """
+    if metric == "error":
+        return percent_with_error(value, error)
+    if value is None:
+        return NONE
+    digits = f"{value:.4f}".replace("-", "−")
+    return digits if not error else f"{digits} ± {error:.4f}"
 
 
 def integer(number: float | None) -> str:

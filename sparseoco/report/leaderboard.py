@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from sparseoco.learners import ALGORITHMS
 from sparseoco.report.formatting import parameters
 from sparseoco.report.results import Results
-from sparseoco.search.selection import COMPLETE, Candidate, candidates
+from sparseoco.search.selection import COMPLETE, Candidate, candidates, standard_error
 from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import Weighting
@@ -23,10 +23,12 @@ _SEVERITY: Final = {"ok": 0, "stopped": 1, "dropped": 2, "unfinished": 3, "diver
 class LeaderboardRow(NamedTuple):
     """A configuration's means over folds at its best epoch (the chosen one's: at the chosen epoch).
 
-    `error` and `standard_error` are those of `sparseoco.search.selection`. `online_error` and `online_loss` are
-    progressive, of the first epoch: later epochs predict documents already learned from, and so does every epoch of an
-    algorithm that `trains_on_all_documents`, which has none. `seconds` is the sum over folds and epochs. Ranks count
-    from 1, by error, then by nonzeros; configurations that did not finish have none.
+    `value` is the metric that configurations are ranked by, and `value_error` its standard error; `error` is the share
+    of wrong predictions, and `standard_error` its own, as in `sparseoco.search.selection`. `online_error` and
+    `online_loss` are progressive, of the first epoch: later epochs predict documents already learned from, and so does
+    every epoch of an algorithm that `trains_on_all_documents`, which has none. `seconds` is the sum over folds and
+    epochs. Ranks count from 1, by the metric, then by nonzeros; configurations that did not finish have none. `front`:
+    no other is better in both error and nonzeros.
     """
 
     rank: int | None
@@ -42,13 +44,19 @@ class LeaderboardRow(NamedTuple):
     folds: int
     epochs: int
     epoch: int | None
+    metric: str
+    value: float | None
+    value_error: float | None
     error: float | None
     standard_error: float | None
     held_out_loss: float | None
     online_error: float | None
     online_loss: float | None
     nonzeros: float | None
+    features: float | None
+    """Features with a nonzero weight for any class: the most of any fold."""
     seconds: float | None
+    front: bool
     label: str
     """The parameters that differ between the configurations of its algorithm (all where none does), and the weighting
     if there are several, for people."""
@@ -70,7 +78,8 @@ def leaderboard_rows(results: Results) -> list[LeaderboardRow]:
         seconds[row["configuration"]] += row["seconds"]
     best = results.best
     ranked: dict[int, Candidate] = {}
-    for candidate in candidates(metrics):  # best first
+    metric = results.metric
+    for candidate in candidates(metrics, metric):  # best first
         ranked.setdefault(candidate.configuration, candidate)
         if best and (candidate.configuration, candidate.epoch) == (best.configuration, best.epochs):
             ranked[candidate.configuration] = candidate
@@ -79,14 +88,16 @@ def leaderboard_rows(results: Results) -> list[LeaderboardRow]:
     ranked = {n: c for n, c in ranked.items() if n == chosen or all(row["status"] in COMPLETE for row in of[n])}
     labels = _labels(of)
     table = [
-        _leaderboard_row(rows, ranked.get(number), seconds.get(number))._replace(
+        _leaderboard_row(rows, ranked.get(number), seconds.get(number), metric)._replace(
             chosen=number == chosen, label=labels[number]
         )
         for number, rows in sorted(of.items())
     ]
-    ordered = sorted((s for s in table if s.configuration in ranked), key=lambda s: ranked[s.configuration])
+    ordered = sorted((s for s in table if s.configuration in ranked), key=lambda s: ranked[s.configuration][:4])
+    ordered = [s._replace(rank=rank) for rank, s in enumerate(ordered, start=1)]
+    front = {s.configuration for s in pareto_front(ordered)}
     others = [s for s in table if s.configuration not in ranked]
-    return [s._replace(rank=rank) for rank, s in enumerate(ordered, start=1)] + others
+    return [s._replace(front=s.configuration in front) for s in ordered] + others
 
 
 def best_of_each(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
@@ -119,7 +130,7 @@ def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
         s._asdict() | {"parameters": json.dumps(s.parameters, sort_keys=True)} | s.weighting.model_dump() for s in table
     ]
     integers = {"rank", "configuration", "folds", "epochs", "epoch"}
-    strings = {"algorithm", "parameters", "tf", "norm", "loss", "penalty", "status", "reason"}
+    strings = {"metric", "algorithm", "parameters", "tf", "norm", "loss", "penalty", "status", "reason"}
     names = [*LeaderboardRow._fields[:-1]]
     where = names.index("weighting")
     names[where : where + 1] = Weighting.model_fields
@@ -130,7 +141,7 @@ def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
             else pa.string()
             if name in strings
             else pa.bool_()
-            if name in ("chosen", "idf")
+            if name in ("chosen", "front", "idf")
             else pa.float64()
             for name in names
         }
@@ -139,7 +150,9 @@ def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
 
 
-def _leaderboard_row(rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None) -> LeaderboardRow:
+def _leaderboard_row(
+    rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None, metric: str
+) -> LeaderboardRow:
     worst = max(rows, key=lambda row: _SEVERITY.get(row["status"], 5))
     here = [row for row in rows if at and row["epoch"] == at.epoch]
     first = [row for row in rows if at and row["epoch"] == 1 and not trains_on_all_documents(row["algorithm"])]
@@ -157,13 +170,18 @@ def _leaderboard_row(rows: list[dict[str, Any]], at: Candidate | None, seconds: 
         folds=len({row["fold"] for row in rows}),
         epochs=max(row["epoch"] for row in rows),
         epoch=at.epoch if at else None,
+        metric=metric,
+        value=at.value(metric) if at else None,
+        value_error=at.standard_error if at else None,
         error=at.error if at else None,
-        standard_error=at.standard_error if at else None,
+        standard_error=standard_error(here, "error", at.epoch) if at and at.error is not None else None,
         held_out_loss=_mean(row["held_out_loss"] for row in here),
         online_error=_mean(row["progressive_error"] for row in first),
         online_loss=_mean(row["progressive_loss"] for row in first),
         nonzeros=at.nonzeros if at else None,
+        features=at.features if at else None,
         seconds=seconds,
+        front=False,
         label="",
     )
 

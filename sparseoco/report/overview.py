@@ -3,10 +3,18 @@
 from typing import Final, NamedTuple
 
 from sparseoco.report.features import used_features
-from sparseoco.report.formatting import duration, integer, percent, percent_with_error, plural
+from sparseoco.report.formatting import (
+    duration,
+    integer,
+    metric_name,
+    metric_with_error,
+    percent,
+    percent_with_error,
+    plural,
+)
 from sparseoco.report.leaderboard import LeaderboardRow, chosen_row, trains_on_all_documents
 from sparseoco.report.results import Results
-from sparseoco.training.metrics.classes import majority_error
+from sparseoco.training.metrics.scores import majority_error
 
 
 class Tile(NamedTuple):
@@ -31,8 +39,9 @@ _STATUS_WORDS: Final = {
     "failed": "failed",
 }
 _RULES: Final = {
-    "error": "the configuration with the lowest error",
-    "one-standard-error": "the sparsest configuration within one standard error of the lowest error",
+    "best": "the configuration with the best {metric}",
+    "one-standard-error": "the sparsest configuration within one standard error of the best {metric}",
+    "at-most": "the configuration with the best {metric} of those with few enough features",
 }
 
 
@@ -85,9 +94,17 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
                 f"Training was restricted to {integer(corpus.features_from.features)} features selected by a model."
             )
         tiles.append(Tile(share, f"of the features used ({integer(used)})"))
-    rule = _RULES[results.best.rule if results.best else "error"]
+    rule = _RULES[results.best.rule if results.best else "best"].format(metric=metric_name(results.metric))
     sentences += [f"It is {rule} among {tried}.", status_counts(table)]
+    notes = [f"{note[0].upper()}{note[1:]}." for note in (results.best.notes if results.best else ())]
     headline = f"A linear classifier of {_size(results)}: {kind} {error}"
+    if results.metric != "error":
+        value = metric_with_error(results.metric, chosen.value, chosen.value_error)
+        headline += f", {metric_name(results.metric)} {value}"
+        tiles.insert(0, Tile(value, metric_name(results.metric)))
+    if results.best is not None and not results.best.beats_baseline:
+        headline, notes = f"{notes[0]} {headline}", notes[1:]
+    sentences += notes
     return Overview(headline, " ".join(sentences).strip(), tiles + effort)
 
 

@@ -70,7 +70,11 @@ class BestRecord(_Record):
 
     configuration: int
     epochs: int
-    rule: Literal["error", "one-standard-error"]
+    rule: Literal["best", "one-standard-error", "at-most"]
+    metric: str = "error"
+    notes: tuple[str, ...] = ()
+    """What to know about the choice: nothing beats the largest class, a best value at the edge of its grid."""
+    beats_baseline: bool = True
 
 
 class ClassScore(_Record):
@@ -107,6 +111,11 @@ class Results(NamedTuple):
     slopes: pa.Table
     weights: pa.Table | None
     digests: dict[str, str]  # of the files that are equal between equal runs
+
+    @property
+    def metric(self) -> str:
+        """The metric by which configurations are ranked."""
+        return self.best.metric if self.best else str(self.run.search.get("metric") or "error")
 
     @property
     def held_out(self) -> bool:

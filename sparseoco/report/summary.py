@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from sparseoco.report.features import strongest
-from sparseoco.report.formatting import duration, integer, percent_with_error
-from sparseoco.report.leaderboard import best_of_each, leaderboard_rows
+from sparseoco.report.formatting import duration, integer, metric_name, metric_with_error, percent_with_error
+from sparseoco.report.leaderboard import LeaderboardRow, best_of_each, leaderboard_rows
 from sparseoco.report.overview import overview
 from sparseoco.report.results import read_results
 from sparseoco.storage.locations import Location
@@ -18,6 +18,7 @@ def leaderboard_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]
             "rank": "" if s.rank is None else s.rank,
             "algorithm": s.algorithm + (" (chosen)" if s.chosen else ""),
             "parameters": s.label,
+            **({} if s.metric == "error" else {metric_name(s.metric): _value(s)}),
             "held-out error": percent_with_error(s.error, s.standard_error),
             "nonzero weights": integer(s.nonzeros),
             "time": duration(s.seconds),
@@ -26,6 +27,10 @@ def leaderboard_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]
         }
         for s in leaderboard_rows(read_results(run))[:limit]
     ]
+
+
+def _value(row: LeaderboardRow) -> str:
+    return metric_with_error(row.metric, row.value, row.value_error)
 
 
 def summary_markdown(run: Location) -> str:

@@ -105,7 +105,7 @@ class BlockRun:
         now = self.learner.progress
         at_end = self.position.position == corpus.n_rows
         setting = self.block.setting
-        order = setting.order if at_end else Order()
+        order = setting.order if at_end or setting.evaluate_rungs else Order()
         held_out, scores = evaluate_held_out(self.learner, corpus, order, positive=setting.positive)
         return metric_rows(
             self.position.epoch,

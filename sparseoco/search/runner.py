@@ -218,7 +218,7 @@ class _Search:
             if name not in complete or any(row["status"] != "ok" for row in found):
                 self._endings[name] = _Ending(stage.goal, "dropped", f"dropped at {at}: another fold failed")
         if stage.rule == "halving" and options.halving is not None:
-            best = survivors(complete, options.halving.factor)
+            best = survivors(complete, options.halving.factor, options.selection_metric)
             ending = _Ending(stage.goal, "dropped", f"dropped at {at} by successive halving")
             for name in self.alive:
                 if name not in best:
@@ -276,7 +276,8 @@ class _Search:
 
     def _epochs_without_improvement(self, name: str, epoch: int) -> int:
         ends = [self._rows(name, StreamPosition(e, self._n_rows)) for e in range(1, epoch + 1)]
-        return epochs_without_improvement(ends, self._runner.options.min_improvement)
+        options = self._runner.options
+        return epochs_without_improvement(ends, options.min_improvement, options.selection_metric)
 
 
 def _with_key(row: Row, table: str, configuration: Configuration, setting: Setting) -> Row:

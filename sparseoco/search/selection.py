@@ -1,35 +1,68 @@
-"""Model selection: the best configuration of a search, by a documented rule."""
+"""Model selection: the best configuration of a search by its metric and a documented rule."""
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sparseoco.core.errors import SparseocoError
+from sparseoco.storage.metric_names import METRICS, PROGRESSIVE
 from sparseoco.storage.metrics import Row
+from sparseoco.training.options import AtMost, Select
 
 COMPLETE = ("ok", "stopped")
 """Status of an epoch that was completed: the configuration continued, or was stopped by `patience`."""
 
 
 class Candidate(NamedTuple):
-    """A configuration after an epoch, averaged over the folds; ordered by error, then by nonzeros."""
+    """A configuration after an epoch, averaged over the folds; ordered by the metric, best first, then by nonzeros."""
 
-    error: float
+    cost: float
+    """The metric, negated if more of it is better."""
     nonzeros: float
     epoch: int
     configuration: int
     standard_error: float
+    features: float
+    """Features with a nonzero weight for any class: the most of any fold."""
     algorithm: str
     parameters: str
+    error: float | None
+
+    def value(self, metric: str) -> float:
+        """The metric."""
+        return -self.cost if METRICS[metric].greater_is_better else self.cost
 
 
-def candidates(metrics: Sequence[Row]) -> list[Candidate]:
+def metric_column(rows: Sequence[Row], metric: str) -> str:
+    """The column of a metric: of the held-out rows or, without them, of the progressive predictions."""
+    held_out = (rows[0].get("held_out_rows") or 0) > 0
+    return f"progressive_{metric}" if metric in PROGRESSIVE and not held_out else f"held_out_{metric}"
+
+
+def fold_values(rows: Sequence[Row], metric: str) -> list[float]:
+    """The metric in each of the folds where it is defined and finite."""
+    column = metric_column(rows, metric)
+    values = (row.get(column) for row in rows)
+    return [float(value) for value in values if value is not None and math.isfinite(value)]
+
+
+def mean_cost(rows: Sequence[Row], metric: str) -> float:
+    """The mean of a metric over folds, negated if more is better; infinite if it is not defined in any."""
+    values = fold_values(rows, metric)
+    if not values:
+        return math.inf
+    mean = math.fsum(values) / len(values)
+    return -mean if METRICS[metric].greater_is_better else mean
+
+
+def candidates(metrics: Sequence[Row], metric: str = "error") -> list[Candidate]:
     """Every (configuration, epoch) that was completed in all its folds, best first.
 
-    The error is the held-out error or, without held-out rows, the progressive error; that of an epoch method is its
-    training error, which is lower than its error on other documents. The standard error is the standard deviation over
-    the k folds divided by √k or, with one fold, √(e(1 − e)/n).
+    Metrics are those of the held-out rows; without any, of the progressive predictions, and those of an epoch method
+    are then of its training rows, on which they are better than on other documents. A fold in which a metric is not
+    defined, such as recall without positives, does not count. The standard error is the standard deviation over the k
+    folds divided by √k; with one fold, √(e(1 − e)/n) of the error and 0 of other metrics.
     """
     groups: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in metrics:
@@ -39,39 +72,99 @@ def candidates(metrics: Sequence[Row]) -> list[Candidate]:
     for (configuration, epoch), rows in groups.items():
         if len(rows) < len(folds) or any(row["status"] not in COMPLETE for row in rows):
             continue
-        held_out = rows[0]["held_out_rows"] > 0
-        errors = [row["held_out_error" if held_out else "progressive_error"] for row in rows]
-        error = math.fsum(errors) / len(errors)
-        if len(errors) > 1:
-            spread = math.fsum((e - error) ** 2 for e in errors) / (len(errors) - 1)
-            standard_error = math.sqrt(spread / len(errors))
-        else:
-            tried = rows[0]["held_out_rows"] if held_out else rows[0]["rows"] / epoch
-            standard_error = math.sqrt(error * (1 - error) / max(tried, 1))
+        cost = mean_cost(rows, metric)
+        if not math.isfinite(cost):
+            continue
+        error = mean_cost(rows, "error")
         found.append(
             Candidate(
-                error=error,
+                cost=cost,
                 nonzeros=math.fsum(row["nonzeros"] for row in rows) / len(rows),
                 epoch=epoch,
                 configuration=configuration,
-                standard_error=standard_error,
+                standard_error=standard_error(rows, metric, epoch),
+                features=max(row.get("features") or 0 for row in rows),
                 algorithm=rows[0]["algorithm"],
                 parameters=rows[0]["parameters"],
+                error=error if math.isfinite(error) else None,
             )
         )
-    return sorted(found)
+    return sorted(found, key=lambda candidate: candidate[:4])
 
 
-def choose(metrics: Sequence[Row], rule: str) -> Candidate:
-    """The candidate with the smallest error, or the sparsest within one standard error of it.
+def standard_error(rows: Sequence[Row], metric: str, epoch: int) -> float:
+    """The standard error of the mean of a metric over the folds, see `candidates`."""
+    values = fold_values(rows, metric)
+    if len(values) > 1:
+        mean = math.fsum(values) / len(values)
+        spread = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+        return math.sqrt(spread / len(values))
+    if metric != "error":
+        return 0.0
+    rows_tried = rows[0]["held_out_rows"] or rows[0]["rows"] / epoch
+    return math.sqrt(values[0] * (1 - values[0]) / max(rows_tried, 1))
 
-    Raises `SparseocoError` with the first reason if no configuration was completed.
+
+def choose(metrics: Sequence[Row], select: Select = "best", metric: str = "error") -> Candidate:
+    """The candidate that a rule selects by a metric.
+
+    Parameters
+    ----------
+    metrics : rows of `sparseoco.storage.metrics.METRICS`.
+    select : "best"; "one-standard-error", the sparsest within one standard error of the best; or the best of those
+        with at most so many features in every fold.
+
+    Raises
+    ------
+    SparseocoError
+        With the first reason, if no configuration was completed; if none is small enough.
     """
-    found = candidates(metrics)
+    found = candidates(metrics, metric)
     if not found:
-        reason = next((row["reason"] for row in metrics if row["reason"]), "nothing was run")
+        reason = next((row["reason"] for row in metrics if row["reason"]), None)
+        reason = reason or (f"{metric} is not defined in any fold" if metrics else "nothing was run")
         raise SparseocoError(f"The search completed no configuration: {reason}.", code="no-candidate")
-    if rule == "error":
+    if isinstance(select, AtMost):
+        small = [candidate for candidate in found if candidate.features <= select.at_most]
+        if not small:
+            least = min(candidate.features for candidate in found)
+            raise SparseocoError(
+                f"No configuration has at most {select.at_most:,} features with a nonzero weight; the fewest are "
+                f"{least:,.0f}. Try a larger lam.",
+                code="no-candidate",
+            )
+        return small[0]
+    if select == "best":
         return found[0]
-    bound = found[0].error + found[0].standard_error
-    return min((c for c in found if c.error <= bound), key=lambda c: (c.nonzeros, c))
+    bound = found[0].cost + found[0].standard_error
+    return min((c for c in found if c.cost <= bound), key=lambda c: (c.nonzeros, c[:4]))
+
+
+class GridEdge(NamedTuple):
+    """A parameter whose best value is the smallest or largest of its values in the search."""
+
+    parameter: str
+    value: float
+    edge: str
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        way = "smaller" if self.edge == "smallest" else "larger"
+        return f"{self.parameter} = {self.value:g} is the {self.edge} value of its grid: a {way} one may be better"
+
+
+def grid_edges(chosen: dict[str, Any], grid: Sequence[dict[str, Any]]) -> list[GridEdge]:
+    """The parameters of a configuration at an edge of their values in the grid of its algorithm."""
+    edges = []
+    for name, value in chosen.items():
+        values = {other[name] for other in grid if _is_number(other.get(name))}
+        if not _is_number(value) or len(values) < 2:
+            continue
+        if value in (min(values), max(values)):
+            edges.append(GridEdge(name, value, "smallest" if value == min(values) else "largest"))
+    return edges
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

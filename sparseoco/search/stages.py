@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from sparseoco.search.selection import mean_cost
 from sparseoco.storage.metrics import Row
 from sparseoco.training.options import Halving, SearchOptions
 from sparseoco.training.stream import StreamPosition
@@ -60,40 +61,36 @@ def rung_positions(halving: Halving, n_rows: int, configurations: int) -> list[i
     return sorted({p for p in (round(f * n_rows) for f in fractions) if halving.min_rows <= p < n_rows})
 
 
-def survivors(metrics: Metrics, factor: float) -> set[str]:
+def survivors(metrics: Metrics, factor: float, metric: str = "error") -> set[str]:
     """The best configurations: one in `factor`, at least one.
 
-    Configurations are compared by the mean over folds of the progressive error, then of the progressive loss, then by
-    their order. A configuration that diverged in any fold is last and does not survive.
+    Configurations are compared by the mean of the metric over folds, then of the loss, then by their order.
+    Error and loss are progressive, other metrics of the held-out rows under the weights of this rung. A configuration
+    that diverged in any fold is last and does not survive.
     """
 
     def rank(entry: tuple[int, str]) -> tuple[bool, float, float, int]:
         number, name = entry
         rows = metrics[name]
         broken = any(row["status"] != "ok" for row in rows)
-        return broken, _mean(rows, "progressive_error"), _mean(rows, "progressive_loss"), number
+        return broken, mean_cost(rows, metric), mean_cost(rows, "loss"), number
 
     ranked = sorted(enumerate(metrics), key=rank)
     best = [name for _, name in ranked[: max(1, math.ceil(len(ranked) / factor - 1e-9))]]
     return {name for name in best if all(row["status"] == "ok" for row in metrics[name])}
 
 
-def epochs_without_improvement(epochs: Sequence[Sequence[Row]], min_improvement: float) -> int:
+def epochs_without_improvement(epochs: Sequence[Sequence[Row]], min_improvement: float, metric: str = "error") -> int:
     """The number of epochs since the last improvement; `epochs` has, for each epoch, one row per fold.
 
-    An epoch improves a configuration if its held-out error (without held-out rows: progressive error), mean over folds,
-    is more than `min_improvement` below that of the last improvement.
+    An epoch improves a configuration if its metric, mean over folds, is by more than `min_improvement` better than that
+    of the last improvement.
     """
     best, since = math.inf, 0
     for rows in epochs:
-        held_out = (rows[0]["held_out_rows"] or 0) > 0
-        error = _mean(rows, "held_out_error" if held_out else "progressive_error")
-        if error < best - min_improvement:
-            best, since = error, 0
+        cost = mean_cost(rows, metric)
+        if cost < best - min_improvement:
+            best, since = cost, 0
         else:
             since += 1
     return since
-
-
-def _mean(rows: Sequence[Row], column: str) -> float:
-    return math.fsum(row[column] for row in rows) / len(rows)

@@ -44,7 +44,9 @@ METRICS: Final[dict[str, Metric]] = {
     "mae": Metric(False, _NUMBERS),
     "r2": Metric(True, _NUMBERS),
 }
-COMPUTED: Final = tuple(name for name in METRICS if name not in ("error", "loss"))
+PROGRESSIVE: Final = ("error", "loss")
+"""The metrics that progressive predictions have, too: means over rows, each predicted before it is learned."""
+COMPUTED: Final = tuple(name for name in METRICS if name not in PROGRESSIVE)
 """The metrics that `Scores` computes; error and loss come from the learner itself."""
 
 

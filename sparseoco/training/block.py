@@ -18,6 +18,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_all_checksummed, remove_file
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.storage.metrics import Row
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
@@ -77,6 +78,8 @@ class Setting(Description):
     shuffle: bool
     positive: int = 1
     """Index of the positive one of two classes, to which metrics refer."""
+    evaluate_rungs: bool = False
+    """Whether held-out rows are evaluated at rungs of successive halving, too."""
     origin: Origin | None = None
     increment: Increment | None = None
     sparseoco: str = __version__
@@ -109,6 +112,7 @@ def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
         seed=options.seed,
         shuffle=options.shuffle,
         positive=positive_class(store.manifest.labels.classes, options.positive_class),
+        evaluate_rungs=options.halving is not None and options.selection_metric not in PROGRESSIVE,
         origin=None if options.warm_start is None else Origin.of(options.warm_start),
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +12,7 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel
 from sparseoco.core.quantities import parse_bytes, parse_duration
 from sparseoco.learners import check_algorithm_name, find_algorithm
+from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
 from sparseoco.training.thresholds import ThresholdRule
 
@@ -85,6 +87,15 @@ class Halving(OptionModel):
         return value
 
 
+class AtMost(OptionModel):
+    """`select = { at_most = 10_000 }`: the best model with at most so many features that have a nonzero weight."""
+
+    at_most: int = Field(ge=1, description="Features with a nonzero weight for any class.")
+
+
+Select = Literal["best", "one-standard-error"] | AtMost
+
+
 class MixtureOptions(OptionModel):
     """Options of the online mixture, see `sparseoco.Mixture`, and what is saved of it."""
 
@@ -121,8 +132,15 @@ class SearchOptions(OptionModel):
         "methods: by training error).",
     )
     epochs: int = Field(1, ge=1, description="Passes over the data.")
-    select: Literal["error", "one-standard-error"] = Field(
-        "error", description="Choose the smallest error, or the sparsest model within one standard error of it."
+    metric: str | None = Field(
+        None,
+        description="Metric of the held-out documents to choose by, such as log_loss, roc_auc, average_precision, f1, "
+        "f1_macro, or of numbers rmse, mae, r2; by default error, of numbers rmse. With one fold, error or loss.",
+    )
+    select: Select = Field(
+        "best",
+        description="Choose the best configuration; the sparsest within one standard error of it (one-standard-error); "
+        "or the best with at most N features that have a nonzero weight: at_most=N, in a file { at_most = N }.",
     )
     positive_class: str | None = Field(
         None, description="The positive one of two classes, to which F1 and rankings refer; by default the rarer."
@@ -148,7 +166,7 @@ class SearchOptions(OptionModel):
         None, ge=1, description="Stop a configuration after this many epochs in a row without improvement."
     )
     min_improvement: float = Field(
-        0.0, ge=0, lt=1, description="Smallest decrease of the error in an epoch that counts as an improvement."
+        0.0, ge=0, description="Smallest improvement of the metric in an epoch that counts as one."
     )
     time_limit: float | None = Field(
         None,
@@ -167,6 +185,22 @@ class SearchOptions(OptionModel):
     @classmethod
     def _factor(cls, value: Any) -> Any:
         return {"factor": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    @field_validator("select", mode="before")
+    @classmethod
+    def _rule(cls, value: Any) -> Any:
+        if isinstance(value, str) and (match := re.fullmatch(r"at[_-]most=([\d_]+)", value)):
+            value = {"at_most": int(match[1])}
+        if isinstance(value, dict | AtMost) or value in ("best", "one-standard-error"):
+            return value
+        raise ValueError('must be "best", "one-standard-error" or { at_most = N }')
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        if value is not None and value not in METRICS:
+            raise ValueError(f"must be one of {', '.join(METRICS)}")
+        return value
 
     @field_validator("time_limit", mode="before")
     @classmethod
@@ -208,9 +242,43 @@ class SearchOptions(OptionModel):
                 )
         if self.threshold is not None and self.folds == 1:
             raise ValueError("threshold is chosen on the held-out folds: set folds to 2 or more")
+        self._check_metric()
         if self.min_improvement and self.patience is None:
             raise ValueError("min_improvement is used by patience: set patience too")
         return self
+
+    def _check_metric(self) -> None:
+        if self.metric is None:
+            return
+        from sparseoco.learners.losses import find_loss  # loads numba
+
+        regression = find_loss(self.loss).regression
+        if not any((kind == "numbers") == regression for kind in METRICS[self.metric].kinds):
+            raise ValueError(f"metric {self.metric} is not defined for {'numbers' if regression else 'classes'}")
+        if self.folds == 1 and self.metric not in PROGRESSIVE:
+            raise ValueError(
+                f"metric {self.metric} is of held-out documents: set folds to 2 or more, or choose error or loss"
+            )
+
+    @property
+    def selection_metric(self) -> str:
+        """The metric by which configurations are compared."""
+        if self.metric is not None:
+            return self.metric
+        from sparseoco.learners.losses import find_loss  # loads numba
+
+        if not find_loss(self.loss).regression:
+            return "error"
+        return "rmse" if self.folds > 1 else "loss"
+
+    def check_metric(self, kind: Kind) -> None:
+        """Raises `InputError` if the metric is not defined for labels of this kind."""
+        metric = self.selection_metric
+        if kind not in METRICS[metric].kinds:
+            names = ", ".join(defined_for(kind))
+            raise InputError(
+                f"metric {metric} is not defined for {kind}: choose one of {names}.", code="invalid-metric"
+            )
 
     @property
     def models(self) -> dict[str, str]:

@@ -90,7 +90,7 @@ def test_halving_is_ranking_by_hand_at_each_rung(
     for table in ("metrics", "curves", "feature_survival"):
         for survivor in alive:
             assert rows_of(got[table], survivor) == rows_of(whole[table], survivor)
-    assert choose(got["metrics"], "error").configuration in alive
+    assert choose(got["metrics"], "best").configuration in alive
     assert not (tmp_path / "halving" / "checkpoints").exists()
 
 

@@ -39,7 +39,7 @@ from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Tables, cell_path, write_cell
 from sparseoco.training.learner import ProgressiveTotals
 from sparseoco.training.metrics.progressive import held_out_chunks, metric_rows
-from sparseoco.training.metrics.scores import Scores, label_kind
+from sparseoco.training.metrics.scores import Scores, store_label_kind
 from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
 
 TASKS_PER_SLOT = 4  # of an evaluation; more than one, to balance the load
@@ -188,7 +188,7 @@ def _held_out_metrics(
     source: RowsSource, weights_path: str, order: Order, shape: tuple[int, int, int], options: dict[str, Any]
 ) -> list[Row]:
     opened, (n_rows, outputs, configurations) = Store.open(source[0]), shape
-    scores = Scores(label_kind(len(opened.classes)), n_rows, outputs, configurations, **options)
+    scores = Scores(store_label_kind(opened), n_rows, outputs, configurations, **options)
     if n_rows:
         corpus, columns = open_rows(source), outputs * configurations
         weights = read_rows(location(weights_path), columns)

@@ -26,10 +26,11 @@ from sparseoco.papers.tables import Row
 from sparseoco.papers.truncation.methods import TunedMethod, new_learner
 from sparseoco.search.selection import choose
 from sparseoco.training.learner import Learner
+from sparseoco.training.options import Select
 from sparseoco.training.sizes import check_size
 
 RULES: Final = ("least error", "sparsest within one standard error")
-_SELECTION: Final = {RULES[0]: "error", RULES[1]: "one-standard-error"}
+_SELECTION: Final[dict[str, Select]] = {RULES[0]: "best", RULES[1]: "one-standard-error"}
 
 _Tuning = Sequence[tuple[Mapping[str, Any], int]]
 """Results of trainings that hold out two folds, each with the index of the fold used."""
@@ -163,7 +164,7 @@ def _run(trial: Trial, held: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def _choose(trial: Trial, tuning: _Tuning, selection: str) -> int:
+def _choose(trial: Trial, tuning: _Tuning, selection: Select) -> int:
     """The number of the λ that a search would choose by the results on both tuning folds."""
     try:
         return choose(_search_rows(trial, tuning), selection).configuration

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sparseoco.search.selection import choose
 from sparseoco.storage.metrics import Row
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.options import Configuration
+from sparseoco.training.options import Configuration, Select
 from sparseoco.training.stream import NO_FOLD
 
 
@@ -31,8 +31,8 @@ class WindowCandidate(NamedTuple):
         )
 
 
-def choose_candidate(increments: Sequence[Sequence[Row]], rule: str) -> WindowCandidate:
-    """The configuration that the rule of the search selects by progressive error over a window of increments.
+def choose_candidate(increments: Sequence[Sequence[Row]], select: Select, metric: str = "error") -> WindowCandidate:
+    """The configuration that the rule of the search selects by a progressive metric over a window of increments.
 
     `increments` has the rows of `IncrementChain.rows` for each increment, in order. The error is the mean over all
     documents in the window. A configuration that diverged or failed in the window is not chosen. Raises
@@ -43,9 +43,9 @@ def choose_candidate(increments: Sequence[Sequence[Row]], rule: str) -> WindowCa
     for rows in window:
         for row in rows:
             by_number[row["configuration"]].append(row)
-    best = choose([_pooled(rows) for rows in by_number.values()], rule)
+    best = choose([_pooled(rows, metric) for rows in by_number.values()], select, metric)
     own = next(row for row in increments[-1] if row["configuration"] == best.configuration)
-    return WindowCandidate(len(window), best.error, own)
+    return WindowCandidate(len(window), best.value(metric), own)
 
 
 class Decision(NamedTuple):
@@ -64,12 +64,13 @@ def decide(error: float, deployed_error: float | None, margin: float) -> Decisio
     return Decision(promoted, f"error {error:.4%} {'≤' if promoted else '>'} {bound}")
 
 
-def _pooled(rows: Sequence[Row]) -> Row:
+def _pooled(rows: Sequence[Row], metric: str) -> Row:
     """The rows of one configuration pooled over their documents, or the first row whose status is not ok."""
     key = {"fold": NO_FOLD, "epoch": 1, "held_out_rows": 0}
     for row in rows:
         if row["status"] != "ok":
             return row | key
     documents = sum(row["documents"] for row in rows)
-    error = math.fsum(row["progressive_error"] * row["documents"] for row in rows) / documents
-    return rows[-1] | key | {"rows": documents, "progressive_error": error}
+    column = f"progressive_{metric}"
+    mean = math.fsum(row[column] * row["documents"] for row in rows) / documents
+    return rows[-1] | key | {"rows": documents, column: mean}

@@ -33,6 +33,7 @@ from sparseoco.search.chain import IncrementChain
 from sparseoco.search.increments import StateLostError, previous_manifest
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.metric_names import METRICS, PROGRESSIVE
 from sparseoco.storage.metrics import Row
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifest
 from sparseoco.store.shards import Store
@@ -40,6 +41,7 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.text.ingest import ingest, new_sources
 from sparseoco.text.sources import find_sources
 from sparseoco.training.block import Block
+from sparseoco.training.options import SearchOptions
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
@@ -212,9 +214,10 @@ def _decide(
         decision = Decision(False, "the new files contain no documents")
     else:
         row |= {"deployed_error": evaluation.deployed_error, "deployed_loss": evaluation.deployed_loss}
+        metric = progressive_metric(run.search)
         window = range(max(1, version + 1 - run.nightly.window), version + 1)
         try:
-            candidate = choose_candidate([chain.rows(increment) for increment in window], run.search.select)
+            candidate = choose_candidate([chain.rows(increment) for increment in window], run.search.select, metric)
         except SparseocoError as error:
             decision = Decision(False, str(error))
         else:
@@ -276,6 +279,12 @@ def _candidate_columns(candidate: WindowCandidate, evaluation: IncrementEvaluati
         "loss": own["progressive_loss"],
         "difference": None if deployed_error is None else error - deployed_error,
     }
+
+
+def progressive_metric(options: SearchOptions) -> str:
+    """The metric of the search if progressive predictions have it, else error, of numbers loss."""
+    metric = options.selection_metric
+    return metric if metric in PROGRESSIVE else "loss" if METRICS[metric].kinds == ("numbers",) else "error"
 
 
 def _class_counts(store: Location, version: int) -> list[Row]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.storage.metrics import Row
-from sparseoco.training.metrics.scores import ratios
+from sparseoco.training.metrics.scores import majority_error, ratios
 
 
 def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64]) -> Row:
@@ -32,8 +32,3 @@ def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64])
         "classes": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
         "confusion": confusion.tolist(),
     }
-
-
-def majority_error(class_rows: Sequence[int]) -> float:
-    """The error of always predicting the largest class, 1 − max_k n_k / Σ_k n_k."""
-    return 1 - max(class_rows) / sum(class_rows)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from sparseoco.storage.metric_names import COMPUTED, LEVELS, METRICS, Kind
 from sparseoco.storage.metrics import Row
+from sparseoco.store.shards import Store
 from sparseoco.training.metrics import loops
 from sparseoco.training.metrics.ranking import (
     Curve,
@@ -46,6 +47,11 @@ def label_kind(n_classes: int | None, *, label_sets: bool = False) -> Kind:
     if n_classes is None or n_classes == 0:
         return "numbers"
     return "label sets" if label_sets else "two classes" if n_classes <= 2 else "classes"
+
+
+def store_label_kind(store: Store) -> Kind:
+    """The kind of labels of a store."""
+    return label_kind(len(store.classes), label_sets=store.manifest.labels.kind == "multi")
 
 
 def class_probabilities(margins: NDArray[Any], *, joint: bool) -> NDArray[np.float64]:
@@ -155,15 +161,17 @@ class Scores:
         return [self._row(q) for q in range(len(self._broken))]
 
     def _row(self, q: int) -> Row:
-        row: Row = dict.fromkeys(("error", *COMPUTED))
+        row: Row = dict.fromkeys(("error", *COMPUTED, "rank_bound", "majority_error"))
         if self.n_rows == 0 or self._broken[q]:
-            return row | {"rank_bound": None}
+            return row
         if self.kind == "numbers":
-            return row | {"rank_bound": None} | self._number_metrics(q)
+            return row | self._number_metrics(q)
         error = self._wrong[q] / self.n_rows if self.kind == "label sets" else None
         found = count_metrics(self.counts[q], self.kind, self.positive, error=error)
         terms = self.n_rows * (self.counts.shape[2] if self.kind == "label sets" else 1)
         found["log_loss"] = float(self._log_loss[q] / terms)
+        if self.kind != "label sets":
+            found["majority_error"] = majority_error(self.counts[q, 0].tolist())
         return row | found | self._ranking_metrics(q)
 
     def _number_metrics(self, q: int) -> Row:
@@ -219,6 +227,11 @@ def ratios(part: NDArray[np.int64], whole: NDArray[np.int64]) -> list[float]:
     """part / whole, 0 where whole is 0."""
     found: list[float] = np.divide(part, whole, out=np.zeros(len(part)), where=whole != 0).tolist()
     return found
+
+
+def majority_error(class_rows: Sequence[int]) -> float:
+    """The error of always predicting the largest class, 1 − max_k n_k / Σ_k n_k."""
+    return 1 - max(class_rows) / sum(class_rows)
 
 
 def baseline(metric: str, class_rows: Sequence[int], positive: int = 1) -> float | None:

@@ -44,7 +44,7 @@ def test_two_classes(seed: int, rows: int, positive: int) -> None:
     y = random.integers(0, 2, rows)
     assume(0 < y.sum() < rows)
     found = scored("two classes", margins, y, positive=positive).rows()
-    assert set(found[0]) == {"error", "rank_bound", *COMPUTED}
+    assert set(found[0]) == {"error", "rank_bound", "majority_error", *COMPUTED}
     for q in range(2):
         z = margins[:, q, 0]
         predicted, truth, score = (z > 0).astype(int), y == positive, z if positive else -z
@@ -69,6 +69,7 @@ def test_two_classes(seed: int, rows: int, positive: int) -> None:
                 "balanced_accuracy": sk.recall_score(y, predicted, average="macro"),
                 "rank_bound": 0.0,
             }
+            | {"majority_error": min(truth.mean(), 1 - truth.mean())}
             | {f"precision_at_recall_{k}": precision[recall >= k / 100].max() for k in LEVELS}
             | {f"recall_at_precision_{k}": recall[precision >= k / 100].max(initial=0) for k in LEVELS},
         )
