@@ -221,7 +221,8 @@ def test_blocks_are_as_wide_as_the_memory_given(
     expected = search(client, store, tmp_path / "search", wide)
     cells = set((tmp_path / "search" / "cells").iterdir())
     column = 40 * (4 + 1)  # a weight and a share of a stamp for each feature
-    small = wide.model_copy(update={"max_memory": 2 * (16 * column + 8 * 40)})  # for two tasks
+    held_out = 4 * (Store.open(store).n_rows // 2)
+    small = wide.model_copy(update={"max_memory": 2 * (16 * (column + held_out) + 8 * 40)})  # for two tasks
     assert search(client, store, tmp_path / "search", small) == expected
     assert set((tmp_path / "search" / "cells").iterdir()) == cells  # memory is no part of what a result is
     assert search(client, store, tmp_path / "small", small) == expected
