@@ -24,7 +24,7 @@ def draw_heat_map(chart: HeatMap, name: str, title: str) -> Markup:
     longest = max((len(text) for text in names), default=1)
     left = 34 + (CHARACTER * longest if named else 12.0)
     above = 26 + (12.0 + CHARACTER * longest * 0.75 if named else 0.0)
-    cell = min(max(440.0 / max(size, 1), 3.0), 44.0) if named else 700.0 / size
+    cell = min(max(440.0 / max(size, 1), 3.0), 68.0) if named else 700.0 / size
     side = cell * size
     right = CHARACTER * longest * 0.75 if named else 0.0
     width, height = left + side + right + 10, above + side + 10

@@ -13,6 +13,7 @@ from sparseoco.report.formatting import (
     plural,
 )
 from sparseoco.report.leaderboard import LeaderboardRow, chosen_row, trains_on_all_documents
+from sparseoco.report.quality import test_metric
 from sparseoco.report.results import Results
 from sparseoco.training.metrics.scores import majority_error
 
@@ -78,6 +79,12 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
     majority, error = baseline_error(results), percent_with_error(chosen.error, chosen.standard_error)
     kind = _error_kind(results, chosen)
     tiles = [Tile(error, kind)]
+    headline = f"{kind} {error}"
+    if results.evaluation is not None:
+        tested = percent(results.evaluation.error)
+        tiles.insert(0, Tile(tested, f"test error, {plural(results.evaluation.rows, 'document')}"))
+        headline = f"test error {tested}, {headline}"
+    tiles += _metric_tiles(results, chosen)
     sentences = []
     if majority is not None:
         sentences.append(f"Always predicting the largest class has an error of {percent(majority)}.")
@@ -86,26 +93,35 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
         used = used_features(results.weights)
         share = percent(used / corpus.features if corpus.features else None)
         sentences.append(
-            f"The model uses {integer(used)} of {plural(corpus.features, 'feature')} ({share}), trained by "
-            f"{chosen.algorithm} ({chosen.label})."
+            f"The model, {chosen.algorithm} ({chosen.label}), uses {integer(used)} of "
+            f"{plural(corpus.features, 'feature')} ({share}): those with a nonzero weight for any class"
+            + (f", {plural(len(results.weights), 'weight')} in all." if len(results.weights) > used else ".")
         )
         if corpus.features_from is not None:
             sentences.append(
                 f"Training was restricted to {integer(corpus.features_from.features)} features selected by a model."
             )
-        tiles.append(Tile(share, f"of the features used ({integer(used)})"))
+        tiles.append(Tile(integer(used), f"of {plural(corpus.features, 'feature')} used ({share})"))
     rule = _RULES[results.best.rule if results.best else "best"].format(metric=metric_name(results.metric))
     sentences += [f"It is {rule} among {tried}.", status_counts(table)]
     notes = [f"{note[0].upper()}{note[1:]}." for note in (results.best.notes if results.best else ())]
-    headline = f"A linear classifier of {_size(results)}: {kind} {error}"
+    headline = f"A linear classifier of {_size(results)}: {headline}"
     if results.metric != "error":
-        value = metric_with_error(results.metric, chosen.value, chosen.value_error)
-        headline += f", {metric_name(results.metric)} {value}"
-        tiles.insert(0, Tile(value, metric_name(results.metric)))
-    if results.best is not None and not results.best.beats_baseline:
+        headline += f", {metric_name(results.metric)} {metric_with_error(results.metric, chosen.value, chosen.value_error)}"
+    if results.best is not None and not results.best.beats_baseline and notes:
         headline, notes = f"{notes[0]} {headline}", notes[1:]
     sentences += notes
     return Overview(headline, " ".join(sentences).strip(), tiles + effort)
+
+
+def _metric_tiles(results: Results, chosen: LeaderboardRow) -> list[Tile]:
+    """The metric that configurations are ranked by, unless it is the error: on the test set, and as it was selected."""
+    name = results.metric
+    if name == "error":
+        return []
+    tested = test_metric(results, name)
+    tiles = [Tile(metric_with_error(name, chosen.value, chosen.value_error), f"{metric_name(name)}, selected by")]
+    return ([] if tested is None else [Tile(metric_with_error(name, tested, None), f"test {metric_name(name)}")]) + tiles
 
 
 def _size(results: Results) -> str:

@@ -1,12 +1,20 @@
 """The report page: leaderboard, figures and text in one self-contained HTML file."""
 
 import json
-from typing import Final, NamedTuple
+from typing import Final
 
 from sparseoco.report.charts import styles
+from sparseoco.report.curves import (
+    confusion_figure,
+    numbers_figure,
+    precision_recall_figure,
+    reliability_figure,
+    roc_figure,
+    threshold_figure,
+)
 from sparseoco.report.features import MAX_CLASSES, strongest
 from sparseoco.report.figures import curves_figure, density_figure, sparsity_figure
-from sparseoco.report.html import environment, plot
+from sparseoco.report.html import Plot, environment, plot
 from sparseoco.report.leaderboard import (
     LeaderboardRow,
     best_of_each,
@@ -15,7 +23,10 @@ from sparseoco.report.leaderboard import (
     trains_on_all_documents,
     write_leaderboard,
 )
+from sparseoco.report.mistakes import explained_mistakes
 from sparseoco.report.overview import baseline_error, overview
+from sparseoco.report.predictions import PredictionSet, confusion, cost_rows, prediction_sets, threshold_rows
+from sparseoco.report.quality import class_table, metric_rows
 from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, suboptimality_figure
 from sparseoco.report.results import Results, check_results, read_results
 from sparseoco.storage.commit import commit_bytes
@@ -28,17 +39,6 @@ STRONGEST: Final = 15
 
 SOURCES: Final = 10
 """Digests of raw files shown; a corpus may have thousands of files."""
-
-
-CONFUSIONS: Final = 8
-
-
-class Confusion(NamedTuple):
-    """Documents of class `truth` that were predicted as `answer`."""
-
-    truth: str
-    answer: str
-    rows: int
 
 
 def write_report(run: Location) -> Location:
@@ -54,19 +54,21 @@ def write_report(run: Location) -> Location:
         table = leaderboard_rows(results)
         write_leaderboard(run / "report" / "leaderboard.parquet", table)
         page = run / "report" / "report.html"
-        commit_bytes(page, render(results, table).encode())
+        commit_bytes(page, render(results, table, run).encode())
     return page
 
 
-def render(results: Results, table: list[LeaderboardRow]) -> str:
-    """The page as text."""
+def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
+    """The page as text; predictions are read from `run`."""
+    sets = prediction_sets(run, results)
+    measured_sets, class_scores = class_table(results, sets)
     best, chosen = best_of_each(table), chosen_row(table)
     shown = [*best, *([chosen] if chosen and chosen not in best else [])]
     online = [row for row in shown if not trains_on_all_documents(row.algorithm)]
     style = styles(s.algorithm for s in table)
     baseline = baseline_error(results)
     classes = results.run.corpus.classes
-    plots = {
+    plots: dict[str, Plot | None] = dict.fromkeys(("regret", "growth", "suboptimality")) | {
         "curves": plot(
             "curves", "Progressive validation error against documents seen", curves_figure(results, online, style)
         ),
@@ -106,7 +108,15 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
         "weighted": any("h_t" in (line.end["objective"] or "") for line in lines),
         "distant_bounds": distant(lines),
         "evaluation": results.evaluation,
-        "confusions": _confusions(results),
+        "metrics": metric_rows(results),
+        "measured_sets": measured_sets,
+        "class_scores": class_scores,
+        "sets": sets,
+        "positive": classes[sets[0].positive].name if sets and classes else "",
+        "predicted": _prediction_plots(results, sets),
+        "thresholds": threshold_rows(sets) if sets else [],
+        "costs": cost_rows(sets) if sets else [],
+        "mistakes": [(found, explained_mistakes(run, results, found)) for found in sets if found.classes],
         "panels": strongest(results, STRONGEST if len(classes) <= 4 else 10),
         "max_classes": MAX_CLASSES,
         "facts": _facts(results),
@@ -116,18 +126,28 @@ def render(results: Results, table: list[LeaderboardRow]) -> str:
     return environment().get_template("page.html.j2").render(context)
 
 
-def _confusions(results: Results) -> list[Confusion]:
-    """The most frequent confusions, at most `CONFUSIONS`."""
-    if results.evaluation is None:
-        return []
-    names = [of.name for of in results.evaluation.classes]
-    wrong = [
-        Confusion(truth, answer, rows)
-        for truth, row in zip(names, results.evaluation.confusion, strict=True)
-        for answer, rows in zip(names, row, strict=True)
-        if truth != answer and rows
-    ]
-    return sorted(wrong, key=lambda of: -of.rows)[:CONFUSIONS]
+def _prediction_plots(results: Results, sets: list[PredictionSet]) -> dict[str, Plot | None]:
+    """The figures of predictions; None for those that the run has no predictions for."""
+    plots: dict[str, Plot | None] = dict.fromkeys(
+        ("roc", "precision", "reliability", "threshold", "confusion", "numbers")
+    )
+    if sets and not sets[0].classes:
+        plots["numbers"] = plot("numbers", "Predicted against true numbers", numbers_figure(sets[-1]))
+    elif sets:
+        plots["roc"] = plot("roc", "ROC curves", roc_figure(sets))
+        plots["precision"] = plot("precision", "Precision against recall", precision_recall_figure(sets))
+        plots["reliability"] = plot("reliability", "Reliability of probabilities", reliability_figure(sets))
+        if len(sets[0].classes) == 2 and not sets[0].several:
+            plots["threshold"] = plot("threshold", "Precision and recall by threshold", threshold_figure(sets[0]))
+    single = [found for found in sets if found.classes and not found.several]
+    if results.evaluation is not None and results.evaluation.confusion:
+        names = [of.name for of in results.evaluation.classes]
+        chart = confusion_figure(names, results.evaluation.confusion)
+        plots["confusion"] = plot("confusion", "Confusion of the test documents", chart)
+    elif single:
+        chart = confusion_figure(single[-1].classes, confusion(single[-1]))
+        plots["confusion"] = plot("confusion", f"Confusion of the {single[-1].name} documents", chart)
+    return plots
 
 
 def _facts(results: Results) -> dict[str, str]:

@@ -15,6 +15,7 @@ from sparseoco.report.results import WEIGHTS
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, write_result_table
 from sparseoco.store.weighting import Weighting
+from sparseoco.training.predictions import Predictions, predictions_table
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
 WORDS = [
@@ -272,3 +273,27 @@ def _write_regret(folder, results, documents):
         slopes.append(key | slope_row(own, bounds[algorithm], *failed))
     write_result_table(folder / "regret" / "regret.parquet", marks, REGRET)
     write_result_table(folder / "regret" / "slopes.parquet", slopes, SLOPES)
+
+
+def write_predictions(folder: Path, classes, *, rows=2000, kind="single", skill=2.0) -> None:
+    """Held-out and test predictions of a run that never was."""
+    names = [name for name, _ in classes]
+    for path, fold, seed in ((folder / "search" / "held_out.parquet", True, 1), (folder / "test.parquet", False, 2)):
+        random = np.random.default_rng(seed)
+        shares = np.array([size for _, size in classes], float)
+        if kind == "several":
+            labels = random.random((rows, len(names))) < shares / shares.sum()
+            margins = skill * (2.0 * labels - 1) + random.normal(0, 1.5, labels.shape)
+        elif kind == "numbers":
+            labels = random.normal(3, 2, rows)
+            margins = (labels + random.normal(0, 0.5, rows))[:, None]
+        else:
+            labels = random.choice(len(names), rows, p=shares / shares.sum())
+            if len(names) == 2:
+                margins = (skill * (2.0 * labels - 1) + random.normal(0, 1.5, rows))[:, None]
+            else:
+                margins = random.normal(0, 1.0, (rows, len(names)))
+                margins[np.arange(rows), labels] += skill
+        ids = pa.array([f"document/{path.stem}-{k}" for k in range(rows)])
+        folds = random.integers(0, 5, rows).astype(np.int32) if fold else None
+        pq.write_table(predictions_table(Predictions(ids, folds, labels, margins), names), path)

@@ -75,7 +75,8 @@
 
   const value = (row, column) => {
     const cell = row.cells[column];
-    return cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value);
+    if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
+    return cell.classList.contains("number") ? parseFloat(cell.textContent.replaceAll(",", "")) : cell.textContent;
   };
   for (const table of document.querySelectorAll("table.sortable")) {
     const heads = [...table.tHead.rows[0].cells];

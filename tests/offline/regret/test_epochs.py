@@ -155,6 +155,6 @@ def test_the_page(run: Path) -> None:
         marks = [mark for mark in line.marks if mark["suboptimality"] > mark["gap"] / mark["T"]]
         assert own.y == [mark["suboptimality"] for mark in marks]
         assert own.x == [mark["passes"] for mark in marks]
-    page = render(results, board)
+    page = render(results, board, run)
     assert page.count("(in expectation)") == 2
     assert {"suboptimality", "growth"} < set(figures(page))

@@ -1,0 +1,386 @@
+"""What predictions on documents that were not learned from say: curves, thresholds, confusion, confident mistakes.
+
+They are read from `search/held_out.parquet` and `test.parquet` (see `sparseoco.training.predictions`).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from scipy.special import expit, softmax
+
+from sparseoco.core.errors import StorageError
+from sparseoco.report.results import Results
+from sparseoco.storage.locations import Location
+from sparseoco.training.calibration import Calibration
+from sparseoco.training.metrics.ranking import Curve, exact_curve, ranking
+from sparseoco.training.predictions import Predictions, read_predictions
+from sparseoco.training.thresholds import ThresholdRule, choose_threshold
+
+BINS: Final = 10
+MISTAKES: Final = 15
+MAX_CONFUSION: Final = 200
+"""Classes of a confusion; of more, the largest are shown and the others together."""
+RULES: Final = ("f1", "precision=0.9", "precision=0.99", "recall=0.9", "recall=0.99")
+COSTS: Final = (0.1, 0.2, 1.0, 5.0, 10.0)
+"""What a missed document costs, in false alarms."""
+
+
+class PredictionSet(NamedTuple):
+    """Predictions on a set of documents, and how the model decides.
+
+    Parameters
+    ----------
+    name : "held-out" or "test".
+    classes : names of the classes; none for numbers.
+    positive : the index of the positive class.
+    cut : the margin above which the second of two classes is predicted; for several labels one per class.
+    calibration : of the model, if it has one.
+    """
+
+    name: str
+    found: Predictions
+    classes: tuple[str, ...]
+    positive: int
+    cut: NDArray[np.float64]
+    calibration: Calibration | None
+
+    @property
+    def several(self) -> bool:
+        """Whether documents have any number of labels."""
+        return bool(self.found.labels.ndim == 2)
+
+    @property
+    def rows(self) -> int:
+        """Its documents."""
+        return len(self.found.labels)
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """(rows, classes): calibrated if the model is, otherwise the logistic function or softmax of the margins."""
+        margins = self.found.margins
+        if self.calibration is not None:
+            given = self.calibration.probabilities(margins)
+        else:
+            given = expit(margins) if self.several or margins.shape[1] == 1 else softmax(margins, axis=1)
+        both = np.hstack([1 - given, given]) if given.shape[1] == 1 else given
+        return np.asarray(both, np.float64)
+
+    @property
+    def predicted(self) -> NDArray[Any]:
+        """Class indices, or (rows, classes) booleans."""
+        margins = self.found.margins
+        if self.several:
+            return np.asarray(margins > self.cut)
+        several = margins.shape[1] > 1
+        return np.asarray(margins.argmax(axis=1) if several else margins[:, 0] > self.cut[0], np.int64)
+
+    def truth(self, k: int) -> NDArray[np.bool_]:
+        """Whether a document has a class."""
+        labels = self.found.labels
+        return np.asarray(labels[:, k] if self.several else labels == k, np.bool_)
+
+    def score(self, k: int) -> NDArray[np.float64]:
+        """What documents are ranked by for a class: its margin, or its probability among several classes."""
+        margins = self.found.margins
+        if margins.shape[1] == 1:
+            return margins[:, 0] if k == 1 else -margins[:, 0]
+        return margins[:, k] if self.several else self.probabilities[:, k]
+
+
+def prediction_sets(run: Location, results: Results) -> list[PredictionSet]:
+    """The predictions of a run that are there: held-out ones first, then those of the test set."""
+    classes = tuple(record.name for record in results.run.corpus.classes)
+    model = results.model or {}
+    calibration = _calibration(run, model.get("calibration"))
+    positive = positive_class(results)
+    sets = []
+    for name, path in (("held-out", run / "search" / "held_out.parquet"), ("test", run / "test.parquet")):
+        if path.is_file():
+            found = read_predictions(path, classes)
+            if len(found.labels):
+                cut = _cuts(model.get("threshold"), found.margins.shape[1])
+                sets.append(PredictionSet(name, found, classes, positive, cut, calibration))
+    return sets
+
+
+def positive_class(results: Results) -> int:
+    """The index of the positive class: the model's, by default the rarer of two."""
+    classes = results.run.corpus.classes
+    given = (results.model or {}).get("positive_class")
+    names = [record.name for record in classes]
+    if given in names:
+        return names.index(given)
+    return 0 if len(classes) == 2 and classes[0].rows < classes[1].rows else min(1, max(len(classes) - 1, 0))
+
+
+def _calibration(run: Location, given: Any) -> Calibration | None:
+    if given is None:
+        return None
+    try:
+        return Calibration.model_validate(given)
+    except ValidationError as error:
+        raise StorageError(f"{run}/model/model.json is corrupt: calibration.", code="corrupt-file") from error
+
+
+def _cuts(given: Any, outputs: int) -> NDArray[np.float64]:
+    """The thresholds of a model, one for each column of margins."""
+    if given is None:
+        return np.zeros(outputs)
+    listed = list(given) if isinstance(given, list | tuple) else [given] * outputs
+    margins = [own["margin"] if isinstance(own, dict) else own for own in listed]
+    return np.array([0.0 if own is None else float(own) for own in margins])
+
+
+class Ranked(NamedTuple):
+    """A curve of a class on a set of documents; areas are None where they are not defined."""
+
+    name: str
+    x: list[float]
+    y: list[float]
+    area: float | None
+
+
+def roc(found: PredictionSet, k: int, name: str) -> Ranked:
+    """False against true positive rates, in per cent."""
+    curve = exact_curve(found.score(k), found.truth(k))
+    area = ranking(curve).roc_auc
+    if area is None:
+        return Ranked(name, [], [], None)
+    x, y = 100 * curve.fps / curve.negatives, 100 * curve.tps / curve.positives
+    return Ranked(name, *_few(np.append(0.0, x), np.append(0.0, y)), area)
+
+
+def precision_recall(found: PredictionSet, k: int, name: str) -> Ranked:
+    """Recall against precision, in per cent."""
+    curve = exact_curve(found.score(k), found.truth(k))
+    if not curve.positives:
+        return Ranked(name, [], [], None)
+    recall, precision = 100 * curve.tps / curve.positives, 100 * curve.tps / (curve.tps + curve.fps)
+    hit = recall > 0
+    return Ranked(name, *_few(recall[hit], precision[hit]), ranking(curve).average_precision)
+
+
+def _few(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[list[float], list[float]]:
+    """The points of a curve that a drawing tells apart, with the first and the last."""
+    places = np.round(np.stack([x, y]) * 1.5).astype(np.int64)
+    kept = np.append(True, (np.diff(places, axis=1) != 0).any(axis=0))
+    kept[-1] = True
+    return x[kept].tolist(), y[kept].tolist()
+
+
+class Bin(NamedTuple):
+    """Documents whose probabilities are in a range: their mean probability and their share of positives."""
+
+    probability: float
+    share: float
+    rows: int
+
+
+def reliability(found: PredictionSet) -> list[Bin]:
+    """Bins of equal width: of the positive class; of more classes, of the predicted one; of several labels, of all."""
+    probabilities = found.probabilities
+    if found.several:
+        p, truth = probabilities.ravel(), found.found.labels.ravel()
+    elif len(found.classes) == 2:
+        p, truth = probabilities[:, found.positive], found.truth(found.positive)
+    else:
+        p, truth = probabilities.max(axis=1), probabilities.argmax(axis=1) == found.found.labels
+    number = np.minimum((p * BINS).astype(np.int64), BINS - 1)
+    rows = np.bincount(number, minlength=BINS)
+    sums, hits = (np.bincount(number, weights=of.astype(np.float64), minlength=BINS) for of in (p, truth))
+    return [
+        Bin(float(total / n), float(right / n), int(n)) for total, right, n in zip(sums, hits, rows, strict=True) if n
+    ]
+
+
+class Quality(NamedTuple):
+    """What a threshold gives on a set of documents."""
+
+    rows: int
+    precision: float
+    recall: float
+    f1: float
+    share: float
+    """Of the documents, predicted positive."""
+    false_alarms: int
+    missed: int
+
+    def cost(self, ratio: float) -> float:
+        """False alarms per 1,000 documents, a missed one counting as `ratio` of them."""
+        return 1000 * (self.false_alarms + ratio * self.missed) / max(self.rows, 1)
+
+
+class ThresholdRow(NamedTuple):
+    """A threshold chosen by a rule on the first set, and what it gives on each."""
+
+    rule: str
+    reached: bool
+    margin: float
+    probability: float
+    qualities: list[Quality]
+
+
+def threshold_rows(sets: Sequence[PredictionSet]) -> list[ThresholdRow]:
+    """The model's threshold, then those of `RULES`, chosen on the first set; of two classes only."""
+    first = sets[0]
+    if len(first.classes) != 2 or first.several:
+        return []
+    margins, truth = first.found.margins[:, 0], first.truth(first.positive)
+    if not truth.any():
+        return []
+    rows = [_threshold_row(sets, "the model's", float(first.cut[0]))]
+    for text in RULES:
+        rule = ThresholdRule.model_validate(text)
+        chosen = choose_threshold(rule, margins, truth, reverse=first.positive == 0)
+        rows.append(_threshold_row(sets, _rule_text(rule), chosen.margin, reached=chosen.reached))
+    return rows
+
+
+class CostRow(NamedTuple):
+    """The cheapest threshold on the first set if a missed document costs `ratio` false alarms, and costs on each."""
+
+    ratio: float
+    threshold: ThresholdRow
+    costs: list[tuple[float, float]]
+    """Of every set: at the model's threshold, at the cheapest."""
+
+
+def cost_rows(sets: Sequence[PredictionSet]) -> list[CostRow]:
+    """A row for each of `COSTS`; of two classes only."""
+    first = sets[0]
+    if len(first.classes) != 2 or first.several or not first.truth(first.positive).any():
+        return []
+    scores = first.score(first.positive)
+    order = np.unique(scores)[::-1]
+    curve = exact_curve(scores, first.truth(first.positive))
+    own = _threshold_row(sets, "", float(first.cut[0]))
+    rows = []
+    for ratio in COSTS:
+        cheapest = int((np.append(0, curve.fps) + ratio * (curve.positives - np.append(0, curve.tps))).argmin())
+        above = order[cheapest - 1] if cheapest else np.inf
+        below = order[cheapest] if cheapest < len(order) else -np.inf
+        middle = above / 2 + below / 2 if np.isfinite(above) and np.isfinite(below) else _outside(above, below)
+        row = _threshold_row(sets, "", float(middle if first.positive else -middle))
+        costs = [(a.cost(ratio), b.cost(ratio)) for a, b in zip(own.qualities, row.qualities, strict=True)]
+        rows.append(CostRow(ratio, row, costs))
+    return rows
+
+
+def _outside(above: float, below: float) -> float:
+    """A threshold beyond all scores."""
+    return above - 1.0 if np.isfinite(above) else below + 1.0
+
+
+def _threshold_row(sets: Sequence[PredictionSet], rule: str, margin: float, *, reached: bool = True) -> ThresholdRow:
+    first = sets[0]
+    given = first._replace(found=first.found._replace(margins=np.array([[margin]]))).probabilities
+    return ThresholdRow(
+        rule, reached, margin, float(given[0, first.positive]), [_quality(found, margin) for found in sets]
+    )
+
+
+def _quality(found: PredictionSet, margin: float) -> Quality:
+    yes = (found.found.margins[:, 0] > margin) == (found.positive == 1)
+    truth = found.truth(found.positive)
+    hits, alarms, missed = int((yes & truth).sum()), int((yes & ~truth).sum()), int((~yes & truth).sum())
+    return Quality(
+        rows=found.rows,
+        precision=hits / max(hits + alarms, 1),
+        recall=hits / max(hits + missed, 1),
+        f1=2 * hits / max(2 * hits + alarms + missed, 1),
+        share=(hits + alarms) / max(found.rows, 1),
+        false_alarms=alarms,
+        missed=missed,
+    )
+
+
+def _rule_text(rule: ThresholdRule) -> str:
+    return "greatest F1" if rule.value is None else f"{rule.rule} ≥ {100 * rule.value:g} %"
+
+
+def threshold_curve(found: PredictionSet) -> tuple[NDArray[np.float64], Curve]:
+    """The probability of the positive class at each cut, decreasing, and the curve of the cuts."""
+    scores = found.score(found.positive)
+    distinct = np.unique(scores)[::-1]
+    margins = (distinct if found.positive else -distinct)[:, None]
+    given = found._replace(found=found.found._replace(margins=margins)).probabilities
+    return given[:, found.positive], exact_curve(scores, found.truth(found.positive))
+
+
+def confusion(found: PredictionSet) -> NDArray[np.int64]:
+    """[truth][predicted], of one label per document."""
+    counts = np.zeros((len(found.classes), len(found.classes)), np.int64)
+    np.add.at(counts, (found.found.labels, found.predicted), 1)
+    return counts
+
+
+def merged_confusion(names: Sequence[str], counts: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
+    """At most `MAX_CONFUSION` classes: of more, the largest in their order, and all others together."""
+    if len(names) <= MAX_CONFUSION:
+        return list(names), counts
+    largest = np.argsort(-counts.sum(axis=1), kind="stable")[: MAX_CONFUSION - 1]
+    kept = np.sort(largest)
+    group = np.full(len(names), MAX_CONFUSION - 1)
+    group[kept] = np.arange(len(kept))
+    merged = np.zeros((MAX_CONFUSION, MAX_CONFUSION), np.int64)
+    np.add.at(merged, (group[:, None], group[None, :]), counts)
+    return [*(names[k] for k in kept.tolist()), f"{len(names) - len(kept):,} others"], merged
+
+
+class Mistake(NamedTuple):
+    """A document whose prediction was wrong; `probability` is that of the wrong answer."""
+
+    id: str
+    truth: str
+    answer: str
+    probability: float
+    row: int
+    """Its place in the table of predictions."""
+    output: int
+    """The class that was wrong."""
+
+
+def mistakes(found: PredictionSet) -> list[Mistake]:
+    """The most confident mistakes: those whose margin is furthest on the wrong side, at most `MISTAKES`."""
+    margins, labels, names = found.found.margins, found.found.labels, found.classes
+    if found.several:
+        return _label_mistakes(found)
+    answers = found.predicted
+    wrong = np.flatnonzero(answers != labels)
+    if margins.shape[1] == 1:
+        distance = np.abs(margins[wrong, 0] - found.cut[0])
+    else:
+        distance = margins[wrong, answers[wrong]] - margins[wrong, labels[wrong]]
+    first = wrong[np.argsort(-distance, kind="stable")[:MISTAKES]]
+    probabilities = found.probabilities
+    return [
+        Mistake(
+            str(found.found.ids[row]),
+            names[labels[row]],
+            names[answers[row]],
+            float(probabilities[row, answers[row]]),
+            row,
+            int(answers[row]),
+        )
+        for row in first.tolist()
+    ]
+
+
+def _label_mistakes(found: PredictionSet) -> list[Mistake]:
+    """As `mistakes`, of pairs of a document and a class."""
+    truth, probabilities = found.found.labels, found.probabilities
+    distance = np.where(found.predicted != truth, np.abs(found.found.margins - found.cut), -1.0)
+    order = np.argsort(-distance, axis=None, kind="stable")[:MISTAKES]
+    out = []
+    for row, k in zip(*(of.tolist() for of in np.unravel_index(order, truth.shape)), strict=True):
+        if distance[row, k] >= 0:
+            name, has = found.classes[k], bool(truth[row, k])
+            p = float(probabilities[row, k])
+            said = ("not " if has else "") + name
+            out.append(
+                Mistake(str(found.found.ids[row]), name if has else f"not {name}", said, 1 - p if has else p, row, k)
+            )
+    return out

@@ -1,0 +1,218 @@
+"""Curves, thresholds, costs and mistakes of predictions, compared with scikit-learn and brute force."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import confusion_matrix, precision_recall_curve, roc_auc_score, roc_curve
+
+from sparseoco.core.errors import StorageError
+from sparseoco.report import read_results, write_report
+from sparseoco.report.mistakes import explained_mistakes
+from sparseoco.report.predictions import (
+    COSTS,
+    MAX_CONFUSION,
+    PredictionSet,
+    confusion,
+    cost_rows,
+    merged_confusion,
+    mistakes,
+    precision_recall,
+    prediction_sets,
+    reliability,
+    roc,
+    threshold_curve,
+    threshold_rows,
+)
+from sparseoco.report.results import WEIGHTS
+from sparseoco.storage.locations import location
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.training.calibration import fit_calibration
+from sparseoco.training.predictions import Predictions
+from tests.report.synthetic import write_predictions, write_run
+from tests.support.errors import raises_code
+from tests.support.pages import figures
+from tests.support.stores import make_store
+
+TWO = (("ham", 900), ("spam", 100))
+THREE = (("a", 30), ("b", 20), ("c", 10))
+
+
+def predictions(rows: int = 400, classes: int = 2, *, seed: int = 3, ties: bool = True) -> PredictionSet:
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, classes, rows)
+    margins = random.normal(0, 1, (rows, 1 if classes == 2 else classes))
+    if classes == 2:
+        margins[:, 0] += 2.0 * labels - 1
+    else:
+        margins[np.arange(rows), labels] += 1.5
+    if ties:
+        margins = margins.round(1)
+    found = Predictions(pa.array([str(k) for k in range(rows)]), None, labels, margins)
+    return PredictionSet("held-out", found, tuple("abcdef"[:classes]), 1, np.zeros(margins.shape[1]), None)
+
+
+@pytest.mark.parametrize(("classes", "positive"), [(2, 1), (2, 0), (3, 2)])
+def test_curves_are_those_of_scikit_learn(classes: int, positive: int) -> None:
+    found = predictions(rows=60, classes=classes)
+    truth, score = found.truth(positive), found.score(positive)
+    drawn = roc(found, positive, "x")
+    x, y, _ = roc_curve(truth, score, drop_intermediate=False)
+    assert drawn.area == pytest.approx(roc_auc_score(truth, score))
+    known = {(round(a, 6), round(b, 6)) for a, b in zip(100 * x, 100 * y, strict=True)}
+    assert {(round(a, 6), round(b, 6)) for a, b in zip(drawn.x, drawn.y, strict=True)} <= known
+    precision, recall, _ = precision_recall_curve(truth, score)
+    ours = precision_recall(found, positive, "x")
+    known = {(round(a, 6), round(b, 6)) for a, b in zip(100 * recall, 100 * precision, strict=True)}
+    assert {(round(a, 6), round(b, 6)) for a, b in zip(ours.x, ours.y, strict=True)} <= known
+    assert ours.x[-1] == 100.0
+
+
+def test_reliability_is_that_of_scikit_learn() -> None:
+    found = predictions(ties=False)
+    found = found._replace(calibration=fit_calibration(found.found.margins, found.found.labels))
+    bins = reliability(found)
+    share, mean = calibration_curve(found.truth(1), found.probabilities[:, 1], n_bins=10)
+    assert [of.share for of in bins] == pytest.approx(share.tolist())
+    assert [of.probability for of in bins] == pytest.approx(mean.tolist())
+    assert sum(of.rows for of in bins) == found.rows
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+def test_thresholds_and_costs(positive: int) -> None:
+    found = predictions()._replace(positive=positive)
+    other = predictions(seed=9)._replace(positive=positive)
+    own, f1, precise, *_ = threshold_rows([found, other])
+    assert own.margin == 0.0
+    assert own.probability == pytest.approx(0.5)
+    sign = 1 if positive else -1
+    scores, truth = sign * found.found.margins[:, 0], found.truth(positive)
+    every = [-9.0, *np.unique(scores)]
+
+    def missed(cut: float) -> int:
+        return int((truth & ~(scores > cut)).sum())
+
+    def alarms(cut: float) -> int:
+        return int((~truth & (scores > cut)).sum())
+
+    best = max(2 * (truth.sum() - missed(c)) / (2 * truth.sum() - missed(c) + alarms(c)) for c in every)
+    assert f1.qualities[0].f1 == pytest.approx(best)
+    assert precise.qualities[0].precision >= 0.9
+    for ratio, row in zip(COSTS, cost_rows([found, other]), strict=True):
+        least = min(alarms(c) + ratio * missed(c) for c in every)
+        assert row.costs[0][1] == pytest.approx(1000 * least / found.rows)
+        own_cut = 0.0 if positive else -1e-9  # the first class has the margins of at most 0
+        assert row.costs[0][0] == pytest.approx(1000 * (alarms(own_cut) + ratio * missed(own_cut)) / found.rows)
+        assert len(row.costs) == 2
+    probabilities, curve = threshold_curve(found)
+    assert (np.diff(probabilities) < 0).all()
+    assert len(probabilities) == len(curve.tps)
+
+
+def test_no_thresholds_without_a_positive_document() -> None:
+    found = predictions()
+    found = found._replace(found=found.found._replace(labels=np.zeros(found.rows, np.int64)))
+    assert threshold_rows([found]) == cost_rows([found]) == []
+    assert roc(found, 1, "x").area is None
+
+
+def test_confusion_and_its_largest_classes() -> None:
+    found = predictions(classes=3)
+    expected = confusion_matrix(found.found.labels, found.found.margins.argmax(axis=1))
+    assert (confusion(found) == expected).all()
+    random = np.random.default_rng(0)
+    counts = random.integers(0, 5, (300, 300))
+    names, merged = merged_confusion([str(k) for k in range(300)], counts)
+    assert len(names) == len(merged) == MAX_CONFUSION
+    assert merged.sum() == counts.sum()
+    kept = [int(name) for name in names[:-1]]
+    assert (merged[:-1, :-1] == counts[np.ix_(kept, kept)]).all()
+    assert counts.sum(axis=1)[kept].min() >= np.delete(counts.sum(axis=1), kept).max()
+
+
+def test_mistakes_are_ordered_by_confidence() -> None:
+    found = predictions(ties=False)
+    wrong = mistakes(found)
+    margins, labels = found.found.margins[:, 0], found.found.labels
+    assert all((margins[own.row] > 0) != (labels[own.row] == 1) for own in wrong)
+    sizes = [abs(margins[own.row]) for own in wrong]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == max(abs(margins[(margins > 0) != (labels == 1)]))
+    assert all(own.probability > 0.5 for own in wrong)
+    cut = found._replace(cut=np.array([10.0]))
+    assert {own.answer for own in mistakes(cut)} == {"a"}
+
+
+def test_features_of_mistakes_are_their_contributions(tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path / "store", rows=6, features=8, shard_rows=4))
+    run = write_run(tmp_path / "run", classes=(("c0", 3), ("c1", 3)))
+    described = json.loads((run / "run.json").read_text())
+    described["corpus"] |= {"folder": "../store", "store": store.manifest.digest}
+    (run / "run.json").write_text(json.dumps(described))
+    own = {0: 1.5, 2: -1.0, 3: 0.25, 5: -0.5}
+    columns = {
+        "feature_id": list(own),
+        "feature": [f"t{j}" for j in own],
+        "class": ["c1"] * 4,
+        "weight": list(own.values()),
+    }
+    table = pa.table(columns | {"count": [1] * 4, "documents": [1] * 4}).cast(WEIGHTS)
+    results = read_results(location(str(run)))._replace(weights=table)
+    rows, _ = read_shards(store.folder)
+    ids = pa.array([f"d{k}" for k in range(6)])
+    margins = np.array([[4.0], [-1.0], [2.0], [-3.0], [-2.0], [1.0]])
+    found = Predictions(ids, None, np.array([0, 1, 0, 1, 1, 0]), margins)
+    held_out = PredictionSet("held-out", found, ("c0", "c1"), 1, np.zeros(1), None)
+    wrong = explained_mistakes(location(str(run)), results, held_out)
+    assert [own.mistake.id for own in wrong] == ["d0", "d3", "d2", "d4", "d1", "d5"]
+    dense = rows.toarray()
+    for explained in wrong:
+        row = dense[int(explained.mistake.id[1:])]
+        sign = 1 if explained.mistake.answer == "c1" else -1
+        expected = {f"t{j}": sign * weight * row[j] for j, weight in own.items() if sign * weight * row[j] > 0}
+        assert dict(explained.features) == expected
+    assert any(explained.features for explained in wrong)
+    (tmp_path / "store").rename(tmp_path / "moved")
+    assert not any(own.features for own in explained_mistakes(location(str(run)), results, held_out))
+
+
+@pytest.mark.parametrize(
+    ("classes", "kind", "drawn"),
+    [
+        (TWO, "single", {"roc", "precision", "reliability", "threshold", "confusion"}),
+        (THREE, "single", {"roc", "precision", "reliability", "confusion"}),
+        (THREE, "several", {"roc", "precision", "reliability"}),
+    ],
+)
+def test_the_page_shows_predictions(
+    tmp_path: Path, classes: tuple[tuple[str, int], ...], kind: str, drawn: set[str]
+) -> None:
+    run = write_run(tmp_path, classes=classes)
+    write_predictions(run, classes, rows=300, kind=kind)
+    page = write_report(run).read_text()
+    assert set(figures(page)) == {"curves", "sparsity", "density"} | drawn
+    assert "The most confident mistakes" in page
+    assert ("Threshold and cost" in page) == ("threshold" in drawn)
+
+
+def test_calibration_and_threshold_of_the_model_are_used(tmp_path: Path) -> None:
+    run = write_run(tmp_path, classes=TWO)
+    write_predictions(run, TWO, rows=300)
+    path = run / "model/model.json"
+    model = json.loads(path.read_text())
+    calibration = {"method": "sigmoid", "slopes": [2.0], "offsets": [0.5]}
+    path.write_text(
+        json.dumps(model | {"calibration": calibration, "threshold": {"margin": 1.25}, "positive_class": "ham"})
+    )
+    results = read_results(location(str(run)))
+    held_out, test = prediction_sets(location(str(run)), results)
+    assert (held_out.positive, held_out.cut.tolist()) == (0, [1.25])
+    expected = 1 / (1 + np.exp(-(2.0 * test.found.margins[:, 0] + 0.5)))
+    assert test.probabilities[:, 1] == pytest.approx(expected)
+    assert (test.predicted == (test.found.margins[:, 0] > 1.25)).all()
+    path.write_text(json.dumps(model | {"calibration": {"method": "magic"}}))
+    with raises_code("corrupt-file", "calibration", kind=StorageError):
+        write_report(run)
