@@ -15,7 +15,8 @@ from sparseoco.report.predictions import Mistake, PredictionSet, mistakes
 from sparseoco.report.results import Results
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.shards import Store
-from sparseoco.store.weighting import Weighting, term_weights
+from sparseoco.store.term_weights import term_weights
+from sparseoco.store.weighting import Weighting
 
 FEATURES: Final = 5
 MAX_DOCUMENTS: Final = 500_000

@@ -4,21 +4,26 @@ They are read from `search/held_out.parquet` and `test.parquet` (see `sparseoco.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
-from scipy.special import expit, softmax
+from pydantic import BaseModel, ValidationError
+from scipy.special import expit
 
 from sparseoco.core.errors import StorageError
+from sparseoco.learners.losses import find_loss
 from sparseoco.report.results import Results
 from sparseoco.storage.locations import Location
+from sparseoco.store.manifest import ClassEntry
+from sparseoco.training.block import positive_class
 from sparseoco.training.calibration import Calibration
 from sparseoco.training.metrics.ranking import Curve, exact_curve, ranking
+from sparseoco.training.metrics.scores import class_probabilities
 from sparseoco.training.predictions import Predictions, read_predictions
-from sparseoco.training.thresholds import ThresholdRule, choose_threshold
+from sparseoco.training.thresholds import ThresholdRule, Thresholds, choose_threshold
 
+_M = TypeVar("_M", bound=BaseModel)
 BINS: Final = 10
 MISTAKES: Final = 15
 MAX_CONFUSION: Final = 200
@@ -38,6 +43,7 @@ class PredictionSet(NamedTuple):
     positive : the index of the positive class.
     cut : the margin above which the second of two classes is predicted; for several labels one per class.
     calibration : of the model, if it has one.
+    joint : whether the loss of the model is one of all classes together.
     """
 
     name: str
@@ -46,6 +52,7 @@ class PredictionSet(NamedTuple):
     positive: int
     cut: NDArray[np.float64]
     calibration: Calibration | None
+    joint: bool = False
 
     @property
     def several(self) -> bool:
@@ -59,12 +66,14 @@ class PredictionSet(NamedTuple):
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        """(rows, classes): calibrated if the model is, otherwise the logistic function or softmax of the margins."""
+        """(rows, classes): calibrated if the model is, otherwise those of the margins under its loss."""
         margins = self.found.margins
         if self.calibration is not None:
             given = self.calibration.probabilities(margins)
+        elif self.several:
+            given = expit(margins)
         else:
-            given = expit(margins) if self.several or margins.shape[1] == 1 else softmax(margins, axis=1)
+            given = class_probabilities(margins, joint=self.joint)
         both = np.hstack([1 - given, given]) if given.shape[1] == 1 else given
         return np.asarray(both, np.float64)
 
@@ -94,44 +103,34 @@ def prediction_sets(run: Location, results: Results) -> list[PredictionSet]:
     """The predictions of a run that are there: held-out ones first, then those of the test set."""
     classes = tuple(record.name for record in results.run.corpus.classes)
     model = results.model or {}
-    calibration = _calibration(run, model.get("calibration"))
-    positive = positive_class(results)
+    calibration = _described(run, model, "calibration", Calibration)
+    thresholds = _described(run, model, "threshold", Thresholds)
+    joint = "loss" in model and bool(find_loss(model["loss"]).joint)
+    positive = positive_index(results)
     sets = []
     for name, path in (("held-out", run / "search" / "held_out.parquet"), ("test", run / "test.parquet")):
         if path.is_file():
             found = read_predictions(path, classes)
             if len(found.labels):
-                cut = _cuts(model.get("threshold"), found.margins.shape[1])
-                sets.append(PredictionSet(name, found, classes, positive, cut, calibration))
+                cut = np.zeros(found.margins.shape[1]) if thresholds is None else thresholds.margins
+                sets.append(PredictionSet(name, found, classes, positive, cut, calibration, joint))
     return sets
 
 
-def positive_class(results: Results) -> int:
-    """The index of the positive class: the model's, by default the rarer of two."""
-    classes = results.run.corpus.classes
-    given = (results.model or {}).get("positive_class")
-    names = [record.name for record in classes]
-    if given in names:
-        return names.index(given)
-    return 0 if len(classes) == 2 and classes[0].rows < classes[1].rows else min(1, max(len(classes) - 1, 0))
+def positive_index(results: Results) -> int:
+    """The index of the positive class of a run."""
+    classes = [ClassEntry(name=record.name, rows=record.rows) for record in results.run.corpus.classes]
+    return positive_class(classes, results.run.search.get("positive_class"))
 
 
-def _calibration(run: Location, given: Any) -> Calibration | None:
-    if given is None:
+def _described(run: Location, model: dict[str, Any], key: str, kind: type[_M]) -> _M | None:
+    """An entry of model.json that it may lack."""
+    if model.get(key) is None:
         return None
     try:
-        return Calibration.model_validate(given)
+        return kind.model_validate(model[key])
     except ValidationError as error:
-        raise StorageError(f"{run}/model/model.json is corrupt: calibration.", code="corrupt-file") from error
-
-
-def _cuts(given: Any, outputs: int) -> NDArray[np.float64]:
-    """The thresholds of a model, one for each column of margins."""
-    if given is None:
-        return np.zeros(outputs)
-    listed = list(given) if isinstance(given, list | tuple) else [given] * outputs
-    margins = [own["margin"] if isinstance(own, dict) else own for own in listed]
-    return np.array([0.0 if own is None else float(own) for own in margins])
+        raise StorageError(f"{run}/model/model.json is corrupt: {key}.", code="corrupt-file") from error
 
 
 class Ranked(NamedTuple):

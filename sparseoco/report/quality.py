@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sparseoco.report.formatting import NONE, percent, percent_with_error
-from sparseoco.report.predictions import PredictionSet, confusion, positive_class
+from sparseoco.report.predictions import PredictionSet, confusion, positive_index
 from sparseoco.report.results import Results
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.training.metrics.classes import classification_metrics
@@ -101,7 +101,7 @@ def test_metric(results: Results, name: str) -> float | None:
 
 def metric_rows(results: Results) -> list[MetricRow]:
     """Every metric that was measured on the chosen model, the one it was selected by first."""
-    selected, positive = selection_metric(results), positive_class(results)
+    selected, positive = selection_metric(results), positive_index(results)
     sizes = [record.rows for record in results.run.corpus.classes]
     rows = []
     for name in sorted(METRICS, key=lambda name: (name != selected, name != "error")):

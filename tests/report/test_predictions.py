@@ -204,10 +204,11 @@ def test_calibration_and_threshold_of_the_model_are_used(tmp_path: Path) -> None
     path = run / "model/model.json"
     model = json.loads(path.read_text())
     calibration = {"method": "sigmoid", "slopes": [2.0], "offsets": [0.5]}
-    path.write_text(
-        json.dumps(model | {"calibration": calibration, "threshold": {"margin": 1.25}, "positive_class": "ham"})
-    )
+    chosen = {"margin": 1.25, "precision": 0.9, "recall": 0.5, "f1": 0.6, "share": 0.1}
+    threshold = {"rule": "precision=0.9", "outputs": [chosen], "rows": 300}
+    path.write_text(json.dumps(model | {"calibration": calibration, "threshold": threshold}))
     results = read_results(location(str(run)))
+    results.run.search["positive_class"] = "ham"
     held_out, test = prediction_sets(location(str(run)), results)
     assert (held_out.positive, held_out.cut.tolist()) == (0, [1.25])
     expected = 1 / (1 + np.exp(-(2.0 * test.found.margins[:, 0] + 0.5)))
