@@ -38,6 +38,7 @@ def write_search(run: Path, store: Path, **more: Any) -> Path:
             "configuration": c.number,
             "algorithm": c.algorithm,
             "parameters": c.parameters_json,
+            **c.weighting.model_dump(),
             "loss": options.loss,
             "penalty": options.penalty,
             "fold": -1,
