@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.regret.epochs import Sums, block_quantities, epoch_marks
@@ -105,12 +106,13 @@ def test_sums_in_a_box() -> None:
     loss = find_loss("squared_hinge")
     corners = R * np.array(list(product([-1, 1], repeat=3)))
     steepest = [max(abs(loss.slope(x @ w, 2.0 * b - 1)) for w in corners) for x, b in zip(X, y, strict=True)]
-    found = Sums.of((sparse.indptr, sparse.indices, sparse.data, y), loss, [1], R)
+    found = Sums.of(RowBatch(sparse.indptr, sparse.indices, sparse.data, y), loss, [1], R)
     assert pytest.approx(np.array(steepest) @ X.max(axis=1)) == found.L
     assert found.at_zero == 4.0
     parts = [csr_matrix(X[part]) for part in (slice(0, 2), slice(2, 4))]
     halves = [
-        Sums.of((p.indptr, p.indices, p.data, q), loss, [1], R) for p, q in zip(parts, (y[:2], y[2:]), strict=True)
+        Sums.of(RowBatch(p.indptr, p.indices, p.data, q), loss, [1], R)
+        for p, q in zip(parts, (y[:2], y[2:]), strict=True)
     ]
     assert halves[0] + halves[1] == pytest.approx(found)
 
