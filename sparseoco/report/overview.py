@@ -107,7 +107,9 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
     notes = [f"{note[0].upper()}{note[1:]}." for note in (results.best.notes if results.best else ())]
     headline = f"A linear classifier of {_size(results)}: {headline}"
     if results.metric != "error":
-        headline += f", {metric_name(results.metric)} {metric_with_error(results.metric, chosen.value, chosen.value_error)}"
+        headline += (
+            f", {metric_name(results.metric)} {metric_with_error(results.metric, chosen.value, chosen.value_error)}"
+        )
     if results.best is not None and not results.best.beats_baseline and notes:
         headline, notes = f"{notes[0]} {headline}", notes[1:]
     sentences += notes
@@ -121,7 +123,9 @@ def _metric_tiles(results: Results, chosen: LeaderboardRow) -> list[Tile]:
         return []
     tested = test_metric(results, name)
     tiles = [Tile(metric_with_error(name, chosen.value, chosen.value_error), f"{metric_name(name)}, selected by")]
-    return ([] if tested is None else [Tile(metric_with_error(name, tested, None), f"test {metric_name(name)}")]) + tiles
+    return (
+        [] if tested is None else [Tile(metric_with_error(name, tested, None), f"test {metric_name(name)}")]
+    ) + tiles
 
 
 def _size(results: Results) -> str:

@@ -2,59 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from sparseoco.report.formatting import NONE, percent, percent_with_error
+from sparseoco.report.formatting import NONE, metric_name, metric_with_error
 from sparseoco.report.predictions import PredictionSet, confusion, positive_index
 from sparseoco.report.results import Results
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.training.metrics.classes import classification_metrics
 from sparseoco.training.metrics.scores import baseline
-
-NAMES: Final = {
-    "log_loss": "log loss",
-    "roc_auc": "ROC AUC",
-    "average_precision": "average precision",
-    "f1": "F1",
-    "f1_macro": "F1, macro average",
-    "f1_micro": "F1, micro average",
-    "f1_weighted": "F1, weighted average",
-    "balanced_accuracy": "balanced accuracy",
-    "rmse": "RMSE",
-    "mae": "mean absolute error",
-    "r2": "R²",
-}
-NUMBERS: Final = {"log_loss", "loss", "rmse", "mae", "r2", "roc_auc", "average_precision"}
-"""Metrics that are not written in per cent."""
-
-
-def metric_name(name: str) -> str:
-    """A metric's name for people.
-
-    >>> metric_name("roc_auc"), metric_name("precision_at_recall_90")
-    ('ROC AUC', 'precision at recall 90 %')
-    """
-    if "_at_" in name:
-        first, second, level = name.replace("_at_", "_").split("_")
-        return f"{first} at {second} {level} %"
-    return NAMES.get(name, name)
-
-
-def metric_value(name: str, value: float | None, error: float | None = None) -> str:
-    """A metric's value with its standard error.
-
-    >>> metric_value("error", 0.0123), metric_value("roc_auc", 0.98765, 0.001)
-    ('1.2\\xa0%', '0.9877 ± 0.0010')
-    """
-    if value is None or not math.isfinite(value):
-        return NONE
-    if name not in NUMBERS:
-        return percent_with_error(value, error) if error is not None else percent(value)
-    digits = 4 if abs(value) < 10 else 2
-    text = f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
-    return text.replace("-", "−")
 
 
 class MetricRow(NamedTuple):
@@ -67,11 +24,6 @@ class MetricRow(NamedTuple):
     baseline: str
     selected: bool
     """Whether the search selected by it."""
-
-
-def selection_metric(results: Results) -> str:
-    """The metric that the search selected by."""
-    return str(getattr(results.best, "metric", "error"))
 
 
 def held_out_metric(results: Results, name: str) -> tuple[float, float | None] | None:
@@ -101,7 +53,7 @@ def test_metric(results: Results, name: str) -> float | None:
 
 def metric_rows(results: Results) -> list[MetricRow]:
     """Every metric that was measured on the chosen model, the one it was selected by first."""
-    selected, positive = selection_metric(results), positive_index(results)
+    selected, positive = results.metric, positive_index(results)
     sizes = [record.rows for record in results.run.corpus.classes]
     rows = []
     for name in sorted(METRICS, key=lambda name: (name != selected, name != "error")):
@@ -112,9 +64,9 @@ def metric_rows(results: Results) -> list[MetricRow]:
             MetricRow(
                 name,
                 metric_name(name),
-                NONE if held_out is None else metric_value(name, *held_out),
-                metric_value(name, test),
-                metric_value(name, baseline(name, sizes, positive)),
+                NONE if held_out is None else metric_with_error(name, *held_out),
+                metric_with_error(name, test, None),
+                metric_with_error(name, baseline(name, sizes, positive), None),
                 name == selected,
             )
         )
