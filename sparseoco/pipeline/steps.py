@@ -331,7 +331,7 @@ def _open_store(folder: Location, options: SearchOptions, model: Location) -> tu
                 code="invalid-warm-start",
             )
     if "warm_start" in origins:
-        check_origin(origins["warm_start"], store)
+        check_origin(origins["warm_start"], store, options.features.weightings)
     selector = origins.get("features_from")
     n_features = store.n_features if selector is None else model_features(selector, store).features.size
     for algorithm in options.algorithms:

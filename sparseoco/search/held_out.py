@@ -11,13 +11,12 @@ threads and workers.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from distributed import Client, get_worker
+from distributed import Client
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
@@ -32,9 +31,10 @@ from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.storage.commit import as_local_file, committed, digest_value, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
-from sparseoco.store.corpus import AnyCorpus, weighted_corpus
+from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
+from sparseoco.store.worker import worker_corpus
 from sparseoco.training import stream
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions import NO_RULES, decision_rules
@@ -199,7 +199,7 @@ def _fold_task(description: dict[str, Any], store_folder: str, path: str, state:
         return
     block, store = Block.model_validate(description), Store.open(store_folder)
     dtype = block.setting.dtype if state is None else "float64"  # that of the weights
-    corpus = weighted_corpus(store, Path(get_worker().local_directory), block.weighting, dtype)
+    corpus = worker_corpus(store, block.weighting, dtype)
     predictor: Predictor
     if state is None:
         predictor = train_fold(block, store, corpus, reporter([block]))

@@ -15,6 +15,7 @@ from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import Manifest, read_manifest, read_manifests
 from sparseoco.store.shards import Store
+from sparseoco.store.term_weights import TermWeights, increment_weights, term_weights
 from sparseoco.training.block import Block, Increment, Setting, search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions
@@ -72,6 +73,14 @@ def plan_increments(options: SearchOptions, folder: Location, last: int) -> list
 def increment_seed(seed: int, version: int) -> int:
     """The seed of the order of an increment: for the first that of the run, for each later one another."""
     return seed if version == 1 else int(digest_value([seed, version])[:15], 16)
+
+
+def block_weights(block: Block, store: Store) -> TermWeights:
+    """The weighting of a block with the idf of the features of its store: in an increment they keep theirs."""
+    increment = block.setting.increment
+    if increment is None:
+        return term_weights(store, block.weighting)
+    return increment_weights(store.folder, increment.version, block.weighting)
 
 
 def start_run(folder: Location, block: Block, store: Store) -> BlockRun:

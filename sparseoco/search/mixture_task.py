@@ -29,6 +29,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
+from sparseoco.store.term_weights import term_weights
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.model import write_model
@@ -107,7 +108,7 @@ def mix_blocks(
     setting = blocks[0].setting
     if model_is_complete(model, name, setting.epochs):
         return
-    corpus = weighted_corpus(store, scratch, blocks[0].weighting, setting.dtype)
+    corpus = weighted_corpus(store, scratch, term_weights(store, blocks[0].weighting), setting.dtype)
     mixture = Mixture(
         {block.algorithm: list(block.configurations) for block in blocks},
         loss=setting.loss,

@@ -20,8 +20,10 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
+from sparseoco.store.term_weights import term_weights
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.model import STATE, amend_model, write_model
+from sparseoco.training.model_features import VOCABULARY
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from sparseoco.training.warm_start import resume_learner
@@ -89,7 +91,7 @@ def train_block(
     if model_is_complete(model, block.digest, setting.epochs):
         amend_model(model, rules)
         return
-    corpus = weighted_corpus(store, scratch, block.weighting, setting.dtype)
+    corpus = weighted_corpus(store, scratch, term_weights(store, block.weighting), setting.dtype)
     learner = new_learner(block, store)
     start: dict[str, Any] = {}
     if setting.origin is not None:
@@ -150,7 +152,7 @@ def model_is_complete(model: Location, block: str, epochs: int) -> bool:
         if (described.get("block"), described.get("epochs")) != (block, epochs):
             return False
         # A run of another block may have been killed while replacing these files.
-        parts = ("weights.parquet", "weights_sha256"), (STATE, "learner_sha256")
+        parts = ("weights.parquet", "weights_sha256"), (VOCABULARY, "vocabulary_sha256"), (STATE, "learner_sha256")
         return all(digest_file(model / name) == described[key] for name, key in parts if key in described)
     return False
 

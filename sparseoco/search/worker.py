@@ -14,7 +14,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.core.progress import RowsCallback
 from sparseoco.search.block_run import BlockRun
 from sparseoco.search.checkpoints import has_checkpoint, load_checkpoint, save_checkpoint
-from sparseoco.search.increments import start_run
+from sparseoco.search.increments import block_weights, start_run
 from sparseoco.search.packing import state_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.store.corpus import weighted_corpus
@@ -75,7 +75,7 @@ def run_block(
         return True
     if stopped():
         return False
-    corpus = weighted_corpus(store, scratch, block.weighting, block.setting.dtype)
+    corpus = weighted_corpus(store, scratch, block_weights(block, store), block.setting.dtype)
     run = load_checkpoint(folders.checkpoints, block, missing[0]) or start_run(folders.checkpoints, block, store)
     cost = state_bytes(block, store) / CHECKPOINT_BYTES_PER_SECOND
     polled = saved = time.monotonic()

@@ -31,8 +31,7 @@ from sparseoco.storage.errors import storage_error
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import Column
 from sparseoco.store.shards import COLUMN_DTYPES, ShardRows, Store
-from sparseoco.store.term_weights import TermWeights, term_weights
-from sparseoco.store.weighting import Weighting
+from sparseoco.store.term_weights import TermWeights
 
 MAX_OPEN = 2  # corpora that a process keeps open
 MAPPED_BYTES = 256 << 20  # a larger corpus is not mapped
@@ -297,14 +296,14 @@ AnyCorpus = Corpus | WeightedCorpus
 
 
 def weighted_corpus(
-    store: Store, scratch: Path, weighting: Weighting, dtype: Any = np.float64
+    store: Store, scratch: Path, weights: TermWeights, dtype: Any = np.float64
 ) -> Corpus | WeightedCorpus:
     """The corpus of a store with weights of terms; counts as they are if the weighting changes none.
 
     Raises `StorageError` if its files cannot be written.
     """
     corpus = open_corpus(store, scratch)
-    return corpus if weighting.is_identity else WeightedCorpus(corpus, term_weights(store, weighting), dtype)
+    return corpus if weights.weighting.is_identity else WeightedCorpus(corpus, weights, dtype)
 
 
 def open_corpus(store: Store, scratch: Path) -> Corpus:

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.weighting import BINARY, COUNT, LOG, LOGS, weigh_rows
+from sparseoco.storage.locations import Location
 from sparseoco.store.feature_subset import read_feature_subset
+from sparseoco.store.manifest import read_manifests
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 
@@ -30,7 +32,8 @@ class TermWeights:
 
     def __init__(self, weighting: Weighting, idf: NDArray[np.float64]) -> None:
         self.weighting = weighting
-        self._idf = np.ascontiguousarray(idf, np.float64) if weighting.idf else np.empty(0)
+        self.idf = np.ascontiguousarray(idf, np.float64) if weighting.idf else np.empty(0)
+        """Empty without ``weighting.idf``."""
 
     def values(
         self, indptr: NDArray[Any], indices: NDArray[Any], counts: NDArray[Any], dtype: Any = np.float64
@@ -41,7 +44,7 @@ class TermWeights:
         """
         out = np.empty(counts.size, dtype)
         tf, normalized = _TF[self.weighting.tf], self.weighting.norm == "l2"
-        if weigh_rows(indptr, indices, counts, tf, LOGS, self._idf, normalized, out) >= 0:
+        if weigh_rows(indptr, indices, counts, tf, LOGS, self.idf, normalized, out) >= 0:
             raise InputError(
                 'tf = "log" is the logarithm of counts, and a document has a value that is not positive: use '
                 '"count" or "binary".',
@@ -50,7 +53,7 @@ class TermWeights:
         return out
 
 
-def smooth_idf(document_frequencies: NDArray[Any], n_documents: Any) -> NDArray[np.float64]:
+def smooth_idf(document_frequencies: Any, n_documents: int) -> NDArray[np.float64]:
     """ln((1 + n)/(1 + df)) + 1, as scikit-learn's ``smooth_idf``."""
     idf: NDArray[np.float64] = np.log((1.0 + n_documents) / (1.0 + np.asarray(document_frequencies, np.float64))) + 1.0
     return idf
@@ -72,6 +75,25 @@ def _read_idf(store: Store) -> NDArray[np.float64]:
     if subset is not None:
         return np.ascontiguousarray(_read_idf(subset.source)[subset.features])
     return smooth_idf(store.document_frequencies(), store.n_rows)
+
+
+def increment_weights(folder: Location, version: int, weighting: Weighting) -> TermWeights:
+    """A weighting of the features of a version of a store, whose idf is never changed by later versions.
+
+    The idf of a feature is that in the documents which the first version with it added.
+    """
+    if not weighting.idf:
+        return TermWeights(weighting, np.empty(0))
+    idf, known, before = np.empty(0), np.empty(0, np.bool_), 0
+    for manifest in read_manifests(folder, version):
+        store, added = Store(folder, manifest), manifest.rows - before
+        more = store.n_features - idf.size
+        idf, known = np.append(idf, np.full(more, smooth_idf(0, added))), np.append(known, np.zeros(more, np.bool_))
+        features, documents = store.present_frequencies()
+        new = ~known[features]
+        idf[features[new]], known[features[new]] = smooth_idf(documents[new], added), True
+        before = manifest.rows
+    return TermWeights(weighting, idf)
 
 
 def term_weights(store: Store, weighting: Weighting) -> TermWeights:

@@ -10,6 +10,7 @@ from distributed.core import Status
 from sparseoco.core.errors import SparseocoError
 from sparseoco.store.corpus import AnyCorpus, weighted_corpus
 from sparseoco.store.shards import Store
+from sparseoco.store.term_weights import term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
 
 CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
@@ -17,7 +18,8 @@ CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.fail
 
 def worker_corpus(store: Store, weighting: Weighting = COUNTS, dtype: Any = np.float64) -> AnyCorpus:
     """The weighted corpus of a store on this worker. Raises `StorageError` if its files cannot be written."""
-    return weighted_corpus(store, Path(get_worker().local_directory), weighting, dtype)
+    weights = term_weights(store, weighting)
+    return weighted_corpus(store, Path(get_worker().local_directory), weights, dtype)
 
 
 def check_worker_running() -> None:

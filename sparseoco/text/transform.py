@@ -21,7 +21,7 @@ class Features(NamedTuple):
     """The columns of a count matrix: terms, or hashed features."""
 
     vocabulary: Vocabulary | None
-    ids: NDArray[np.int64]
+    ids: NDArray[np.int64] | None
     hash_bits: int | None
     hash_seed: int
 
@@ -31,8 +31,8 @@ class Features(NamedTuple):
         return cls(Vocabulary.from_terms(terms), np.arange(len(terms), dtype=np.int64), None, 0)
 
     @classmethod
-    def hashed(cls, ids: NDArray[np.int64], hash_bits: int, hash_seed: int) -> "Features":
-        """Column i counts the terms whose hash is ids[i]; ids strictly increase."""
+    def hashed(cls, ids: NDArray[np.int64] | None, hash_bits: int, hash_seed: int) -> "Features":
+        """Column i counts the terms whose hash is ids[i], or i without ids; ids strictly increase."""
         return cls(None, ids, hash_bits, hash_seed)
 
 
@@ -61,16 +61,21 @@ def count_texts(
     """
     documents = texts if isinstance(texts, Documents | CountedDocuments) else _documents(texts, options)
     counts = count_documents(documents, options)
+    size = 0 if features.ids is None else features.ids.size
     if features.vocabulary is not None:
         columns = features.vocabulary.features(counts)
     else:
+        assert features.hash_bits is not None
         hashing = options.model_copy(update={"hash_bits": features.hash_bits, "hash_seed": features.hash_seed})
         hashed = hash_ngrams(counts, hashing).features
-        columns = np.full(hashed.size, -1)
-        if features.ids.size:
-            positions = np.minimum(np.searchsorted(features.ids, hashed), features.ids.size - 1)
+        if features.ids is None:
+            columns, size = hashed, 1 << features.hash_bits
+        elif size:
+            positions = np.minimum(np.searchsorted(features.ids, hashed), size - 1)
             columns = np.where(features.ids[positions] == hashed, positions, -1)
-    return encode_rows(counts, columns, features.ids.size, options)
+        else:
+            columns = np.full(hashed.size, -1)
+    return encode_rows(counts, columns, size, options)
 
 
 def _documents(texts: Sequence[str], options: TextOptions) -> Documents:

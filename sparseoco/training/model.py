@@ -1,7 +1,8 @@
 """A saved model: a folder of Parquet and JSON files that can be read without this package.
 
 model.json        algorithm, parameters, classes, calibration, threshold, text options, SHA-256 of the weights, …
-weights.parquet   feature_id, feature, class, weight, count, documents: the nonzero weights, with their names
+weights.parquet   feature_id, feature, class, weight, count, documents, idf: the nonzero weights, with their names
+vocabulary.parquet  see `training.model_features`
 learner.npz       for stream learners, the complete state: training can be resumed from it bit for bit
 curve.parquet     epoch, rows, progressive loss and error along the stream, nonzeros at the ends of epochs
 """
@@ -24,12 +25,15 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row, read_result_table, write_result_table
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
+from sparseoco.store.term_weights import TermWeights, term_weights
+from sparseoco.store.weighting import Weighting
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
-from sparseoco.text.transform import Features, count_texts
+from sparseoco.text.transform import count_texts
 from sparseoco.training.calibration import Calibration
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics.scores import class_probabilities
+from sparseoco.training.model_features import ModelFeatures, read_features, write_vocabulary
 from sparseoco.training.thresholds import Thresholds
 
 WEIGHTS = pa.schema(
@@ -40,6 +44,7 @@ WEIGHTS = pa.schema(
         ("weight", pa.float64()),
         ("count", pa.int64()),  # in the corpus it was trained on
         ("documents", pa.int64()),
+        ("idf", pa.float64()),  # null where values are not multiplied by it
     ]
 )
 STATE = "learner.npz"
@@ -63,6 +68,7 @@ def write_model(
     description: dict[str, Any],
     curve: Sequence[Row],
     learner: Learner | None = None,
+    term_values: TermWeights | None = None,
 ) -> None:
     """Commit a model; `model.json` comes last and has digests of the rest.
 
@@ -74,12 +80,17 @@ def write_model(
     weights : (n_features, outputs).
     description : how it was trained: algorithm, parameters, loss, …
     curve : rows of `CURVE`.
+    term_values : how the counts of the store were weighted, by default as the description says.
     learner : saved with the model if given. Its state is every slot of every feature, uncompressed: for one float32
         output 4 to 16 bytes per feature, and 8 more for learners with a time stamp per feature.
     """
     features, outputs = np.nonzero(weights)
     values = weights[features, outputs].astype(np.float64)
+    weighting = Weighting.model_validate(description.get("weighting", {}))
+    term_values = term_values or term_weights(store, weighting)
+    idf = pa.array(term_values.idf[features]) if weighting.idf else pa.nulls(features.size, pa.float64())
     subset = read_feature_subset(store.folder)
+    vocabulary = write_vocabulary(folder, store, subset, term_values, features)
     if subset is not None:
         store, features = subset.source, subset.features[features]
         description = {**description, "features_from": subset.description}
@@ -96,6 +107,7 @@ def write_model(
             pa.array(values),
             described["count"],
             described["documents"],
+            idf,
         ],
         schema=WEIGHTS,
     )
@@ -119,7 +131,9 @@ def write_model(
         folder / "model.json",
         {
             **description,
+            **vocabulary,
             **state,
+            "weighting": weighting.model_dump(mode="json"),
             "classes": store.classes,
             "features": {
                 key: value for key, value in store.manifest.features.model_dump(mode="json").items() if key != "files"
@@ -195,6 +209,7 @@ class Model:
             self.description: dict[str, Any] = described
             self.classes: list[str] = described["classes"]
             self.text = TextOptions.model_validate(described["text"])
+            self.weighting = Weighting.model_validate(described["weighting"])
             expected = described["weights_sha256"]
             self.calibration = _optional(Calibration, described.get("calibration"), self.outputs)
             self.thresholds = _optional(Thresholds, described.get("threshold"), self.outputs)
@@ -227,7 +242,7 @@ class Model:
         return np.unique(np.asarray(self.table["feature_id"].to_numpy(), np.int64))
 
     @cached_property
-    def _features(self) -> tuple[Features, NDArray[np.float64]]:
+    def _features(self) -> tuple[ModelFeatures, NDArray[np.float64]]:
         ids, first, position = np.unique(self.table["feature_id"].to_numpy(), return_index=True, return_inverse=True)
         if self.outputs == 1:
             column = np.zeros(len(self.table), dtype=np.int64)
@@ -236,17 +251,17 @@ class Model:
             column = np.array([order[name] for name in self.table["class"].to_pylist()], dtype=np.int64)
         weights = np.zeros((ids.size, self.outputs))
         weights[position, column] = self.table["weight"].to_numpy()
-        features = self.description["features"]
-        if features["kind"] == "hashed":
-            return Features.hashed(ids, features["hash_bits"], features["hash_seed"]), weights
-        return Features.named(self.table["feature"].combine_chunks().take(pa.array(first))), weights
+        terms = self.table["feature"].combine_chunks().take(pa.array(first))
+        return read_features(self.folder, self.description, ids, terms, self.table["idf"].to_numpy()[first]), weights
+
+    def values(self, texts: Sequence[str] | Documents | CountedDocuments) -> csr_matrix:
+        """What the weights multiply: (texts, features), a column for each of `feature_ids`."""
+        features, _ = self._features
+        return features.matrix(*count_texts(texts, features.counted, self.text))
 
     def margins(self, texts: Sequence[str] | Documents | CountedDocuments) -> NDArray[np.float64]:
         """Margins ⟨w, x⟩, (texts, outputs) float64."""
-        features, weights = self._features
-        indptr, indices, counts = count_texts(texts, features, self.text)
-        matrix = csr_matrix((counts, indices, indptr), shape=(len(texts), weights.shape[0]))
-        return np.asarray(matrix @ weights, dtype=np.float64)
+        return np.asarray(self.values(texts) @ self._features[1], dtype=np.float64)
 
     def predict(self, texts: Sequence[str] | Documents | CountedDocuments) -> list[Any]:
         """The predicted class of each text, or number for a regression."""

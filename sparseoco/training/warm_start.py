@@ -5,6 +5,7 @@ weights (`Learner.start_from`), at the model's number of rounds. Weights are mat
 features, or by ids if both use the same hash.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
+from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import STATE, Model, find_model
 
@@ -47,9 +49,16 @@ class Origin(BaseModel):
         return Model(path)
 
 
-def check_origin(origin: Origin, store: Store) -> None:
-    """Raises `InputError` if the model's classes or features do not fit the store."""
+def check_origin(origin: Origin, store: Store, weightings: Sequence[Weighting] = (COUNTS,)) -> None:
+    """Raises `InputError` if the model's classes or features do not fit the store, or its weighting is another one."""
     model = origin.open()
+    for weighting in weightings:
+        if weighting != model.weighting:
+            raise InputError(
+                f"{model.folder} was trained on other values ({model.weighting.label}) than those of this run "
+                f"({weighting.label}): its weights mean something else. Use the same tf, idf and norm.",
+                code="weighting-differs",
+            )
     _columns_of_classes(model, store)
     _check_features(model, store)
 

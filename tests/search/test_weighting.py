@@ -116,6 +116,11 @@ def test_the_best_weighting_is_trained(store: Path, tmp_path: Path) -> None:
     model = steps.train_best(store, tmp_path, cluster)
     assert read_json(model / "model.json")["weighting"] == best["weighting"]
     assert read_json(tmp_path / "run.json")["search"]["features"] == FEATURES.model_dump(mode="json")
+    from_model = OPTIONS.model_copy(update={"warm_start": str(model)})
+    with raises_code("weighting-differs", model):
+        steps.search(store, tmp_path / "counts", from_model, cluster)
+    same = FeatureOptions.model_validate(best["weighting"])
+    steps.search(store, tmp_path / "warm", with_features(from_model, same), cluster)
 
 
 @pytest.mark.usefixtures("here")

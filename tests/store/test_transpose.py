@@ -19,6 +19,7 @@ from sparseoco.execution.pool import TaskPool
 from sparseoco.store import transpose as module
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
+from sparseoco.store.term_weights import term_weights
 from sparseoco.store.transpose import range_edges, transpose, transposed_labels
 from sparseoco.store.weighting import COUNTS, Weighting
 from tests.support.errors import raises_code
@@ -60,7 +61,7 @@ def test_weights_are_transposed(client: Client, tmp_path: Path, monkeypatch: pyt
     weighting = Weighting(tf="log", idf=True, norm="l2")
     columns = transpose(client, store, tmp_path, weighting)
     assert columns.folder != transpose(client, store, tmp_path).folder
-    rows = weighted_corpus(store, tmp_path, weighting).rows(0, store.n_rows)
+    rows = weighted_corpus(store, tmp_path, term_weights(store, weighting)).rows(0, store.n_rows)
     expected = csr_matrix((rows[2], rows[1], rows[0]), (store.n_rows, store.n_features)).tocsc()
     parts = [columns.read(shard) for shard in range(len(columns.manifest.shards))]
     np.testing.assert_array_equal(np.concatenate([part.indices for part in parts]), expected.indices)

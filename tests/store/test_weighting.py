@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def expected(X: csr_matrix, weighting: Weighting) -> csr_matrix:
     """The same by scikit-learn, with the idf of X itself."""
-    X = csr_matrix(X, dtype=np.float64)
+    X = csr_matrix(X, dtype=np.float64, copy=True)
     if weighting.tf == "binary":
         X.data[:] = 1.0
     transformer = TfidfTransformer(
@@ -49,7 +49,7 @@ def weighted(X: csr_matrix, weights: TermWeights, dtype: Any = np.float64) -> cs
 @weightings
 def test_values_equal_scikit_learns(store: Store, tmp_path: Path, weighting: Weighting) -> None:
     X, _ = read_shards(store.folder)
-    corpus = weighted_corpus(store, tmp_path, weighting)
+    corpus = weighted_corpus(store, tmp_path, term_weights(store, weighting))
     indptr, indices, values, labels, _ = corpus.rows(0, store.n_rows)
     np.testing.assert_array_equal(labels, store.labels())
     got = csr_matrix((values, indices, indptr), X.shape)
@@ -62,8 +62,8 @@ def test_weights_are_cast_once_and_do_not_depend_on_how_rows_are_read(
 ) -> None:
     if weighting.is_identity:
         return
-    exact = weighted_corpus(store, tmp_path, weighting)
-    single = weighted_corpus(store, tmp_path, weighting, np.float32)
+    exact = weighted_corpus(store, tmp_path, term_weights(store, weighting))
+    single = weighted_corpus(store, tmp_path, term_weights(store, weighting), np.float32)
     assert isinstance(exact, WeightedCorpus)
     whole = exact.rows(0, store.n_rows)
     assert single.rows(0, store.n_rows)[2].dtype == np.float32
@@ -114,7 +114,7 @@ def test_a_value_without_a_logarithm_is_refused(bad: float) -> None:
 
 def test_counts_are_read_as_they_are(store: Store, tmp_path: Path) -> None:
     assert COUNTS.is_identity
-    assert not isinstance(weighted_corpus(store, tmp_path, COUNTS), WeightedCorpus)
+    assert not isinstance(weighted_corpus(store, tmp_path, term_weights(store, COUNTS)), WeightedCorpus)
 
 
 def test_idf_is_that_of_the_vocabulary(store: Store) -> None:

@@ -3,7 +3,7 @@
 Their results are files named by what they depend on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,14 +14,23 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.execution.pool import TaskPool
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.search.held_out import ROWS
-from sparseoco.search.increments import StateLostError, increment_store, learner_after, start_run
+from sparseoco.search.increments import (
+    StateLostError,
+    block_weights,
+    increment_store,
+    learner_after,
+    start_run,
+)
 from sparseoco.search.model_task import describe_block, model_is_complete
-from sparseoco.storage.commit import commit_checksummed, digest_value, read_checksummed
+from sparseoco.storage.commit import commit_checksummed, digest_value, read_checksummed, read_json
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus, weighted_corpus
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store
+from sparseoco.store.term_weights import increment_weights
+from sparseoco.store.weighting import Weighting
 from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block
 from sparseoco.training.decisions import decision_rules
@@ -32,6 +41,8 @@ from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import START, Order, StreamPosition, stream
 from sparseoco.training.thresholds import ThresholdRule
 from sparseoco.training.warm_start import Origin, take_weights
+
+Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
 class IncrementEvaluation(NamedTuple):
@@ -101,12 +112,13 @@ def _evaluate_task(version: int, deployed: str | None, store: str, target: str) 
     increment = increment_store(location(store), version)
     corpus = open_corpus(increment, Path(get_worker().local_directory))
     learner = None if deployed is None else _deployed_learner(location(deployed), increment)
+    known = None if deployed is None else _known_values(location(deployed), location(store), increment)
     words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
     for _, rows in stream(corpus, Order(), START, StreamPosition(1, corpus.n_rows)):
         check_worker_running()
         words += float(rows.values.sum(dtype=np.float64))
-        if learner is not None:
-            learner.evaluate(rows.indptr, rows.indices, rows.values, rows.labels, losses, errors)
+        if learner is not None and known is not None:
+            learner.evaluate(*known(rows), rows.labels, losses, errors)
     (means,) = mean_rows(ProgressiveTotals(corpus.n_rows, losses, errors), "deployed")
     evaluation = IncrementEvaluation(words) if learner is None else IncrementEvaluation(words, **means)
     commit_checksummed(location(target), evaluation._asdict())
@@ -131,6 +143,23 @@ def _deployed_learner(model: Location, increment: Store) -> Learner:
         return learner
 
 
+def _known_values(model: Location, store: Location, increment: Store) -> Callable[[RowBatch], Csr]:
+    """The function from rows of an increment to what the model makes of them: it ignores terms that came after it."""
+    described = read_json(model / "model.json")
+    weighting = Weighting.model_validate(described["weighting"])
+    weights = increment_weights(store, described["increment"], weighting)
+    n_features, dtype = described["features"]["count"], described["dtype"]
+
+    def known(rows: RowBatch) -> Csr:
+        if weighting.is_identity:
+            return rows.indptr, rows.indices, rows.values
+        kept = rows.indices < n_features
+        indptr, indices = np.concatenate([[0], np.cumsum(kept)])[rows.indptr - rows.indptr[0]], rows.indices[kept]
+        return indptr, indices, weights.values(indptr, indices, rows.values[kept], dtype)
+
+    return known
+
+
 def _write_task(
     description: dict[str, Any],
     seed: int,
@@ -149,7 +178,8 @@ def _write_task(
     rule = None if threshold is None else ThresholdRule.model_validate(threshold)
     described = describe_block(block) | {"seed": seed, "increment": increment.version}
     described |= decision_rules(margins, labels, rule, block.setting.positive)
-    write_model(location(model), learner.weights_of(0), whole, described, curve, learner)
+    values = increment_weights(whole.folder, increment.version, block.weighting)
+    write_model(location(model), learner.weights_of(0), whole, described, curve, learner, values)
 
 
 def _progressive_margins(block: Block, increment: Store, checkpoints: str) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -158,7 +188,9 @@ def _progressive_margins(block: Block, increment: Store, checkpoints: str) -> tu
     Of a first increment, which starts from nothing, they are at most half of the documents. There are none if the state
     before the increment is lost.
     """
-    corpus = weighted_corpus(increment, Path(get_worker().local_directory), block.weighting, block.setting.dtype)
+    corpus = weighted_corpus(
+        increment, Path(get_worker().local_directory), block_weights(block, increment), block.setting.dtype
+    )
     margins, labels = [], []
     with suppress(StateLostError):
         run = start_run(location(checkpoints), block, increment)

@@ -192,7 +192,7 @@ def _check_store(run: RunFile) -> int:
         )
     check_labels(store)
     if run.search.warm_start is not None:
-        check_origin(Origin.of(run.search.warm_start), store)
+        check_origin(Origin.of(run.search.warm_start), store, run.search.features.weightings)
     for name in run.search.algorithms:
         check_size(name, store.n_features)
     return store.manifest.version

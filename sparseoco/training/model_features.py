@@ -1,0 +1,141 @@
+"""The features of a saved model: what is counted in a text, and the values that its weights multiply.
+
+Values need the idf of the features that have a nonzero weight, which is in weights.parquet. The norm of a row needs all
+the features that the model was trained on: they are in a file of their own.
+
+vocabulary.parquet  feature_id, feature, idf: of models with norm = "l2"; of hashed features those that occurred
+"""
+
+import io
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from sparseoco.core.errors import DamagedError
+from sparseoco.storage.commit import commit_bytes, digest_file, remove_file
+from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import read_result_table
+from sparseoco.store.feature_subset import FeatureSubset
+from sparseoco.store.shards import Store
+from sparseoco.store.term_weights import TermWeights
+from sparseoco.store.weighting import Weighting
+from sparseoco.text.transform import Features
+
+VOCABULARY = "vocabulary.parquet"
+_SCHEMA = pa.schema([("feature_id", pa.int64()), ("feature", pa.string()), ("idf", pa.float64())])
+
+
+def write_vocabulary(
+    folder: Location, store: Store, subset: FeatureSubset | None, weights: TermWeights, used: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Commit the features that norms need, if any; returns the keys of `model.json` that describe them.
+
+    `used` are the features of the store that have a nonzero weight.
+    """
+    if weights.weighting.norm == "none":
+        remove_file(folder / VOCABULARY)  # of a model that is replaced
+        return {}
+    described: dict[str, Any] = {}
+    hashed = (store if subset is None else subset.source).manifest.features.kind == "hashed"
+    if subset is not None:
+        ids, own = subset.features, np.arange(subset.features.size)
+    elif not hashed:
+        ids = own = np.arange(store.n_features)
+    else:
+        ids = own = np.union1d(store.present_frequencies()[0], used)  # a warm start may have weights of others
+        unseen = np.setdiff1d(np.arange(min(store.n_features, ids.size + 1)), ids, assume_unique=True)
+        if weights.idf.size and unseen.size:
+            described["unseen_idf"] = float(weights.idf[unseen[0]])
+    terms = pa.nulls(ids.size, pa.string()) if hashed else store.vocabulary()["term"].cast(pa.string())
+    idf = pa.array(weights.idf[own]) if weights.idf.size else pa.nulls(ids.size, pa.float64())
+    sink = io.BytesIO()
+    table = pa.Table.from_arrays([pa.array(ids, pa.int64()), terms, idf], schema=_SCHEMA)
+    pq.write_table(table, sink, compression="zstd")
+    commit_bytes(folder / VOCABULARY, sink.getvalue())
+    return described | {"vocabulary_sha256": digest_file(folder / VOCABULARY)}
+
+
+class ModelFeatures(NamedTuple):
+    """How the documents of a model become rows of values.
+
+    Parameters
+    ----------
+    counted : Features
+        What is counted.
+    weights : TermWeights
+        What is made of the counts.
+    known : (features,) int64, or None
+        The counted ids that have an idf, increasing; all others are like one more. None: every counted id has one.
+    used : (counted or known features,) int64, or None
+        The row of the model's weights of each of them, or −1. None: there are rows for exactly these features.
+    n_used : int
+        Features with a nonzero weight.
+    """
+
+    counted: Features
+    weights: TermWeights
+    known: NDArray[np.int64] | None
+    used: NDArray[np.int64] | None
+    n_used: int
+
+    def matrix(self, indptr: NDArray[np.int64], indices: NDArray[Any], counts: NDArray[Any]) -> csr_matrix:
+        """(documents, features with a nonzero weight): the values of counted documents."""
+        if self.known is not None:
+            places = np.searchsorted(self.known, indices)
+            found = np.append(self.known, -1)[places] == indices
+            indices = np.where(found, places, self.known.size)
+        values = counts if self.weights.weighting.is_identity else self.weights.values(indptr, indices, counts)
+        if self.used is not None:
+            rows = self.used[indices]
+            kept = rows >= 0
+            indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
+            indices, values = rows[kept], values[kept]
+        return csr_matrix((values, indices, indptr), shape=(len(indptr) - 1, self.n_used))
+
+
+def read_features(
+    folder: Location, described: dict[str, Any], ids: NDArray[np.int64], terms: pa.Array, idf: NDArray[np.float64]
+) -> ModelFeatures:
+    """The features of a model.
+
+    Parameters
+    ----------
+    described : dict
+        The content of model.json.
+    ids, terms, idf : arrays
+        Of the features with a nonzero weight, by id.
+
+    Raises
+    ------
+    DamagedError
+        If the vocabulary is not the one that the model was saved with.
+    """
+    weighting, features = Weighting.model_validate(described["weighting"]), described["features"]
+    hashed = features["kind"] == "hashed"
+    if weighting.norm == "none":
+        counted = (
+            Features.hashed(ids, features["hash_bits"], features["hash_seed"]) if hashed else Features.named(terms)
+        )
+        return ModelFeatures(counted, TermWeights(weighting, idf), None, None, ids.size)
+    path = folder / VOCABULARY
+    if not path.exists() or digest_file(path) != described["vocabulary_sha256"]:
+        raise DamagedError(
+            f"{path} is missing or corrupt: it is not the file that the model was saved with.", code="corrupt-model"
+        )
+    table = read_result_table(path)
+    every, every_idf = table["feature_id"].to_numpy(), table["idf"].to_numpy()
+    used = np.full(every.size + 1, -1)
+    used[np.searchsorted(every, ids)] = np.arange(ids.size)
+    known = None
+    if not hashed:
+        counted = Features.named(table["feature"].combine_chunks())
+    elif "features_from" in described:
+        counted = Features.hashed(every, features["hash_bits"], features["hash_seed"])
+    else:
+        counted, known = Features.hashed(None, features["hash_bits"], features["hash_seed"]), every
+        every_idf = np.append(every_idf, described.get("unseen_idf", 1.0))
+    return ModelFeatures(counted, TermWeights(weighting, every_idf), known, used, ids.size)
