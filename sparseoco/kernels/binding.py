@@ -28,24 +28,24 @@ class Kernels(NamedTuple):
 
 @lru_cache(maxsize=256)
 def kernels_for(
-    rule: Rule, loss: Loss, response: str, dtype: str, *, grouped: bool, alone: bool, tracked: bool
+    rule: Rule, loss: Loss, response: str, dtype: str, *, grouped: bool, alone: bool, intercept: bool, tracked: bool
 ) -> Kernels:
     """The kernels of these functions for columns of `dtype`; equal arguments share them.
 
     `response` names a function of `responses`: binary, one_vs_rest, regression or joint.
     """
     respond = getattr(responses, response)
-    own = [*rule_key(rule), dtype, str((grouped, alone))]
-    flags: dict[str, bool] = {"grouped": grouped, "alone": alone}
+    own = [*rule_key(rule), dtype, str((grouped, alone, intercept))]
+    flags: dict[str, bool] = {"grouped": grouped, "alone": alone, "intercept": intercept}
     return Kernels(
         _bound(
             stream.build_learn(rule, loss, respond, tracked=tracked, **flags), [*own, str(tracked), response, loss.name]
         ),
         _bound(stream.build_margins(rule, **flags), own),
         _bound(stream.build_evaluate(respond, loss.value, loss.slope), [response, loss.name, dtype]),
-        _bound(stream.build_materialize(rule, grouped=grouped), own),
+        _bound(stream.build_materialize(rule, grouped=grouped, intercept=intercept), own),
         _bound(stream.build_pass_rounds(rule), own),
-        _bound(stream.build_init_state(rule, grouped=grouped), own),
+        _bound(stream.build_init_state(rule, grouped=grouped, intercept=intercept), own),
     )
 
 

@@ -39,33 +39,37 @@ class DenseProgress(NamedTuple):
 
     diverged: Any
     loss_sum: Any
+    surplus: Any
     error_count: Any
 
 
 def build_learn(rule, respond, loss):
     """``learn``: learn the rows in turn, after `rounds` rounds; updates state and progress in place.
 
-    `positive` (outputs,): the class with y = +1 per output, see `numerics.response`. `margins_out` (rows, columns),
-    unless empty, receives the margins of the predictions.
+    `weights`, unless None, multiply the rows' losses and so their gradients. `positive` (outputs,): the class with
+    y = +1 per output, see `numerics.response`. `margins_out` (rows, columns), unless empty, receives the margins of the
+    predictions.
     """
     move, project, bandit, flat = rule.move, rule.project, rule.bandit, rule.flat
     value, slope, bound = loss.value, loss.slope, loss.bound
 
-    def learn(rows, labels, positive, rounds, state, progress, margins_out):
+    def learn(rows, labels, weights, positive, rounds, state, progress, margins_out):
         indptr, indices, values = rows
         points, memories, numbers = state
-        diverged, loss_sum, error_count = progress
+        diverged, loss_sum, surplus, error_count = progress
         outputs = positive.shape[0]
         n = points.shape[1]
         base = indptr[0]
         g = np.zeros(n)
-        z, u = np.zeros(outputs), np.zeros(outputs)
+        z, u, suffered = np.zeros(outputs), np.zeros(outputs), np.zeros(1)
         v = np.zeros((outputs, n))
         for q in range(diverged.shape[0]):
             first, last = q * outputs, (q + 1) * outputs
             for i in range(labels.shape[0]):
                 start, stop = indptr[i] - base, indptr[i + 1] - base
                 t = rounds + i + 1
+                weight = 1.0 if weights is None else weights[i]
+                suffered[0] = 0.0
                 for c in range(outputs):
                     y = points[first + c]
                     z[c] = 0.0
@@ -89,22 +93,24 @@ def build_learn(rule, respond, loss):
                     labels[i],
                     t,
                     diverged[q : q + 1],
-                    loss_sum[q : q + 1],
+                    suffered,
                     error_count[q : q + 1],
                 )
+                loss_sum[q] += suffered[0]
+                surplus[q] += (weight - 1.0) * suffered[0]
                 if diverged[q] > 0:
                     continue
                 for c in range(outputs):
                     own = numbers_of(numbers[first + c])
                     if bandit:
                         m = n - 1.0 if flat else float(n)
-                        estimate = m / own.delta * value(z[c], response(labels[i], positive[c]))
+                        estimate = weight * (m / own.delta * value(z[c], response(labels[i], positive[c])))
                         for j in range(n):
                             g[j] = estimate * v[c, j]
                     else:
                         g[:] = 0.0
                         for k in range(start, stop):
-                            g[indices[k]] = u[c] * values[k]
+                            g[indices[k]] = weight * u[c] * values[k]
                     move(points[first + c], memories[first + c], g, t, own, project)
 
     return learn
@@ -163,8 +169,8 @@ class DenseColumns(ColumnBlock):
     """State of configurations of a dense learner, with `outputs` adjacent columns each.
 
     Arrays: ``points`` (columns, n_features) and ``memories`` (columns, m, n_features), float64; ``clock`` (1,) the
-    rounds done; per configuration ``loss_sum`` float64, ``error_count`` and ``diverged`` int64. It has the interface of
-    `Columns` for `Learner`, without padding and lazy updates.
+    rounds done; per configuration ``loss_sum`` and ``surplus`` float64, ``error_count`` and ``diverged`` int64. It has
+    the interface of `Columns` for `Learner`, without padding and lazy updates.
 
     Raises `InputError` for parameters that cannot be combined.
     """
@@ -195,7 +201,7 @@ class DenseColumns(ColumnBlock):
             rule.begin(memory, own)
         self.clock = np.zeros(1)
         self.last_update = self.l1_norm_sum = np.zeros(0)
-        self.loss_sum = np.zeros(len(configurations))
+        self.loss_sum, self.surplus = np.zeros((2, len(configurations)))
         self.error_count = np.zeros(len(configurations), np.int64)
         self.diverged = np.zeros(len(configurations), np.int64)
 
@@ -209,8 +215,10 @@ class DenseColumns(ColumnBlock):
         """(n_features, 1, columns): a view of the points, as `Columns` lays out what it stores."""
         return self.points.T[:, None, :]
 
-    def learn(self, rows: Rows, labels: np.ndarray, margins_out: np.ndarray | None = None) -> None:
-        """Learn the rows in turn; `labels` is read-only float64.
+    def learn(
+        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None = None, margins_out: np.ndarray | None = None
+    ) -> None:
+        """Learn the rows in turn; `labels` and `weights` are read-only float64.
 
         `margins_out` (rows, width), if given, receives the margins of the predictions: for a bandit those of the points
         it played.
@@ -219,10 +227,11 @@ class DenseColumns(ColumnBlock):
         self.kernels.learn(
             _in_float64(rows),
             labels,
+            weights,
             self.positive,
             int(self.clock[0]),
             DenseState(self.points, self.memories, self.numbers),
-            DenseProgress(self.diverged, self.loss_sum, self.error_count),
+            DenseProgress(self.diverged, self.loss_sum, self.surplus, self.error_count),
             margins,
         )
         self.clock += len(labels)
@@ -239,6 +248,10 @@ class DenseColumns(ColumnBlock):
         """(stop − first, columns): the points of a run of features."""
         return np.ascontiguousarray(self.points[:, first:stop].T, self.dtype)
 
+    def intercepts(self) -> np.ndarray:
+        """(columns,): 0, for there is no intercept."""
+        return np.zeros(self.columns, self.dtype)
+
     def thresholds(self) -> None:
         """No penalty, no thresholds."""
 
@@ -248,10 +261,13 @@ class DenseColumns(ColumnBlock):
         yield "memories", self.memories
         yield "clock", self.clock
         yield "loss_sum", self.loss_sum
+        yield "surplus", self.surplus
         yield "error_count", self.error_count
         yield "diverged", self.diverged
 
-    def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int) -> None:
+    def start_from(
+        self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None = None
+    ) -> None:
         """Initialise a new block as if `rows` rounds had led to these `columns` of the weights (n_features, …).
 
         Points are projected onto their sets; memories are those of round 1."""
@@ -267,7 +283,7 @@ class DenseColumns(ColumnBlock):
         columns = (configurations[:, None] * self.outputs + np.arange(self.outputs)).ravel()
         self.points[...], self.memories[...] = other.points[columns], other.memories[columns]
         self.clock[...] = other.clock
-        for name in ("loss_sum", "error_count", "diverged"):
+        for name in ("loss_sum", "surplus", "error_count", "diverged"):
             getattr(self, name)[...] = getattr(other, name)[configurations]
 
 

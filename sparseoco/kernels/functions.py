@@ -47,7 +47,7 @@ def rule_key(rule: Rule) -> list[str]:
     """Everything in a rule that machine code depends on."""
     functions = (*(getattr(rule, name, None) for name in SCALAR_FUNCTIONS), *rule.maps)
     names = [f"{f.__module__}.{f.__qualname__}" if f else "" for f in functions]
-    flags = [getattr(rule, name, None) for name in ("running", "needs_row_norm", "needs_loss")]
+    flags = [getattr(rule, name, None) for name in ("running", "needs_row_norm", "needs_loss", "weighs_rows")]
     return [*names, str((rule.params, rule.scalars, rule.state, *flags))]
 
 

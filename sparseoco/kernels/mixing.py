@@ -12,8 +12,9 @@ from sparseoco.kernels import responses
 from sparseoco.learners.exponentiated import ao_eg_scale, ao_eg_weights, balanced_scale, mixability_gap
 from sparseoco.learners.losses import Loss
 
-SUMS = ("deviation", "gaps", "drawn", "deviation_before", "gaps_before")
-"""Sums that `mix` updates: Σ ‖g − g̃‖∞², Σ m, Σ x·g, and the first two without the last round."""
+SUMS = ("deviation", "gaps", "drawn", "deviation_before", "gaps_before", "largest")
+"""Sums that `mix` updates: Σ ‖g − g̃‖∞², Σ m, Σ x·g, the first two without the last round, and the largest weight above
+1, else 0."""
 SOURCES = ("learners/numerics.py", "learners/losses.py", "learners", "kernels")
 ERROR_C = 1.0  # errors and their predictions are 0 or 1: half the range of the difference is at most 1
 
@@ -22,11 +23,26 @@ def build_mix(respond, value, slope, bound):
     """``mix``: learn the rows in turn from the margins and losses of the columns."""
 
     def mix(
-        margins, labels, rounds, outputs, by_error, last, total, guess, sums, out, losses, errors, loss_sum, error_count
+        margins,
+        labels,
+        weights,
+        rounds,
+        outputs,
+        by_error,
+        last,
+        total,
+        guess,
+        sums,
+        out,
+        losses,
+        errors,
+        loss_sum,
+        error_count,
     ):
         """Mix n columns after `rounds` rounds.
 
         margins             (rows, n·outputs)
+        weights             (rows,) of the losses g, or None
         total, guess        (n,) g_{1:t}, infinite for diverged columns, and g̃_{t+1}
         sums                as in `SUMS`
         out                 (n,) the round in which a column was removed, or 0
@@ -40,6 +56,7 @@ def build_mix(respond, value, slope, bound):
         own = np.zeros(1, np.int64)
         for i in range(labels.shape[0]):
             t = rounds + i + 1
+            weight = 1.0 if weights is None else weights[i]
             lost[:] = 0.0
             wrong[:] = 0
             respond(value, slope, bound, margins[i], u, outputs, labels[i], t, out, lost, wrong)
@@ -60,8 +77,11 @@ def build_mix(respond, value, slope, bound):
                 errors[c] += wrong[c]
                 if by_error:
                     lost[c] = float(wrong[c])
+                lost[c] *= weight
             gap, half = mixability_gap(total, guess, lost, scale, x)
             sums[3], sums[4] = sums[0], sums[1]
+            if weight > 1.0:
+                sums[5] = max(sums[5], weight)
             sums[0] += half * half
             sums[1] += gap
             for c in range(n):

@@ -4,6 +4,10 @@ State is stored ``[feature, slot, column]``, so one random access to a feature s
 a plain function closed over the scalar functions of a learner and a loss; `binding` compiles it. `alone` specialises
 for a single column, without a loop over columns. The last two builders initialise a state from given weights.
 
+With `intercept` the last feature of the state is the intercept, which rows list last, with value 1. It has no penalty:
+params and scalars have twice as many columns, the second half with λ = 0, and a coordinate's scalars are `shift`
+columns after its own, 0 or the width.
+
 Bits depend neither on how a stream is split into calls nor on which columns are trained together: columns are
 independent, sums over a row run in the order of its nonzeros, and nothing here reorders floating point.
 """
@@ -28,32 +32,38 @@ def begin_round(f, clock, params, scalars):
         f.store_scalars(scalars, c, f.round_scalars(clock, f.Params(*f.load_params(params, c)), f.maps))
 
 
+@register_jitable(forceinline=True)
+def scalars_shift(intercept, j, state, width):
+    """`width` for the intercept, 0 for all other features."""
+    return width if intercept and j == state.slots.shape[0] - 1 else 0
+
+
 @register_jitable
-def weight_of_column(f, slots, elapsed, scalars, c, maps):
+def weight_of_column(f, slots, elapsed, scalars, c, shift, maps):
     """The current weight of a coordinate in column c."""
-    return f.weight(f.State(*f.load_state(slots, c)), elapsed, f.Scalars(*f.load_scalars(scalars, c)), maps)
+    return f.weight(f.State(*f.load_state(slots, c)), elapsed, f.Scalars(*f.load_scalars(scalars, c + shift)), maps)
 
 
 @register_jitable
-def prox_amount(f, slots, elapsed, scalars, c):
+def prox_amount(f, slots, elapsed, scalars, c, shift):
     """The amount of the prox that column c's weight applies: `weight` with a prox that returns it."""
     maps = f.maps
     amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
-    return float(weight_of_column(f, slots, elapsed, scalars, c, amount))
+    return float(weight_of_column(f, slots, elapsed, scalars, c, shift, amount))
 
 
 @register_jitable
-def group_share(f, slots, elapsed, scalars, first, outputs):
+def group_share(f, slots, elapsed, scalars, first, shift, outputs):
     """The factor by which the prox of a group shrinks the weights of columns ``first … first + outputs − 1``."""
     square = 0.0
     for c in range(first, first + outputs):
-        v = float(weight_of_column(f, slots, elapsed, scalars, c, f.maps))
+        v = float(weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps))
         square += v * v
-    return group_factor(square, prox_amount(f, slots, elapsed, scalars, first))
+    return group_factor(square, prox_amount(f, slots, elapsed, scalars, first, shift))
 
 
 @register_jitable(forceinline=True)
-def margins_of_row(f, timed, alone, grouped, outputs, rows, start, stop, state, now, scalars, z):
+def margins_of_row(f, timed, alone, grouped, intercept, outputs, rows, start, stop, state, now, scalars, z):
     """z_c = Σ_j x_j·w_{j,c} over one row, in the order of its nonzeros."""
     indices = rows.indices
     width = 1 if alone else z.shape[0]
@@ -71,15 +81,16 @@ def margins_of_row(f, timed, alone, grouped, outputs, rows, start, stop, state, 
         j = indices[k]
         x = rows.values[k]
         slots = state.slots[j]
+        shift = scalars_shift(intercept, j, state, width)
         elapsed = z.dtype.type(now - state.last_update[j]) if timed else z.dtype.type(0)
         if grouped:
             for first in range(0, width - outputs + 1, outputs):
-                share = group_share(f, slots, elapsed, scalars, first, outputs)
+                share = group_share(f, slots, elapsed, scalars, first, shift, outputs)
                 for c in range(first, first + outputs):
-                    z[c] += x * z.dtype.type(share * weight_of_column(f, slots, elapsed, scalars, c, f.maps))
+                    z[c] += x * z.dtype.type(share * weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps))
             continue
         for c in range(width):
-            z[c] += x * weight_of_column(f, slots, elapsed, scalars, c, f.maps)
+            z[c] += x * weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps)
 
 
 @register_jitable(forceinline=True)
@@ -106,6 +117,17 @@ def sq_slopes(u, joint, outputs, out):
 
 
 @register_jitable(forceinline=True)
+def weigh(weight, scale_slopes, row_losses, u, loss_sum, surplus):
+    """Add a weighted row's losses to the sums of the configurations; multiply its slopes, if asked."""
+    for q in range(row_losses.shape[0]):
+        loss_sum[q] += row_losses[q]
+        surplus[q] += (weight - 1.0) * row_losses[q]
+    if scale_slopes:
+        for c in range(u.shape[0]):
+            u[c] *= weight
+
+
+@register_jitable(forceinline=True)
 def sum_row_terms(f, rows, start, stop, state, out):
     """Σ_j row_term(state_j, x_j) per column over one row, in the order of its nonzeros."""
     for c in range(out.shape[0]):
@@ -116,19 +138,21 @@ def sum_row_terms(f, rows, start, stop, state, out):
             out[c] += f.row_term(f.State(*f.load_state(slots, c)), rows.values[k])
 
 
-def build_learn(rule, loss, respond, *, tracked, grouped, alone):
-    """``learn(rows, labels, outputs, state, progress, scratch, margins_out) -> clock``: learn every row in turn.
+def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
+    """``learn(rows, labels, weights, outputs, state, progress, scratch, margins_out) -> clock``: learn rows in turn.
 
-    State and progress are updated in place. `margins_out`, unless None, receives the margins of every row before it was
-    learned. If `tracked`, the L1 norm of every column is updated from the coordinates that change.
+    State and progress are updated in place. `weights`, unless None, multiply what is learned of the rows: the slopes,
+    or what the rule makes of `RowInfo.weight`; one of weight 0 is learned like a row without features. `margins_out`,
+    unless None, receives the margins of every row before it was learned. If `tracked`, the L1 norm of every column is
+    updated from the coordinates that change, without the intercept.
     """
     functions = bind(rule)
     timed, running, summed = rule.clock_time is not None, bool(rule.running), rule.row_term is not None
     needs_row_norm, needs_loss = rule.needs_row_norm, rule.needs_loss
-    settle_group = grouped and rule.stores_weight
+    settle_group, scale_slopes = grouped and rule.stores_weight, not rule.weighs_rows
     value, slope, bound, joint = loss.value, loss.slope, loss.bound, bool(loss.joint)
 
-    def learn(rows, labels, outputs, state, progress, scratch, margins_out):
+    def learn(rows, labels, weights, outputs, state, progress, scratch, margins_out):
         f = functions()
         scalars, z, u = scratch.scalars, scratch.margins, scratch.slopes
         diverged, loss_sum, error_count = progress.diverged, progress.loss_sum, progress.error_count
@@ -138,20 +162,27 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone):
         clock = state.clock
         for i in range(labels.shape[0]):
             start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
+            weight = 1.0 if weights is None else weights[i]
             max_abs, sq_norm = zero, zero
             if needs_row_norm:
                 largest, square = row_norms(rows.values, start, stop)
-                clock = see_row(clock, largest)
+                clock = see_row(clock, largest * weight)
                 max_abs, sq_norm = z.dtype.type(largest), z.dtype.type(square)
             begin_round(f, clock, state.params, scalars)
             now = f.clock_time(clock)
-            margins_of_row(f, timed, alone, grouped, outputs, rows, start, stop, state, now, scalars, z)
+            margins_of_row(f, timed, alone, grouped, intercept, outputs, rows, start, stop, state, now, scalars, z)
             if margins_out is not None:
                 for c in range(width):
                     margins_out[i, c] = z[c]
             t = int(clock.rounds) + 1
             label, losses = labels[i], scratch.losses
-            respond(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses)
+            if weights is None:
+                respond(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses)
+            else:
+                own = scratch.row_losses
+                own[:] = 0.0
+                respond(value, slope, bound, z, u, outputs, label, t, diverged, own, error_count, losses)
+                weigh(weight, scale_slopes, own, u, loss_sum, progress.surplus)
             if needs_loss:
                 sq_slopes(u, joint, outputs, scratch.sq_slopes)
             if summed:
@@ -159,19 +190,20 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone):
             if tracked:
                 for c in range(width):
                     progress.l1_norm_sum[c] += progress.l1_norm[c]
-            for k in range(start, stop):
+            for k in range(start, stop if weight > 0.0 else start):
                 j = rows.indices[k]
                 x = rows.values[k]
                 slots = state.slots[j]
+                shift = scalars_shift(intercept, j, state, width)
                 elapsed = zero
                 if timed:
                     elapsed = z.dtype.type(now - state.last_update[j])
                     state.last_update[j] = now
                 if settle_group:  # apply the pending prox to the group, then update each column
                     for first in range(0, width - outputs + 1, outputs):
-                        share = group_share(f, slots, elapsed, scalars, first, outputs)
+                        share = group_share(f, slots, elapsed, scalars, first, shift, outputs)
                         for c in range(first, first + outputs):
-                            w = share * weight_of_column(f, slots, elapsed, scalars, c, f.maps)
+                            w = share * weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps)
                             f.store_state(slots, c, (z.dtype.type(w), *f.load_state(slots, c)[1:]))
                     elapsed = zero
                 for c in range(width):
@@ -180,15 +212,17 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone):
                         incurred, sq_gradient = scratch.losses[c], sq_norm * scratch.sq_slopes[c]
                     if summed:
                         state_sum = scratch.state_sums[c]
-                    row = RowInfo(x, z[c], max_abs, sq_norm, incurred, sq_gradient, state_sum)
+                    own_weight = z.dtype.type(weight)
+                    row = RowInfo(x, z[c], max_abs, sq_norm, incurred, sq_gradient, state_sum, own_weight)
                     before = f.State(*f.load_state(slots, c))
-                    after = f.update(before, elapsed, f.Scalars(*f.load_scalars(scalars, c)), u[c] * x, row, f.maps)
-                    if tracked:
-                        w = weight_of_column(f, slots, elapsed, scalars, c, f.maps)
+                    own_scalars = f.Scalars(*f.load_scalars(scalars, c + shift))
+                    after = f.update(before, elapsed, own_scalars, u[c] * x, row, f.maps)
+                    if tracked and shift == 0:
+                        w = weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps)
                         progress.l1_norm[c] += abs(after[0]) - abs(w)
                     f.store_state(slots, c, after)
             if running:
-                for c in range(width):
+                for c in range(2 * width if intercept else width):
                     f.store_params(state.params, c, f.advance(clock, f.Params(*f.load_params(state.params, c))))
             clock = advance_clock(clock)
         return clock
@@ -196,7 +230,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone):
     return learn
 
 
-def build_margins(rule, *, grouped, alone):
+def build_margins(rule, *, grouped, alone, intercept):
     """``margins(rows, outputs, state, scalars, out)``: the current margins of every row; the state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None
 
@@ -207,12 +241,13 @@ def build_margins(rule, *, grouped, alone):
         now = f.clock_time(state.clock)
         for i in range(out.shape[0]):
             start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
-            margins_of_row(f, timed, alone, grouped, outputs, rows, start, stop, state, now, scalars, out[i])
+            z = out[i]
+            margins_of_row(f, timed, alone, grouped, intercept, outputs, rows, start, stop, state, now, scalars, z)
 
     return margins
 
 
-def build_materialize(rule, *, grouped):
+def build_materialize(rule, *, grouped, intercept):
     """``materialize(first, outputs, state, scalars, out)``: current weights of some features; state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None
 
@@ -223,11 +258,12 @@ def build_materialize(rule, *, grouped):
         for i in range(out.shape[0]):
             slots = state.slots[first + i]
             elapsed = out.dtype.type(now - state.last_update[first + i]) if timed else out.dtype.type(0)
+            shift = scalars_shift(intercept, first + i, state, out.shape[1])
             for c in range(out.shape[1]):
-                out[i, c] = weight_of_column(f, slots, elapsed, scalars, c, f.maps)
+                out[i, c] = weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps)
             if grouped:
                 for c in range(0, out.shape[1] - outputs + 1, outputs):
-                    share = group_share(f, slots, elapsed, scalars, c, outputs)
+                    share = group_share(f, slots, elapsed, scalars, c, shift, outputs)
                     for k in range(c, c + outputs):
                         out[i, k] = share * out[i, k]
 
@@ -264,7 +300,7 @@ def build_pass_rounds(rule):
     return pass_rounds
 
 
-def build_init_state(rule, *, grouped):
+def build_init_state(rule, *, grouped, intercept):
     """``init_state(first, outputs, weights, state, scalars)``: give a run of new features these current weights.
 
     `weights` (features, columns) may be overwritten.
@@ -279,16 +315,17 @@ def build_init_state(rule, *, grouped):
         zero = scalars.dtype.type(0)
         for i in range(weights.shape[0]):
             slots = state.slots[first + i]
+            shift = scalars_shift(intercept, first + i, state, weights.shape[1])
             if grouped:
                 for start in range(0, weights.shape[1] - outputs + 1, outputs):
                     square = 0.0
                     for c in range(start, start + outputs):
                         square += float(weights[i, c]) * float(weights[i, c])
-                    growth = group_growth(square, prox_amount(f, slots, zero, scalars, start))
+                    growth = group_growth(square, prox_amount(f, slots, zero, scalars, start, shift))
                     for c in range(start, start + outputs):
                         weights[i, c] = weights[i, c] * growth
             for c in range(weights.shape[1]):
-                own_scalars = f.Scalars(*f.load_scalars(scalars, c))
+                own_scalars = f.Scalars(*f.load_scalars(scalars, c + shift))
                 f.store_state(slots, c, f.state_from_weight(weights[i, c], own_scalars, maps))
             if timed:
                 state.last_update[first + i] = settled

@@ -33,11 +33,12 @@ class State(NamedTuple):
     """The state of a block of columns, without its sums."""
 
     slots: np.ndarray
-    """(n_features, slots, columns): the state of every coordinate, in the order of `Rule.slots`."""
+    """(n_features, slots, columns): the state of every coordinate, in the order of `Rule.slots`; the intercept, if any,
+    is the last feature."""
     last_update: np.ndarray
     """(n_features,) float64: `Rule.clock_time` at a feature's last update; empty for rules without a clock time."""
     params: np.ndarray
-    """(params, columns) float64, in the order of `Rule.param_names`."""
+    """(params, columns) float64, in the order of `Rule.param_names`; with an intercept, (params, 2·columns)."""
     clock: Clock
 
 
@@ -48,6 +49,8 @@ class Progress(NamedTuple):
     """(configurations,) int64: the round (from 1) in which it diverged, or 0."""
     loss_sum: np.ndarray
     """(configurations,) float64."""
+    surplus: np.ndarray
+    """(configurations,) float64: Σ (weight − 1)·loss, the difference from the sum of the weighted losses."""
     error_count: np.ndarray
     """(configurations,) int64."""
     l1_norm: np.ndarray
@@ -60,7 +63,7 @@ class Scratch(NamedTuple):
     """Work arrays of a kernel, in the columns' dtype; their contents are not used after the call."""
 
     scalars: np.ndarray
-    """(scalars, columns)."""
+    """(scalars, columns), or (scalars, 2·columns) with an intercept."""
     margins: np.ndarray
     """(columns,), as are the others."""
     slopes: np.ndarray
@@ -70,3 +73,5 @@ class Scratch(NamedTuple):
     """Σ_k (dℓ/dz_k)² of the column's problem; empty for rules that do not need the loss."""
     state_sums: np.ndarray
     """Empty for rules without a `row_term`."""
+    row_losses: np.ndarray
+    """(configurations,) float64: the losses of a weighted row."""

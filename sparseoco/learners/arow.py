@@ -5,6 +5,8 @@
 
 Source: Crammer, Kulesza and Dredze (2009), Figure 1, with diagonal Σ. −y_t x_t is the gradient of the hinge loss.
 
+A sample weight multiplies 1/r, the price of the row's loss in the problem that a round solves.
+
 Symbols: `mu` = μ, `Sigma` = Σ_jj; `row.state_sum` = xᵀΣx. Features not seen yet have Σ_jj = 1.
 
 Why lazy is exact: only the features of the row change, so the stored weight is current.
@@ -53,7 +55,7 @@ def variance(state, x):
 
 @register_jitable
 def update(state, elapsed, scalars, gradient, row, maps):
-    beta = ONE / (row.state_sum + scalars.r)
+    beta = ONE / (row.state_sum + scalars.r / row.weight)
     scaled = state.Sigma * row.x
     shrunk = state.Sigma - beta * scaled * scaled
     return State(
@@ -77,6 +79,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         state_from_weight=state_from_weight,
         maps=penalty.maps,
         needs_loss=True,
+        weighs_rows=True,
         row_term=variance,
         initial_state=(0.0, 1.0),
         iterate_valid_rounds=math.inf,

@@ -131,11 +131,14 @@ class RowInfo(NamedTuple):
     sq_norm: Any = 0.0
     """‖x‖²."""
     loss: Any = 0.0
-    """The loss ℓ: of this column's margin (one-vs-rest), or of all classes (joint loss); 0 once diverged."""
+    """The loss ℓ without the sample weight: of this column's margin (one-vs-rest), or of all classes (joint loss); 0
+    once diverged."""
     gradient_sq_norm: Any = 0.0
     """‖∇ℓ‖² with respect to all weights that ℓ depends on: Σ_k (dℓ/dz_k)²·‖x‖²."""
     state_sum: Any = 0.0
     """Σ_j `Rule.row_term`(state_j, x_j) over the row before the update."""
+    weight: Any = 1.0
+    """The sample weight of the row, > 0; the gradient already has it as a factor unless `Rule.weighs_rows`."""
 
 
 @register_jitable
@@ -196,6 +199,9 @@ class Rule:
     """Whether `Clock.max_abs`, `RowInfo.max_abs` and `RowInfo.sq_norm` are computed."""
     needs_loss: bool = False
     """Whether `RowInfo.loss` and, if `needs_row_norm`, `RowInfo.gradient_sq_norm` are computed."""
+    weighs_rows: bool = False
+    """Whether `update` itself uses `RowInfo.weight`, for rules that solve a problem per row; for all others the
+    gradient is that of the weighted loss."""
     row_term: Callable[..., Any] | None = None
     """``row_term(state, x)``: its sum over the row is `RowInfo.state_sum`."""
     initial_state: tuple[float, ...] = ()
@@ -255,6 +261,10 @@ class Algorithm:
     def online(self) -> bool:
         """Whether it learns from a stream of rows, in `Learner`. Only such learners can start from given weights."""
         return self.driver in ONLINE_DRIVERS
+
+    def takes_intercept(self, penalty: Penalty) -> bool:
+        """Whether it can learn an intercept, for which a convex set, or a box as penalty, leaves no room."""
+        return self.driver == "stream" and not penalty.bounded
 
     @property
     def touches_all_features(self) -> bool:

@@ -6,6 +6,8 @@
 Source: Crammer, Dekel, Keshet, Shalev-Shwartz and Singer (2006), Figure 1; with the multiclass hinge loss, the update
 of §8, in which the gradient is −x_t for the true class and x_t for its best rival, so that ‖∇ℓ_t‖² = 2‖x_t‖².
 
+A sample weight multiplies C, the price of the row's loss in the problem that a round solves; PA has no such price.
+
 Symbols: `cap` = C or ∞, `damping` = 1/(2C) or 0; `rate` = τ_t. A row without features changes nothing.
 
 Why lazy is exact: only the features of the row change, so the stored weight is current.
@@ -49,9 +51,10 @@ def round_scalars(clock, params, maps):
 
 @register_jitable
 def update(state, elapsed, scalars, gradient, row, maps):
-    damped = row.gradient_sq_norm + scalars.damping
+    damped = row.gradient_sq_norm + scalars.damping / row.weight
     rate = row.loss / damped if damped > 0 else row.loss
-    return State(state.w - (rate if rate < scalars.cap else scalars.cap) * gradient)
+    cap = scalars.cap * row.weight
+    return State(state.w - (rate if rate < cap else cap) * gradient)
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
@@ -64,6 +67,7 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
         maps=penalty.maps,
         needs_row_norm=True,
         needs_loss=True,
+        weighs_rows=True,
         iterate_valid_rounds=math.inf,
     )
 

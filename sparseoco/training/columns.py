@@ -27,7 +27,8 @@ class Columns(ColumnBlock):
 
     Arrays: ``state`` (n_features, slots, width); ``last_update`` (n_features,) float64, empty for rules without time
     stamps; ``clock`` float64, the fields of `Clock`; ``params`` (numbers, width) float64 and ``running``, its last
-    rows; per configuration ``loss_sum`` float64, ``error_count`` and ``diverged`` int64.
+    rows; per configuration ``loss_sum`` and ``surplus`` float64, ``error_count`` and ``diverged`` int64. With an
+    intercept, it is one more feature, and ``params`` has 2·width columns, the second half with λ = 0.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Columns(ColumnBlock):
         n_features: int,
         dtype: np.dtype,
         track_l1_norm: bool = False,
+        intercept: bool = False,
     ) -> None:
         self.rule, self.penalty = rule, penalty
         self.outputs, self.n_features, self.dtype = outputs, n_features, dtype
@@ -48,7 +50,8 @@ class Columns(ColumnBlock):
         self.width = padded(self.columns, dtype)
         self.refresh_interval = rule.iterate_valid_rounds if track_l1_norm else 0.0
         tracked = self.refresh_interval > 0.0
-        flags = {"grouped": penalty.grouped, "alone": self.width == 1, "tracked": tracked}
+        self.intercept = intercept
+        flags = {"grouped": penalty.grouped, "alone": self.width == 1, "intercept": intercept, "tracked": tracked}
         self.kernels: Kernels = kernels_for(_compiled_part(rule), loss, response, dtype.name, **flags)
         self.materialize_thresholds = None
         if rule.threshold is not None:
@@ -57,16 +60,17 @@ class Columns(ColumnBlock):
         self.slot_names = rule.slots
         values = [entry for entry in params for _ in range(outputs)]
         values += [values[-1]] * (self.width - self.columns)
-        self.params = np.array(values, np.float64).T.copy()
+        self.params = _with_unpenalised(np.array(values, np.float64).T.copy(), rule, intercept)
         self.running = self.params[len(self.params) - len(rule.running) :]
-        self.state = np.zeros((n_features, len(rule.slots), self.width), dtype)
+        stored = n_features + intercept
+        self.state = np.zeros((stored, len(rule.slots), self.width), dtype)
         if rule.initial_state:
             self.state[...] = np.array(rule.initial_state)[:, None]
-        self.last_update = np.zeros(n_features if rule.clock_time else 0, np.float64)
+        self.last_update = np.zeros(stored if rule.clock_time else 0, np.float64)
         self.clock = np.array(rule.start, np.float64)
         self.l1_norm = np.zeros(self.width if tracked else 0, np.float64)
         self.l1_norm_sum = np.zeros(self.width if tracked else 0, np.float64)
-        self.loss_sum = np.zeros(len(params), np.float64)
+        self.loss_sum, self.surplus = np.zeros((2, len(params)), np.float64)
         self.error_count = np.zeros(len(params), np.int64)
         self.diverged = np.zeros(len(params), np.int64)
 
@@ -75,26 +79,32 @@ class Columns(ColumnBlock):
         """Rounds on the clock."""
         return int(self.clock[0])
 
-    def learn(self, rows: Rows, labels: np.ndarray, margins_out: np.ndarray | None = None) -> None:
-        """Learn the rows in turn; `labels` is read-only float64.
+    def learn(
+        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None = None, margins_out: np.ndarray | None = None
+    ) -> None:
+        """Learn the rows in turn; `labels` and `weights` are read-only float64.
 
         `margins_out` (rows, width), if given, receives the margins with which each row was predicted, padding included.
         """
         if not 0.0 < self.refresh_interval < np.inf:
-            self._learn(rows, labels, margins_out)
+            self._learn(rows, labels, weights, margins_out)
             return
         start, interval = 0, int(self.refresh_interval)
         while start < len(labels):  # up to the next round that moves all coordinates
             stop = min(start + interval - self.rounds % interval, len(labels))
             entries = slice(*(rows.indptr[[start, stop]] - rows.indptr[0]))
             part = Rows(rows.indptr[start : stop + 1], rows.indices[entries], rows.values[entries])
-            self._learn(part, labels[start:stop], None if margins_out is None else margins_out[start:stop])
+            own = None if weights is None else weights[start:stop]
+            self._learn(part, labels[start:stop], own, None if margins_out is None else margins_out[start:stop])
             if self.rounds % interval == 0:
                 self._measure_l1_norm()
             start = stop
 
-    def _learn(self, rows: Rows, labels: np.ndarray, margins_out: np.ndarray | None) -> None:
-        progress = Progress(self.diverged, self.loss_sum, self.error_count, self.l1_norm, self.l1_norm_sum)
+    def _learn(
+        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, margins_out: np.ndarray | None
+    ) -> None:
+        sums = self.loss_sum, self.surplus, self.error_count
+        progress = Progress(self.diverged, *sums, self.l1_norm, self.l1_norm_sum)
         loss_width = self.width if self.rule.needs_loss else 0
         scratch = Scratch(
             scalars=self._scalars(),
@@ -103,8 +113,11 @@ class Columns(ColumnBlock):
             losses=np.zeros(loss_width, self.dtype) if loss_width else None,
             sq_slopes=np.zeros(loss_width, self.dtype),
             state_sums=np.zeros(self.width if self.rule.row_term else 0, self.dtype),
+            row_losses=np.zeros(len(self.loss_sum)),
         )
-        self.clock[:] = self.kernels.learn(rows, labels, self.outputs, self._state(), progress, scratch, margins_out)
+        self.clock[:] = self.kernels.learn(
+            rows, labels, weights, self.outputs, self._state(), progress, scratch, margins_out
+        )
 
     def _measure_l1_norm(self) -> None:
         norm = np.zeros(self.columns)
@@ -122,6 +135,13 @@ class Columns(ColumnBlock):
         """(stop − first, columns): the weights of a run of features."""
         return self._materialized(self.kernels.materialize, first, stop)
 
+    def intercepts(self) -> np.ndarray:
+        """(columns,): the weights of the intercept, 0 without one."""
+        if not self.intercept:
+            return np.zeros(self.columns, self.dtype)
+        only: np.ndarray = self.weights(self.n_features, self.n_features + 1)[0]
+        return only
+
     def thresholds(self) -> np.ndarray | None:
         """(n_features, columns): h of every coordinate (`Rule.threshold`); None where it is 1."""
         kernel = self.materialize_thresholds
@@ -134,40 +154,56 @@ class Columns(ColumnBlock):
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """The complete state by name: views, without padding."""
-        yield "state", self.state[:, :, : self.columns]
-        yield "last_update", self.last_update
+        n = self.n_features
+        yield "state", self.state[:n, :, : self.columns]
+        yield "last_update", self.last_update[:n]
+        yield "intercept_state", self.state[n:, :, : self.columns]
+        yield "intercept_update", self.last_update[n:]
         yield "clock", self.clock
-        yield "running", self.running[:, : self.columns]
+        yield "running", self._running[..., : self.columns]
         yield "l1_norm", self.l1_norm[: self.columns]
         yield "l1_norm_sum", self.l1_norm_sum[: self.columns]
         yield "loss_sum", self.loss_sum
+        yield "surplus", self.surplus
         yield "error_count", self.error_count
         yield "diverged", self.diverged
 
-    def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int) -> None:
-        """Turn this new block into one after `rows` rounds whose weights are these columns of `weights`."""
+    def start_from(
+        self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None = None
+    ) -> None:
+        """Turn this new block into one after `rows` rounds whose weights are these columns of `weights`.
+
+        `intercepts` (columns,), if given, are the intercepts.
+        """
         self.clock[:] = self.kernels.pass_rounds(rows, self._state())
         for first, stop in self.feature_runs():
-            part = np.zeros((stop - first, self.width), self.dtype)
-            part[:, : self.columns] = weights[first:stop, columns]
-            if self.penalty.bounded:
-                radius = self.params[self.rule.param_names.index("R")].astype(self.dtype)
-                np.clip(part, -radius, radius, out=part)
-            self.kernels.init_state(first, self.outputs, part, self._state(), self._scalars())
+            self._init_state(first, weights[first:stop, columns])
+        if self.intercept:
+            given = np.zeros(self.columns) if intercepts is None else intercepts
+            self._init_state(self.n_features, given[None])
         if self.refresh_interval:
             self._measure_l1_norm()
 
+    def _init_state(self, first: int, weights: np.ndarray) -> None:
+        """Give the features from `first` on these weights (features, columns)."""
+        part = np.zeros((len(weights), self.width), self.dtype)
+        part[:, : self.columns] = weights
+        if self.penalty.bounded:
+            radius = self.params[self.rule.param_names.index("R")].astype(self.dtype)
+            np.clip(part, -radius, radius, out=part)
+        self.kernels.init_state(first, self.outputs, part, self._state(), self._scalars())
+
     def pad(self) -> None:
         """Copy the running numbers of the last column into the padding, which has its parameters."""
-        self.running[:, self.columns :] = self.running[:, self.columns - 1 : self.columns]
+        self._running[..., self.columns :] = self._running[..., self.columns - 1 : self.columns]
 
     def take(self, other: "Columns", configurations: np.ndarray) -> None:
         """Copy the state of these configurations of another block of the same rule into this new block."""
         columns = (configurations[:, None] * self.outputs + np.arange(self.outputs)).ravel()
         for (name, own), (_, value) in zip(self.arrays(), other.arrays(), strict=True):
-            if name in ("last_update", "clock"):
+            if name in ("last_update", "intercept_update", "clock"):
                 own[...] = value
-            elif name in ("loss_sum", "error_count", "diverged"):
+            elif name in ("loss_sum", "surplus", "error_count", "diverged"):
                 own[...] = value[configurations]
             elif name == "state":
                 for first, stop in self.feature_runs():
@@ -176,11 +212,26 @@ class Columns(ColumnBlock):
                 own[...] = value[..., columns]
         self.pad()
 
+    @property
+    def _running(self) -> np.ndarray:
+        """(numbers, 1 or 2, width): the running numbers, those of the intercept last."""
+        return self.running.reshape(len(self.running), 1 + self.intercept, self.width)
+
     def _state(self) -> State:
         return State(self.state, self.last_update, self.params, Clock(*self.clock.tolist()))
 
     def _scalars(self) -> np.ndarray:
-        return np.zeros((len(self.rule.scalar_names), self.width), self.dtype)
+        return np.zeros((len(self.rule.scalar_names), self.params.shape[1]), self.dtype)
+
+
+def _with_unpenalised(params: np.ndarray, rule: Rule, intercept: bool) -> np.ndarray:
+    """Params with those of the intercept after them: the same with λ = 0."""
+    if not intercept:
+        return params
+    own = params.copy()
+    if "lam" in rule.param_names:
+        own[rule.param_names.index("lam")] = 0.0
+    return np.hstack([params, own])
 
 
 def _compiled_part(rule: Rule) -> Rule:

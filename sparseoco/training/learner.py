@@ -7,6 +7,7 @@ import numpy as np
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.dense import DenseColumns
+from sparseoco.kernels.intercept import with_intercept
 from sparseoco.kernels.structs import Rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
@@ -23,6 +24,7 @@ from sparseoco.training.validation import (
     check_integer,
     checked_labels,
     checked_rows,
+    checked_sample_weights,
     checked_weights,
     output_shape,
 )
@@ -74,6 +76,9 @@ class Learner:
         Sum ψ(w_t) in every round, so that `history` has the exact R̄(T). It has an effect for l1 and learners whose
         stored weight is the iterate: cl-fobos, cumulative learners, and l-fobos, which then reads all weights every K
         rounds.
+    intercept : bool
+        Learn an intercept: the weight of one more feature, with value 1 in every row and no penalty, which `weights`,
+        `nonzeros` and `n_features` leave out. Learners in a convex set have none, nor has penalty="box".
 
     Attributes
     ----------
@@ -98,6 +103,7 @@ class Learner:
         n_classes: int | None = 2,
         dtype: Any = "float64",
         objective: bool = False,
+        intercept: bool = False,
     ) -> None:
         penalty_ = find_penalty(penalty)
         definition = find_algorithm(algorithm, online=True).under(penalty_)
@@ -113,11 +119,18 @@ class Learner:
                 "penalty='group' needs more than two classes: over the one column of two it is penalty='l1'.",
                 code="unsupported-combination",
             )
+        if intercept and not definition.takes_intercept(penalty_):
+            raise InputError(
+                f"{algorithm} with penalty={penalty!r} learns in a convex set, and an intercept has no bound: choose "
+                "intercept=False.",
+                code="unsupported-combination",
+            )
         self.algorithm, self.loss, self.penalty = algorithm, loss_.name, penalty
         self.n_features, self.n_classes = check_integer("n_features", n_features), n_classes
         self.n_outputs, response = output_shape(loss_, n_classes)
         self.dtype = column_dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
+        self.intercept = bool(intercept)
         self._configurations = expand(definition, grid)
         if loss_.name in PORTFOLIO_LOSSES:
             check_portfolio(loss_.name, self._configurations, n_classes)
@@ -133,7 +146,7 @@ class Learner:
                 block = DenseColumns(rule, loss_, response, entries, *shape)
             else:
                 params = [definition.numbers(entry, rule.param_names) for entry in entries]
-                block = Columns(rule, penalty_, loss_, response, params, *shape, self.objective)
+                block = Columns(rule, penalty_, loss_, response, params, *shape, self.objective, self.intercept)
             self._blocks.append((np.array(members), block))
         exact = [np.full(len(members), block.refresh_interval > 0) for members, block in self._blocks]
         self.history = History.empty(self._gather(exact), self.n_columns)
@@ -148,7 +161,7 @@ class Learner:
         """Configurations × outputs."""
         return len(self._configurations) * self.n_outputs
 
-    def partial_fit(self, X: Any, y: Any) -> "Learner":
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Learner":
         """Learn rows in order.
 
         Parameters
@@ -158,17 +171,22 @@ class Learner:
             dropped, in a copy.
         y : array_like, (rows,)
             Class indices 0 … n_classes − 1, or −1 and +1 for two classes; numbers for regression.
+        sample_weight : array_like, (rows,), optional
+            Factors ≥ 0 of the rows' losses, 1 by default. For passive-aggressive and arow they multiply C or 1/r. A row
+            of weight 0 is predicted, and counts as a round without features. `progress` does not weight its sums.
 
         Raises
         ------
         InputError
-            Naming the first row that has NaN, an infinity or an unknown label. Then no row is learned.
+            Naming the first row that has NaN, an infinity, an unknown label or a negative weight. Then no row is
+            learned.
         """
         matrix = checked_rows(X, self.n_features, self.dtype)
         labels = checked_labels(y, matrix.shape[0], self.n_classes)
         if self.loss == "log_return":
             check_relatives(matrix)
-        self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels)
+        weights = checked_sample_weights(sample_weight, matrix.shape[0])
+        self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels, weights)
         return self
 
     def learn_rows(
@@ -192,20 +210,20 @@ class Learner:
             No explicit zeros.
         labels : (rows,)
             Class indices, or float64 for regression.
-        weights : None
-            For sample weights, which are not supported yet.
+        weights : (rows,), optional
+            Sample weights ≥ 0.
         margins_out : (rows, configurations, outputs), optional
             Receives the margins with which each row was predicted, before it was learned.
         """
-        assert weights is None
         for start, stop, rows in self._chunks(indptr, indices, values):
             part = _frozen(np.asarray(labels[start:stop], np.float64))
+            own = None if weights is None else _frozen(np.ascontiguousarray(weights[start:stop], np.float64))
             for members, block in self._blocks:
                 if margins_out is None:
-                    block.learn(rows, part)
+                    block.learn(rows, part, own)
                     continue
                 z = np.empty((stop - start, block.width), self.dtype)
-                block.learn(rows, part, z)
+                block.learn(rows, part, own, z)
                 margins_out[start:stop, members] = self._by_configuration(z, block, len(members))
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -265,6 +283,12 @@ class Learner:
         )
 
     @property
+    def weighted_loss_sum(self) -> np.ndarray:
+        """(configurations,): `progress.loss_sum` with each row's loss times its sample weight."""
+        parts = [block.loss_sum + block.surplus for _, block in self._blocks]
+        return self._gather(parts)
+
+    @property
     def rounds(self) -> int:
         """Rounds on the clock: rows learned and, after `start_from`, the rounds that it counted."""
         return self._blocks[0][1].rounds
@@ -284,7 +308,9 @@ class Learner:
             penalty[members] = lam * values.reshape(shape).sum(axis=1)
             if block.refresh_interval:
                 penalty_sum[members] = lam * block.l1_norm_sum[: block.columns].reshape(shape).sum(axis=1)
-        self.history = self.history.marked(*self.progress, penalty, penalty_sum, nonzeros.ravel())
+        rows, _, error_count = self.progress
+        sums = self.weighted_loss_sum, error_count, penalty, penalty_sum
+        self.history = self.history.marked(rows, *sums, nonzeros.ravel())
 
     @property
     def diverged(self) -> np.ndarray:
@@ -333,6 +359,13 @@ class Learner:
         (number,) = self._checked([configuration])
         return self.weights(number * self.n_outputs + np.arange(self.n_outputs))
 
+    def intercepts(self) -> np.ndarray:
+        """(configurations, outputs): the intercepts, 0 without them."""
+        out = np.empty((len(self._configurations), self.n_outputs), self.dtype)
+        for members, block in self._blocks:
+            out[members] = block.intercepts().reshape(len(members), self.n_outputs)
+        return out
+
     def thresholds_of(self, configuration: int) -> np.ndarray | None:
         """(n_features, outputs): h_t of one configuration after the last round t, for learners whose penalty is
         λ·h_t·|w|, weighted by the history of the coordinate (sgft, stda); None for all others."""
@@ -344,10 +377,11 @@ class Learner:
         """The state of one configuration: (n_features, outputs) by the name of the slot in its learner's docstring, and
         `last_update` (n_features, 1) where features have a time stamp. These are views: do not write to them."""
         block, own = self._find(configuration)
-        stored = {name: block.state[:, i, own] for i, name in enumerate(block.slot_names)}
-        return stored | ({"last_update": block.last_update[:, None]} if len(block.last_update) else {})
+        n = self.n_features
+        stored = {name: block.state[:n, i, own] for i, name in enumerate(block.slot_names)}
+        return stored | ({"last_update": block.last_update[:n, None]} if len(block.last_update) else {})
 
-    def start_from(self, weights: Any, rows: int) -> "Learner":
+    def start_from(self, weights: Any, rows: int, intercepts: Any = None) -> "Learner":
         """Start from given weights, before any row was learned, at round `rows` + 1.
 
         `weights()` then returns the given weights: exactly or, for learners that keep sums of gradients, up to the
@@ -361,11 +395,13 @@ class Learner:
             The latter for every configuration. Weights outside a learner's box or set are projected onto it.
         rows : int
             Rounds on the clock, at least 1: they determine steps and penalties.
+        intercepts : array_like, (configurations, outputs) or (outputs,), optional
+            0 by default; only for a learner with an intercept.
 
         Raises
         ------
         InputError
-            For weights of another shape or that are not finite, and if rows were learned already.
+            For weights or intercepts of another shape or that are not finite, and if rows were learned already.
         """
         rounds = check_integer("rows", rows)
         if self.rounds > 0:
@@ -373,8 +409,15 @@ class Learner:
                 "Rows were learned already: a learner starts from weights before its first row.", code="already-learned"
             )
         values = checked_weights(weights, self.n_features, {self.n_columns, self.n_outputs}, self.dtype)
+        starts = None
+        if intercepts is not None:
+            given = np.asarray(intercepts).reshape(1, -1)
+            widths = {self.n_columns, self.n_outputs} if self.intercept else {0}
+            starts = np.resize(checked_weights(given, 1, widths, self.dtype)[0], self.n_columns)
         for members, block in self._blocks:
-            block.start_from(values, self._columns(members) % values.shape[1], rounds)
+            columns = self._columns(members)
+            own = None if starts is None else starts[columns]
+            block.start_from(values, columns % values.shape[1], rounds, own)
         self._initial_rounds = rounds
         return self
 
@@ -426,6 +469,7 @@ class Learner:
             "n_classes": self.n_classes,
             "dtype": self.dtype.name,
             "objective": self.objective,
+            "intercept": self.intercept,
         }
 
     def _checked(self, configurations: Sequence[int]) -> list[int]:
@@ -453,7 +497,10 @@ class Learner:
             entries = slice(int(indptr[start]), int(indptr[stop]))
             values = np.ascontiguousarray(counts[entries], self.dtype)
             own = np.ascontiguousarray(indices[entries])
-            yield start, stop, Rows(_frozen(indptr[start : stop + 1]), _frozen(own), _frozen(values))
+            rows = Rows(_frozen(indptr[start : stop + 1]), _frozen(own), _frozen(values))
+            if self.intercept:
+                rows = Rows(*map(_frozen, with_intercept(rows, self.n_features)))
+            yield start, stop, rows
             start = stop
 
     def _columns(self, members: np.ndarray) -> np.ndarray:

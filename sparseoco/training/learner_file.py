@@ -14,7 +14,7 @@ from sparseoco.training.history import History
 if TYPE_CHECKING:
     from sparseoco.training.learner import Learner
 
-FORMAT = 6
+FORMAT = 7
 BY_FEATURE = ("state", "last_update")
 """The arrays of a sparse block with one entry per feature."""
 

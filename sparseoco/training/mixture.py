@@ -15,9 +15,9 @@ from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.training.grid import Grid
 from sparseoco.training.learner import Learner, ProgressiveTotals
-from sparseoco.training.validation import checked_labels, checked_rows, output_shape
+from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
-FORMAT = 1
+FORMAT = 2
 CHUNK_ROWS = 1024
 """Rows whose margins of all columns are in memory at once."""
 GRID: dict[str, dict[str, list[Any]]] = {
@@ -65,7 +65,8 @@ class Snapshot(NamedTuple):
     bound: float
     """s_{T−1}·log n + Σ_t m_t (`sparseoco.learners.exponentiated`)."""
     printed_bound: float
-    """2√(2 log n·(C + Σ_{t<T} ‖g_t − g̃_t‖∞²)), Corollary 3 as printed, by "error"; NaN by "loss"."""
+    """2√(2 log n·(C + Σ_{t<T} ‖g_t − g̃_t‖∞²)), Corollary 3 as printed, by "error"; NaN by "loss", and after weights
+    above 1, for which C = 1 is no bound."""
 
 
 class Mixture:
@@ -78,14 +79,15 @@ class Mixture:
 
         Σ_t x_t·g_t − Σ_t g_{t,c*} ≤ bound,    which grows like √(T·log n) at most.
 
-    A column that diverges has weight 0 from that row on, inclusive; the bound then holds for the others. Weights do not
-    depend, in any bit, on how the stream is cut into calls or on saving and loading.
+    Sample weights multiply g and what columns learn. A column that diverges has weight 0 from that row on, inclusive;
+    the bound then holds for the others. Weights do not depend, in any bit, on how the stream is cut into calls or on
+    saving and loading.
 
     Parameters
     ----------
     grids : mapping, optional
         The grid of each learner by name, as `sparseoco.Learner` takes them; `GRID` by default.
-    loss, penalty, n_features, n_classes, dtype
+    loss, penalty, n_features, n_classes, dtype, intercept
         As `sparseoco.Learner` takes them, for all columns.
     by : {"error", "loss"}, optional
         "error": g is 1 if a column predicts the wrong class, else 0, so the C of Corollary 3 is 1. The bound is of the
@@ -121,6 +123,7 @@ class Mixture:
         dtype: Any = "float64",
         by: str | None = None,
         predict: str = "last",
+        intercept: bool = False,
     ) -> None:
         grids = default_grid(penalty) if grids is None else grids
         if not grids:
@@ -137,13 +140,20 @@ class Mixture:
         self.loss, self.penalty, self.prediction = loss, penalty, predict
         self.learners = [
             Learner(
-                name, loss=loss, penalty=penalty, grid=grid, n_features=n_features, n_classes=n_classes, dtype=dtype
+                name,
+                loss=loss,
+                penalty=penalty,
+                grid=grid,
+                n_features=n_features,
+                n_classes=n_classes,
+                dtype=dtype,
+                intercept=intercept,
             )
             for name, grid in grids.items()
         ]
         first = self.learners[0]
         self.n_features, self.n_classes, self.n_outputs = first.n_features, n_classes, first.n_outputs
-        self.dtype = first.dtype
+        self.dtype, self.intercept = first.dtype, first.intercept
         loss_ = find_algorithm(first.algorithm).loss(loss)
         self._mix = mix_for(loss_, output_shape(loss_, n_classes)[1])
         n = len(self.columns)
@@ -158,28 +168,30 @@ class Mixture:
         """Algorithm and parameters of every column; its index in the list is its number everywhere."""
         return [(learner.algorithm, parameters) for learner in self.learners for parameters in learner.configurations]
 
-    def partial_fit(self, X: Any, y: Any) -> "Mixture":
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Mixture":
         """Learn the rows of a SciPy sparse matrix, in order; see `Learner.partial_fit`."""
         matrix = checked_rows(X, self.n_features, self.dtype)
         labels = checked_labels(y, matrix.shape[0], self.n_classes)
-        self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels)
+        weights = checked_sample_weights(sample_weight, matrix.shape[0])
+        self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels, weights)
         return self
 
     def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
         """`partial_fit` without checks, on arrays as `Learner.learn_rows` takes them."""
-        assert weights is None
         labels = np.ascontiguousarray(labels, np.float64)
+        weights = None if weights is None else np.ascontiguousarray(weights, np.float64)
         n = len(self._total)
         for start in range(0, len(labels), CHUNK_ROWS):
             stop = min(start + CHUNK_ROWS, len(labels))
             entries = slice(int(indptr[start]), int(indptr[stop]))
             rows = np.asarray(indptr[start : stop + 1]) - indptr[start], indices[entries], values[entries]
+            part = labels[start:stop], None if weights is None else weights[start:stop]
             margins = np.empty((stop - start, n, self.n_outputs), self.dtype)
             for learner, columns in self._parts():
-                learner.learn_rows(*rows, labels[start:stop], margins_out=margins[:, columns])
+                learner.learn_rows(*rows, *part, margins_out=margins[:, columns])
             self._mix(
                 margins.reshape(stop - start, n * self.n_outputs),
-                labels[start:stop],
+                *part,
                 self._rows,
                 self.n_outputs,
                 self.by == "error",
@@ -226,7 +238,7 @@ class Mixture:
         scaled = sums["gaps_before"]  # s·log n
         if self.by == "error":
             scaled = math.sqrt(2.0 * log_n * (ERROR_C + sums["deviation_before"]))
-            printed = 2.0 * scaled
+            printed = 2.0 * scaled if sums["largest"] == 0.0 else math.nan
         least = float(self._total.min())
         return Snapshot(
             self._rows,
@@ -272,6 +284,13 @@ class Mixture:
             for c in np.flatnonzero(x[columns]):
                 out += x[columns][c] * weights[:, c * self.n_outputs : (c + 1) * self.n_outputs]
         return out
+
+    def intercepts(self) -> np.ndarray:
+        """(outputs,) float64: Σ_c x_c·b_c of the intercepts b_c, 0 without them."""
+        x = self.column_weights
+        kept = np.flatnonzero(x)
+        every = np.concatenate([learner.intercepts() for learner in self.learners])
+        return np.asarray(x[kept] @ every[kept].astype(np.float64))
 
     def best(self) -> Learner:
         """The heaviest column as a learner, with the same bits as one trained alone."""
@@ -324,6 +343,7 @@ class Mixture:
                 dtype=first.dtype,
                 by=described["by"],
                 predict=described["predict"],
+                intercept=first.intercept,
             )
             mixture.learners = learners
             mixture._rows = int(described["rows"])

@@ -80,6 +80,22 @@ def checked_labels(y: Any, rows: int, n_classes: int | None) -> np.ndarray:
     return labels
 
 
+def checked_sample_weights(weights: Any, rows: int) -> np.ndarray | None:
+    """Sample weights as float64, or None for None. Raises `InputError` naming the first bad row (from 0)."""
+    if weights is None:
+        return None
+    values = np.asarray(weights)
+    if values.shape != (rows,) or values.dtype.kind not in "biuf":
+        message = f"sample_weight is {values.dtype} of shape {values.shape}; it must be numbers of shape ({rows},)."
+        raise InputError(message, code="invalid-sample-weights")
+    values = values.astype(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if bad.size:
+        message = f"sample_weight of row {bad[0]} is {values[bad[0]]}; it must be a finite number of at least 0."
+        raise InputError(message, code="invalid-sample-weights")
+    return values
+
+
 def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtype: np.dtype[Any]) -> np.ndarray:
     """Weights (n_features, one of `widths`) as an array of real numbers that are finite in `dtype`.
 

@@ -76,6 +76,7 @@ class Stream:
     X: np.ndarray
     y: np.ndarray
     epochs: int
+    row_weights: np.ndarray | None = None
 
     @property
     def csr(self) -> sp.csr_matrix:
@@ -89,10 +90,14 @@ class Stream:
     def labels(self) -> np.ndarray:
         return np.tile(self.y, self.epochs)
 
+    @property
+    def weights(self) -> np.ndarray | None:
+        return None if self.row_weights is None else np.tile(self.row_weights, self.epochs)
+
 
 @st.composite
-def streams(draw: st.DrawFn, classes: int = 2) -> Stream:
-    """Rare and frequent features, empty rows, one feature in every row, several epochs."""
+def streams(draw: st.DrawFn, classes: int = 2, *, weighted: bool = False) -> Stream:
+    """Rare and frequent features, empty rows, one feature in every row, several epochs; weights, some of them 0."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     rows, features = draw(st.integers(1, 40)), draw(st.integers(1, 7))
     rates = rng.choice([0.02, 0.1, 0.5, 1.0], features)
@@ -100,7 +105,9 @@ def streams(draw: st.DrawFn, classes: int = 2) -> Stream:
     if draw(st.booleans()):
         X = np.abs(X).round(1) * 1.0173  # counts, nearly
     X[rng.random(rows) < draw(st.sampled_from([0.0, 0.3, 0.9]))] = 0.0
-    return Stream(X, rng.integers(0, classes, rows), draw(st.integers(1, 3)))
+    labels, epochs = rng.integers(0, classes, rows), draw(st.integers(1, 3))
+    weights = rng.choice([0.0, 0.371, 1.0, 2.93], rows) if weighted else None
+    return Stream(X, labels, epochs, weights)
 
 
 @st.composite

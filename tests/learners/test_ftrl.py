@@ -139,7 +139,7 @@ def test_regret_of_samples_is_bounded_in_expectation(sample: str) -> None:
     rows, signs, seeds = X.toarray(), 2.0 * y - 1, range(64)
     grid = {"R": R, "lam": 0.0, "keep": keep, "sample": sample, "predict": "last", "seed": seeds}
     learner = Learner("caos-ftrl", grid=grid, n_features=4)
-    drawn = np.array([importances(rows, keep, sample, seed) for seed in seeds])
+    drawn = np.array([importances(rows, np.ones(len(rows)), keep, sample, seed) for seed in seeds])
     g_last, squares = np.zeros((4, 64)), np.zeros((4, 64))
     for t, x in enumerate(rows):
         slopes = [SLOPES["logistic"](z, signs[t]) for z in x @ learner.weights()]
@@ -170,11 +170,13 @@ def test_draws_are_fair_and_their_share_is_kept() -> None:
     X = np.random.default_rng(2).lognormal(0, 1, (4_000, 1))
     for sample in ("uniform", "lipschitz"):
         for seed in (0, 1, 2**53 - 1):
-            drawn = importances(X, 0.3, sample, seed)
+            drawn = importances(X, np.ones(len(X)), 0.3, sample, seed)
             assert (drawn > 0).mean() == pytest.approx(0.3, abs=0.05 if sample == "uniform" else 0.08)
             total = (drawn * X[:, 0]).sum() / X.sum()  # Σ (b/q)·L estimates Σ L
             assert total == pytest.approx(1.0, abs=0.15 if sample == "uniform" else 0.05)
-    assert (importances(X, 0.3, "uniform", 0) != importances(X, 0.3, "uniform", 1)).mean() > 0.3
+    assert (
+        importances(X, np.ones(len(X)), 0.3, "uniform", 0) != importances(X, np.ones(len(X)), 0.3, "uniform", 1)
+    ).mean() > 0.3
 
 
 @pytest.mark.parametrize(

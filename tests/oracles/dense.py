@@ -13,6 +13,7 @@ import numpy as np
 from sparseoco.core.compile_cache import compiled
 from sparseoco.kernels.binding import SOURCES
 from sparseoco.kernels.directions import direction
+from tests.oracles.weights import weight_of
 
 Point = np.ndarray
 Loss = Callable[[float, float], float]
@@ -70,7 +71,7 @@ def rounds(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, it: Any) -> I
             v = np.zeros(n)
             DIRECTION(it["repetition"], t, 0, it["domain"] == "simplex", v)
             suffered = value((w + it["delta"] * v) @ x, label)
-            return m / it["delta"] * suffered * v, suffered
+            return weight_of(label) * m / it["delta"] * suffered * v, suffered
 
         yield t, gradient
 

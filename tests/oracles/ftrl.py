@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from tests.oracles.weights import weight_of
+
 Slopes = dict[str, Callable[[float, float], float]]
 
 
-def box_minimizer(b: np.ndarray, A: np.ndarray, k: float, R: float) -> np.ndarray:
+def box_minimizer(b: np.ndarray, A: np.ndarray, k: np.ndarray | float, R: float) -> np.ndarray:
     """argmin over |x| ≤ R of b·x + A·x²/2 + k|x|, a coordinate at a time by its sign; 0 where A = 0."""
-    x = np.zeros(len(b))
+    x, k = np.zeros(len(b)), np.broadcast_to(k, len(b))
     for i in np.flatnonzero(A > 0):
-        if -b[i] - k > 0:
-            x[i] = min(R, (-b[i] - k) / A[i])
-        elif -b[i] + k < 0:
-            x[i] = max(-R, (-b[i] + k) / A[i])
+        if -b[i] - k[i] > 0:
+            x[i] = min(R, (-b[i] - k[i]) / A[i])
+        elif -b[i] + k[i] < 0:
+            x[i] = max(-R, (-b[i] + k[i]) / A[i])
     return x
 
 
@@ -82,9 +84,9 @@ def split_mix_64(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def importances(X: np.ndarray, keep: float, sample: str, seed: int) -> np.ndarray:
-    """b_t/q_t of every row: drawn with chance keep, or in proportion to L_t = max |x| over the mean L so far."""
-    L = np.abs(X).max(axis=1)
+def importances(X: np.ndarray, y: np.ndarray, keep: float, sample: str, seed: int) -> np.ndarray:
+    """b_t/q_t of every row: drawn with chance keep, or in proportion to L_t = weight·max |x| over the mean L so far."""
+    L = np.abs(X).max(axis=1) * [weight_of(b) for b in y]
     key = split_mix_64(split_mix_64(seed) ^ 3)
     out = np.zeros(len(X))
     for t in range(1, len(X) + 1):
@@ -105,7 +107,7 @@ def caos_ftrl(
     **parameters: Any,
 ) -> Iterator[np.ndarray]:
     """Algorithm 3 on rows drawn as `importances`."""
-    return cao_ftrl(X, y, slope, importance=importances(X, keep, sample, seed), **parameters)
+    return cao_ftrl(X, y, slope, importance=importances(X, y, keep, sample, seed), **parameters)
 
 
 def adagrad(

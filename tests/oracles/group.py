@@ -13,8 +13,9 @@ from tests.oracles.truncated import eta
 Slopes = Callable[[np.ndarray, int], np.ndarray]
 
 
-def group_prox(V: np.ndarray, a: float) -> np.ndarray:
+def group_prox(V: np.ndarray, a: np.ndarray | float) -> np.ndarray:
     """Each row v: v·max(0, 1 − a/‖v‖)."""
+    a = np.reshape(a, (-1, 1))
     norm = np.linalg.norm(V, axis=1, keepdims=True)
     return np.where(norm > a, V * (1 - a / np.where(norm > 0, norm, 1)), 0.0)
 

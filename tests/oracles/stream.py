@@ -1,8 +1,8 @@
 """Each paper's own pseudo-code in dense NumPy: no laziness, no columns, nothing of the package.
 
-An oracle takes ``X`` (T, n) and labels ``y`` (T,) — ±1 for classification — with a loss name and the learner's
-parameters, and gives the iterates w_2 … w_{T+1}, one after every row. Slow on purpose. Other modules of this package
-add theirs by a function `oracles`.
+An oracle takes ``X`` (T, n) and labels ``y`` (T,) — ±1 for classification, with weights as in `tests.oracles.weights` —
+with a loss name and the learner's parameters, of which ``lam`` may be one number per feature, and gives the iterates
+w_2 … w_{T+1}, one after every row. Slow on purpose. Other modules of this package add theirs by a function `oracles`.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,15 +13,17 @@ import numpy as np
 
 import tests.oracles
 from tests.oracles.truncated import eta
+from tests.oracles.weights import weighted
 
-# Losses: slope dℓ/dz at margin z.
-SLOPES: dict[str, Callable[[float, float], float]] = {
+# Losses: slope dℓ/dz at margin z, times the weight of the row.
+_SLOPES: dict[str, Callable[[float, float], float]] = {
     "logistic": lambda z, y: -y * np.exp(-np.logaddexp(0.0, y * z)),
     "hinge": lambda z, y: -y if y * z < 1 else 0.0,
     "squared_hinge": lambda z, y: -2 * y * max(0.0, 1 - y * z),
     "squared": lambda z, y: z - y,
     "given": lambda z, slope: slope,  # the label is the slope: for losses that several vectors of weights share
 }
+SLOPES = {name: weighted(slope) for name, slope in _SLOPES.items()}
 VALUES: dict[str, Callable[[float, float], float]] = {
     "logistic": lambda z, y: np.logaddexp(0.0, -y * z),
     "hinge": lambda z, y: max(0.0, 1 - y * z),
@@ -32,7 +34,7 @@ VALUES: dict[str, Callable[[float, float], float]] = {
 
 def softmax_slopes(z: np.ndarray, truth: int) -> np.ndarray:
     p = np.exp(z - z.max())
-    return p / p.sum() - np.eye(len(z))[truth]
+    return p / p.sum() - np.eye(len(z))[int(truth)]
 
 
 def multiclass_hinge_slopes(z: np.ndarray, truth: int) -> np.ndarray:
@@ -40,12 +42,13 @@ def multiclass_hinge_slopes(z: np.ndarray, truth: int) -> np.ndarray:
     wrong = [k for k in range(len(z)) if k != truth]
     rival = max(wrong, key=lambda k: z[k])  # the first of equals
     one = np.eye(len(z))
-    return one[rival] - one[truth] if 1 - z[truth] + z[rival] > 0 else np.zeros(len(z))
+    true = int(truth)
+    return one[rival] - one[true] if 1 - z[true] + z[rival] > 0 else np.zeros(len(z))
 
 
 JOINT_SLOPES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
-    "softmax": softmax_slopes,
-    "multiclass_hinge": multiclass_hinge_slopes,
+    "softmax": weighted(softmax_slopes),
+    "multiclass_hinge": weighted(multiclass_hinge_slopes),
 }
 JOINT_VALUES: dict[str, Callable[[np.ndarray, int], float]] = {
     "softmax": lambda z, truth: np.logaddexp.reduce(z) - z[truth],
@@ -142,7 +145,7 @@ def cl_fobos(
             for i in np.flatnonzero(a):
                 v = x_t[i] - eta(eta0, t, step) * slope * a[i]  # (8)
                 for j in range(updated[i] + 1, t + 1):
-                    v = prox(v, lam * eta(eta0, j, step), penalty, l1_ratio, R)
+                    v = prox(v, np.broadcast_to(lam, len(x_t))[i] * eta(eta0, j, step), penalty, l1_ratio, R)
                 x_t[i] = v
                 updated[i] = t
         yield x_t

@@ -15,6 +15,7 @@ from sparseoco.core.errors import DamagedError
 from sparseoco.kernels.mixing import SUMS, mix_for
 from sparseoco.learners.losses import LOSSES
 from sparseoco.storage.checkpoints import write_checkpoint
+from sparseoco.training.mixture import FORMAT
 from tests.oracles.stream import JOINT_VALUES, VALUES
 from tests.support.errors import raises_code
 
@@ -56,11 +57,13 @@ def least(values: np.ndarray, s: float) -> float:
     return values.min() if s == 0 else -s * logsumexp(-values / s)
 
 
-def oracle(X, y, classes, loss, by, predict) -> tuple[np.ndarray, float, float, int]:
-    """Weights of the coming round, Σ x·g, and the mixture's own loss and errors, round by round from the papers."""
-    learners = [
-        Learner(name, grid=grid, loss=loss, n_features=FEATURES, n_classes=classes) for name, grid in GRIDS.items()
-    ]
+def oracle(X, y, classes, loss, by, predict, weights_of_rows=None) -> tuple[np.ndarray, float, float, int]:
+    """Weights of the coming round, Σ x·g, and the mixture's own loss and errors, round by round from the papers; with
+    weights of rows, columns also have an intercept."""
+    intercept = weights_of_rows is not None
+    row_weights = weights_of_rows if intercept else np.ones(X.shape[0])
+    arguments = {"loss": loss, "n_features": FEATURES, "n_classes": classes, "intercept": intercept}
+    learners = [Learner(name, grid=grid, **arguments) for name, grid in GRIDS.items()]
     n = sum(len(learner.configurations) for learner in learners)
     g_sum, guess, deviation, gaps = np.zeros(n), np.zeros(n), 0.0, 0.0
     drawn, own_loss, own_errors = 0.0, 0.0, 0
@@ -76,7 +79,7 @@ def oracle(X, y, classes, loss, by, predict) -> tuple[np.ndarray, float, float, 
         x, s = weights()
         loss_now, error_now = suffered(loss, x @ z, y[i], classes)
         own_loss, own_errors = own_loss + loss_now, own_errors + error_now
-        g = np.array([suffered(loss, z[c], y[i], classes)[by == "error"] for c in range(n)], float)
+        g = row_weights[i] * np.array([suffered(loss, z[c], y[i], classes)[by == "error"] for c in range(n)], float)
         d = g - guess
         deviation += ((d.max() - d.min()) / 2) ** 2
         gaps += max(x @ d - (least(g_sum + g, s) - least(g_sum + guess, s)), 0.0)  # below 0 by rounding
@@ -84,7 +87,7 @@ def oracle(X, y, classes, loss, by, predict) -> tuple[np.ndarray, float, float, 
         g_sum += g
         guess = g if predict == "last" else np.zeros(n)
         for learner in learners:
-            learner.partial_fit(X[i], y[i : i + 1])
+            learner.partial_fit(X[i], y[i : i + 1], weights_of_rows[i : i + 1] if intercept else None)
     return weights()[0], drawn, own_loss, own_errors
 
 
@@ -113,6 +116,29 @@ def test_the_recursion_of_the_paper(classes, loss, by, predict) -> None:
     np.testing.assert_array_equal(snapshot.errors, np.concatenate([of.error_count for of in progress]))
 
 
+@pytest.mark.parametrize(("classes", "by"), [(2, "error"), (3, "loss")])
+def test_weights_of_rows_and_an_intercept(classes, by, tmp_path) -> None:
+    X, y = data(classes)
+    weights = np.random.default_rng(5).choice([0.0, 0.4, 1.0, 3.0], ROWS)
+    mixture = new(classes, by=by, intercept=True).partial_fit(X, y, weights)
+    x, drawn, own_loss, own_errors = oracle(X, y, classes, "logistic", by, "last", weights)
+    snapshot = mixture.snapshot()
+    np.testing.assert_allclose(snapshot.weights, x, rtol=1e-9, atol=1e-12)
+    assert (snapshot.drawn, snapshot.loss_sum) == pytest.approx((drawn, own_loss), rel=1e-9)
+    assert snapshot.error_count == own_errors
+    assert snapshot.regret <= snapshot.bound
+    assert np.isnan(snapshot.printed_bound)
+    np.testing.assert_allclose(mixture.decision_function(X), X @ mixture.weights() + mixture.intercepts())
+    assert mixture.intercepts().all()
+    cut = new(classes, by=by, intercept=True)
+    for start in range(0, ROWS, 37):
+        rows = slice(start, start + 37)
+        cut.save(tmp_path)
+        cut = Mixture.load(tmp_path).partial_fit(X[rows], y[rows], weights[rows])
+    assert bits(cut) == bits(mixture)
+    assert cut.intercepts().tobytes() == mixture.intercepts().tobytes()
+
+
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 17]), st.booleans(), st.booleans(), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_regret_is_under_its_bounds_whatever_comes(seed, n, by_error, last, spiteful) -> None:
@@ -127,8 +153,8 @@ def test_regret_is_under_its_bounds_whatever_comes(seed, n, by_error, last, spit
     for t in range(T):
         if spiteful and np.isfinite(guess).all():  # the label that what did well last time gets wrong
             labels[t] = float(margins[t, guess.argmin()] <= 0)
-        mix(margins[t : t + 1], labels[t : t + 1], t, 1, by_error, last, *played)
-        deviation, gaps, drawn, deviation_before, gaps_before = sums
+        mix(margins[t : t + 1], labels[t : t + 1], None, t, 1, by_error, last, *played)
+        deviation, gaps, drawn, deviation_before, gaps_before, _ = sums
         least = total.min()
         if not np.isfinite(least):
             continue
@@ -174,7 +200,7 @@ def test_a_saved_mixture_is_whole_or_refused(tmp_path: Path) -> None:
     Learner("fobos", n_features=FEATURES).save(tmp_path / "learner-1.npz")
     with raises_code("corrupt-file", "learner-1.npz", kind=DamagedError):
         Mixture.load(tmp_path)
-    write_checkpoint(tmp_path / "mixture.npz", {"format": 1, "learners": []}, [])
+    write_checkpoint(tmp_path / "mixture.npz", {"format": FORMAT, "learners": []}, [])
     with raises_code("corrupt-file", "mixture.npz", kind=DamagedError):
         Mixture.load(tmp_path)
 

@@ -1,0 +1,43 @@
+"""Labels with a sample weight: any oracle learns the weighted loss of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+class Label(float):
+    """A label, and the weight of its row."""
+
+    weight: float
+
+    def __new__(cls, value: float, weight: float) -> "Label":
+        label = super().__new__(cls, value)
+        label.weight = weight
+        return label
+
+
+def weight_of(label: Any) -> float:
+    return getattr(label, "weight", 1.0)
+
+
+def weighted(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A slope (z, y), or slopes, times the weight of the label."""
+    return lambda z, y: weight_of(y) * function(z, y)
+
+
+def labels_of(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(rows,) `Label`s."""
+    return np.array([Label(value, weight) for value, weight in zip(values, weights, strict=True)], object)
+
+
+def rows_of(X: np.ndarray, weights: np.ndarray | None = None, *, intercept: bool = False) -> np.ndarray:
+    """Dense rows as an oracle takes them: with a column of ones for the intercept; 0 where they weigh nothing."""
+    X = np.column_stack([X, np.ones(len(X))]) if intercept else X
+    return X if weights is None else X * (weights > 0)[:, None]
+
+
+def unpenalised(parameters: dict[str, Any], features: int) -> dict[str, Any]:
+    """Parameters of an oracle whose last of `features` is the intercept: λ is 0 there."""
+    lam = parameters.get("lam")
+    return parameters if lam is None else parameters | {"lam": np.append(np.full(features - 1, lam), 0.0)}
