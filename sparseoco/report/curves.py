@@ -1,6 +1,7 @@
 """The figures of predictions: ROC, precision and recall, reliability, thresholds, confusion."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -71,7 +72,7 @@ def reliability_figure(sets: Sequence[PredictionSet]) -> Chart:
     ]
     drawn = [(found, "calibrated" if found.calibration else "margins") for found in sets]
     if first.calibration is not None:
-        drawn.append((first._replace(calibration=None), "not calibrated"))
+        drawn.append((replace(first, calibration=None), "not calibrated"))
     for k, ((found, kind), dash) in enumerate(zip(drawn, dashes(len(drawn)), strict=True)):
         bins = reliability(found)
         series.append(

@@ -21,12 +21,20 @@ from sparseoco.report.charts import (
     values_x,
     values_y,
 )
-from sparseoco.report.formatting import duration, integer, percent, percent_with_error
+from sparseoco.report.formatting import (
+    duration,
+    integer,
+    metric_name,
+    metric_with_error,
+    percent,
+    percent_with_error,
+)
 from sparseoco.report.leaderboard import LeaderboardRow, pareto_front
 from sparseoco.report.results import Results
 from sparseoco.search.selection import COMPLETE
 
 MAX_LINES: Final = 8
+MAX_POINTS: Final = 400
 
 
 def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> Chart:
@@ -67,9 +75,14 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
 
 
 def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: float | None, held_out: bool) -> Chart:
-    """Error against nonzero weights: a point per configuration, the Pareto front, the chosen one."""
+    """Error against features used: a point per configuration, the Pareto front, the chosen one.
+
+    Of more than `MAX_POINTS` configurations the best are drawn.
+    """
     ranked = [s for s in table if s.rank is not None]
     front = pareto_front(ranked)
+    ranked = [s for k, s in enumerate(ranked) if k < MAX_POINTS or s.chosen]
+    numbers = bool(ranked) and all(s.error is None for s in ranked)
     series = [
         Series(
             "Pareto front",
@@ -92,8 +105,8 @@ def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: flo
                 colour,
                 dash="",
                 marker=marker,
-                low=[_error(s) - 100 * (s.standard_error or 0.0) for s in of],
-                high=[_error(s) + 100 * (s.standard_error or 0.0) for s in of],
+                low=[_error(s) - _spread(s) for s in of],
+                high=[_error(s) + _spread(s) for s in of],
                 labels=[_hover(s) for s in of],
             )
         )
@@ -105,9 +118,9 @@ def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: flo
     if baseline is not None and any(_error(s) > 70 * baseline for s in ranked):
         levels.append(Level(100 * baseline, f"largest class: {percent(baseline)}"))
     return Chart(
-        log_axis("nonzero weights, mean over folds (log scale)", values_x(series), counts=True),
+        log_axis("features with a nonzero weight (log scale)", values_x(series), counts=True),
         linear_axis(
-            ("held-out" if held_out else "online") + " error, %",
+            ("held-out " if held_out else "online ") + (metric_name(ranked[0].metric) if numbers else "error, %"),
             [*values_y(series), *(level.value for level in levels)],
         ),
         series,
@@ -167,11 +180,16 @@ def _rows_shown(table: pa.Table, shown: Sequence[LeaderboardRow]) -> list[dict[s
 
 
 def _at(row: LeaderboardRow) -> float:
-    return max(row.nonzeros or 0.0, ZERO)
+    return max(row.size or 0.0, ZERO)
 
 
 def _error(row: LeaderboardRow) -> float:
-    return 100 * (row.error or 0.0)
+    """The error in per cent, or the metric of numbers."""
+    return 100 * row.error if row.error is not None else row.value or 0.0
+
+
+def _spread(row: LeaderboardRow) -> float:
+    return (100 * (row.standard_error or 0.0)) if row.error is not None else row.value_error or 0.0
 
 
 def _bin(start: int) -> str:
@@ -189,9 +207,15 @@ def _line_name(row: LeaderboardRow) -> str:
 
 def _hover(row: LeaderboardRow) -> str:
     return (
-        f"{_heading(row)}\nerror {percent_with_error(row.error, row.standard_error)}\n"
-        f"{integer(row.nonzeros)} nonzero weights\nrank {row.rank}, {duration(row.seconds)}"
+        f"{_heading(row)}\n"
+        + ("" if row.error is None else f"error {percent_with_error(row.error, row.standard_error)}\n")
+        + ("" if row.metric == "error" else f"{metric_name(row.metric)} {_value(row)}\n")
+        + f"{integer(row.size)} features, {integer(row.nonzeros)} weights\nrank {row.rank}, {duration(row.seconds)}"
     )
+
+
+def _value(row: LeaderboardRow) -> str:
+    return metric_with_error(row.metric, row.value, row.value_error)
 
 
 def _epoch_ends(results: Results) -> list[int]:

@@ -40,7 +40,7 @@ def environment(package: str = "sparseoco.report") -> Environment:
         name: getattr(formatting, name)
         for name in (
             *("percent", "percent_with_error", "integer", "plural", "duration", "parameters", "signed"),
-            *("amount", "plus_minus"),
+            *("amount", "plus_minus", "metric_name", "metric_with_error"),
         )
     }
     environment.filters.update(names)

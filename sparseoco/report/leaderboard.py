@@ -15,6 +15,7 @@ from sparseoco.report.results import Results
 from sparseoco.search.selection import COMPLETE, Candidate, candidates, standard_error
 from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.weighting import Weighting
 
 _SEVERITY: Final = {"ok": 0, "stopped": 1, "dropped": 2, "unfinished": 3, "diverged": 4, "failed": 5}
@@ -28,7 +29,7 @@ class LeaderboardRow(NamedTuple):
     `online_loss` are progressive, of the first epoch: later epochs predict documents already learned from, and so does
     every epoch of an algorithm that `trains_on_all_documents`, which has none. `seconds` is the sum over folds and
     epochs. Ranks count from 1, by the metric, then by nonzeros; configurations that did not finish have none. `front`:
-    no other is better in both error and nonzeros.
+    no other is better in both error and size.
     """
 
     rank: int | None
@@ -60,6 +61,18 @@ class LeaderboardRow(NamedTuple):
     label: str
     """The parameters that differ between the configurations of its algorithm (all where none does), and the weighting
     if there are several, for people."""
+
+    @property
+    def size(self) -> float | None:
+        """Features with a nonzero weight for any class, or the nonzero weights of tables without that number."""
+        return self.nonzeros if self.features is None else self.features
+
+    @property
+    def inaccuracy(self) -> float:
+        """The error, or the metric of numbers; less is better."""
+        if self.error is not None or self.value is None:
+            return self.error or 0.0
+        return -self.value if METRICS[self.metric].greater_is_better else self.value
 
 
 def trains_on_all_documents(algorithm: str) -> bool:
@@ -115,11 +128,11 @@ def chosen_row(table: Iterable[LeaderboardRow]) -> LeaderboardRow | None:
 
 
 def pareto_front(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
-    """Ranked configurations that no other beats in both error and nonzeros, sparsest first."""
+    """Ranked configurations that no other beats in both error and size, sparsest first."""
     front: list[LeaderboardRow] = []
     ranked = [s for s in table if s.rank is not None]
-    for row in sorted(ranked, key=lambda s: (s.nonzeros, s.error)):
-        if not front or (row.error or 0.0) < (front[-1].error or 0.0):
+    for row in sorted(ranked, key=lambda s: (s.size, s.inaccuracy)):
+        if not front or row.inaccuracy < front[-1].inaccuracy:
             front.append(row)
     return front
 

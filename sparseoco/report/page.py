@@ -33,10 +33,14 @@ from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import exclusive_lock
 
+CONFIGURATIONS: Final = 100
+"""Configurations in a table, at most; a search may have thousands."""
+CLASSES: Final = 200
+"""Classes in a table, at most."""
 STRONGEST: Final = 15
 """Features shown of each class, unless the run file says otherwise; ten where there are many classes."""
-
-
+RUN_JSON: Final = 50_000
+"""Characters shown of run.json."""
 SOURCES: Final = 10
 """Digests of raw files shown; a corpus may have thousands of files."""
 
@@ -44,8 +48,9 @@ SOURCES: Final = 10
 def write_report(run: Location) -> Location:
     """Write RUN/report/leaderboard.parquet and RUN/report/report.html; returns the page's path.
 
-    Reads only RUN's files; the same files give the same bytes. Raises `InputError` when RUN holds no results,
-    `FolderInUseError` while another process works there and `StorageError` when a file cannot be read or written.
+    Reads RUN's files and, for the features of mistakes, its store; the same files give the same bytes. Raises
+    `InputError` when RUN holds no results, `FolderInUseError` while another process works there and `StorageError` when
+    a file cannot be read or written.
     """
     run = location(run)
     check_results(run)
@@ -73,7 +78,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
             "curves", "Progressive validation error against documents seen", curves_figure(results, online, style)
         ),
         "sparsity": plot(
-            "sparsity", "Error against nonzero weights", sparsity_figure(table, style, baseline, results.held_out)
+            "sparsity", "Error against features used", sparsity_figure(table, style, baseline, results.held_out)
         ),
         "density": plot(
             "density", "Share of nonzero weights by document frequency", density_figure(results, shown, style)
@@ -99,7 +104,9 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "trained_on": sorted({s.algorithm for s in shown} - {s.algorithm for s in online}),
         "unfinished": [s for s in table if s.rank is None],
         "style": style,
-        "weights_total": results.run.corpus.features * (1 if len(classes) == 2 else len(classes)),
+        "metric": results.metric,
+        "limit": CONFIGURATIONS,
+        "class_limit": CLASSES,
         "plots": plots if any(s.rank is not None for s in table) else {},
         "has_curves": results.curves.num_rows > 0 and bool(online),
         "has_density": results.feature_survival.num_rows > 0,
@@ -121,7 +128,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "max_classes": MAX_CLASSES,
         "facts": _facts(results),
         "digests": results.digests,
-        "run_json": json.dumps(results.run.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False),
+        "run_json": _run_json(results),
     }
     return environment().get_template("page.html.j2").render(context)
 
@@ -148,6 +155,11 @@ def _prediction_plots(results: Results, sets: list[PredictionSet]) -> dict[str, 
         chart = confusion_figure(single[-1].classes, confusion(single[-1]))
         plots["confusion"] = plot("confusion", f"Confusion of the {single[-1].name} documents", chart)
     return plots
+
+
+def _run_json(results: Results) -> str:
+    text = json.dumps(results.run.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
+    return text if len(text) <= RUN_JSON else text[:RUN_JSON] + "\n… (the rest is in run.json)"
 
 
 def _facts(results: Results) -> dict[str, str]:

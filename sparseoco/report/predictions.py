@@ -4,6 +4,8 @@ They are read from `search/held_out.parquet` and `test.parquet` (see `sparseoco.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -33,7 +35,8 @@ COSTS: Final = (0.1, 0.2, 1.0, 5.0, 10.0)
 """What a missed document costs, in false alarms."""
 
 
-class PredictionSet(NamedTuple):
+@dataclass(frozen=True)
+class PredictionSet:
     """Predictions on a set of documents, and how the model decides.
 
     Parameters
@@ -64,7 +67,7 @@ class PredictionSet(NamedTuple):
         """Its documents."""
         return len(self.found.labels)
 
-    @property
+    @cached_property
     def probabilities(self) -> NDArray[np.float64]:
         """(rows, classes): calibrated if the model is, otherwise those of the margins under its loss."""
         margins = self.found.margins
@@ -77,7 +80,7 @@ class PredictionSet(NamedTuple):
         both = np.hstack([1 - given, given]) if given.shape[1] == 1 else given
         return np.asarray(both, np.float64)
 
-    @property
+    @cached_property
     def predicted(self) -> NDArray[Any]:
         """Class indices, or (rows, classes) booleans."""
         margins = self.found.margins
@@ -275,7 +278,7 @@ def _outside(above: float, below: float) -> float:
 
 def _threshold_row(sets: Sequence[PredictionSet], rule: str, margin: float, *, reached: bool = True) -> ThresholdRow:
     first = sets[0]
-    given = first._replace(found=first.found._replace(margins=np.array([[margin]]))).probabilities
+    given = replace(first, found=first.found._replace(margins=np.array([[margin]]))).probabilities
     return ThresholdRow(
         rule, reached, margin, float(given[0, first.positive]), [_quality(found, margin) for found in sets]
     )
@@ -305,7 +308,7 @@ def threshold_curve(found: PredictionSet) -> tuple[NDArray[np.float64], Curve]:
     scores = found.score(found.positive)
     distinct = np.unique(scores)[::-1]
     margins = (distinct if found.positive else -distinct)[:, None]
-    given = found._replace(found=found.found._replace(margins=margins)).probabilities
+    given = replace(found, found=found.found._replace(margins=margins)).probabilities
     return given[:, found.positive], exact_curve(scores, found.truth(found.positive))
 
 

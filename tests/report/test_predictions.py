@@ -1,6 +1,7 @@
 """Curves, thresholds, costs and mistakes of predictions, compared with scikit-learn and brute force."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +74,7 @@ def test_curves_are_those_of_scikit_learn(classes: int, positive: int) -> None:
 
 def test_reliability_is_that_of_scikit_learn() -> None:
     found = predictions(ties=False)
-    found = found._replace(calibration=fit_calibration(found.found.margins, found.found.labels))
+    found = replace(found, calibration=fit_calibration(found.found.margins, found.found.labels))
     bins = reliability(found)
     share, mean = calibration_curve(found.truth(1), found.probabilities[:, 1], n_bins=10)
     assert [of.share for of in bins] == pytest.approx(share.tolist())
@@ -83,8 +84,8 @@ def test_reliability_is_that_of_scikit_learn() -> None:
 
 @pytest.mark.parametrize("positive", [0, 1])
 def test_thresholds_and_costs(positive: int) -> None:
-    found = predictions()._replace(positive=positive)
-    other = predictions(seed=9)._replace(positive=positive)
+    found = replace(predictions(), positive=positive)
+    other = replace(predictions(seed=9), positive=positive)
     own, f1, precise, *_ = threshold_rows([found, other])
     assert own.margin == 0.0
     assert own.probability == pytest.approx(0.5)
@@ -114,7 +115,7 @@ def test_thresholds_and_costs(positive: int) -> None:
 
 def test_no_thresholds_without_a_positive_document() -> None:
     found = predictions()
-    found = found._replace(found=found.found._replace(labels=np.zeros(found.rows, np.int64)))
+    found = replace(found, found=found.found._replace(labels=np.zeros(found.rows, np.int64)))
     assert threshold_rows([found]) == cost_rows([found]) == []
     assert roc(found, 1, "x").area is None
 
@@ -142,7 +143,7 @@ def test_mistakes_are_ordered_by_confidence() -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == max(abs(margins[(margins > 0) != (labels == 1)]))
     assert all(own.probability > 0.5 for own in wrong)
-    cut = found._replace(cut=np.array([10.0]))
+    cut = replace(found, cut=np.array([10.0]))
     assert {own.answer for own in mistakes(cut)} == {"a"}
 
 

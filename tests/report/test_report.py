@@ -12,7 +12,7 @@ from sparseoco.report.regret import growth_figure, regret_figure, regret_lines
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.weighting import COUNTS
 from tests.report import synthetic
-from tests.report.synthetic import write_run
+from tests.report.synthetic import write_predictions, write_run
 from tests.support.errors import raises_code
 from tests.support.pages import figures
 
@@ -108,6 +108,16 @@ def test_runs_of_other_shapes(tmp_path, shape, expected):
     assert expected in " ".join(write_report(write_run(tmp_path, **shape)).read_text().split())
     assert leaderboard_table(tmp_path)
     assert summary_markdown(tmp_path)
+
+
+def test_pages_of_large_searches_and_of_many_classes_stay_small(tmp_path):
+    classes = tuple((f"a class with a name of its own {k}", 400 - k) for k in range(260))
+    run = write_run(tmp_path, classes=classes, per_algorithm=100, folds=1, epochs=1, broken=50)
+    write_predictions(run, classes, rows=10_000, skill=3.0)
+    page = write_report(run).read_text()
+    assert {"curves", "sparsity", "density", "roc", "confusion"} < set(figures(page))  # which checks the size
+    assert "The first 100 of 400 configurations" in page
+    assert "The first 200 of 260 classes" in page
 
 
 def test_errors_on_training_documents_are_marked(tmp_path, monkeypatch):
