@@ -35,12 +35,17 @@ class NightlyOptions(OptionModel):
         ge=1,
         description="Choose the candidate by its progressive error over this many increments, the newest included.",
     )
+    confidence: float = Field(
+        0.95,
+        ge=0,
+        lt=1,
+        description="Promote the candidate only if it is better than the deployed model at this confidence, by the "
+        "paired interval of the difference of the metric on the new documents; 0 compares the metrics as they are.",
+    )
     margin: float = Field(
         0.0,
         ge=0,
-        lt=1,
-        description="Promote the candidate unless its error on the new documents exceeds that of the deployed model by "
-        "more than this.",
+        description="Promote it also if, at this confidence, it is worse by less than this, in units of the metric.",
     )
     if_running: Literal["wait", "end"] = Field(
         "end", description="If another run is using the same folder: wait for it, or end."

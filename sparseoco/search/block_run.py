@@ -9,13 +9,21 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.kernels.structs import RowBatch
 from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Tables
 from sparseoco.training.learner import Learner, ProgressiveTotals
-from sparseoco.training.metrics.progressive import curve_rows, difference, evaluate_held_out, metric_rows
+from sparseoco.training.metrics.progressive import (
+    curve_rows,
+    difference,
+    evaluate_held_out,
+    metric_rows,
+    new_scores,
+)
+from sparseoco.training.metrics.scores import Scores
 from sparseoco.training.stream import START, Order, StreamPosition, curve_marks, stream
 from sparseoco.training.warm_start import take_weights
 
@@ -43,6 +51,7 @@ class BlockRun:
         self.epoch_start = learner.progress if epoch_start is None else epoch_start
         self.curves = [[] for _ in block.configurations] if curves is None else curves
         self.seconds = seconds
+        self._scores: Scores | None = None
 
     @classmethod
     def new(cls, block: Block, store: Store) -> "BlockRun":
@@ -65,11 +74,13 @@ class BlockRun:
     def advance(self, corpus: AnyCorpus, goal: StreamPosition) -> Iterator[None]:
         """Learn up to `goal`, in small steps between which the caller may stop."""
         marks = curve_marks(corpus.n_rows)
+        if self.block.setting.progressive_metrics and self.position == START:
+            self._scores = new_scores(self.learner, corpus.n_rows, self.block.setting.positive)
         started = time.monotonic()
         for position, rows in stream(corpus, self.block.setting.order, self.position, goal, marks):
             if position.epoch > self.position.epoch:
                 self.epoch_start, self.curves, self.seconds = self.learner.progress, [[] for _ in self.curves], 0.0
-            self.learner.learn_rows(*rows)
+            self._learn(rows)
             if position.position in marks:
                 for curve, point in zip(self.curves, curve_rows(self.learner.progress), strict=True):
                     curve.append(point)
@@ -77,6 +88,15 @@ class BlockRun:
             self.seconds += time.monotonic() - started
             yield
             started = time.monotonic()
+
+    def _learn(self, rows: RowBatch) -> None:
+        if self._scores is None:
+            self.learner.learn_rows(*rows)
+            return
+        shape = len(rows.labels), len(self.block.configurations), self.learner.n_outputs
+        margins = np.empty(shape, self.learner.dtype)
+        self.learner.learn_rows(*rows, margins_out=margins)
+        self._scores.add(margins, rows.labels)
 
     def tables(self, corpus: AnyCorpus, store: Store) -> list[Tables]:
         """Each configuration's rows of the tables; at the end of an epoch, the held-out fold is evaluated.
@@ -107,6 +127,9 @@ class BlockRun:
         setting = self.block.setting
         order = setting.order if at_end or setting.evaluate_rungs else Order()
         held_out, scores = evaluate_held_out(self.learner, corpus, order, positive=setting.positive)
+        prefix = "held_out"
+        if self._scores is not None:
+            prefix, scores = "progressive", self._scores.rows()
         return metric_rows(
             self.position.epoch,
             [now.rows] * len(nonzeros),
@@ -116,6 +139,7 @@ class BlockRun:
             nonzeros,
             self.learner.features_used(),
             [f"diverged at row {row:,}" if row else "" for row in self.learner.diverged.tolist()],
+            prefix,
         )
 
 

@@ -13,6 +13,7 @@ from sparseoco.search.block_run import BlockRun
 from sparseoco.search.checkpoints import find_checkpoints
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
+from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.store.manifest import Manifest, read_manifest, read_manifests
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import TermWeights, increment_weights, term_weights
@@ -62,6 +63,7 @@ def plan_increments(options: SearchOptions, folder: Location, last: int) -> list
         own = {
             "manifest": added.digest,
             "epochs": 1,
+            "progressive_metrics": options.metric is not None and options.metric not in PROGRESSIVE,
             "seed": increment_seed(options.seed, version),
             "increment": Increment(version=version, previous=planned[-1].setting.digest if planned else None),
         }

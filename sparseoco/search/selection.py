@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sparseoco.core.errors import SparseocoError
-from sparseoco.storage.metric_names import METRICS, PROGRESSIVE
+from sparseoco.storage.metric_names import METRICS
 from sparseoco.storage.metrics import Row
 from sparseoco.training.options import AtMost, Select
 
@@ -36,8 +36,7 @@ class Candidate(NamedTuple):
 
 def metric_column(rows: Sequence[Row], metric: str) -> str:
     """The column of a metric: of the held-out rows or, without them, of the progressive predictions."""
-    held_out = (rows[0].get("held_out_rows") or 0) > 0
-    return f"progressive_{metric}" if metric in PROGRESSIVE and not held_out else f"held_out_{metric}"
+    return f"held_out_{metric}" if rows[0].get("held_out_rows") else f"progressive_{metric}"
 
 
 def fold_values(rows: Sequence[Row], metric: str) -> list[float]:

@@ -86,7 +86,8 @@ def run_block(
             if now - polled < POLL_SECONDS:
                 continue
             polled, stop = now, stopped()
-            if _pays(now - saved, cost, requested=stop):
+            # Scores of progressive predictions are not in a checkpoint: the increment is learned again.
+            if not block.setting.progressive_metrics and _pays(now - saved, cost, requested=stop):
                 _save_if_possible(folders, run)
                 saved = time.monotonic()
             if stop:

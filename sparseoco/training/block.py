@@ -80,6 +80,8 @@ class Setting(Description):
     """Index of the positive one of two classes, to which metrics refer."""
     evaluate_rungs: bool = False
     """Whether held-out rows are evaluated at rungs of successive halving, too."""
+    progressive_metrics: bool = False
+    """Whether an increment's metrics are computed from its progressive predictions, beside error and loss."""
     origin: Origin | None = None
     increment: Increment | None = None
     sparseoco: str = __version__

@@ -25,6 +25,7 @@ algorithms.rda = { lam = [1e-3], gamma = [1, 3] }
 
 [nightly]
 window = 2
+confidence = 0
 
 [cluster]
 threads = 2

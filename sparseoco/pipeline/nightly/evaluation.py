@@ -64,7 +64,7 @@ def evaluate_increment(
 
     Raises `SparseocoError` if the task fails.
     """
-    learner = None if deployed is None else _open_deployed(deployed).description["learner_sha256"]
+    learner = None if deployed is None else open_deployed(deployed).description["learner_sha256"]
     name = digest_value([increment_store(store, version).manifest.digest, learner])[:32]
     target = folder / f"{name}.json"
     with suppress(DamagedError):  # missing or corrupt: it is evaluated again
@@ -75,7 +75,7 @@ def evaluate_increment(
     return IncrementEvaluation(**read_checksummed(target))
 
 
-def _open_deployed(folder: Location) -> Model:
+def open_deployed(folder: Location) -> Model:
     """The deployed model. Raises `SparseocoError`, saying how to deploy another."""
     try:
         return Model(folder)
@@ -111,8 +111,8 @@ def write_candidate(
 def _evaluate_task(version: int, deployed: str | None, store: str, target: str) -> None:
     increment = increment_store(location(store), version)
     corpus = open_corpus(increment, Path(get_worker().local_directory))
-    learner = None if deployed is None else _deployed_learner(location(deployed), increment)
-    known = None if deployed is None else _known_values(location(deployed), location(store), increment)
+    learner = None if deployed is None else deployed_learner(location(deployed), increment)
+    known = None if deployed is None else known_values(location(deployed), location(store), increment)
     words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
     for _, rows in stream(corpus, Order(), START, StreamPosition(1, corpus.n_rows)):
         check_worker_running()
@@ -124,7 +124,7 @@ def _evaluate_task(version: int, deployed: str | None, store: str, target: str) 
     commit_checksummed(location(target), evaluation._asdict())
 
 
-def _deployed_learner(model: Location, increment: Store) -> Learner:
+def deployed_learner(model: Location, increment: Store) -> Learner:
     """The learner of a model; with its weights only, if its state is corrupt or of another version."""
     try:
         return Learner.load(model / STATE, n_features=increment.n_features)
@@ -143,7 +143,7 @@ def _deployed_learner(model: Location, increment: Store) -> Learner:
         return learner
 
 
-def _known_values(model: Location, store: Location, increment: Store) -> Callable[[RowBatch], Csr]:
+def known_values(model: Location, store: Location, increment: Store) -> Callable[[RowBatch], Csr]:
     """The function from rows of an increment to what the model makes of them: it ignores terms that came after it."""
     described = read_json(model / "model.json")
     weighting = Weighting.model_validate(described["weighting"])

@@ -46,7 +46,13 @@ HISTORY = pa.schema(
         ("deployed", pa.int32()),  # increment of the model deployed before; null for the first
         ("deployed_error", pa.float64()),  # on the same documents, none of which it has learned
         ("deployed_loss", pa.float64()),
-        ("difference", pa.float64()),  # error − deployed_error
+        ("metric", pa.string()),  # by which the two models are compared, on the documents of the increment
+        ("value", pa.float64()),  # of the candidate
+        ("deployed_value", pa.float64()),
+        ("difference", pa.float64()),  # value − deployed_value
+        ("low", pa.float64()),  # bounds of the confidence interval of the difference, of paired predictions
+        ("high", pa.float64()),
+        ("confidence", pa.float64()),
         ("margin", pa.float64()),
         ("promoted", pa.bool_()),
         ("reason", pa.string()),
@@ -70,7 +76,17 @@ CONFIGURATIONS = pa.schema(
         ("reason", pa.string()),
     ]
 )
-CLASSES = pa.schema([("increment", pa.int32()), ("class", pa.string()), ("documents", pa.int64())])
+CLASSES = pa.schema(
+    [
+        ("increment", pa.int32()),
+        ("class", pa.string()),
+        ("documents", pa.int64()),
+        ("recall", pa.float64()),  # of the candidate's progressive predictions; null if not defined
+        ("precision", pa.float64()),
+        ("deployed_recall", pa.float64()),
+        ("deployed_precision", pa.float64()),
+    ]
+)
 TIMINGS = pa.schema([("increment", pa.int32()), ("seconds", pa.float64()), ("ended", pa.timestamp("s", tz="UTC"))])
 ROLLBACKS = pa.schema(
     [

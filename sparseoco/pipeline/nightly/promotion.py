@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sparseoco.pipeline.nightly.comparison import Comparison
 from sparseoco.search.selection import choose
+from sparseoco.storage.metric_names import METRICS
 from sparseoco.storage.metrics import Row
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.options import Configuration, Select
@@ -55,22 +57,38 @@ class Decision(NamedTuple):
     reason: str
 
 
-def decide(error: float, deployed_error: float | None, margin: float) -> Decision:
-    """Promote the candidate unless its error is above that of the deployed model by more than the margin."""
-    if deployed_error is None:
+def decide(comparison: Comparison, *, deployed: bool, margin: float, confidence: float) -> Decision:
+    """Promote the candidate if it is better than the deployed model, which `deployed` says there is.
+
+    The interval of the difference must exclude that the candidate is worse by `margin` or more: with a margin of 0 it
+    is better at this confidence. With a confidence of 0, the difference itself must be at most the margin.
+    """
+    if not deployed:
         return Decision(True, "no model was deployed before")
-    promoted = error <= deployed_error + margin
-    bound = f"{deployed_error:.4%} of the deployed model" + (f" + {margin:.4%}" if margin else "")
-    return Decision(promoted, f"error {error:.4%} {'≤' if promoted else '>'} {bound}")
+    metric, difference = comparison.metric, comparison.difference
+    if difference is None or comparison.low is None or comparison.high is None:
+        return Decision(False, f"{metric} of the two models cannot be compared on the new documents")
+    # Worse by this much, and at most by this much at the confidence.
+    worse, most = difference, comparison.high
+    if METRICS[metric].greater_is_better:
+        worse, most = -difference, -comparison.low
+    promoted = most < margin if confidence else worse <= margin
+    reason = f"{metric} {comparison.value:.4g} against {comparison.deployed_value:.4g}, difference {difference:+.4g}"
+    if confidence:
+        reason += f" ({confidence:.0%} interval {comparison.low:+.4g} to {comparison.high:+.4g})"
+    bound = f" than a margin of {margin:g}" if margin else ""
+    return Decision(promoted, f"{reason}: {'not worse' if margin else 'better'}{bound}" if promoted else reason)
 
 
 def _pooled(rows: Sequence[Row], metric: str) -> Row:
-    """The rows of one configuration pooled over their documents, or the first row whose status is not ok."""
+    """The rows of one configuration, the metric averaged over increments weighted by their documents, or the first row
+    whose status is not ok."""
     key = {"fold": NO_FOLD, "epoch": 1, "held_out_rows": 0}
     for row in rows:
         if row["status"] != "ok":
             return row | key
-    documents = sum(row["documents"] for row in rows)
     column = f"progressive_{metric}"
-    mean = math.fsum(row[column] * row["documents"] for row in rows) / documents
+    known = [row for row in rows if row.get(column) is not None]
+    documents = sum(row["documents"] for row in known)
+    mean = math.fsum(row[column] * row["documents"] for row in known) / documents if documents else None
     return rows[-1] | key | {"rows": documents, column: mean}

@@ -5,6 +5,7 @@ killed at any moment resumes when it is run again, and ends with the same files.
 """
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from logging import WARNING
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from sparseoco.core.logs import log_event, logged_step
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
+from sparseoco.pipeline.nightly.comparison import Comparison, compare_increment
 from sparseoco.pipeline.nightly.evaluation import IncrementEvaluation, evaluate_increment, write_candidate
 from sparseoco.pipeline.nightly.history import (
     add_increment,
@@ -33,7 +35,6 @@ from sparseoco.search.chain import IncrementChain
 from sparseoco.search.increments import StateLostError, previous_manifest
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.metric_names import METRICS, PROGRESSIVE
 from sparseoco.storage.metrics import Row
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifest
 from sparseoco.store.shards import Store
@@ -41,7 +42,6 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.text.ingest import ingest, new_sources
 from sparseoco.text.sources import find_sources
 from sparseoco.training.block import Block
-from sparseoco.training.options import SearchOptions
 from sparseoco.training.sizes import check_size
 from sparseoco.training.warm_start import Origin, check_origin
 
@@ -208,28 +208,39 @@ def _decide(
     row = _counts(run.store, version, evaluation) | {
         "deployed": None if deployed is None else deployed.increment,
         "margin": run.nightly.margin,
+        "confidence": run.nightly.confidence,
     }
     rows = chain.rows(version)
+    classes: Sequence[Row] = ()
     if not row["documents"]:
         decision = Decision(False, "the new files contain no documents")
     else:
         row |= {"deployed_error": evaluation.deployed_error, "deployed_loss": evaluation.deployed_loss}
-        metric = progressive_metric(run.search)
+        metric = run.search.metric or ("error" if read_manifest(run.store, version).labels.classes else "loss")
         window = range(max(1, version + 1 - run.nightly.window), version + 1)
         try:
             candidate = choose_candidate([chain.rows(increment) for increment in window], run.search.select, metric)
         except SparseocoError as error:
             decision = Decision(False, str(error))
         else:
-            error_rate = candidate.row["progressive_error"]
-            decision = decide(error_rate, evaluation.deployed_error, run.nightly.margin)
-            row |= _candidate_columns(candidate, evaluation)
+            block = Block.of(chain.planned[version - 1].setting, [candidate.configuration])
+            folders = chain.checkpoints, run.out / "nightly" / "comparisons"
+            compared = _paired_metric(metric, read_manifest(run.store, version))
+            comparison = compare_increment(client, block, run.store, model, folders, compared, run.nightly.confidence)
+            classes = comparison.classes
+            decision = decide(
+                comparison,
+                deployed=deployed is not None,
+                margin=run.nightly.margin,
+                confidence=run.nightly.confidence,
+            )
+            row |= _candidate_columns(candidate, comparison)
             if decision.promoted:
                 _write_candidate(run, client, chain, version, candidate)
     row |= {"increment": version, "promoted": decision.promoted, "reason": decision.reason}
     tables = {
         "history-configurations": rows,
-        "history-classes": _class_counts(run.store, version),
+        "history-classes": _class_rows(run.store, version, classes),
         "history-timings": [timing(time.monotonic() - started)],
         "history": [row],
     }
@@ -269,29 +280,31 @@ CANDIDATE = ("configuration", "algorithm", "parameters", *Weighting.model_fields
 """Columns of the history that identify the candidate."""
 
 
-def _candidate_columns(candidate: WindowCandidate, evaluation: IncrementEvaluation) -> Row:
-    own, deployed_error = candidate.row, evaluation.deployed_error
-    error = own["progressive_error"]
+def _candidate_columns(candidate: WindowCandidate, comparison: Comparison) -> Row:
+    own = candidate.row
+    compared = ("metric", "value", "deployed_value", "difference", "low", "high")
     return {name: own[name] for name in (*CANDIDATE, "nonzeros")} | {
         "window": candidate.window,
         "window_error": candidate.window_error,
-        "error": error,
+        "error": own["progressive_error"],
         "loss": own["progressive_loss"],
-        "difference": None if deployed_error is None else error - deployed_error,
+        **{name: getattr(comparison, name) for name in compared},
     }
 
 
-def progressive_metric(options: SearchOptions) -> str:
-    """The metric of the search if progressive predictions have it, else error, of numbers loss."""
-    metric = options.selection_metric
-    return metric if metric in PROGRESSIVE else "loss" if METRICS[metric].kinds == ("numbers",) else "error"
+def _paired_metric(metric: str, manifest: Manifest) -> str:
+    """The metric by which two models are compared: their losses may differ, so log loss or, of numbers, RMSE for it."""
+    if metric != "loss":
+        return metric
+    return "log_loss" if manifest.labels.classes else "rmse"
 
 
-def _class_counts(store: Location, version: int) -> list[Row]:
+def _class_rows(store: Location, version: int, measured: Sequence[Row]) -> list[Row]:
     previous = previous_manifest(store, version)
     known = {} if previous is None else {entry.name: entry.rows for entry in previous.labels.classes}
+    by_class = {row["class"]: row for row in measured}
     return [
-        {"class": entry.name, "documents": entry.rows - known.get(entry.name, 0)}
+        {"class": entry.name, "documents": entry.rows - known.get(entry.name, 0)} | by_class.get(entry.name, {})
         for entry in read_manifest(store, version).labels.classes
     ]
 

@@ -47,6 +47,7 @@ def metric_rows(
     nonzeros: Iterable[int],
     features: Iterable[int],
     reasons: Sequence[str],
+    prefix: str = "held_out",
 ) -> list[Row]:
     """The metrics of each configuration after (part of) an epoch; see `sparseoco.storage.metrics.METRICS`.
 
@@ -57,12 +58,13 @@ def metric_rows(
     scores : the metrics of `Scores.rows` of the held-out rows.
     nonzeros : nonzero weights of each configuration, over all classes.
     features : features with a nonzero weight for any class.
+    prefix : of the columns of `scores`.
     reasons : why a configuration diverged; empty for one that did not.
     """
     tested = mean_rows(held_out, "held_out")
     if not held_out.rows:
         tested = [dict.fromkeys(row) for row in tested]
-    tested = [own | test for own, test in zip(map(_held_out_columns, scores), tested, strict=True)]
+    tested = [_columns(own, prefix) | test for own, test in zip(scores, tested, strict=True)]
     figures = zip(rows, mean_rows(progressive), tested, nonzeros, features, reasons, strict=True)
     return [
         {"epoch": epoch, "rows": int(learned), **progress, "held_out_rows": int(held_out.rows), **test}
@@ -71,8 +73,8 @@ def metric_rows(
     ]
 
 
-def _held_out_columns(metrics: Row) -> Row:
-    return {f"held_out_{name}": value for name, value in metrics.items() if name != "error"}
+def _columns(metrics: Row, prefix: str) -> Row:
+    return {f"{prefix}_{name}": value for name, value in metrics.items() if name != "error"}
 
 
 def evaluate(
@@ -90,19 +92,24 @@ def evaluate(
     return ProgressiveTotals(n_rows, losses, errors)
 
 
-def evaluate_held_out(
-    learner: Learner, source: RowSource, order: Order, *, positive: int = 1
-) -> tuple[ProgressiveTotals, list[Row]]:
-    """The totals and metrics of the held-out fold; without one, zeros and None."""
-    scores = Scores(
+def new_scores(learner: Learner, n_rows: int, positive: int) -> Scores:
+    """Scores of a learner's configurations, for at most `n_rows` rows."""
+    return Scores(
         label_kind(learner.n_classes),
-        sum(rows.size for rows in held_out_chunks(order, source.n_rows)),
+        n_rows,
         learner.n_outputs,
         len(learner.configurations),
         dtype=learner.dtype,
         joint=bool(find_loss(learner.loss).joint),
         positive=positive,
     )
+
+
+def evaluate_held_out(
+    learner: Learner, source: RowSource, order: Order, *, positive: int = 1
+) -> tuple[ProgressiveTotals, list[Row]]:
+    """The totals and metrics of the held-out fold; without one, zeros and None."""
+    scores = new_scores(learner, sum(rows.size for rows in held_out_chunks(order, source.n_rows)), positive)
     totals = evaluate(learner, source, held_out_chunks(order, source.n_rows), scores)
     return totals, scores.rows()
 

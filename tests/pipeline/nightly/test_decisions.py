@@ -11,6 +11,7 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.pipeline.nightly import increment_line, run_nightly
+from sparseoco.pipeline.nightly.comparison import Comparison
 from sparseoco.pipeline.nightly.page import ClassMix, mix_figure
 from sparseoco.pipeline.nightly.promotion import choose_candidate, decide
 from sparseoco.storage.commit import commit_checksummed, read_checksummed, read_json
@@ -55,11 +56,53 @@ def test_diverged_configurations_are_not_chosen() -> None:
         choose_candidate([increment(10, None, None)], "best")
 
 
+def compared(metric: str, difference: float, width: float) -> Comparison:
+    return Comparison(metric, 100, 0.5 + difference, 0.5, difference, difference - width, difference + width)
+
+
 def test_no_worse_by_the_margin() -> None:
-    assert decide(0.5, None, 0.0).promoted
-    assert decide(0.1, 0.1, 0.0) == (True, "error 10.0000% ≤ 10.0000% of the deployed model")
-    assert decide(0.1001, 0.1, 0.0) == (False, "error 10.0100% > 10.0000% of the deployed model")
-    assert decide(0.1001, 0.1, 0.001) == (True, "error 10.0100% ≤ 10.0000% of the deployed model + 0.1000%")
+    assert decide(Comparison("error"), deployed=False, margin=0.0, confidence=0.95).promoted
+    undefined = decide(Comparison("error"), deployed=True, margin=0.0, confidence=0.95)
+    assert not undefined.promoted
+    for metric, sign in (("error", 1), ("roc_auc", -1)):
+        for worse, margin, expected in ((0.0, 0.0, True), (0.001, 0.0, False), (0.001, 0.002, True)):
+            found = decide(compared(metric, sign * worse, 0.1), deployed=True, margin=margin, confidence=0)
+            assert found.promoted == expected
+
+
+def test_better_by_its_confidence_interval() -> None:
+    for metric, sign in (("error", 1), ("roc_auc", -1)):
+        for worse, width, margin, expected in (
+            (-0.02, 0.01, 0.0, True),
+            (-0.02, 0.03, 0.0, False),
+            (0.0, 0.0, 0.0, False),  # no reason
+            (0.01, 0.01, 0.03, True),
+            (0.01, 0.03, 0.03, False),
+        ):
+            found = decide(compared(metric, sign * worse, width), deployed=True, margin=margin, confidence=0.95)
+            assert found.promoted == expected
+            assert "95% interval" in found.reason
+
+
+def test_only_a_better_model_is_promoted(tmp_path: Path) -> None:
+    """The interval is in the history; the metric of the search is followed by the candidate and the promotion."""
+    changes = {"confidence = 0": "confidence = 0.9", "seed = 3": 'seed = 3\nmetric = "f1_macro"'}
+    rows = []
+    for increment in (1, 2):
+        run = prepare(tmp_path, **changes)
+        arrive(tmp_path, increment)
+        rows += run_nightly(run).increments
+    first, second = rows
+    assert first["promoted"]
+    assert (first["metric"], first["deployed_value"], first["difference"]) == ("f1_macro", None, None)
+    assert second["difference"] == pytest.approx(second["value"] - second["deployed_value"])
+    assert second["low"] <= second["difference"] <= second["high"]
+    assert second["promoted"] == (second["low"] > 0)
+    assert 0.8 < second["value"] <= 1
+    by_class = [row for row in rows_of(tmp_path / "run", "history-classes") if row["increment"] == 2]
+    assert all(0 <= row[name] <= 1 for row in by_class for name in ("recall", "deployed_recall", "precision"))
+    recall = sum(row["recall"] * row["documents"] for row in by_class) / second["documents"]
+    assert 1 - recall == pytest.approx(second["error"])
 
 
 def test_distance_between_class_shares() -> None:
