@@ -20,9 +20,10 @@ from sparseoco.offline.optimum import Optimum, Solver, solved, solver
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.storage.checkpoints import write_checkpoint
 from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.model import Model
 from tests.support.errors import raises_code
-from tests.support.stores import make_store
+from tests.support.stores import make_store, with_values
 
 OPTIONS = OptimumOptions(alphas=(4.0, 12.0), tol=1e-2)
 
@@ -247,3 +248,21 @@ def test_invalid_options_are_refused(tmp_path: Path, options: list[str], code: s
     command = ["optimum", str(store), "--out", str(tmp_path / "out"), *options]
     with raises_code(code, *values):
         CliRunner().invoke(app, command, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("nonzeros", [0, module.NEWTON_NONZEROS])
+def test_optima_of_weighted_counts_are_those_of_their_values(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonzeros: int
+) -> None:
+    monkeypatch.setattr(module, "NEWTON_NONZEROS", nonzeros)
+    weighting = Weighting(tf="log", idf=True, norm="l2")
+    store = small_store(tmp_path / "store")
+    (tmp_path / "values").mkdir()
+    values = with_values(store, tmp_path / "values", weighting)
+    options = OptimumOptions(alphas=(0.5,), tol=1e-2)
+    run(client, values, tmp_path / "expected", options)
+    run(client, store, tmp_path / "out", options.model_copy(update={"weighting": weighting}))
+    np.testing.assert_array_equal(weights(tmp_path / "out", 0.5), weights(tmp_path / "expected", 0.5))
+    tables = [pq.read_table(tmp_path / out / "optimum.parquet") for out in ("out", "expected")]
+    assert tables[0].equals(tables[1])
+    assert Model(model_folder(tmp_path / "out", 0.5)).weighting == weighting

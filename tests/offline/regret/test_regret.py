@@ -16,6 +16,7 @@ from sparseoco.offline.regret import run as cluster_regret
 from sparseoco.pipeline import steps
 from sparseoco.storage.commit import commit_json
 from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.weighting import FeatureOptions
 from sparseoco.training.options import SearchOptions
 from tests.offline.regret.search_runs import (
     CLUSTER,
@@ -31,7 +32,7 @@ from tests.offline.regret.search_runs import (
 from tests.oracles.stream import ORACLES, VALUES
 from tests.support.commands import call
 from tests.support.errors import raises_code
-from tests.support.stores import make_store
+from tests.support.stores import make_store, with_values
 
 
 @pytest.fixture(scope="module")
@@ -228,3 +229,22 @@ def test_a_corrupt_cell_is_named(run: Path, tmp_path: Path) -> None:
     cell.write_bytes(b"PK not really")
     with raises_code("corrupt-file", cell.name, kind=StorageError):
         steps.regret(other, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
+
+
+@pytest.mark.parametrize("nonzeros", [0, cluster_regret.NEWTON_NONZEROS])
+def test_regret_on_weighted_counts_is_that_on_their_values(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonzeros: int
+) -> None:
+    """A search of two weightings; the first configuration of the second."""
+    monkeypatch.setattr(cluster_regret, "NEWTON_NONZEROS", nonzeros)
+    features = FeatureOptions(tf=("count", "log"), idf=(True,), norm=("l2",))
+    (tmp_path / "values").mkdir()
+    values = with_values(store, tmp_path / "values", features.weightings[1])
+    grid = {"algorithms": {"cl-fobos": {"lam": [0.01], "eta0": [0.5]}}}
+    weighted = write_search(tmp_path / "weighted", store, features=features, **grid)
+    plain = write_search(tmp_path / "plain", values, **grid)
+    steps.regret(weighted, CLUSTER, marks=MARKS, tol=1e-4, numbers=[0, 1])
+    steps.regret(plain, CLUSTER, marks=MARKS, tol=1e-4, numbers=[0])
+    for name in ("regret", "slopes"):
+        found = [row for row in table(weighted, name) if row["configuration"] == 1]
+        assert [row | {"configuration": 0} for row in found] == table(plain, name)
