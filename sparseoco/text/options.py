@@ -72,7 +72,6 @@ class TextOptions(OptionModel):
 
     ngram_range: tuple[int, int] = Field((1, 1), description="Smallest and largest n of the n-grams, in words.")
     lowercase: bool = Field(True, description="Convert the text to lower case before tokenizing.")
-    binary: bool = Field(False, description="Count each term at most once per document.")
     min_df: int | float = Field(
         default=1,
         union_mode="smart",

@@ -77,13 +77,12 @@ def same(ours: tuple[Any, list[str]], theirs: tuple[Any, list[str]]) -> None:
         {"ngram_range": (1, 4)},
         {"ngram_range": (3, 4)},
         {"lowercase": False, "ngram_range": (1, 2)},
-        {"binary": True, "ngram_range": (1, 2)},
         {"min_df": 2, "ngram_range": (1, 2)},
         {"min_df": 0.1, "max_df": 0.3},
         {"max_df": 2, "ngram_range": (1, 3)},
         {"max_features": 7},
         {"max_features": 20, "ngram_range": (1, 3)},
-        {"max_features": 20, "ngram_range": (2, 3), "binary": True, "max_df": 3},
+        {"max_features": 20, "ngram_range": (2, 3), "max_df": 3},
     ],
     ids=str,
 )
@@ -94,9 +93,9 @@ def test_difficult_texts(tmp_path: Path, options: dict[str, Any], shard_bytes: i
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(texts, st.sampled_from([(1, 1), (1, 2), (2, 3), (1, 4), (4, 4)]), st.booleans(), st.booleans())
-def test_any_text(documents: list[str], ngrams: tuple[int, int], lowercase: bool, binary: bool) -> None:
-    options: dict[str, Any] = {"ngram_range": ngrams, "lowercase": lowercase, "binary": binary}
+@given(texts, st.sampled_from([(1, 1), (1, 2), (2, 3), (1, 4), (4, 4)]), st.booleans())
+def test_any_text(documents: list[str], ngrams: tuple[int, int], lowercase: bool) -> None:
+    options: dict[str, Any] = {"ngram_range": ngrams, "lowercase": lowercase}
     try:
         matrix, terms = counted(documents, **options)
     except ValueError:

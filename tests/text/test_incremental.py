@@ -144,8 +144,8 @@ def test_adding_files(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_bytes(b'{"id":"new","label":"p","text":"alpha"}\n')
     with raises_code("duplicate-id", "b.jsonl and ", "d.jsonl, line 1"):
         ingest([str(tmp_path / "d.jsonl")], tmp_path / "out", options)
-    with raises_code("options-changed", tmp_path / "out", "(binary)"):
-        ingest(both, tmp_path / "out", TextOptions(ngram_range=(1, 2), binary=True))
+    with raises_code("options-changed", tmp_path / "out", "(lowercase)"):
+        ingest(both, tmp_path / "out", TextOptions(ngram_range=(1, 2), lowercase=False))
     (tmp_path / "a.jsonl").write_bytes(first + b"\n" + second)
     with raises_code("input-changed", tmp_path / "a.jsonl"):
         ingest(both, tmp_path / "out", options)

@@ -173,8 +173,8 @@ def test_max_bad_rows_per_ingest(tmp_path: Path) -> None:
     assert (first.rows, second.rows, second.quarantined_rows) == (1, 2, 1)
     third = ingest_bytes(tmp_path, "third.jsonl", good)
     assert (third.version, third.rows, third.quarantined_rows) == (3, 3, 1)
-    with raises_code("options-changed", tmp_path / "out", "(binary)"):
-        ingest_bytes(tmp_path, "third.jsonl", good, max_bad_rows=1, binary=True)
+    with raises_code("options-changed", tmp_path / "out", "(lowercase)"):
+        ingest_bytes(tmp_path, "third.jsonl", good, max_bad_rows=1, lowercase=False)
     with raises_code("no-documents", "label field 'place' is missing"):
         ingest_bytes(tmp_path, "first.jsonl", good, out="none", max_bad_rows=1, label_field="place")
     with raises_code("no-documents", "where"):
@@ -256,10 +256,10 @@ def test_hash_is_xxh64() -> None:
         assert hash_terms(data, offsets, np.uint64(seed), 3).tolist() == [value % 8 for value in wanted]
 
 
-@pytest.mark.parametrize(("bits", "binary"), [(3, False), (3, True), (20, False), (48, False)])
-def test_hashed_features(tmp_path: Path, bits: int, binary: bool) -> None:
+@pytest.mark.parametrize("bits", [3, 20, 48])
+def test_hashed_features(tmp_path: Path, bits: int) -> None:
     documents = random_texts(120)
-    common = {"ngram_range": (1, 2), "binary": binary}
+    common = {"ngram_range": (1, 2)}
     ingest_bytes(tmp_path, "a.jsonl", jsonl(documents), out="exact", **common)
     manifest = ingest_bytes(tmp_path, "a.jsonl", jsonl(documents), out="hashed", hash_bits=bits, hash_seed=7, **common)
     assert manifest.features.count == 1 << bits
@@ -271,7 +271,7 @@ def test_hashed_features(tmp_path: Path, bits: int, binary: bool) -> None:
         sums: dict[int, int] = {}
         for term, count in row.items():
             feature = xxhash.xxh64_intdigest(term.encode(), 7) % 2**bits
-            sums[feature] = 1 if binary else sums.get(feature, 0) + count
+            sums[feature] = sums.get(feature, 0) + count
         wanted.append(sorted(sums.items()))
     got = [
         list(zip(s.indices[a:b].tolist(), s.counts[a:b].tolist(), strict=True))

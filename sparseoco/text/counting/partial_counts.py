@@ -139,8 +139,6 @@ def _count_text(documents: Documents, options: TextOptions) -> Arrays:
         np.empty(4 * room, np.int32), np.empty(4 * room, np.int32), np.empty(4 * room, np.uint32),
     )  # fmt: skip
     del words
-    if options.binary:
-        counts = np.ones(counts.size, np.uint8)
     arrays: Arrays = {"indptr": indptr, "ngrams": ngrams, "counts": _smallest_dtype(counts)}
     tokens = string_array(token_bytes, token_offsets)
     order = alphabetical_order(tokens)
@@ -155,7 +153,7 @@ def _count_text(documents: Documents, options: TextOptions) -> Arrays:
         position[nodes] = np.arange(nodes.size, dtype=np.uint32)
         arrays[f"nodes_{n}"] = nodes
         if n >= low:
-            arrays[f"totals_{n}"] = state[nodes, DOCUMENTS if options.binary else COUNT]
+            arrays[f"totals_{n}"] = state[nodes, COUNT]
             arrays[f"documents_{n}"] = state[nodes, DOCUMENTS]
     store_strings(arrays, "token", tokens.take(pa.array(order)))
     return arrays

@@ -53,8 +53,7 @@ def encode_rows(
     for n in counted_levels(arrays):
         sizes[arrays[f"nodes_{n}"]] = arrays[f"documents_{n}"]
     indptr, ngrams, counts = arrays["indptr"], arrays["ngrams"], arrays["counts"]
-    hashed_counts = options.hash_bits is not None and counts.dtype != np.float64
-    if hashed_counts:
+    if options.hash_bits is not None and counts.dtype != np.float64:
         counts = counts.astype(np.uint32)  # wide enough for sums
         if int(counts.max(initial=0)) * int(np.diff(indptr).max(initial=0)) > LOW:
             _, _, sums = sort_rows(indptr, ngrams, counts.astype(np.float64), order, sizes, ids)
@@ -64,6 +63,4 @@ def encode_rows(
                     code="count-overflow",
                 )
     indptr, indices, values = sort_rows(indptr, ngrams, counts, order, sizes, ids)
-    if options.binary and hashed_counts:
-        values[:] = 1
     return indptr, indices, values

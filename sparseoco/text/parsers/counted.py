@@ -40,7 +40,7 @@ def read_counted(
     return CountedDocuments(
         indptr=np.cumsum([0, *(len(counts) for _, counts, _ in rows)], dtype=np.int64),
         features=np.array(features, np.int64),
-        counts=np.ones_like(counts) if options.binary else counts,
+        counts=counts,
         names=pa.array(list(numbers), pa.string()),
         ids=pa.array([f"{chunk.short}:{line}" for line, _, _ in rows], pa.string()),
         labels=label_array([label for _, _, label in rows], options.labels if labelled else None),
