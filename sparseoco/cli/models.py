@@ -10,8 +10,9 @@ import typer
 from sparseoco.cli.app import MODELS, command
 from sparseoco.cli.console import output, progress_bars
 from sparseoco.cli.model_options import ModelOptions
-from sparseoco.cli.options import InputsArgument, JsonFlag, ModelArgument
+from sparseoco.cli.options import InputsArgument, JsonFlag, ModelArgument, path_or_uri
 from sparseoco.pipeline.run_file import EvaluateOptions
+from sparseoco.storage.locations import Location
 from sparseoco.text.options import TextOptions
 
 
@@ -67,6 +68,15 @@ def evaluate(
     model: ModelArgument,
     inputs: InputsArgument,
     given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, without=("inputs",))],
+    predictions: Annotated[
+        Location | None,
+        typer.Option(
+            "--predictions",
+            parser=path_or_uri,
+            metavar="FILE",
+            help="Write the id, label and margins of each document to this Parquet file.",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Compare a model's predictions with the labels of new text.
@@ -76,18 +86,18 @@ def evaluate(
     from rich.table import Table
     from rich.text import Text
 
+    from sparseoco.cli.summaries import summarize_evaluation
     from sparseoco.pipeline.evaluation import evaluate_model
     from sparseoco.training.model import Model
 
     with progress_bars() as progress:
-        result = evaluate_model(Model(model), inputs, given.get("where", {}), progress)
+        result = evaluate_model(Model(model), inputs, given.get("where", {}), progress, predictions)
     if as_json:
         print(json.dumps(result, indent=1))
         return
-    print(
-        f"error {result['error']:.2%} on {result['rows']:,} documents "
-        f"(majority class: error {result['majority_error']:.2%})"
-    )
+    print(summarize_evaluation(result))
+    if "classes" not in result:
+        return
     table = Table("class", "documents", "precision", "recall", "F1")
     for row in result["classes"]:
         figures = (f"{row[name]:.3f}" for name in ("precision", "recall", "f1"))

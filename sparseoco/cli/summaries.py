@@ -1,5 +1,9 @@
 """What commands print about runs and models when they end."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from sparseoco.report.formatting import metric_name
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import read_result_table
@@ -23,9 +27,20 @@ def summarize_run(folder: Location, page: Location) -> None:
         print(f"time limit reached: {unfinished:,} configurations unfinished; run the same command again to resume")
     evaluation = folder / "evaluation.json"
     if evaluation.exists():
-        result = read_json(evaluation)
-        print(f"evaluation: error {result['error']:.2%} on {result['rows']:,} documents")
+        print(f"evaluation: {summarize_evaluation(read_json(evaluation))}")
     print(f"report: {page}")
+
+
+def summarize_evaluation(result: Mapping[str, Any]) -> str:
+    """The metrics of an evaluation in a sentence."""
+    where = f"on {result['rows']:,} documents"
+    if "rmse" in result:
+        return f"RMSE {result['rmse']:.4g}, MAE {result['mae']:.4g}, R² {result.get('r2', float('nan')):.4f} {where}"
+    sentence = f"error {result['error']:.2%} {where}"
+    if "majority_error" in result:
+        sentence += f" (majority class: error {result['majority_error']:.2%})"
+    names = ("f1", "f1_macro", "average_precision", "roc_auc", "log_loss")
+    return sentence + "".join(f", {metric_name(name)} {result[name]:.4f}" for name in names if name in result)
 
 
 def summarize_mixture(folder: Location, page: Location) -> None:

@@ -1,19 +1,37 @@
 """Evaluation of a saved model on labelled text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
+from sparseoco.learners.losses import find_loss
+from sparseoco.storage.commit import committed
+from sparseoco.storage.locations import Location
+from sparseoco.storage.metrics import Row
 from sparseoco.text.readers import read_documents
-from sparseoco.training.metrics.classes import classification_metrics
+from sparseoco.training.metrics import scores
+from sparseoco.training.metrics.classes import classification_metrics, label_set_metrics
+from sparseoco.training.metrics.scores import Scores, count_metrics, label_kind
 from sparseoco.training.model import Model
+from sparseoco.training.predictions import Predictions, numbered_labels, predictions_table
+
+TEST = "test.parquet"
+"""The file in the folder of a run with the predictions of its test documents."""
 
 
 def evaluate_model(
-    model: Model, inputs: Sequence[str], where: dict[str, str], progress: ProgressCallback
+    model: Model,
+    inputs: Sequence[str],
+    where: dict[str, str],
+    progress: ProgressCallback,
+    predictions: Location | None = None,
 ) -> dict[str, Any]:
     """Compare a model's predictions with the labels of text.
 
@@ -23,12 +41,16 @@ def evaluate_model(
         Files, folders or URIs, read with the options of the model's own text.
     where : dict
         Values of fields that documents must have.
+    predictions : path, optional
+        Receives ids, labels and margins, as a table of `sparseoco.training.predictions`.
 
     Returns
     -------
     dict
-        The error, the error of predicting the majority class, the confusion matrix (rows are true classes), and
-        precision, recall and F1 of each class, as written to ``evaluation.json``.
+        Every metric of `sparseoco.storage.metric_names` that is defined, by name: those of predicted classes at the
+        model's threshold, log loss of its probabilities. With classes, also the error of predicting the majority
+        class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class. As written to
+        ``evaluation.json``.
 
     Raises
     ------
@@ -36,19 +58,120 @@ def evaluate_model(
         If there are no documents, or more malformed rows than allowed, such as labels that are not classes of the
         model.
     """
-    if not model.classes:
-        raise InputError(f"{model.folder} predicts numbers: evaluation compares classes.", code="invalid-labels")
-    options = model.text.model_copy(update={"where": where}).with_classes(model.classes)
-    number = {name: i for i, name in enumerate(model.classes)}
-    confusion = np.zeros((len(number), len(number)), np.int64)
-    for batch in read_documents(inputs, options):
-        labels: Any = batch.labels
-        if labels is None:
-            raise InputError("Plain lines of text have no labels: evaluate needs labelled documents.", code="no-labels")
-        truth = [number[label] for label in labels.to_pylist()]
-        predicted = [number[label] for label in model.predict(batch)]
-        np.add.at(confusion, (truth, predicted), 1)
-        progress("evaluate", int(confusion.sum()), 0)
-    if not confusion.any():
-        raise InputError("No documents to evaluate: check the inputs and --where.", code="no-documents")
-    return classification_metrics(model.classes, confusion) | {"inputs": list(inputs), "where": where}
+    options = model.text.model_copy(update={"where": where})
+    if model.classes:
+        options = options.with_classes(model.classes)
+    sums = _Sums(model)
+    with _writer(predictions) as write:
+        for batch in read_documents(inputs, options):
+            if batch.labels is None:
+                raise InputError(
+                    "Plain lines of text have no labels: evaluate needs labelled documents.", code="no-labels"
+                )
+            labels, margins = numbered_labels(batch.labels, model.classes), model.margins(batch)
+            sums.add(margins, labels)
+            write(predictions_table(Predictions(batch.ids, None, labels, margins), model.classes))
+            progress("evaluate", sums.rows, 0)
+        if not sums.rows:
+            raise InputError("No documents to evaluate: check the inputs and --where.", code="no-documents")
+    return sums.metrics() | {"inputs": list(inputs), "where": where}
+
+
+class _Sums:
+    """What the metrics of a model are computed from; margins are kept up to `scores.EXACT_VALUES`."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.kind = label_kind(len(model.classes), label_sets=model.text.labels == "multi")
+        size = len(model.classes)
+        self.rows, self._exact_sets, self._log_loss = 0, 0, 0.0
+        self._confusion = np.zeros((size, size), np.int64)
+        self._counts = np.zeros((3, size), np.int64)
+        self._kept: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._scores: Scores | None = None
+
+    def add(self, margins: NDArray[np.float64], labels: NDArray[Any]) -> None:
+        self.rows += len(margins)
+        if self.kind == "label sets":
+            sets = self._model.decide_sets(margins)
+            self._counts += [labels.sum(axis=0), sets.sum(axis=0), (labels & sets).sum(axis=0)]
+            self._exact_sets += int((labels == sets).all(axis=1).sum())
+        elif self.kind != "numbers":
+            predicted = self._model.decide_numbers(margins)
+            np.add.at(self._confusion, (labels, predicted), 1)
+        if self.kind != "numbers" and self._model.has_probabilities:
+            self._log_loss += log_loss_sum(self._model.probabilities(margins), labels)
+        if self._scores is None:
+            self._kept.append((margins, labels))
+            if self.rows * margins.shape[1] > scores.EXACT_VALUES:
+                self._score(margins.shape[1], exact=False)
+        else:
+            self._scores.add(margins[:, None], labels)
+
+    def _score(self, outputs: int, *, exact: bool) -> Scores:
+        """Scores of the rows so far."""
+        loss = self._model.description.get("loss")
+        self._scores = Scores(
+            self.kind,
+            self.rows if exact else scores.EXACT_VALUES + 1,
+            outputs,
+            1,
+            joint=loss is not None and bool(find_loss(loss).joint),
+            positive=self._model.positive,
+        )
+        for margins, labels in self._kept:
+            self._scores.add(np.ascontiguousarray(margins)[:, None], labels)
+        self._kept.clear()
+        return self._scores
+
+    def metrics(self) -> Row:
+        found = self._scores or self._score(self._kept[0][0].shape[1], exact=True)
+        (row,) = found.rows()
+        row = {name: value for name, value in row.items() if value is not None}
+        model, classes = self._model, self._model.classes
+        if self.kind == "numbers":
+            return {"rows": self.rows} | row
+        if self.kind == "label sets":
+            row |= label_set_metrics(classes, self.rows, self._counts, self._exact_sets)
+            counts, error = self._counts, 1 - self._exact_sets / self.rows
+        else:
+            row |= classification_metrics(classes, self._confusion)
+            correct = self._confusion.diagonal()
+            counts, error = np.stack([self._confusion.sum(axis=1), self._confusion.sum(axis=0), correct]), None
+        row |= count_metrics(counts, self.kind, model.positive, error=error)
+        if model.has_probabilities:
+            terms = self.rows * (len(classes) if self.kind == "label sets" else 1)
+            row["log_loss"] = self._log_loss / terms
+        if self.kind == "two classes":
+            row["positive_class"] = classes[model.positive]
+        return row | {"threshold": model.description.get("threshold"), "calibrated": model.calibration is not None}
+
+
+def log_loss_sum(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> float:
+    """Σ −log p of the true classes; of label sets, of every class or its absence. p is at least the smallest float."""
+    if labels.ndim == 2:
+        chosen = np.where(labels, probabilities, 1 - probabilities)
+    else:
+        chosen = probabilities[np.arange(len(labels)), labels]
+    return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).sum())
+
+
+@contextmanager
+def _writer(path: Location | None) -> Iterator[Any]:
+    """A function that appends a table to a Parquet file, which is committed at the end; without a path, nothing."""
+    if path is None:
+        yield lambda _: None
+        return
+    writers: list[pq.ParquetWriter] = []
+    with committed(path) as temporary:
+
+        def write(table: pa.Table) -> None:
+            if not writers:
+                writers.append(pq.ParquetWriter(temporary, table.schema, compression="zstd"))
+            writers[0].write_table(table)
+
+        try:
+            yield write
+        finally:
+            for writer in writers:
+                writer.close()

@@ -19,7 +19,7 @@ from sparseoco.offline.cluster.optimum import OptimumOptions, run_optimum
 from sparseoco.offline.regret.rounds import MARKS
 from sparseoco.offline.regret.run import TOL, run_regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
-from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.pipeline.evaluation import TEST, evaluate_model
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_store
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results, write_report
@@ -287,7 +287,8 @@ def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Loca
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
     model = Model(run.out / "model")
     with exclusive_lock(run.out), exclusive_lock(run.out / "model"):
-        result = evaluate_model(model, list(inputs), where=run.evaluate.where, progress=progress)
+        where, predictions = run.evaluate.where, run.out / TEST
+        result = evaluate_model(model, list(inputs), where, progress, predictions)
         commit_json(run.out / "evaluation.json", result)
     return run.out / "evaluation.json"
 

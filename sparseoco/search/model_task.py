@@ -165,7 +165,7 @@ def describe_block(block: Block) -> dict[str, Any]:
 
 def describe_setting(block: Block) -> dict[str, Any]:
     """The setting and the weighting of a block in the description of a model trained by it."""
-    names = {"loss", "penalty", "dtype", "epochs", "seed", "shuffle"}
+    names = {"loss", "penalty", "positive", "dtype", "epochs", "seed", "shuffle"}
     return block.setting.model_dump(mode="json", include=names) | {"weighting": block.weighting.model_dump(mode="json")}
 
 

@@ -135,6 +135,7 @@ def write_model(
             **state,
             "weighting": weighting.model_dump(mode="json"),
             "classes": store.classes,
+            "positive_class": store.classes[description.get("positive", 1)] if len(store.classes) == 2 else None,
             "features": {
                 key: value for key, value in store.manifest.features.model_dump(mode="json").items() if key != "files"
             },
@@ -272,9 +273,31 @@ class Model:
         of the largest margin."""
         if not self.classes:
             return [float(value) for value in margins[:, 0]]
+        return [self.classes[winner] for winner in self.decide_numbers(margins)]
+
+    def decide_numbers(self, margins: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The number in `classes` of the predicted class of each row, as `decide`."""
+        if self.outputs > 1:
+            return np.asarray(margins.argmax(axis=1))
         cut = 0.0 if self.thresholds is None else self.thresholds.margins[0]
-        winners = margins.argmax(axis=1) if self.outputs > 1 else (margins[:, 0] > cut).astype(np.int64)
-        return [self.classes[winner] for winner in winners]
+        return (margins[:, 0] > cut).astype(np.int64)
+
+    def decide_sets(self, margins: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(rows, classes): the classes whose margin is above the class's threshold, 0 by default."""
+        cuts = 0.0 if self.thresholds is None else np.array(self.thresholds.margins)
+        return np.asarray(margins > cuts)
+
+    @property
+    def positive(self) -> int:
+        """The number of the positive one of two classes, to which metrics refer."""
+        return int(self.description.get("positive", 1))
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether it has a calibration or a loss that gives probabilities."""
+        return bool(self.classes) and (
+            self.calibration is not None or self.description.get("loss") in ("logistic", "softmax")
+        )
 
     def predict_proba(self, texts: Sequence[str] | Documents | CountedDocuments) -> NDArray[np.float64]:
         """(texts, classes) float64: the probability of each class; see `probabilities`."""
@@ -294,7 +317,7 @@ class Model:
         if self.classes and self.calibration is not None:
             found = self.calibration.probabilities(margins)
             return np.concatenate([1 - found, found], axis=1) if self.outputs == 1 else found
-        if not self.classes or loss not in ("logistic", "softmax"):
+        if not self.has_probabilities:
             raise InputError(
                 f"{self.folder} has no probabilities: "
                 + ("it predicts numbers." if not self.classes else "choose it by a search with at least two folds."),

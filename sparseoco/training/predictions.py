@@ -93,14 +93,18 @@ def read_predictions(path: Location, classes: Sequence[str]) -> Predictions:
         return Predictions(
             table["id"].combine_chunks(),
             table["fold"].to_numpy() if "fold" in table.column_names else None,
-            _numbered_labels(table["label"].combine_chunks(), classes),
+            numbered_labels(table["label"].combine_chunks(), classes),
             margins,
         )
     except (KeyError, ValueError, pa.ArrowException) as error:
         raise _corrupt(path) from error
 
 
-def _numbered_labels(labels: pa.Array, classes: Sequence[str]) -> NDArray[Any]:
+def numbered_labels(labels: pa.Array, classes: Sequence[str]) -> NDArray[Any]:
+    """Labels as in `Predictions`: class indices, booleans or, without classes, numbers.
+
+    Raises `ValueError` for a label that is not one of the classes, or missing.
+    """
     if not classes:
         return np.asarray(labels.cast(pa.float64()).to_numpy(zero_copy_only=False))
     several = pa.types.is_list(labels.type)

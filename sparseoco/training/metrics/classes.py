@@ -9,6 +9,18 @@ from sparseoco.storage.metrics import Row
 from sparseoco.training.metrics.scores import majority_error, ratios
 
 
+def label_set_metrics(classes: Sequence[str], rows: int, counts: NDArray[np.int64], exact: int) -> Row:
+    """The share of documents whose label set is not exactly right, and precision, recall and F1 of each class.
+
+    Parameters
+    ----------
+    rows : number of documents.
+    counts : (3, classes) int64: documents with the class, predicted to have it, both.
+    exact : documents whose predicted set is the true one.
+    """
+    return {"rows": rows, "error": 1 - exact / rows, "classes": _by_class(classes, *counts)}
+
+
 def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64]) -> Row:
     """Error, error of predicting the majority class, and precision, recall and F1 of each class.
 
@@ -18,6 +30,18 @@ def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64])
     """
     rows, support, predicted = confusion.sum(), confusion.sum(axis=1), confusion.sum(axis=0)
     correct = confusion.diagonal()
+    return {
+        "rows": int(rows),
+        "error": float((rows - correct.sum()) / rows),
+        "majority_error": majority_error(support.tolist()),
+        "classes": _by_class(classes, support, predicted, correct),
+        "confusion": confusion.tolist(),
+    }
+
+
+def _by_class(
+    classes: Sequence[str], support: NDArray[np.int64], predicted: NDArray[np.int64], correct: NDArray[np.int64]
+) -> list[Row]:
     columns = {
         "name": classes,
         "rows": support.tolist(),
@@ -25,10 +49,4 @@ def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64])
         "recall": ratios(correct, support),
         "f1": ratios(2 * correct, support + predicted),
     }
-    return {
-        "rows": int(rows),
-        "error": float((rows - correct.sum()) / rows),
-        "majority_error": majority_error(support.tolist()),
-        "classes": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
-        "confusion": confusion.tolist(),
-    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -1,0 +1,129 @@
+"""Evaluations of a model: metrics as scikit-learn's, predictions of every document."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+from sklearn.preprocessing import label_binarize
+
+from sparseoco import Model
+from sparseoco.core.progress import no_progress
+from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.storage.metric_names import METRICS, defined_for
+from sparseoco.store.shards import Store
+from sparseoco.text.options import TextOptions
+from sparseoco.training.metrics import scores
+from sparseoco.training.model import amend_model, write_model
+from sparseoco.training.predictions import read_predictions
+from tests.support.commands import call
+from tests.support.stores import make_store
+
+ROWS = 120
+
+
+def model(folder: Path, classes: int, **description: Any) -> Model:
+    """A model with random weights of the terms t0 … t9."""
+    store = Store.open(make_store(folder / "store", features=10, classes=classes))
+    store.manifest.options.update(TextOptions().plain())
+    weights = np.random.default_rng(1).normal(0, 1, (10, 1 if classes == 2 else classes))
+    described = {"algorithm": "none", "parameters": {}, "loss": "logistic"} | description
+    write_model(folder / "model", weights, store, described, [])
+    return Model(folder / "model")
+
+
+def documents(folder: Path, classes: int) -> Path:
+    """Labelled documents of random terms."""
+    random = np.random.default_rng(2)
+    path = folder / "test.jsonl"
+    lines = [
+        {
+            "id": f"d{i}",
+            "label": f"c{random.integers(0, classes)}",
+            "text": " ".join(f"t{k}" for k in random.integers(0, 10, 6)),
+        }
+        for i in range(ROWS)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def evaluated(opened: Model, folder: Path) -> dict[str, Any]:
+    inputs = [str(documents(folder, len(opened.classes)))]
+    return evaluate_model(opened, inputs, {}, no_progress, folder / "test.parquet")
+
+
+def test_two_classes(tmp_path: Path) -> None:
+    opened = model(tmp_path, 2, positive=0)
+    found = evaluated(opened, tmp_path)
+    predictions = read_predictions(tmp_path / "test.parquet", opened.classes)
+    assert predictions.ids.to_pylist() == [f"d{i}" for i in range(ROWS)]
+    y, z = predictions.labels, predictions.margins[:, 0]
+    assert found["positive_class"] == "c0"
+    assert found["error"] == pytest.approx(sk.zero_one_loss(y, z > 0))
+    assert found["f1"] == pytest.approx(sk.f1_score(y, z > 0, pos_label=0))
+    assert found["roc_auc"] == pytest.approx(sk.roc_auc_score(y == 0, -z))
+    assert found["average_precision"] == pytest.approx(sk.average_precision_score(y == 0, -z))
+    assert found["log_loss"] == pytest.approx(sk.log_loss(y, opened.probabilities(predictions.margins)))
+    assert set(defined_for("two classes")) - {"loss"} <= set(found)
+    assert (found["rows"], np.sum(found["confusion"]), found["calibrated"]) == (ROWS, ROWS, False)
+
+
+def test_a_threshold_and_a_calibration(tmp_path: Path) -> None:
+    model(tmp_path, 2)
+    cut = {"margin": 1.5, "precision": 1.0, "recall": 1.0, "f1": 1.0, "share": 0.5}
+    amend_model(
+        tmp_path / "model",
+        {
+            "threshold": {"rule": "f1", "rows": 100, "outputs": [cut]},
+            "calibration": {"method": "sigmoid", "slopes": [0.5], "offsets": [0.2]},
+        },
+    )
+    opened = Model(tmp_path / "model")
+    found = evaluated(opened, tmp_path)
+    predictions = read_predictions(tmp_path / "test.parquet", opened.classes)
+    y, z = predictions.labels, predictions.margins[:, 0]
+    assert found["f1"] == pytest.approx(sk.f1_score(y, z > 1.5))
+    assert found["error"] == pytest.approx(np.mean(y != (z > 1.5)))
+    assert found["log_loss"] == pytest.approx(sk.log_loss(y, 1 / (1 + np.exp(-0.5 * z - 0.2))))
+    assert found["calibrated"]
+    assert found["threshold"]["outputs"][0]["margin"] == 1.5
+
+
+def test_more_classes(tmp_path: Path) -> None:
+    opened = model(tmp_path, 3)
+    found = evaluated(opened, tmp_path)
+    predictions = read_predictions(tmp_path / "test.parquet", opened.classes)
+    y, z = predictions.labels, predictions.margins
+    truth = label_binarize(y, classes=range(3))
+    assert found["roc_auc"] == pytest.approx(sk.roc_auc_score(truth, z))
+    assert found["f1_macro"] == pytest.approx(sk.f1_score(y, z.argmax(axis=1), average="macro"))
+    assert found["log_loss"] == pytest.approx(sk.log_loss(y, opened.probabilities(z)))
+    assert "f1" not in found
+
+
+def test_many_documents_are_counted_in_histograms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = model(tmp_path, 2)
+    exact = evaluated(opened, tmp_path)
+    monkeypatch.setattr(scores, "EXACT_VALUES", 50)
+    rough = evaluated(opened, tmp_path)
+    assert exact["rank_bound"] == 0 < rough["rank_bound"]
+    for name, metric in METRICS.items():
+        if name in exact and not metric.from_ranking:
+            assert rough[name] == pytest.approx(exact[name])
+    assert abs(rough["roc_auc"] - exact["roc_auc"]) <= rough["rank_bound"]
+
+
+def test_the_command_prints_the_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = model(tmp_path, 2)
+    inputs = documents(tmp_path, 2)
+    target = tmp_path / "predictions.parquet"
+    assert call(monkeypatch, "evaluate", tmp_path / "model", inputs, "--predictions", target) == 0
+    printed = capsys.readouterr().out
+    assert "ROC AUC" in printed
+    assert "average precision" in printed
+    assert len(read_predictions(target, opened.classes).ids) == ROWS
