@@ -144,7 +144,7 @@ def linear_axis(
     end = high if high is not None else most + 0.05 * span
     if end <= start:
         end = start + (abs(start) or 1.0)
-    step = _nice_step((end - start) / 6)
+    step = _nice_step((end - start) / 8)
     first, last = math.ceil(start / step - 1e-9), math.floor(end / step + 1e-9)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     ticks = tuple((k * step, tick_text(k * step, decimals)) for k in range(first, last + 1))

@@ -1,11 +1,12 @@
 """The model's features: their number, and the strongest of each class."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparseoco.report.results import ClassRecord, Results
+from sparseoco.report.results import ClassRecord
 
 MAX_CLASSES: Final = 30
 
@@ -24,7 +25,6 @@ class Panel(NamedTuple):
     """The strongest features of one class."""
 
     name: str
-    rows: int
     features: list[Feature]
 
 
@@ -33,25 +33,27 @@ def used_features(weights: pa.Table) -> int:
     return int(pc.count_distinct(weights["feature_id"]).as_py())
 
 
-def strongest(results: Results, limit: int) -> list[Panel]:
-    """One panel per class, in class order, for the `MAX_CLASSES` largest classes.
+def strongest(weights: pa.Table | None, classes: Sequence[ClassRecord], limit: int) -> list[Panel]:
+    """One panel per class, in class order, for the `MAX_CLASSES` largest classes; none without weights.
 
-    Two classes share one column of weights: negative ones indicate the first class.
+    Two classes share one column of weights: negative ones indicate the first class. Numbers have one column, whose
+    features raise or lower the prediction.
     """
-    weights, classes = results.weights, results.run.corpus.classes
     if weights is None:
         return []
+    if not classes:
+        return [_panel("raise the prediction", weights, 1, limit), _panel("lower the prediction", weights, -1, limit)]
     if len(classes) == 2:
-        return [_panel(classes[0], weights, -1, limit), _panel(classes[1], weights, 1, limit)]
+        return [_panel(classes[0].name, weights, -1, limit), _panel(classes[1].name, weights, 1, limit)]
     largest = sorted(range(len(classes)), key=lambda k: (-classes[k].rows, k))[:MAX_CLASSES]
-    columns = weights["class"]
-    return [_panel(classes[k], weights.filter(pc.equal(columns, classes[k].name)), 1, limit) for k in sorted(largest)]
+    columns, names = weights["class"], [classes[k].name for k in sorted(largest)]
+    return [_panel(name, weights.filter(pc.equal(columns, name)), 1, limit) for name in names]
 
 
-def _panel(of: ClassRecord, weights: pa.Table, sign: int, limit: int) -> Panel:
+def _panel(name: str, weights: pa.Table, sign: int, limit: int) -> Panel:
     strength = pc.multiply(weights["weight"], float(sign))
     weights = weights.append_column("strength", strength).filter(pc.greater(strength, 0.0))
     rows = weights.sort_by([("strength", "descending"), ("feature_id", "ascending")]).slice(0, limit).to_pylist()
     widest = rows[0]["strength"] if rows else 1.0
     features = [Feature(r["feature"], r["weight"], r["strength"] / widest, r["count"], r["documents"]) for r in rows]
-    return Panel(of.name, of.rows, features)
+    return Panel(name, features)

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import pyarrow as pa
+
 from sparseoco.core.errors import InputError
 from sparseoco.report.charts import (
     NEUTRAL,
@@ -17,8 +19,11 @@ from sparseoco.report.charts import (
     values_x,
     values_y,
 )
+from sparseoco.report.curves import confusion_figure
+from sparseoco.report.features import MAX_CLASSES, strongest, used_features
 from sparseoco.report.formatting import amount, integer, parameters, percent
-from sparseoco.report.html import environment, plot
+from sparseoco.report.html import Plot, environment, plot
+from sparseoco.report.results import ClassRecord, EvaluationRecord, read_evaluation
 from sparseoco.storage.commit import commit_bytes, read_json
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
@@ -50,7 +55,7 @@ class MixtureColumn(NamedTuple):
 
 
 def write_mixture_page(model: Location) -> Location:
-    """Write MODEL/mixture.html; returns its path. Reads only MODEL's files.
+    """Write MODEL/mixture.html; returns its path. Reads MODEL's files, and evaluation.json there or of its run.
 
     Raises `InputError` if the model is not a mixture, `StorageError` if a file cannot be read or written.
     """
@@ -61,15 +66,28 @@ def write_mixture_page(model: Location) -> Location:
         marks = read_result_table(model / "regret.parquet").to_pylist()
         rows = read_result_table(model / "columns.parquet").to_pylist()
         timings = read_result_table(model / "timings.parquet").to_pylist()
+        weights = read_result_table(model / "weights.parquet")
     except OSError as error:
         raise storage_error(error, model) from error
     page = model / "mixture.html"
-    commit_bytes(page, render_mixture(described, marks, _columns(rows), timings[-1]["seconds"]).encode())
+    evaluation = read_evaluation(model / "evaluation.json")
+    if evaluation is None and (model.parent / "run.json").is_file():
+        evaluation = read_evaluation(model.parent / "evaluation.json")
+    text = render_mixture(described, marks, _columns(rows), timings[-1]["seconds"], weights, evaluation)
+    commit_bytes(page, text.encode())
     return page
 
 
-def render_mixture(described: Row, marks: list[Row], columns: list[MixtureColumn], seconds: float) -> str:
+def render_mixture(
+    described: Row,
+    marks: list[Row],
+    columns: list[MixtureColumn],
+    seconds: float,
+    weights: pa.Table,
+    evaluation: EvaluationRecord | None,
+) -> str:
     """The page as text."""
+    classes = described["classes"]
     style = styles(column.algorithm for column in columns)
     plots = [
         plot("weights", "Weights of the configurations in the mixture", weights_figure(columns, style)),
@@ -92,8 +110,22 @@ def render_mixture(described: Row, marks: list[Row], columns: list[MixtureColumn
         "seconds": seconds,
         "style": style,
         "plots": plots,
+        "evaluation": evaluation,
+        "confusion": _confusion(evaluation),
+        "used": used_features(weights),
+        "panels": strongest(
+            weights, [ClassRecord(name=name, rows=0) for name in classes], 15 if len(classes) < 5 else 8
+        ),
+        "max_classes": MAX_CLASSES,
     }
     return environment().get_template("mixture.html.j2").render(context)
+
+
+def _confusion(evaluation: EvaluationRecord | None) -> Plot | None:
+    if evaluation is None or not evaluation.confusion:
+        return None
+    chart = confusion_figure([of.name for of in evaluation.classes], evaluation.confusion)
+    return plot("confusion", "Confusion of the test documents", chart)
 
 
 def weights_figure(columns: list[MixtureColumn], style: Style) -> Chart:

@@ -124,7 +124,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "thresholds": threshold_rows(sets) if sets else [],
         "costs": cost_rows(sets) if sets else [],
         "mistakes": [(found, explained_mistakes(run, results, found)) for found in sets if found.classes],
-        "panels": strongest(results, STRONGEST if len(classes) <= 4 else 10),
+        "panels": strongest(results.weights, classes, STRONGEST if len(classes) <= 4 else 10),
         "max_classes": MAX_CLASSES,
         "facts": _facts(results),
         "digests": results.digests,

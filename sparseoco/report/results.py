@@ -123,6 +123,11 @@ class Results(NamedTuple):
         return (pc.max(self.metrics["held_out_rows"]).as_py() or 0) > 0
 
 
+def read_evaluation(path: Location) -> EvaluationRecord | None:
+    """An evaluation.json, if it is there. Raises `StorageError` if it cannot be trusted."""
+    return _record(path, EvaluationRecord) if path.is_file() else None
+
+
 def check_results(run: Location) -> None:
     """Raises `InputError` for a folder that is not a run."""
     if not (run / "run.json").is_file() or not (run / "search" / "metrics.parquet").is_file():
@@ -148,7 +153,7 @@ def read_results(run: Location) -> Results:
         run=_record(run / "run.json", RunRecord),
         best=_record(best, BestRecord) if best.is_file() else None,
         model=_json(model) if model.is_file() else None,
-        evaluation=_record(evaluation, EvaluationRecord) if evaluation.is_file() else None,
+        evaluation=read_evaluation(evaluation),
         metrics=_table(run / "search" / "metrics.parquet", METRICS),
         curves=_optional(run / "search" / "curves.parquet", CURVES),
         feature_survival=_optional(run / "search" / "feature_survival.parquet", FEATURE_SURVIVAL),

@@ -44,7 +44,7 @@ def summary_markdown(run: Location) -> str:
         error = percent_with_error(s.error, s.standard_error)
         cells = (s.rank, plain(s.algorithm), plain(s.label), error, integer(s.nonzeros))
         lines.append("| " + " | ".join(map(str, cells)) + " |")
-    panels = strongest(results, 8)
+    panels = strongest(results.weights, results.run.corpus.classes, 8)
     if panels:
         lines += ["", "| class | strongest features |", "|---|---|"]
         lines += [f"| {plain(p.name)} | {', '.join(plain(f.name) for f in p.features) or '–'} |" for p in panels]

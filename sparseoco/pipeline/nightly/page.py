@@ -10,6 +10,7 @@ from sparseoco.report.charts import (
     COLOURS,
     MARKERS,
     Chart,
+    Level,
     Series,
     dashes,
     integer_axis,
@@ -17,7 +18,7 @@ from sparseoco.report.charts import (
     styles,
     values_y,
 )
-from sparseoco.report.formatting import integer, parameters, percent, plural
+from sparseoco.report.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.report.html import environment, plot
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
@@ -88,12 +89,26 @@ def render_nightly(
     ]
     increments = [
         row
-        | {"time": times.get(row["increment"]), "shift": shifts.get(row["increment"]), "label": parameters_label(row)}
+        | {
+            "time": times.get(row["increment"]),
+            "shift": shifts.get(row["increment"]),
+            "label": parameters_label(row),
+            "interval": difference_text(row),
+            "difference_value": NONE if row["difference"] is None else _signed(row, row["difference"]),
+            "interval_range": _range(row),
+        }
         for row in reversed(history)
     ]
     plots = {"errors": plot("errors", "Error rate of every increment, in %", errors_figure(history))}
     if mix.documents:
         plots["mix"] = plot("mix", "Classes, in % of an increment's documents", mix_figure(mix))
+    if any(row["low"] is not None for row in history):
+        plots["difference"] = plot("difference", "The candidate against the deployed model", difference_figure(history))
+    known = [row for row in classes if row["increment"] <= len(history)]
+    for measure in ("recall", "precision"):
+        if any(row[measure] is not None for row in known):
+            chart = class_figure(known, measure)
+            plots[measure] = plot(measure, f"{measure.capitalize()} of each class by increment", chart)
     if any(row["unknown_share"] is not None for row in history):
         plots["unknown"] = plot("unknown", "Unknown words, in % of all", unknown_figure(history))
     context = {
@@ -104,6 +119,7 @@ def render_nightly(
         "deployed_label": parameters_label(deployed.row) if deployed else "",
         "since": _since(deployed, times),
         "rollbacks": list(reversed(rollbacks)),
+        "class_rows": [row for row in known if row["increment"] == len(history)],
         "documents": sum(row["documents"] for row in history),
         "configurations": sorted(last, key=_rank),
         "style": styles(row["algorithm"] for row in last),
@@ -165,6 +181,73 @@ def errors_figure(history: list[Row]) -> Chart:
     return Chart(integer_axis("increment", [row["increment"] for row in history]), y, series)
 
 
+def difference_figure(history: list[Row]) -> Chart:
+    """The metric of the candidate less that of the deployed model on the same documents, with confidence intervals."""
+    rows = [row for row in history if row["low"] is not None and row["difference"] is not None]
+    scale = 100 if rows[-1]["metric"] == "error" else 1
+    series = []
+    for name, colour, marker, promoted in (
+        ("not promoted", COLOURS[1], "square", False),
+        ("promoted", COLOURS[0], "star", True),
+    ):
+        own = [row for row in rows if row["promoted"] == promoted]
+        if own:
+            series.append(
+                Series(
+                    name,
+                    [row["increment"] for row in own],
+                    [scale * row["difference"] for row in own],
+                    colour,
+                    dash="",
+                    marker=marker,
+                    size=5.0,
+                    low=[scale * row["low"] for row in own],
+                    high=[scale * row["high"] for row in own],
+                    labels=[f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own],
+                )
+            )
+    label = f"{metric_name(rows[-1]['metric'])}: candidate − deployed" + (", %" if scale == 100 else "")
+    increments = [row["increment"] for row in history]
+    y = linear_axis(label, [*values_y(series, bands=True), 0.0])
+    return Chart(integer_axis("increment", increments), y, series, [Level(0.0, "equal")])
+
+
+def difference_text(row: Row) -> str:
+    """The difference of an increment with its confidence interval."""
+    if row["difference"] is None:
+        return NONE
+    text = _signed(row, row["difference"])
+    if row["low"] is None:
+        return text
+    confidence = f"{100 * row['confidence']:g}{PERCENT} interval " if row["confidence"] else ""
+    return f"{text} ({confidence}{_range(row)})"
+
+
+def _range(row: Row) -> str:
+    if row["low"] is None:
+        return ""
+    return f"{_signed(row, row['low'])} to {_signed(row, row['high'])}"
+
+
+def _signed(row: Row, value: float) -> str:
+    text = f"{100 * value:+.2f}{PERCENT}" if row["metric"] in (None, "error") else f"{value:+.4f}"
+    return text.replace("-", "−")
+
+
+def class_figure(rows: Sequence[Row], measure: str) -> Chart:
+    """Recall or precision of each of the largest classes by increment: of the candidate, each document predicted before
+    it is learned."""
+    increments = sorted({row["increment"] for row in rows})
+    sizes: dict[str, int] = {}
+    values: dict[str, dict[int, float | None]] = {}
+    for row in rows:
+        sizes[row["class"]] = sizes.get(row["class"], 0) + row["documents"]
+        values.setdefault(row["class"], {})[row["increment"]] = row[measure]
+    largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:MAX_CLASSES]
+    shares = {name: [values[name].get(increment) for increment in increments] for name in largest}
+    return class_lines(increments, shares, f"{measure}, %", increments, half=True)
+
+
 def mix_figure(mix: ClassMix) -> Chart:
     """The share of each class in increments with documents; of many classes the largest, the others together."""
     indices = [k for k in range(len(mix.increments)) if any(counts[k] for counts in mix.documents.values())]
@@ -183,9 +266,14 @@ def mix_figure(mix: ClassMix) -> Chart:
 
 
 def class_lines(
-    increments: Sequence[int], shares: Mapping[str, Sequence[float | None]], label: str, numbers: Sequence[int]
+    increments: Sequence[int],
+    shares: Mapping[str, Sequence[float | None]],
+    label: str,
+    numbers: Sequence[int],
+    *,
+    half: bool = False,
 ) -> Chart:
-    """A line for the shares of each class by increment."""
+    """A line for the shares of each class by increment, in half the width of a page if it is one of two."""
     colours = [COLOURS[k % len(COLOURS)] for k in range(len(shares))]
     series = [
         Series(
@@ -203,7 +291,8 @@ def class_lines(
             zip(shares.items(), colours, dashes(len(colours)), strict=True)
         )
     ]
-    return Chart(integer_axis("increment", numbers), linear_axis(label, values_y(series), zero=True), series)
+    y = linear_axis(label, values_y(series), zero=not half)
+    return Chart(integer_axis("increment", numbers), y, series, width=470 if half else 960)
 
 
 def unknown_figure(history: list[Row]) -> Chart:

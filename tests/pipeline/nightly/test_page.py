@@ -1,0 +1,131 @@
+"""The page of nightly runs from a synthetic history: figures of promotions and classes."""
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparseoco.pipeline.nightly.history import CLASSES, CONFIGURATIONS, HISTORY, TIMINGS
+from sparseoco.pipeline.nightly.page import class_figure, difference_figure, difference_text, render_nightly
+from sparseoco.storage.metrics import Row
+from tests.support.pages import figures
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def rows_of(schema: Any, rows: list[Row]) -> list[Row]:
+    """Rows with all columns of a schema, those not given null."""
+    return [dict.fromkeys(schema.names) | row for row in rows]
+
+
+def history(increments: int, metric: str = "error") -> list[Row]:
+    random = np.random.default_rng(1)
+    rows = []
+    for n in range(1, increments + 1):
+        error = 0.05 + 0.2 / n + float(random.normal(0, 0.005))
+        difference = float(random.normal(-0.01, 0.02)) if n > 1 else None
+        rows.append(
+            {
+                "increment": n,
+                "documents": 1000 + 10 * n,
+                "features": 5000 + 100 * n,
+                "new_terms": 100,
+                "unknown_share": 0.1 / n if n > 1 else None,
+                "configuration": 0,
+                "algorithm": "adagrad",
+                "parameters": '{"eta": 1.0, "lam": 1e-06}',
+                "nonzeros": 900,
+                "window": 3,
+                "error": error,
+                "deployed_error": None if difference is None else error - difference,
+                "metric": metric,
+                "value": error,
+                "deployed_value": None if difference is None else error - difference,
+                "difference": difference,
+                "low": None if difference is None else difference - 0.015,
+                "high": None if difference is None else difference + 0.015,
+                "confidence": 0.95,
+                "margin": 0.0,
+                "promoted": difference is None or difference + 0.015 < 0,
+                "reason": f"because {HOSTILE}",
+                "store": "0",
+            }
+        )
+    return rows_of(HISTORY, rows)
+
+
+def classes(increments: int, names: list[str]) -> list[Row]:
+    random = np.random.default_rng(2)
+    return rows_of(
+        CLASSES,
+        [
+            {
+                "increment": n,
+                "class": name,
+                "documents": 100 * (k + 1),
+                "recall": None if n == 2 and k == 0 else 0.9 - 0.2 / (n + k),
+                "precision": float(random.uniform(0.8, 1)),
+                "deployed_recall": 0.7,
+                "deployed_precision": 0.8,
+            }
+            for n in range(1, increments + 1)
+            for k, name in enumerate(names)
+        ],
+    )
+
+
+def test_the_difference_has_its_interval() -> None:
+    rows = history(9)
+    chart = difference_figure(rows)
+    drawn = {
+        x: (y, low, high)
+        for own in chart.series
+        for x, y, low, high in zip(own.x, own.y, own.low, own.high, strict=True)
+    }
+    assert drawn == {
+        row["increment"]: (100 * row["difference"], 100 * row["low"], 100 * row["high"])
+        for row in rows
+        if row["difference"] is not None
+    }
+    assert {own.name for own in chart.series} == {"promoted", "not promoted"}
+    row = rows[3] | {"difference": -0.0123, "low": -0.02, "high": 0.001}
+    assert difference_text(row).replace("\N{NO-BREAK SPACE}", " ") == "−1.23 % (95 % interval −2.00 % to +0.10 %)"
+    assert difference_text(row | {"metric": "roc_auc", "low": None}) == "−0.0123"
+    assert difference_text(rows[0]) == "–"
+
+
+def test_recall_of_the_largest_classes() -> None:
+    names = [f"class {k}" for k in range(20)]
+    rows = classes(4, names)
+    chart = class_figure(rows, "recall")
+    assert [own.name for own in chart.series] == names[:7:-1]
+    last = chart.series[0]
+    assert last.y == pytest.approx([100 * row["recall"] for row in rows if row["class"] == "class 19"])
+    first = class_figure(classes(3, ["a", "b"]), "recall").series[1]
+    assert first.y[1] is None
+
+
+def test_the_page_shows_promotions_and_classes() -> None:
+    timings = [
+        {"increment": n, "seconds": 2.0, "ended": datetime.datetime(2026, 1, n, tzinfo=datetime.UTC)}
+        for n in range(1, 10)
+    ]
+    configurations = rows_of(
+        CONFIGURATIONS,
+        [
+            {
+                "increment": 9,
+                "configuration": 0,
+                "algorithm": "adagrad",
+                "parameters": "{}",
+                "documents": 9,
+                "status": "ok",
+            }
+        ],
+    )
+    rows = history(9)
+    page = render_nightly("mail", rows, configurations, classes(9, ["ham", HOSTILE]), rows_of(TIMINGS, timings), [])
+    assert set(figures(page)) == {"errors", "difference", "recall", "precision", "mix", "unknown"}
+    assert f"Last increment: {difference_text(rows[-1])}." in page
+    assert "alert(1)" in page
