@@ -219,7 +219,8 @@ def train(
     """Train one configuration on all the data; with **--algorithm auto**, a weighted mixture of a grid.
 
     auto needs no tuning: one pass trains every configuration and weights their predictions by their past errors.
-    It takes **--set** by=error|loss, predict=last|none and keep=mixture|best (save the heaviest configuration only).
+    The model has the mixture's strongest features only (**--set** at_most=N: at most so many), or all of them with
+    **--set** keep=mixture, or is the heaviest configuration with keep=best. It takes by=error|loss, predict=last|none.
 
     Example: sparseoco train shards --out model --algorithm rda --set lam=1e-4 --epochs 2
     """

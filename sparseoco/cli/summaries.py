@@ -50,6 +50,10 @@ def summarize_mixture(folder: Location, page: Location) -> None:
         f"progressive error {last['progressive_error']:.2%} (best configuration in hindsight: "
         f"{last['best_error']:.2%}), progressive loss {last['progressive_loss']:.4f} ({last['best_loss']:.4f})"
     )
+    described = Model(folder).description
+    kept = described["mixture"].get("kept")
+    if kept is not None:
+        print(f"kept the {kept:,} strongest of {described['features']['count']:,} features")
     if not Model(folder).is_mixture:
         ends = [row for row in read_result_table(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
         saved = max(ends, key=lambda row: row["weight"])

@@ -1,5 +1,9 @@
 """Training a mixture (`sparseoco.training.mixture`) of a whole grid in one pass, as one task that writes a model.
 
+The model is sparse: the strongest features of the mixture (`sparseoco.training.pruning`), which the heaviest column
+learns for one more epoch. A grid that does not fit in memory over all features is trained on those that are strongest
+in a smaller mixture.
+
 The result is a function of the task's description: a task that was killed runs again to the same bytes, whatever the
 shards, threads and workers. The folder has the files of every model (`sparseoco.training.model`) and
 
@@ -11,13 +15,15 @@ timings.parquet  seconds until each point
 import json
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from dask.utils import format_bytes
 from distributed import Client, get_worker
+from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.progress import ProgressCallback, RowsCallback
@@ -30,13 +36,18 @@ from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
-from sparseoco.training.block import Block, search_setting
+from sparseoco.training.block import Block, Setting, search_setting
+from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.model import write_model
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
-from sparseoco.training.stream import NO_FOLD, START, StreamPosition, curve_marks, train_stream
+from sparseoco.training.pruning import FeatureRows, MeasuredRows, strongest_features
+from sparseoco.training.stream import NO_FOLD, START, RowSource, StreamPosition, curve_marks, train_stream
 from sparseoco.training.warm_start import take_weights
 
+MEMORY = 1 << 30
+"""Bytes for the columns of a mixture; of a larger grid some configurations choose the features first."""
+SCREENED = 3
 REGRET = pa.schema(
     [
         ("rows", pa.int64()),  # learned so far, all epochs; sums and means are over them
@@ -78,8 +89,8 @@ def train_mixture(
 ) -> None:
     """Train the whole grid of `options` in one pass and mix it; the model is written to the folder `model`.
 
-    Raises `InputError` for several weightings and if the grid does not fit in memory, `SparseocoError` if every column
-    diverges.
+    Raises `InputError` for several weightings and if not even one configuration fits in memory, `SparseocoError` if
+    every column diverges.
     """
     _ = options.features.weighting
     setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
@@ -87,9 +98,17 @@ def train_mixture(
     for configuration in options.configurations():
         grids.setdefault(configuration.algorithm, []).append(configuration)
     blocks = [Block.of(setting, grid) for grid in grids.values()]
-    _check_memory(blocks, store, cluster_capacity(client, options, store).column_bytes)
-    name = digest_value([[block.digest for block in blocks], mixing.model_dump(mode="json")])[:32]
-    train_in_task(client, _mix_task, blocks, store, model, progress, mixing.model_dump(mode="json"), name)
+    plan = _plan(blocks, store, cluster_capacity(client, options, store).column_bytes)
+    described = mixing.model_dump(mode="json") | plan._asdict()
+    name = digest_value([[block.digest for block in blocks], described])[:32]
+    train_in_task(client, _mix_task, blocks, store, model, progress, mixing.model_dump(mode="json"), list(plan), name)
+
+
+class Plan(NamedTuple):
+    """How a mixture fits in memory: if not over all features, a mixture of `screened` columns chooses `features`."""
+
+    features: int | None = None
+    screened: int = 0
 
 
 def mix_blocks(
@@ -100,6 +119,7 @@ def mix_blocks(
     model: Location,
     scratch: Path,
     report: RowsCallback,
+    plan: Plan = Plan(),  # noqa: B008 (immutable)
 ) -> None:
     """Train blocks on one stream, mix them and commit the model to the folder `model`, unless it is already there.
 
@@ -109,25 +129,21 @@ def mix_blocks(
     if model_is_complete(model, name, setting.epochs):
         return
     corpus = weighted_corpus(store, scratch, term_weights(store, blocks[0].weighting), setting.dtype)
-    mixture = Mixture(
-        {block.algorithm: list(block.configurations) for block in blocks},
-        loss=setting.loss,
-        penalty=setting.penalty,
-        n_features=store.n_features,
-        n_classes=max(2, len(store.classes)),
-        dtype=setting.dtype,
-        by=mixing.by,
-        predict=mixing.predict,
-    )
-    if setting.origin is not None:
-        for learner in mixture.learners:
-            take_weights(setting.origin, learner, store)
+    measured = MeasuredRows(corpus, store.n_features)
+    rows: RowSource = measured
+    features = np.arange(store.n_features)
+    if plan.features is not None:
+        features = _screen(_spread(blocks, plan.screened), mixing, store, measured, plan.features, report)
+        rows = FeatureRows(corpus, features, store.n_features)
+    elif mixing.keep != "sparse":
+        rows = corpus
+    mixture = _new_mixture(blocks, mixing, store, features)
     marks: list[Snapshot] = []
     timings: list[Row] = []
     curve: list[Row] = []
     n_rows, started = corpus.n_rows, time.monotonic()
     points, goal = curve_marks(n_rows), StreamPosition(setting.epochs, n_rows)
-    for position in train_stream(mixture, corpus, setting.order, START, goal, points):
+    for position in train_stream(mixture, rows, setting.order, START, goal, points):
         report(position.rows_before(n_rows))
         if position.position in points:
             marks.append(mixture.snapshot())
@@ -138,11 +154,84 @@ def mix_blocks(
     write_result_table(model / "regret.parquet", map(_regret_row, marks), REGRET)
     write_result_table(model / "columns.parquet", _column_rows(mixture, marks), COLUMNS)
     write_result_table(model / "timings.parquet", timings, TIMINGS)
-    best = mixture.best() if mixing.keep == "best" else None
-    weights = mixture.weights() if best is None else best.weights_of(0)
-    curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
     description = _description(mixture, mixing, name, blocks[0])
-    write_model(model, weights, store, description, curve, best)
+    best = None
+    if mixing.keep == "best" and plan.features is None:
+        best = mixture.best()
+    weights = mixture.best().weights_of(0) if mixing.keep == "best" else mixture.weights()
+    if mixing.keep == "sparse":
+        kept = strongest_features(weights, measured.squares[features], mixing.at_most)
+        source = FeatureRows(corpus, features[kept], store.n_features)
+        weights, features = _refit(mixture, weights[kept], source, setting, report), features[kept]
+        description["mixture"]["kept"] = kept.size
+    if plan.features is not None:
+        description["mixture"]["screened"] = plan.features
+    whole = np.zeros((store.n_features, weights.shape[1]))
+    whole[features] = weights
+    curve[-1]["nonzeros"] = int(np.count_nonzero(whole))
+    write_model(model, whole, store, description, curve, best)
+
+
+def _new_mixture(blocks: Sequence[Block], mixing: MixtureOptions, store: Store, features: NDArray[np.int64]) -> Mixture:
+    """A mixture over these features of a store, starting from the model that the setting names if there is one."""
+    setting = blocks[0].setting
+    mixture = Mixture(
+        {block.algorithm: list(block.configurations) for block in blocks},
+        loss=setting.loss,
+        penalty=setting.penalty,
+        n_features=features.size,
+        n_classes=max(2, len(store.classes)),
+        dtype=setting.dtype,
+        by=mixing.by,
+        predict=mixing.predict,
+    )
+    if setting.origin is not None:
+        for learner in mixture.learners:
+            take_weights(setting.origin, learner, store, features)
+    return mixture
+
+
+def _spread(blocks: Sequence[Block], count: int) -> list[Block]:
+    """So many configurations of the grid, spread evenly over it."""
+    every = [(block, parameters) for block in blocks for parameters in block.configurations]
+    chosen = [every[(2 * i + 1) * len(every) // (2 * count)] for i in range(count)]
+    grouped: dict[str, tuple[Block, list[dict[str, Any]]]] = {}
+    for block, parameters in chosen:
+        grouped.setdefault(block.algorithm, (block, []))[1].append(parameters)
+    return [block.select(parameters) for block, parameters in grouped.values()]
+
+
+def _screen(
+    blocks: Sequence[Block],
+    mixing: MixtureOptions,
+    store: Store,
+    rows: MeasuredRows,
+    at_most: int,
+    report: RowsCallback,
+) -> NDArray[np.int64]:
+    """The strongest features of a mixture of a few configurations after one epoch."""
+    mixture = _new_mixture(blocks, mixing, store, np.arange(store.n_features))
+    for _ in train_stream(mixture, rows, blocks[0].setting.order, START, StreamPosition(1, rows.n_rows)):
+        report(0)
+    return strongest_features(mixture.weights(), rows.squares, at_most)
+
+
+def _refit(
+    mixture: Mixture, weights: NDArray[np.float64], rows: RowSource, setting: Setting, report: RowsCallback
+) -> NDArray[np.float64]:
+    """The weights of the strongest features after one more epoch of the heaviest column, which starts from them.
+
+    The weights as they are if it diverges, or if there are none.
+    """
+    best = mixture.best()
+    if not weights.size:
+        return weights
+    learner = Learner(**best.description | {"n_features": len(weights)})
+    learner.start_from(weights, mixture.progress.rows, mixture.intercepts() if mixture.intercept else None)
+    first, last = StreamPosition(setting.epochs, rows.n_rows), StreamPosition(setting.epochs + 1, rows.n_rows)
+    for _ in train_stream(learner, rows, setting.order, first, last):
+        report(setting.epochs * rows.n_rows)
+    return weights if learner.diverged.any() else learner.weights_of(0)
 
 
 def _description(mixture: Mixture, mixing: MixtureOptions, name: str, block: Block) -> dict[str, Any]:
@@ -204,24 +293,41 @@ def _column_rows(mixture: Mixture, marks: list[Snapshot]) -> list[Row]:
     ]
 
 
-def _check_memory(blocks: list[Block], store: Store, available: float) -> None:
-    """Raises `InputError` if the columns, and the weights of one block, do not fit in memory."""
-    states = [state_bytes(block, store) for block in blocks]
-    outputs = len(store.classes) if len(store.classes) > 2 else 1
-    widest = max(len(block.configurations) for block in blocks) * outputs
-    needed = sum(states) + store.n_features * (widest * np.dtype(blocks[0].setting.dtype).itemsize + 8 * outputs)
-    if needed > available:
-        columns = sum(len(block.configurations) for block in blocks)
-        raise InputError(
-            f"A mixture of {columns} configurations needs {format_bytes(needed)} ({store.n_features:,} features × "
-            f"{columns * outputs} columns) and a task has {format_bytes(max(available, 0))} for it: mix fewer "
-            "(--grid), keep fewer features at ingest (--min-df, --max-features, --hash-bits) or give workers more "
-            "memory.",
-            code="out-of-memory",
-        )
+def _plan(blocks: list[Block], store: Store, available: float) -> Plan:
+    """How a grid fits in `MEMORY`, or in what a task has if that is less.
+
+    If the grid does not fit over all features, `SCREENED` of its configurations choose as many as it fits for. Raises
+    `InputError` if not even one fits over all features.
+    """
+    budget = min(available, MEMORY)
+    if _bytes_needed(blocks, store) <= budget:
+        return Plan()
+    count = sum(len(block.configurations) for block in blocks)
+    for screened in range(min(SCREENED, count), 0, -1):
+        if (needed := _bytes_needed(_spread(blocks, screened), store)) <= available:
+            return Plan(max(1, int(store.n_features * budget / _bytes_needed(blocks, store))), screened)
+    raise InputError(
+        f"A mixture needs {format_bytes(needed)} for one configuration ({store.n_features:,} features × "
+        f"{_outputs(store)} columns) and a task has {format_bytes(max(available, 0))} for it: keep fewer features at "
+        "ingest (--min-df, --max-features, --hash-bits) or give workers more memory.",
+        code="out-of-memory",
+    )
 
 
-def _mix_task(descriptions: list[dict[str, Any]], store: str, model: str, mixing: dict[str, Any], name: str) -> None:
+def _bytes_needed(blocks: Sequence[Block], store: Store) -> float:
+    """Bytes of the columns and of the weights of one block."""
+    widest = max(len(block.configurations) for block in blocks) * _outputs(store)
+    weights = store.n_features * (widest * np.dtype(blocks[0].setting.dtype).itemsize + 16 * _outputs(store))
+    return sum(state_bytes(block, store) for block in blocks) + weights
+
+
+def _outputs(store: Store) -> int:
+    return len(store.classes) if len(store.classes) > 2 else 1
+
+
+def _mix_task(
+    descriptions: list[dict[str, Any]], store: str, model: str, mixing: dict[str, Any], plan: list[Any], name: str
+) -> None:
     blocks = [Block.model_validate(description) for description in descriptions]
     mix_blocks(
         blocks,
@@ -231,4 +337,5 @@ def _mix_task(descriptions: list[dict[str, Any]], store: str, model: str, mixing
         location(model),
         Path(get_worker().local_directory),
         reporter(blocks),
+        Plan(*plan),
     )

@@ -103,9 +103,23 @@ class MixtureOptions(OptionModel):
         None, description="Weight columns by their errors or their losses; by default errors where they are defined."
     )
     predict: Literal["last", "none"] = Field("last", description="Prediction of the next loss vector.")
-    keep: Literal["mixture", "best"] = Field(
-        "mixture", description="Save the mixture as one linear model, or its heaviest column only."
+    keep: Literal["sparse", "mixture", "best"] = Field(
+        "sparse",
+        description="Save the mixture's strongest features, trained for one more epoch with the parameters of its "
+        "heaviest column; the whole mixture as one linear model; or its heaviest column only.",
     )
+    at_most: int | None = Field(
+        None,
+        ge=1,
+        description='Features of a model with keep="sparse"; by default as many as make up 90 % of its margins\' '
+        "variance.",
+    )
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> "MixtureOptions":
+        if self.at_most is not None and self.keep != "sparse":
+            raise ValueError("at_most prunes a sparse model: do not set keep")
+        return self
 
 
 class SearchOptions(OptionModel):

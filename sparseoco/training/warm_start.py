@@ -78,8 +78,10 @@ def resume_learner(origin: Origin, learner: Learner, store: Store) -> tuple[Lear
     return learner, taken | {"state": False, "found": take_weights(origin, learner, store)}
 
 
-def take_weights(origin: Origin, learner: Learner, store: Store) -> int:
+def take_weights(origin: Origin, learner: Learner, store: Store, chosen: NDArray[np.int64] | None = None) -> int:
     """Start every configuration of `learner`, which is new, from the model's weights; returns how many were found.
+
+    The features of the learner are those of the store, or those `chosen` of them.
 
     Raises as `check_origin`, and `InputError` if no feature of the model is known.
     """
@@ -99,7 +101,7 @@ def take_weights(origin: Origin, learner: Learner, store: Store) -> int:
         own = found & (names.indices.to_numpy() == code)
         for column, sign in columns[name]:
             weights[features[own], column] = sign * values[own]
-    learner.start_from(weights, _rounds(model))
+    learner.start_from(weights if chosen is None else weights[chosen], _rounds(model))
     return int(found.sum())
 
 

@@ -89,7 +89,12 @@ def test_against_the_best_in_hindsight(name: str, tmp_path: Path) -> None:
     for run in ("warm", "timed"):  # machine code is made in the first
         started = time.perf_counter()
         steps.train_auto(
-            tmp_path / "shards", tmp_path / run, options, MixtureOptions(), ClusterOptions(workers=1), epochs=1
+            tmp_path / "shards",
+            tmp_path / run,
+            options,
+            MixtureOptions(keep="mixture"),
+            ClusterOptions(workers=1),
+            epochs=1,
         )
         seconds["auto"] = time.perf_counter() - started
     X, truth = rows_of_test(store, inputs, chosen.test)

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from sparseoco import Mixture, Model, SparseocoError, Store
+from sparseoco import Learner, Mixture, Model, SparseocoError, Store
+from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.report.mixture import write_mixture_page
@@ -17,8 +18,10 @@ from sparseoco.search.mixture_task import mix_blocks, train_mixture
 from sparseoco.search.model_task import train_model
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
+from sparseoco.store.shards import read_shards
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.pruning import strongest_features
 from sparseoco.training.stream import NO_FOLD
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -41,7 +44,8 @@ def options(**changes: Any) -> SearchOptions:
 
 
 def train(client: Client, store: Path, model: Path, *, epochs: int = 1, by: str = "error", **changes: Any) -> Path:
-    mixing = MixtureOptions(by=by, keep=changes.pop("keep", "mixture"))  # type: ignore[arg-type]
+    keep, at_most = changes.pop("keep", "mixture"), changes.pop("at_most", None)
+    mixing = MixtureOptions(by=by, keep=keep, at_most=at_most)  # type: ignore[arg-type]
     train_mixture(client, options(**changes), mixing, epochs, Store.open(store), model, lambda *_: None)
     return model
 
@@ -76,10 +80,58 @@ def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, classe
     assert Model(model).description["algorithm"] == "auto"
 
 
-def test_shards_and_threads_have_no_part_in_it(client: Client, tmp_path: Path) -> None:
-    one = left(train(client, make_store(tmp_path / "one"), tmp_path / "model-one"))
+@pytest.mark.parametrize("screened", [False, True])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_sparse_model_learns_the_strongest_features_again(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int, screened: bool
+) -> None:
+    store = make_store(tmp_path / "store", classes=classes)
+    monkeypatch.setattr("sparseoco.search.mixture_task.MEMORY", 30_000 if screened else 1 << 30)
+    model = train(client, store, tmp_path / "model", keep="sparse", at_most=40)
+    opened = Store.open(store)
+    corpus = open_corpus(opened, tmp_path)
+    orders = [epoch_rows(3, epoch, True, corpus.n_rows, 0, corpus.n_rows, -1, 1) for epoch in (1, 2)]
+    X, y = read_shards(store)[0].astype(np.float64), opened.labels()
+    squares = np.asarray(X.multiply(X).sum(axis=0)).ravel()
+    described = read_json(model / "model.json")
+    features, settings = np.arange(opened.n_features), {"n_classes": classes, "dtype": "float32"}
+    assert ("screened" in described["mixture"]) == screened
+    if screened:
+        every = options().configurations()
+        grid = {"adagrad": [every[1].parameters, every[3].parameters], "cl-fobos": [every[5].parameters]}
+        small = Mixture(grid, n_features=X.shape[1], **settings).partial_fit(X[orders[0]], y[orders[0]])
+        features = strongest_features(small.weights(), squares, described["mixture"]["screened"])
+        assert 40 < features.size < 150
+    mixture = Mixture(GRID, n_features=features.size, **settings).partial_fit(X[orders[0]][:, features], y[orders[0]])
+    kept = strongest_features(mixture.weights(), squares[features], 40)
+    refit = Learner(**mixture.best().description | {"n_features": 40}).start_from(
+        mixture.weights()[kept], corpus.n_rows
+    )
+    refit.partial_fit(X[orders[1]][:, features[kept]], y[orders[1]])
+    weights = np.zeros((opened.n_features, mixture.n_outputs))
+    for row in pq.read_table(model / "weights.parquet").to_pylist():
+        weights[row["feature_id"], opened.classes.index(row["class"]) if classes > 2 else 0] = row["weight"]
+    expected = np.zeros_like(weights)
+    expected[features[kept]] = refit.weights_of(0)
+    np.testing.assert_array_equal(weights, expected)
+    assert described["mixture"]["kept"] == 40
+
+
+def test_a_sparse_model_has_most_of_the_variance_by_default(client: Client, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", features=400)
+    whole = Model(train(client, store, tmp_path / "whole"))
+    sparse = Model(train(client, store, tmp_path / "sparse", keep="sparse"))
+    assert sparse.is_mixture
+    assert sparse.feature_ids.size < 0.6 * whole.feature_ids.size
+    with raises_code("invalid-option", "at_most"):
+        validate(MixtureOptions, {"keep": "best", "at_most": 3})
+
+
+@pytest.mark.parametrize("keep", ["mixture", "sparse"])
+def test_shards_and_threads_have_no_part_in_it(client: Client, tmp_path: Path, keep: str) -> None:
+    one = left(train(client, make_store(tmp_path / "one"), tmp_path / "model-one", keep=keep))
     with connect(ClusterOptions(workers=1, threads=1), tmp_path / "scratch") as alone:
-        other = left(train(alone, make_store(tmp_path / "other", shard_rows=37), tmp_path / "model-other"))
+        other = left(train(alone, make_store(tmp_path / "other", shard_rows=37), tmp_path / "model-other", keep=keep))
     assert one == other
 
 
