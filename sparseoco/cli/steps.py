@@ -24,14 +24,12 @@ from sparseoco.cli.options import (
 )
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
-from sparseoco.learners import find_algorithm
 from sparseoco.pipeline.run_file import NightlyOptions
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions
-from sparseoco.training.options import MixtureOptions, SearchOptions
+from sparseoco.training.options import DEFAULT_ALGORITHM, MixtureOptions, SearchOptions
 
-DEFAULT_ALGORITHMS = ("cl-fobos", "fobos", "rda", "stda")  # two primal, two dual
 STOPPING = dict.fromkeys(("patience", "min_improvement", "time_limit"), "Early stopping")
 TRAIN_FIELDS = ("loss", "penalty", "epochs", "shuffle", "warm_start", "features_from", "dtype", "seed")
 
@@ -59,7 +57,8 @@ def ingest(
         ),
     ],
     given: Annotated[
-        dict[str, Any], ModelOptions(IngestOptions, without=("inputs", "store"), flags={"classes": "--class"})
+        dict[str, Any],
+        ModelOptions(IngestOptions, without=("inputs", "store", "holdout"), flags={"classes": "--class"}),
     ],
     cluster_file: ClusterFile = None,
     cluster_flags: ClusterFlags,
@@ -103,9 +102,7 @@ def search(
         typer.Option(
             "--algorithm",
             metavar="NAME",
-            help="A learner to try (see sparseoco algorithms); by default "
-            + ", ".join(DEFAULT_ALGORITHMS)
-            + ". Repeatable.",
+            help=f"A learner to try (see sparseoco algorithms); by default {DEFAULT_ALGORITHM}. Repeatable.",
         ),
     ] = None,
     grid: Annotated[
@@ -165,7 +162,7 @@ def search(
         given
         | {
             "features": features,
-            "algorithms": search_tables(algorithms or _default_algorithms(penalty), grid or [], penalty),
+            "algorithms": search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], penalty),
         }
         | ({} if threshold is None else {"threshold": threshold})
         | ({} if halving is None else {"halving": {name: x for name, x in rungs.items() if x is not None}}),
@@ -182,10 +179,6 @@ def search(
     summarize_run(out, page)
 
 
-def _default_algorithms(penalty: str) -> list[str]:
-    return [name for name in DEFAULT_ALGORITHMS if penalty in find_algorithm(name).penalties] or [*DEFAULT_ALGORITHMS]
-
-
 @command(STEPS)
 def train(
     *,
@@ -197,7 +190,7 @@ def train(
     cluster_flags: ClusterFlags,
     algorithm: Annotated[
         str, typer.Option("--algorithm", metavar="NAME", help="The learner (see sparseoco algorithms), or auto.")
-    ] = "cl-fobos",
+    ] = DEFAULT_ALGORITHM,
     parameters: Annotated[
         list[str] | None,
         typer.Option(
@@ -241,13 +234,14 @@ def train(
         options = validate(SearchOptions, given | {"algorithms": {algorithm: values}})
     from sparseoco.cli.summaries import summarize_mixture, summarize_model
     from sparseoco.pipeline import steps
+    from sparseoco.store.shards import Store
     from sparseoco.training.model import Model
 
     with progress_bars() as progress:
         if algorithm == "auto":
             page = steps.train_auto(store, out, options, mixing, cluster, epochs=options.epochs, progress=progress)
         else:
-            (configuration,) = options.configurations()
+            (configuration,) = options.for_store(Store.open(store)).configurations()
             steps.train(store, out, configuration, options, cluster, epochs=options.epochs, progress=progress)
     summarize_model(Model(out))
     if algorithm == "auto":

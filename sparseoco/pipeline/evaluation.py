@@ -32,6 +32,8 @@ def evaluate_model(
     where: dict[str, str],
     progress: ProgressCallback,
     predictions: Location | None = None,
+    *,
+    holdout: float = 0.0,
 ) -> dict[str, Any]:
     """Compare a model's predictions with the labels of text.
 
@@ -43,6 +45,8 @@ def evaluate_model(
         Values of fields that documents must have.
     predictions : path, optional
         Receives ids, labels and margins, as a table of `sparseoco.training.predictions`.
+    holdout : float
+        If not 0, evaluate on the documents only that ingest withheld with this share.
 
     Returns
     -------
@@ -58,12 +62,12 @@ def evaluate_model(
         If there are no documents, or more malformed rows than allowed, such as labels that are not classes of the
         model.
     """
-    options = model.text.model_copy(update={"where": where})
+    options = model.text.model_copy(update={"where": where, "holdout": holdout})
     if model.classes:
         options = options.with_classes(model.classes)
     sums = _Sums(model)
     with _writer(predictions) as write:
-        for batch in read_documents(inputs, options):
+        for batch in read_documents(inputs, options, withheld=holdout > 0):
             if batch.labels is None:
                 raise InputError(
                     "Plain lines of text have no labels: evaluate needs labelled documents.", code="no-labels"

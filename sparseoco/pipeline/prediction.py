@@ -40,7 +40,7 @@ def predict_files(
 
     They are read with the options of the model's own text, updated by `overrides`; labels are not needed.
     """
-    options = TextOptions.of(model.text.plain() | {"classes": None} | overrides)
+    options = TextOptions.of(model.text.plain() | {"classes": None, "holdout": 0.0} | overrides)
     for batch in read_documents(inputs, options, labelled=False):
         _write(model, batch, out, margins, proba, [(document,) for document in batch.ids.to_pylist()])
 

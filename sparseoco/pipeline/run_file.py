@@ -14,7 +14,7 @@ from sparseoco.execution.options import ClusterOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, resolve_against
 from sparseoco.storage.toml_files import read_toml
 from sparseoco.store.weighting import FeatureOptions
-from sparseoco.text.options import IngestOptions
+from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.training.options import SearchOptions
 
 Folder = Annotated[Location, PlainValidator(location), PlainSerializer(str, return_type=str)]
@@ -25,6 +25,18 @@ class EvaluateOptions(OptionModel):
 
     inputs: tuple[str, ...] | None = Field(None, description="Files, folders or URIs; by default those of [ingest].")
     where: dict[str, str] = Field({}, description="Read only the documents whose fields have these values.")
+    holdout: float = Field(
+        0.1,
+        ge=0,
+        lt=1,
+        description="If neither inputs nor where names a test set: the share of the documents, drawn by a digest of "
+        "their ids, that is kept out of the store and evaluated on.",
+    )
+
+    @property
+    def names_test_set(self) -> bool:
+        """Whether it names the documents to evaluate on."""
+        return self.inputs is not None or bool(self.where)
 
 
 class NightlyOptions(OptionModel):
@@ -61,12 +73,12 @@ class LogOptions(OptionModel):
 class RunFile(OptionModel):
     """A run: raw text to shards to search to model to report."""
 
-    name: str = Field("run", min_length=1, description="Name of the run in reports.")
-    out: Folder = Field(description="Folder of the run.")
+    name: str = Field("run", min_length=1, description="Name of the run in reports; by default that of the file.")
+    out: Folder = Field(description="Folder of the run; by default next to the run file, under its name.")
     ingest: IngestOptions
     features: FeatureOptions = FeatureOptions()
-    search: SearchOptions
-    evaluate: EvaluateOptions | None = None
+    search: SearchOptions = Field(default_factory=SearchOptions)
+    evaluate: EvaluateOptions = EvaluateOptions()
     nightly: NightlyOptions = NightlyOptions()
     log: LogOptions = LogOptions()
     cluster: ClusterOptions = Field(ClusterOptions(), description="A table, or the path of a file with its keys.")
@@ -75,12 +87,20 @@ class RunFile(OptionModel):
     def _one_table(self) -> "RunFile":
         if self.search.features not in (FeatureOptions(), self.features):
             raise ValueError("search.features: how counts are weighted is set in a table of its own, [features]")
+        if self.ingest.holdout:
+            raise ValueError("ingest.holdout: the share of a test set is set in [evaluate]")
         return self
 
     @property
     def store(self) -> Location:
         """The folder of shards."""
         return location(self.ingest.store) if self.ingest.store else self.out / "shards"
+
+    @property
+    def text(self) -> TextOptions:
+        """The options of the text that is learned: a test set that is not named is withheld from it."""
+        share = 0.0 if self.evaluate.names_test_set else self.evaluate.holdout
+        return self.ingest.text.model_copy(update={"holdout": share})
 
 
 def load_run_file(path: str | Location) -> RunFile:
@@ -97,7 +117,9 @@ def load_run_file(path: str | Location) -> RunFile:
         Names the file and the key, or the line if it is not TOML.
     """
     file = location(path)
-    return parse_run_file(read_toml(file), source=str(file), folder=file.parent)
+    name = file.name.removesuffix(".toml")
+    values = {"name": name, "out": name} | read_toml(file)
+    return parse_run_file(values, source=str(file), folder=file.parent)
 
 
 def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
@@ -120,7 +142,7 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
             "out": resolve_against(folder, str(run.out)),
             "ingest": run.ingest.model_copy(update=ingest),
             "search": run.search.model_copy(update=models | {"features": run.features}),
-            "evaluate": evaluate and evaluate.model_copy(update={"inputs": all_resolved(evaluate.inputs)}),
+            "evaluate": evaluate.model_copy(update={"inputs": all_resolved(evaluate.inputs)}),
             "log": LogOptions(file=run.log.file and _log_file(folder, run.log.file)),
         }
     )

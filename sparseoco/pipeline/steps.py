@@ -253,12 +253,12 @@ def regret(
 @logged_step("ingest", "run")
 def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """The ingest step of a run file; returns the store. Files to evaluate on are looked up first."""
-    if run.evaluate is not None and run.evaluate.inputs is not None:
+    if run.evaluate.inputs is not None:
         find_sources(list(run.evaluate.inputs), run.ingest.text)
     ingest_texts(
         list(run.ingest.inputs),
         run.store,
-        run.ingest.text,
+        run.text,
         run.cluster,
         shard_bytes=run.ingest.shard_bytes,
         vocabulary=run.ingest.vocabulary,
@@ -281,16 +281,26 @@ def run_train(run: RunFile, progress: ProgressCallback = no_progress) -> Locatio
 
 @logged_step("evaluate", "run")
 def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
-    """The evaluate step of a run file, if it has one: the model on unseen text; returns the path of the result."""
-    if run.evaluate is None:
+    """The evaluate step of a run file: the model on unseen text; returns the path of the result.
+
+    None if the run file asks for no test set (``holdout = 0``).
+    """
+    options, evaluate = run.text, run.evaluate
+    if not evaluate.names_test_set and not options.holdout:
         return None
-    inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
+    inputs = evaluate.inputs if evaluate.inputs is not None else run.ingest.inputs
+    where = evaluate.where if evaluate.names_test_set else options.where
+    path = run.out / "evaluation.json"
     model = Model(run.out / "model")
     with exclusive_lock(run.out), exclusive_lock(run.out / "model"):
-        where, predictions = run.evaluate.where, run.out / TEST
-        result = evaluate_model(model, list(inputs), where, progress, predictions)
-        commit_json(run.out / "evaluation.json", result)
-    return run.out / "evaluation.json"
+        try:
+            result = evaluate_model(model, list(inputs), where, progress, run.out / TEST, holdout=options.holdout)
+        except InputError as error:
+            if evaluate.names_test_set or error.code != "no-documents":
+                raise
+            return None  # a corpus so small that none was withheld
+        commit_json(path, result)
+    return path
 
 
 @logged_step("report", "run")
@@ -317,12 +327,15 @@ def run_all(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
 
 
 def _open_store(folder: Location, options: SearchOptions, model: Location) -> tuple[Store, SearchOptions]:
-    """The store to learn from, and the options with absolute paths of the models they name; `model` is written to.
+    """The store to learn from, and the options for it with absolute paths of the models they name.
+
+    `model` is written to.
 
     Raises `InputError` for labels or models that do not fit, and for a learner whose state would be too large.
     """
     store = Store.open(folder)
     check_labels(store)
+    options = options.for_store(store)
     options.check_metric(store_label_kind(store))
     origins = {name: Origin.of(path) for name, path in options.models.items()}
     for origin in origins.values():

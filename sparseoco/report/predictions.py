@@ -22,8 +22,9 @@ from sparseoco.training.block import positive_class
 from sparseoco.training.calibration import Calibration
 from sparseoco.training.metrics.ranking import Curve, exact_curve, ranking
 from sparseoco.training.metrics.scores import class_probabilities
+from sparseoco.training.options import ThresholdRule
 from sparseoco.training.predictions import Predictions, read_predictions
-from sparseoco.training.thresholds import ThresholdRule, Thresholds, choose_threshold
+from sparseoco.training.thresholds import Thresholds, choose_threshold
 
 _M = TypeVar("_M", bound=BaseModel)
 BINS: Final = 10

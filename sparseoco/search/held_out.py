@@ -38,10 +38,9 @@ from sparseoco.store.worker import worker_corpus
 from sparseoco.training import stream
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions import NO_RULES, decision_rules
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import Configuration, SearchOptions, ThresholdRule
 from sparseoco.training.predictions import Predictions, predictions_table, read_predictions
 from sparseoco.training.stream import StreamPosition
-from sparseoco.training.thresholds import ThresholdRule
 
 FILE = "held_out.parquet"
 ROWS = 100_000

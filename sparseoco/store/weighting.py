@@ -47,32 +47,52 @@ class Weighting(OptionModel):
 COUNTS = Weighting()
 """The counts as they are."""
 
+TFIDF = Weighting(tf="log", idf=True, norm="l2")
+"""The default for counts: sublinear tf-idf in rows of unit length."""
+
 
 class FeatureOptions(OptionModel):
-    """`[features]`: how counts are weighted; a list of values is a dimension of the search."""
+    """`[features]`: how counts are weighted; a list of values is a dimension of the search.
 
-    tf: tuple[Tf, ...] = Field(
-        ("count",),
+    By default counts are weighted by `TFIDF`, and real values are taken as they are (`for_values`).
+    """
+
+    tf: tuple[Tf, ...] | None = Field(
+        None,
         min_length=1,
-        description="Term frequency: the count, binary (1 for a term that occurs), or log (1 + ln count).",
+        description="Term frequency: the count, binary (1 for a term that occurs), or log (1 + ln count); by default "
+        "log, or count for real values.",
     )
-    idf: tuple[bool, ...] = Field(
-        (False,),
+    idf: tuple[bool, ...] | None = Field(
+        None,
         min_length=1,
         description="Multiply by the inverse document frequency, ln((1 + n)/(1 + df)) + 1 over all documents of the "
-        "store (labels are not used); for terms that a later ingest added, over the documents of that ingest.",
+        "store (labels are not used); for terms that a later ingest added, over the documents of that ingest. By "
+        "default true, or false for real values.",
     )
-    norm: tuple[Norm, ...] = Field(("none",), min_length=1, description="Divide each row by its norm: none or l2.")
+    norm: tuple[Norm, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Divide each row by its norm: none or l2; by default l2, or none for real values.",
+    )
 
     @field_validator("tf", "idf", "norm", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        return value if isinstance(value, list | tuple) else [value]
+        return value if value is None or isinstance(value, list | tuple) else [value]
+
+    def for_values(self, *, real: bool) -> "FeatureOptions":
+        """The options with the defaults for counts or for real values in place of those that are not set."""
+        default = COUNTS if real else TFIDF
+        return FeatureOptions(
+            tf=self.tf or (default.tf,), idf=self.idf or (default.idf,), norm=self.norm or (default.norm,)
+        )
 
     @property
     def weightings(self) -> list[Weighting]:
-        """Every combination, each once."""
-        axes = product(self.tf, self.idf, self.norm)
+        """Every combination, each once; those that are not set are as for counts."""
+        chosen = self.for_values(real=False)
+        axes = product(chosen.tf or (), chosen.idf or (), chosen.norm or ())
         return list(dict.fromkeys(Weighting(tf=tf, idf=idf, norm=norm) for tf, idf, norm in axes))
 
     @property

@@ -53,6 +53,9 @@ class TextOptions(OptionModel):
         None, description="Field or column of the time of a document, a number or an ISO 8601 date, for folds by time."
     )
     where: dict[str, str] = Field({}, description="Read only the documents whose fields have these values.")
+    holdout: float = Field(
+        0.0, ge=0, lt=1, description="Withhold this share of the documents, drawn by a digest of their ids, for a test."
+    )
     header: bool = Field(
         True, description="The first record of CSV and TSV names the columns; without a header they are 1, 2, …"
     )
@@ -186,11 +189,24 @@ class IngestOptions(TextOptions):
     inputs: tuple[str, ...] = Field(min_length=1, description="Input files, folders or remote URIs (s3://, gs://, …).")
     store: str | None = Field(None, description="Folder of the shards; by default `shards` in the run folder.")
     shard_bytes: int = Field(SHARD_BYTES, ge=1, description="Raw text per shard, in bytes.")
+    ngram_range: tuple[int, int] = Field((1, 2), description=TextOptions.model_fields["ngram_range"].description)
+    min_df: int | float = Field(
+        default=2,
+        union_mode="smart",
+        description="Ignore terms in fewer documents than this number (2) or fraction (0.01); with hash_bits, none.",
+    )
     vocabulary: Policy = Field(
         "frozen",
         description="New terms in files ingested later: dropped (frozen), or appended after the last feature id "
         "(extend).",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_hashed_terms(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("hash_bits") is not None:
+            return {"min_df": 1} | values
+        return values
 
     @property
     def text(self) -> TextOptions:

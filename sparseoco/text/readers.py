@@ -11,7 +11,12 @@ from sparseoco.text.splits import SplitReader, check_bad_rows, read_split
 
 
 def read_documents(
-    inputs: Sequence[str], options: TextOptions, *, labelled: bool = True, batch_bytes: int = SHARD_BYTES
+    inputs: Sequence[str],
+    options: TextOptions,
+    *,
+    labelled: bool = True,
+    withheld: bool = False,
+    batch_bytes: int = SHARD_BYTES,
 ) -> Iterator[Documents | CountedDocuments]:
     """Iterate over the documents of the inputs, in order.
 
@@ -23,6 +28,8 @@ def read_documents(
         Weights, groups and times are not read.
     labelled : bool
         Whether labels are requested; plain text has none.
+    withheld : bool
+        Read the documents that `options.holdout` withholds from a store, instead of the others.
     batch_bytes : int
         Approximate size of a batch.
 
@@ -36,7 +43,8 @@ def read_documents(
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
         for index, source in enumerate(find_sources(list(inputs), options)):
             for split in SplitReader(index, source, options, batch_bytes, Path(folder)):
-                batch = read_split(split, options, labelled=labelled and source.format not in UNLABELLED)
+                wanted = labelled and source.format not in UNLABELLED
+                batch = read_split(split, options, labelled=wanted, withheld=withheld)
                 if split.staged:
                     Path(split.path).unlink()
                 bad = check_bad_rows(split, batch.bad, options, bad)

@@ -20,6 +20,7 @@ from sparseoco.text.documents import (
     store_labels,
     stored_labels,
 )
+from sparseoco.text.holdout import read_part
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS, PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, line_too_long
@@ -212,8 +213,14 @@ class SplitReader:
         return split
 
 
-def read_split(split: Split, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments:
-    """The documents of a split, with labels if `labelled`."""
+def read_split(
+    split: Split, options: TextOptions, *, labelled: bool, withheld: bool = False
+) -> Documents | CountedDocuments:
+    """The documents of a split, with labels if `labelled`; with `withheld`, those that `holdout` leaves out instead."""
+    return read_part(_read_all(split, options, labelled=labelled), options.holdout, withheld=withheld)
+
+
+def _read_all(split: Split, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments:
     if split.format == "folder":
         return _load_documents(location(split.path))
     size = split.stop - split.start

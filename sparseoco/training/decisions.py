@@ -6,7 +6,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sparseoco.training.calibration import fit_calibration
-from sparseoco.training.thresholds import ThresholdRule, choose_thresholds
+from sparseoco.training.options import ThresholdRule
+from sparseoco.training.thresholds import choose_thresholds
 
 NO_RULES = MappingProxyType({"calibration": None, "threshold": None})
 

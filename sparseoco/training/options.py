@@ -14,9 +14,9 @@ from sparseoco.core.quantities import parse_bytes, parse_duration
 from sparseoco.learners import check_algorithm_name, find_algorithm
 from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
-from sparseoco.training.thresholds import ThresholdRule
 
 if TYPE_CHECKING:
+    from sparseoco.store.shards import Store
     from sparseoco.training.grid import Grid
 
 
@@ -58,6 +58,14 @@ class Range(OptionModel):
 
 Values = list[float | str] | Range
 MAX_CONFIGURATIONS = 100_000
+DEFAULT_ALGORITHM = "adagrad"
+AUTO = "auto"
+DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
+"""Losses for classes, in order of preference."""
+
+
+def _default_grid() -> dict[str, dict[str, Values]]:
+    return {DEFAULT_ALGORITHM: dict(find_algorithm(DEFAULT_ALGORITHM).grid)}
 
 
 def _listed(values: Any) -> Any:
@@ -122,11 +130,45 @@ class MixtureOptions(OptionModel):
         return self
 
 
+class ThresholdRule(OptionModel):
+    """How a threshold is chosen: `"f1"`, `{ precision = 0.9 }`, `{ recall = 0.8 }` or `{ top = 0.01 }`.
+
+    In place of a table it may be given as text, such as `precision=0.9`.
+    """
+
+    rule: Literal["f1", "precision", "recall", "top"]
+    value: float | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            rule, separator, value = given.partition("=")
+            return {"rule": rule.strip()} | ({"value": value.strip()} if separator else {})
+        if isinstance(given, dict) and len(given) == 1 and "rule" not in given:
+            ((rule, value),) = given.items()
+            return {"rule": rule, "value": value}
+        return given
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> "ThresholdRule":
+        if self.rule == "f1" and self.value is not None:
+            raise ValueError("f1 takes no value")
+        if self.rule != "f1" and not (self.value is not None and 0 < self.value <= 1):
+            raise ValueError(f"{self.rule} takes a number above 0 and at most 1, such as {{ {self.rule} = 0.5 }}")
+        return self
+
+    def __str__(self) -> str:
+        return self.rule if self.value is None else f"{self.rule}={self.value:g}"
+
+
 class SearchOptions(OptionModel):
     """`[search]`: which configurations are tried and how they are compared."""
 
     algorithms: dict[str, dict[str, Values]] = Field(
-        min_length=1, description="A table for each algorithm: parameter = values."
+        default_factory=_default_grid,
+        min_length=1,
+        description=f"A table for each algorithm: parameter = values; by default the grid of {DEFAULT_ALGORITHM}.",
     )
     features: FeatureOptions = Field(FeatureOptions(), description="How counts are weighted.")
     samples: int | None = Field(
@@ -136,7 +178,9 @@ class SearchOptions(OptionModel):
         description="Draw this many configurations per algorithm and weighting; by default the whole grid.",
     )
     loss: str = Field(
-        "logistic", description="Loss function: logistic, hinge, squared_hinge, softmax or multiclass_hinge."
+        AUTO,
+        description="Loss function: logistic, hinge, squared_hinge, softmax or multiclass_hinge; auto is "
+        "squared_hinge, or squared for numbers.",
     )
     penalty: str = Field("l1", description="Penalty on the weights: l1, l2, elastic_net, group or box.")
     folds: int = Field(
@@ -145,7 +189,7 @@ class SearchOptions(OptionModel):
         description="Folds of cross-validation; with 1, configurations are compared by progressive error (epoch "
         "methods: by training error).",
     )
-    epochs: int = Field(1, ge=1, description="Passes over the data.")
+    epochs: int = Field(5, ge=1, description="Passes over the data.")
     metric: str | None = Field(
         None,
         description="Metric of the held-out documents to choose by, such as log_loss, roc_auc, average_precision, f1, "
@@ -241,11 +285,12 @@ class SearchOptions(OptionModel):
         try:
             for name in self.algorithms:
                 check_algorithm_name(name)
-            from sparseoco.learners.losses import find_loss  # loads numba
+            if self.loss != AUTO:
+                from sparseoco.learners.losses import find_loss  # loads numba
 
-            find_loss(self.loss)
-            for name in self.algorithms:
-                find_algorithm(name).loss(self.loss)
+                find_loss(self.loss)
+                for name in self.algorithms:
+                    find_algorithm(name).loss(self.loss)
             self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
@@ -264,11 +309,12 @@ class SearchOptions(OptionModel):
     def _check_metric(self) -> None:
         if self.metric is None:
             return
-        from sparseoco.learners.losses import find_loss  # loads numba
+        if self.loss != AUTO:
+            from sparseoco.learners.losses import find_loss  # loads numba
 
-        regression = find_loss(self.loss).regression
-        if not any((kind == "numbers") == regression for kind in METRICS[self.metric].kinds):
-            raise ValueError(f"metric {self.metric} is not defined for {'numbers' if regression else 'classes'}")
+            regression = find_loss(self.loss).regression
+            if not any((kind == "numbers") == regression for kind in METRICS[self.metric].kinds):
+                raise ValueError(f"metric {self.metric} is not defined for {'numbers' if regression else 'classes'}")
         if self.folds == 1 and self.metric not in PROGRESSIVE:
             raise ValueError(
                 f"metric {self.metric} is of held-out documents: set folds to 2 or more, or choose error or loss"
@@ -299,6 +345,28 @@ class SearchOptions(OptionModel):
         """The paths of the models it reads, by the name of the option."""
         paths = {"warm_start": self.warm_start, "features_from": self.features_from}
         return {name: path for name, path in paths.items() if path is not None}
+
+    def for_store(self, store: "Store") -> "SearchOptions":
+        """The options with the defaults for the store's labels and values in place of those that are not set.
+
+        The default loss is the first of `DEFAULT_LOSSES` that every algorithm is defined for. Raises `InputError` if
+        there is none.
+        """
+        features = self.features.for_values(real=store.counts_dtype.kind == "f")
+        return self.model_copy(
+            update={"features": features, "loss": self._default_loss(store) if self.loss == AUTO else self.loss}
+        )
+
+    def _default_loss(self, store: "Store") -> str:
+        if store.manifest.labels.kind == "numbers":
+            return "squared"
+        for loss in DEFAULT_LOSSES:
+            if all(loss in find_algorithm(name).loss_names for name in self.algorithms):
+                return loss
+        raise InputError(
+            f"No default loss is defined for all of {', '.join(self.algorithms)}: set one with --loss.",
+            code="unsupported-combination",
+        )
 
     def configurations(self) -> list[Configuration]:
         """Every configuration, numbered from 0: weightings, algorithms as listed, the grid's product or random draw.

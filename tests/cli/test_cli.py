@@ -171,7 +171,7 @@ ERROR_LINE = re.compile(r"sparseoco: .* \[(?P<code>[a-z-]+)\]\n")
         ("search {tmp} --out {tmp}/x --min-rows 9", "unsupported-combination", ["--min-rows", "--halving"]),
         ("search {tmp} --out {tmp}/x --algorithm auto", "unsupported-combination", ["auto"]),
         ("search {tmp} --out {tmp}/x --algorithm cl-fobo", "unknown-algorithm", ["cl-fobo", "did you mean cl-fobos?"]),
-        ("search {tmp} --out {tmp}/x --grid p=q", "invalid-parameter", ["p="]),
+        ("search {tmp} --out {tmp}/x --algorithm stda --grid p=q", "invalid-parameter", ["p="]),
         ("search {tmp} --out {tmp}/x --grid rho=1", "unknown-parameter", ["rho"]),
         ("search {tmp} --out {tmp}/x --grid ons.rho=1", "unknown-algorithm", ["ons"]),
         ("train {tmp} --out {tmp}/x --set lam=big", "invalid-parameter", ["lam", "big"]),
@@ -210,13 +210,13 @@ def test_class_names_are_printed_verbatim(
 ) -> None:
     lines = [json.dumps({"label": label, "text": f"{word} thing"}) for label, word in (("[/bold]", "aa"), ("z", "cc"))]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    assert call(monkeypatch, "ingest", tmp_path / "a.jsonl", "--out", tmp_path / "s") == 0
+    assert call(monkeypatch, "ingest", tmp_path / "a.jsonl", "--out", tmp_path / "s", "--min-df", "1") == 0
     assert call(monkeypatch, "train", tmp_path / "s", "--out", tmp_path / "m") == 0
     assert call(monkeypatch, "evaluate", tmp_path / "m", tmp_path / "a.jsonl") == 0
     assert "[/bold]" in capsys.readouterr().out
     (tmp_path / "lines.txt").write_text("aa thing\n")
     assert call(monkeypatch, "evaluate", tmp_path / "m", tmp_path / "lines.txt") == 2
-    assert call(monkeypatch, "ingest", tmp_path / "lines.txt", "--out", tmp_path / "plain") == 0
+    assert call(monkeypatch, "ingest", tmp_path / "lines.txt", "--out", tmp_path / "plain", "--min-df", "1") == 0
     assert call(monkeypatch, "train", tmp_path / "plain", "--out", tmp_path / "m2") == 2
     (tmp_path / "m" / "model.json").write_text("[]")
     assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "lines.txt") == 3

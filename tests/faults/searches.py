@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from sparseoco.training.options import Halving, SearchOptions
+from sparseoco.training.options import Halving
+from tests.support.searches import plain_search
 
-OPTIONS = SearchOptions(
+OPTIONS = plain_search(
     algorithms={"cl-fobos": {"lam": [1e-4, 1e-3, 1e-2, 1e-1], "eta0": [0.01, 0.1, 1.0]}},
     folds=3,
     epochs=5,

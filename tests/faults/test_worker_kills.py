@@ -14,9 +14,9 @@ from sparseoco.offline.regret import run as cluster_regret
 from sparseoco.offline.regret.run import run_regret
 from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store
-from sparseoco.training.options import SearchOptions
 from tests.faults.searches import OPTIONS, tables
 from tests.support.kills import check_under_kills
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 OPTIMUM = OptimumOptions(alphas=(1.0, 4.0, 12.0), tol=1e-4)
@@ -70,7 +70,7 @@ def test_regret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, see
     monkeypatch.setattr(cluster_regret, "NEWTON_NONZEROS", store.manifest.nonzeros // 3)
     streams = {"cl-fobos": {"lam": [1e-3]}, "stda": {"lam": [1e-3]}, "cao-ftrl": {"lam": [1e-3]}}
     epochs = {"caos-erm": {"alpha": [1.0]}, "cao-rcd": {"alpha": [1.0], "R": [0.3]}}
-    options = SearchOptions(algorithms={**streams, **epochs}, epochs=2, folds=1)
+    options = plain_search(algorithms={**streams, **epochs}, epochs=2, folds=1)
     first = {c.algorithm: c for c in options.configurations()}.values()
 
     def kept(folder: Path) -> dict[str, bytes]:

@@ -21,8 +21,8 @@ from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import find_sources
-from sparseoco.training.options import SearchOptions
 from tests.support.commands import call
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
@@ -89,7 +89,8 @@ def test_methods_without_an_estimate_are_named(file: Path, monkeypatch: pytest.M
 
 def test_the_time_of_an_epoch_is_extrapolated_linearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(make_store(tmp_path / "shards"))
-    options = SearchOptions.model_validate({"algorithms": {"caos-erm": {"R": [0.1, 0.3, 1.0]}}, "folds": 1})
+    algorithms = {"caos-erm": {"R": [0.1, 0.3, 1.0]}}
+    options = plain_search(algorithms=algorithms, folds=1, epochs=1, loss="logistic")
     (job,) = estimate._jobs(options, store, Capacity(1, 1e9))
     rows = estimate._rows(store)
     monkeypatch.setattr(epochs, "_seconds", lambda problem, whole, rows, count: 2.0 + 0.25 * count)

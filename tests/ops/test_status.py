@@ -13,13 +13,13 @@ from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.steps import search, train_best
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
-from sparseoco.training.options import SearchOptions
 from tests.support.commands import call
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
-OPTIONS = SearchOptions(
+OPTIONS = plain_search(
     algorithms={"rda": {"gamma": [1.0, 3.0], "lam": [1e-3]}, "fobos": {"eta0": [0.5, 1e12], "lam": [1e-4]}},
     folds=2,
     epochs=2,
@@ -153,7 +153,7 @@ def test_a_search_without_candidates_is_reported(run: Path, tmp_path: Path) -> N
     store, out = run.parent / "shards", tmp_path / "run"
     grid = {"fobos": {"eta0": [1e12], "lam": [1e-4]}}
     with raises_code("no-candidate", kind=SparseocoError):
-        search(store, out, SearchOptions(algorithms=grid, folds=2), ClusterOptions(threads=1))
+        search(store, out, plain_search(algorithms=grid, folds=2), ClusterOptions(threads=1))
     found = read_status(out)
     assert found.steps[1].figures["by_status"] == {"diverged": 2}
     assert found.rerun.startswith("All configurations of the search failed")

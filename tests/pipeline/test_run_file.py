@@ -69,7 +69,7 @@ def test_paths_in_a_run_file_are_relative_to_it(tmp_path: Path) -> None:
         ("min_df = 2", "min_df = -2", "invalid-option", ["ingest", "min_df"]),
         ("min_df = 2", "mindf = 2", "unknown-option", ["ingest.mindf"]),
         ('name = "reviews"', "name = 3", "invalid-option", ["name: "]),
-        ('out = "runs/reviews"', "", "missing-option", ["out: "]),
+        ("min_df = 2", "holdout = 0.2", "invalid-option", ["ingest.holdout", "[evaluate]"]),
         ("inputs = [", "input = [", "missing-option", ["ingest.inputs"]),
         ("workers = 2", "scheduler = 3", "invalid-option", ["cluster.scheduler"]),
         ("workers = 2", 'memory = "5XX"', "invalid-option", ["cluster.memory"]),

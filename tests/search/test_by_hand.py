@@ -14,9 +14,10 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.optimum import OptimumOptions
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import Configuration
 from tests.search.by_hand import certificates, cluster_by_hand
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
@@ -46,7 +47,7 @@ EPOCHS = {
     "caos-erm": [{}, {"estimate": "corrected", "placement": "parallel", "parts": 3}],
     "cao-rcd": [{"R": 0.3, "batch": 4}],
 }
-STREAMS = SearchOptions(algorithms={"cl-fobos": {"lam": [1e-2], "eta0": [0.3]}}, folds=1)
+STREAMS = plain_search(algorithms={"cl-fobos": {"lam": [1e-2], "eta0": [0.3]}}, folds=1)
 
 
 def by_passes(store: Path, out: Path, cluster: ClusterOptions) -> dict[str, bytes]:
@@ -55,7 +56,7 @@ def by_passes(store: Path, out: Path, cluster: ClusterOptions) -> dict[str, byte
         for i, way in enumerate(ways):
             parameters = find_algorithm(algorithm).configuration({"alpha": 2.0, **way})
             chosen = Configuration(number=0, algorithm=algorithm, parameters=parameters)
-            options = SearchOptions(algorithms={algorithm: {}})
+            options = plain_search(algorithms={algorithm: {}})
             steps.train(store, out / f"{algorithm}-{i}", chosen, options, cluster, epochs=2)
     steps.optimum(store, out / "optimum", OptimumOptions(alphas=(2.0, 8.0), tol=1e-2), cluster)
     steps.search(store, out / "run", STREAMS, cluster)

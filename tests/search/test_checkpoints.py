@@ -11,8 +11,8 @@ from sparseoco.search.checkpoints import has_checkpoint, load_checkpoint, save_c
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}
@@ -22,7 +22,7 @@ GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}
 def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
     """A folder with the state of a block in the middle of its stream."""
     store = Store.open(make_store(tmp_path / "store"))
-    options = SearchOptions(algorithms={"cl-fobos": GRID}, folds=1)
+    options = plain_search(algorithms={"cl-fobos": GRID}, folds=1)
     grid = tuple(configuration.parameters for configuration in options.configurations())
     block = Block(setting=search_setting(options, store, NO_FOLD), algorithm="cl-fobos", configurations=grid)
     run = BlockRun.new(block, store)

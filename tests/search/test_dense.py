@@ -22,9 +22,10 @@ from sparseoco.training import sizes
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import Configuration
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 FEATURES = 24
@@ -49,7 +50,7 @@ def configuration(algorithm: str, **parameters: Any) -> Configuration:
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("algorithm", dense_learners())
 def test_training_gives_the_bits_of_a_learner(store: Path, tmp_path: Path, algorithm: str) -> None:
-    options = SearchOptions(algorithms={algorithm: {}}, seed=3)
+    options = plain_search(algorithms={algorithm: {}}, seed=3)
     chosen = configuration(algorithm)
     steps.train(store, tmp_path / "model", chosen, options, HERE, epochs=2)
     X, _ = read_shards(store)
@@ -67,7 +68,7 @@ def test_training_gives_the_bits_of_a_learner(store: Path, tmp_path: Path, algor
     assert Model(tmp_path / "more").description["warm_start"]["state"]
 
 
-OPTIONS = SearchOptions(
+OPTIONS = plain_search(
     algorithms={"ogd": {"D": [2.0, 10.0], "domain": ["ball", "simplex"]}, "ons": {"beta": [1e-3, 1e-1]}, "onseg": {}},
     folds=2,
 )
@@ -98,7 +99,7 @@ def test_a_block_that_was_stopped_ends_with_the_same_cell(
     monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 16)
     monkeypatch.setattr("sparseoco.search.worker.POLL_SECONDS", 0.0)
     monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
-    opened, options = Store.open(store), SearchOptions(algorithms={algorithm: {}}, folds=2)
+    opened, options = Store.open(store), plain_search(algorithms={algorithm: {}}, folds=2)
     block = Block(
         setting=search_setting(options, opened, 0),
         algorithm=algorithm,
@@ -130,7 +131,7 @@ def test_a_block_that_was_stopped_ends_with_the_same_cell(
 def test_the_bytes_of_a_column_are_counted(store: Path) -> None:
     opened = Store.open(store)
     for algorithm, numbers in (("ogd", FEATURES), ("ons", FEATURES + FEATURES**2), ("onseg", FEATURES + FEATURES**2)):
-        options = SearchOptions(algorithms={algorithm: {}}, folds=1)
+        options = plain_search(algorithms={algorithm: {}}, folds=1)
         chosen = configuration(algorithm)
         block = Block(
             setting=search_setting(options, opened, NO_FOLD),
@@ -149,7 +150,7 @@ def test_too_many_features_are_refused_before_anything_runs(
 ) -> None:
     """And let through where a model kept few enough of them."""
     monkeypatch.setattr(sizes, "DENSE_BYTES", 8 * 20**2)
-    options = SearchOptions(algorithms={"cl-fobos": {}, "ons": {}}, folds=2)
+    options = plain_search(algorithms={"cl-fobos": {}, "ons": {}}, folds=2)
     for run in (
         lambda: steps.search(store, tmp_path / "run", options, HERE),
         lambda: steps.train(store, tmp_path / "run", configuration("ons"), options, HERE, epochs=1),
@@ -157,7 +158,7 @@ def test_too_many_features_are_refused_before_anything_runs(
         with raises_code("too-many-features", "ons", "d²", "24 features", "--features-from"):
             run()
         assert not (tmp_path / "run").exists()
-    first = SearchOptions(algorithms={"rda": {}})
+    first = plain_search(algorithms={"rda": {}})
     steps.train(store, tmp_path / "first", configuration("rda", lam=0.05), first, HERE, epochs=1)
     few = options.model_copy(update={"features_from": str(tmp_path / "first")})
     steps.train(store, tmp_path / "model", configuration("ons"), few, HERE, epochs=1)
@@ -166,7 +167,7 @@ def test_too_many_features_are_refused_before_anything_runs(
 
 @pytest.mark.usefixtures("here")
 def test_regret_that_is_undefined_has_a_reason(store: Path, tmp_path: Path) -> None:
-    options = SearchOptions(algorithms={"ogd": {}, "fobos": {"lam": [1e-3]}}, folds=1)
+    options = plain_search(algorithms={"ogd": {}, "fobos": {"lam": [1e-3]}}, folds=1)
     steps.search(store, tmp_path, options, HERE)
     with raises_code("no-comparator", "ogd"):
         steps.regret(tmp_path, HERE, marks=3, numbers=[0])

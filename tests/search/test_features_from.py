@@ -28,9 +28,10 @@ from sparseoco.store.manifest import FeatureTable, commit_manifest
 from sparseoco.store.shards import Store, read_shards, write_names, write_vocabulary
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model, write_model
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import Configuration
 from sparseoco.training.warm_start import Origin
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 HERE = ClusterOptions(threads=2)
@@ -45,7 +46,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 def train(store: Path, model: Path, algorithm: str = "cl-fobos", *, epochs: int = 1, **options: Any) -> Model:
     parameters = options.pop("parameters", {})
     values = find_algorithm(algorithm).configuration(parameters)
-    settings = SearchOptions(algorithms={algorithm: {}}, shuffle=False, **options)
+    settings = plain_search(algorithms={algorithm: {}}, shuffle=False, **options)
     steps.train(
         store, model, Configuration(number=0, algorithm=algorithm, parameters=values), settings, HERE, epochs=epochs
     )
@@ -128,7 +129,7 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
     for name, shard_rows in (("a", 300), ("b", 41)):
         store = make_store(tmp_path / name / "store", shard_rows=shard_rows)
         first = train(store, tmp_path / name / "first", parameters={"lam": 3e-2})
-        options = SearchOptions(
+        options = plain_search(
             algorithms={"fobos": {"lam": [1e-4, 1e-3]}, "stda": {"lam": [1e-3]}},
             folds=2,
             features_from=str(first.folder),

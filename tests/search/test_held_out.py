@@ -20,14 +20,14 @@ from sparseoco.store.shards import Store
 from sparseoco.training.calibration import fit_calibration
 from sparseoco.training.metrics.scores import class_probabilities
 from sparseoco.training.model import Model
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options import SearchOptions, ThresholdRule
 from sparseoco.training.predictions import Predictions, read_predictions
-from sparseoco.training.thresholds import ThresholdRule
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 HERE = ClusterOptions(threads=2)
-OPTIONS = SearchOptions(algorithms={"cl-fobos": {"lam": [1e-3], "eta0": [0.1, 1.0]}}, folds=3, epochs=2)
+OPTIONS = plain_search(algorithms={"cl-fobos": {"lam": [1e-3], "eta0": [0.1, 1.0]}}, folds=3, epochs=2)
 pytestmark = pytest.mark.usefixtures("here")
 
 

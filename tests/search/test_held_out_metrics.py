@@ -14,9 +14,9 @@ from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, positive_class, search_setting
 from sparseoco.training.metrics import scores
-from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 GRID: dict[str, Any] = {"cl-fobos": {"lam": [1e-4, 1e-2], "eta0": [0.3]}}
@@ -25,7 +25,7 @@ GRID: dict[str, Any] = {"cl-fobos": {"lam": [1e-4, 1e-2], "eta0": [0.3]}}
 def trained(folder: Path, classes: int, loss: str, **options: Any) -> tuple[BlockRun, Any, list[dict[str, Any]]]:
     """A block after an epoch without fold 1, the store's corpus, and the metrics of its configurations."""
     store = Store.open(make_store(folder / "store", rows=200, features=60, classes=classes))
-    search = SearchOptions(algorithms=GRID, folds=4, loss=loss, dtype="float64", **options)
+    search = plain_search(algorithms=GRID, folds=4, loss=loss, dtype="float64", **options)
     parameters = tuple(configuration.parameters for configuration in search.configurations())
     block = Block(setting=search_setting(search, store, 1), algorithm="cl-fobos", configurations=parameters)
     run, corpus = BlockRun.new(block, store), open_corpus(store, folder)

@@ -14,6 +14,7 @@ from sparseoco.pipeline.run_folder import describe_choice
 from sparseoco.search.runner import run_search
 from sparseoco.store.shards import Store
 from sparseoco.training.options import AtMost, SearchOptions
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 LAM = [1e-5, 1e-3, 1e-2, 0.5]
@@ -40,19 +41,19 @@ def run(client: Client, store: Store, folder: Path, options: SearchOptions) -> l
 
 def test_halving_keeps_the_best_held_out_metric(client: Client, store: Store, tmp_path: Path) -> None:
     halving = {"factor": 2, "rungs": [0.5], "min_rows": 1}
-    options = SearchOptions(algorithms=GRID, folds=2, metric="log_loss", halving=halving)
+    options = plain_search(algorithms=GRID, folds=2, metric="log_loss", halving=halving)
     metrics = run(client, store, tmp_path / "search", options)
     at_rung = [[row for row in metrics if row["configuration"] == c and row["status"] == "dropped"] for c in range(4)]
     dropped = [rows for rows in at_rung if rows]
     assert len(dropped) == 2
     assert all(row["held_out_rows"] > 0 and row["held_out_log_loss"] is not None for rows in dropped for row in rows)
-    plain = SearchOptions(algorithms=GRID, folds=2, metric="error", halving=halving)
+    plain = plain_search(algorithms=GRID, folds=2, metric="error", halving=halving)
     by_error = run(client, store, tmp_path / "search", plain)
     assert all(row["held_out_rows"] == 0 for row in by_error if row["status"] == "dropped")
 
 
 def test_another_metric_needs_no_new_training(client: Client, store: Store, tmp_path: Path) -> None:
-    options = SearchOptions(algorithms=GRID, folds=2, epochs=3, patience=1)
+    options = plain_search(algorithms=GRID, folds=2, epochs=3, patience=1)
     run(client, store, tmp_path / "search", options)
     cells = sorted((tmp_path / "search" / "cells").iterdir())
     by_auc = options.model_copy(update={"metric": "roc_auc", "patience": None, "epochs": 1})
@@ -61,7 +62,7 @@ def test_another_metric_needs_no_new_training(client: Client, store: Store, tmp_
 
 
 def test_the_choice_is_described(client: Client, store: Store, tmp_path: Path) -> None:
-    options = SearchOptions(algorithms=GRID, folds=2, metric="log_loss")
+    options = plain_search(algorithms=GRID, folds=2, metric="log_loss")
     metrics = run(client, store, tmp_path / "search", options)
     best = describe_choice(metrics, options, store)
     values = [np.mean([row["held_out_log_loss"] for row in metrics if row["configuration"] == c]) for c in range(4)]
@@ -78,7 +79,7 @@ def test_the_choice_is_described(client: Client, store: Store, tmp_path: Path) -
 
 
 def test_nothing_beats_the_largest_class(client: Client, store: Store, tmp_path: Path) -> None:
-    options = SearchOptions(algorithms={"cl-fobos": {"lam": [100.0, 200.0], "eta0": [0.5]}}, folds=2)
+    options = plain_search(algorithms={"cl-fobos": {"lam": [100.0, 200.0], "eta0": [0.5]}}, folds=2)
     best = describe_choice(run(client, store, tmp_path / "search", options), options, store)
     assert not best["beats_baseline"]
     assert "no configuration beats always predicting the largest class" in best["notes"][0]

@@ -27,6 +27,7 @@ from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.kills import check_under_kills
 from tests.support.pages import figures
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 GRID: dict[str, Any] = {"adagrad": {"eta": [0.03, 0.3], "lam": [1e-5, 1e-3]}, "cl-fobos": {"eta0": [0.1, 1.0]}}
@@ -40,7 +41,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def options(**changes: Any) -> SearchOptions:
-    return SearchOptions.model_validate({"algorithms": GRID, "seed": 3} | changes)
+    return plain_search(**{"algorithms": GRID, "seed": 3} | changes)
 
 
 def train(client: Client, store: Path, model: Path, *, epochs: int = 1, by: str = "error", **changes: Any) -> Path:

@@ -13,8 +13,9 @@ from sparseoco.search.packing import BlockKey, Capacity, Job, pack
 from sparseoco.search.stages import epochs_without_improvement, plan_stages, rung_positions, survivors
 from sparseoco.store.shards import Store
 from sparseoco.training.block import search_setting
-from sparseoco.training.options import Halving, SearchOptions
+from sparseoco.training.options import Halving
 from sparseoco.training.stream import StreamPosition
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 LEGS = (StreamPosition(1, 60),)
@@ -28,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def packed(store: Store, configurations: int, folds: int, tasks: int) -> list[Job]:
     lam = [float(k) for k in range(1, configurations + 1)]
-    options = SearchOptions(algorithms={"cl-fobos": {"lam": lam}}, folds=folds)
+    options = plain_search(algorithms={"cl-fobos": {"lam": lam}}, folds=folds)
     packs: dict[BlockKey, list[Any]] = {}
     for fold in range(folds):
         for configuration in options.configurations():
@@ -85,7 +86,7 @@ def test_rungs_are_a_function_of_size_and_options() -> None:
 def test_stages_lead_to_the_end(
     factor: float, n_rows: int, epochs: int, patience: int | None, configurations: int
 ) -> None:
-    options = SearchOptions(
+    options = plain_search(
         algorithms={"fobos": {}}, epochs=epochs, patience=patience, halving=Halving(factor=factor, min_rows=10)
     )
     stages = plan_stages(options, n_rows, configurations)

@@ -23,6 +23,7 @@ from sparseoco.store.shards import Store
 from sparseoco.training.options import SearchOptions
 from tests.search.options import OPTIONS
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
@@ -101,7 +102,7 @@ def test_progressive_error_ranks_where_nothing_is_held_out(client: Client, tmp_p
 
 def test_a_diverging_configuration_is_a_row_and_disturbs_nobody(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    calm = SearchOptions(algorithms={"fobos": {"lam": [0.0], "eta0": [0.5]}}, loss="squared_hinge", folds=2)
+    calm = plain_search(algorithms={"fobos": {"lam": [0.0], "eta0": [0.5]}}, loss="squared_hinge", folds=2)
     both = calm.model_copy(update={"algorithms": {"fobos": {"lam": [0.0], "eta0": [0.5, 1e30]}}})
     expected = search(client, store, tmp_path / "a", calm)["metrics"]
     metrics = search(client, store, tmp_path / "b", both)["metrics"]
@@ -184,7 +185,7 @@ def test_steps_leave_the_same_bytes_each_time(tmp_path: Path) -> None:
 
 def test_training_that_diverges_ends_with_the_reason(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    options = SearchOptions(algorithms={"fobos": {"lam": [0.0], "eta0": [1e30]}}, loss="squared_hinge")
+    options = plain_search(algorithms={"fobos": {"lam": [0.0], "eta0": [1e30]}}, loss="squared_hinge")
     with raises_code("diverged", "fobos", kind=SparseocoError):
         steps.train(store, tmp_path / "m", options.configurations()[0], options, ClusterOptions(threads=1), epochs=1)
 

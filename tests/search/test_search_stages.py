@@ -23,10 +23,11 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import Halving, SearchOptions
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 LAM, ETA = [1e-4, 1e-3, 1e-2, 1e-1], [0.01, 0.1, 1.0]
-OPTIONS = SearchOptions(algorithms={"cl-fobos": {"lam": LAM, "eta0": ETA}}, folds=3, epochs=2)
+OPTIONS = plain_search(algorithms={"cl-fobos": {"lam": LAM, "eta0": ETA}}, folds=3, epochs=2)
 HALVING = OPTIONS.model_copy(update={"halving": Halving(factor=2, min_rows=40)})
 RUNGS = (75, 150)  # of 300 rows; 38 is before the first 40
 PATIENCE = OPTIONS.model_copy(update={"epochs": 6, "patience": 1})
@@ -243,9 +244,7 @@ def test_options_are_refused_in_sentences() -> None:
     assert "set patience too" in refused(min_improvement=0.1)
     assert "time_limit: " in refused(time_limit="soon")
     assert "write a size as" in refused(max_memory="plenty")
-    options = SearchOptions.model_validate(
-        {"algorithms": OPTIONS.algorithms, "halving": 3, "time_limit": "1h 30min", "max_memory": "2GB"}
-    )
+    options = plain_search(algorithms=OPTIONS.algorithms, halving=3, time_limit="1h 30min", max_memory="2GB")
     assert (options.halving, options.time_limit, options.max_memory) == (Halving(factor=3), 5400, 2_000_000_000)
     assert SearchOptions.model_validate(options.model_dump(mode="json")) == options
 

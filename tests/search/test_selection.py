@@ -7,6 +7,7 @@ from sparseoco.core.option_models import validate
 from sparseoco.search.selection import candidates, choose, grid_edges
 from sparseoco.training.options import AtMost, SearchOptions
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 
 
 def row(configuration: int, fold: int, error: float, nonzeros: int, **changes: Any) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def test_a_best_value_at_the_edge_of_its_grid() -> None:
     ],
 )
 def test_the_metric_of_a_search(options: dict[str, Any], expected: str) -> None:
-    assert SearchOptions(algorithms={"adagrad": {}}, **options).selection_metric == expected
+    assert plain_search(algorithms={"adagrad": {}}, **options).selection_metric == expected
 
 
 @pytest.mark.parametrize(
@@ -123,13 +124,13 @@ def test_metrics_and_rules_that_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_a_metric_of_other_labels_is_refused() -> None:
-    options = SearchOptions(algorithms={"adagrad": {}}, metric="f1")
+    options = plain_search(algorithms={"adagrad": {}}, metric="f1")
     options.check_metric("two classes")
     with raises_code("invalid-metric", "f1_macro"):
         options.check_metric("classes")
 
 
 def test_the_rule_on_a_command_line() -> None:
-    given = SearchOptions.model_validate({"algorithms": {"adagrad": {}}, "select": "at_most=10_000"})
+    given = plain_search(algorithms={"adagrad": {}}, select="at_most=10_000")
     assert given.select == AtMost(at_most=10_000)
     assert SearchOptions.model_validate(given.model_dump(mode="json")) == given

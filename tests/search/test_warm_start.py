@@ -21,9 +21,10 @@ from sparseoco.store.manifest import ClassEntry, FeatureTable, LabelTable, commi
 from sparseoco.store.shards import Store, write_names, write_vocabulary
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import Configuration
 from sparseoco.training.warm_start import Origin, check_origin, resume_learner, take_weights
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
 FEATURES = 200
@@ -75,7 +76,7 @@ def train(
     definition = find_algorithm(algorithm)
     lam = {"lam": 1e-3} if definition.driver == "stream" else {}
     values = definition.configuration(lam | parameters)
-    options = SearchOptions(
+    options = plain_search(
         algorithms={algorithm: {}}, shuffle=shuffle, warm_start=None if warm_start is None else str(warm_start)
     )
     configuration = Configuration(number=0, algorithm=algorithm, parameters=values)
@@ -244,7 +245,7 @@ def test_every_configuration_of_a_search_starts_from_the_weights(client: Client,
     store = make_store(tmp_path / "store")
     for name, epochs in (("first", 1), ("other", 2)):
         train(client, store, tmp_path / name, epochs=epochs)
-    cold = SearchOptions(algorithms={"cl-fobos": {"lam": [1e-4, 1e-3]}, "rda": {"lam": [1e-3]}}, folds=2)
+    cold = plain_search(algorithms={"cl-fobos": {"lam": [1e-4, 1e-3]}, "rda": {"lam": [1e-3]}}, folds=2)
 
     def search(warm_start: str | None) -> list[float]:
         options = cold.model_copy(update={"warm_start": warm_start and str(tmp_path / warm_start)})
@@ -278,4 +279,4 @@ def test_models_that_cannot_be_a_warm_start(client: Client, tmp_path: Path) -> N
     with raises_code("model-replaced", kind=StorageError):
         resume_learner(origin, learner, Store.open(store))
     with pytest.raises(ValidationError, match=r"caos-erm .* warm_start"):
-        SearchOptions(algorithms={"caos-erm": {}}, warm_start="x")
+        plain_search(algorithms={"caos-erm": {}}, warm_start="x")

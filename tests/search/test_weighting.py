@@ -17,12 +17,13 @@ from sparseoco.store.shards import Store
 from sparseoco.store.weighting import FeatureOptions, Weighting
 from sparseoco.training.options import MixtureOptions, SearchOptions
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store, with_values
 
 TFIDF = Weighting(tf="log", idf=True, norm="l2")
 BINARY = Weighting(tf="binary", norm="l2")
 FEATURES = FeatureOptions(tf=("log", "binary"), idf=(True, False), norm=("l2",))
-OPTIONS = SearchOptions(
+OPTIONS = plain_search(
     algorithms={"cl-fobos": {"lam": [1e-4, 1e-3], "eta0": [1.0]}, "adagrad": {"lam": [1e-4]}}, folds=2, epochs=2
 )
 KEYS = ("configuration", "tf", "idf", "norm")
@@ -75,7 +76,7 @@ def test_each_weighting_is_a_search_of_its_own(
 
 def test_epoch_methods_learn_weighted_counts(client: Client, store: Path, tmp_path: Path) -> None:
     grids = {"cao-rcd": {"alpha": [0.1], "R": [1.0]}, "caos-erm": {"alpha": [0.1], "R": [1.0]}}
-    options = SearchOptions(algorithms=grids, folds=2, epochs=1)
+    options = plain_search(algorithms=grids, folds=2, epochs=1)
     (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", TFIDF)
     expected = search(client, values, tmp_path / "a", options)
@@ -95,9 +96,7 @@ def test_a_search_resumes_with_more_weightings(client: Client, store: Path, tmp_
 
 
 def test_halving_compares_weightings(client: Client, store: Path, tmp_path: Path) -> None:
-    halving = SearchOptions(
-        algorithms=OPTIONS.algorithms, folds=2, halving={"factor": 3, "rungs": [0.4], "min_rows": 1}
-    )
+    halving = plain_search(algorithms=OPTIONS.algorithms, folds=2, halving={"factor": 3, "rungs": [0.4], "min_rows": 1})
     metrics = search(client, store, tmp_path, with_features(halving, FEATURES))["metrics"]
     kept = {row["configuration"] for row in metrics if row["status"] == "ok"}
     assert len(kept) == 4

@@ -16,9 +16,17 @@ out = "run"
 [ingest]
 inputs = ["incoming"]
 vocabulary = "extend"
+ngram_range = [1, 1]
+min_df = 1
 shard_bytes = 65536
 
+[features]
+tf = "count"
+idf = false
+norm = "none"
+
 [search]
+loss = "logistic"
 seed = 3
 algorithms.cl-fobos = { lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0] }
 algorithms.rda = { lam = [1e-3], gamma = [1, 3] }

@@ -35,10 +35,18 @@ out = "run"
 inputs = ["places.jsonl"]
 where = { split = "train" }
 ngram_range = [1, 2]
+min_df = 1
 shard_bytes = 65536
+
+[features]
+tf = "count"
+idf = false
+norm = "none"
 
 [search]
 folds = 3
+epochs = 1
+loss = "logistic"
 algorithms.cl-fobos = { lam = [1e-4, 1e-2], eta0 = [0.3] }
 algorithms.rda = { lam = [1e-3], gamma = [1, 3] }
 

@@ -17,9 +17,9 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.model import write_model
-from sparseoco.training.options import SearchOptions
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
+from tests.support.searches import plain_search
 
 TEXTS, NEW = random_texts(60), [*random_texts(20, seed=1), "unknown words alpha", "", "unknown"]
 WEIGHTINGS = [
@@ -104,13 +104,11 @@ def test_a_model_of_selected_features_needs_only_these(stores: tuple[Path, csr_m
     X, _ = read_shards(store)
     used = np.unique(X.indices)[1::2]
     model(tmp_path / "first", store, weighting, used)
-    options = SearchOptions.model_validate(
-        {
-            "algorithms": {"adagrad": {"lam": 0.0}},
-            "features": weighting.model_dump(),
-            "features_from": str(tmp_path / "first"),
-            "dtype": "float64",
-        }
+    options = plain_search(
+        algorithms={"adagrad": {"lam": 0.0}},
+        features=weighting.model_dump(),
+        features_from=str(tmp_path / "first"),
+        dtype="float64",
     )
     (configuration,) = options.configurations()
     steps.train(store, tmp_path / "second", configuration, options, ClusterOptions(), epochs=1)

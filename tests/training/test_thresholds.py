@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score, precision_recall_curve, precision_score, recall_score
 
 from sparseoco.core.option_models import validate
-from sparseoco.training.thresholds import Threshold, ThresholdRule, choose_threshold
+from sparseoco.training.options import ThresholdRule
+from sparseoco.training.thresholds import Threshold, choose_threshold
 from tests.support.errors import raises_code
 
 RULES = [

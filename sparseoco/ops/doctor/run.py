@@ -41,7 +41,7 @@ class _Text(NamedTuple):
 def check_run(run: RunFile) -> Iterator[Finding]:
     """All checks of a run, the fastest first."""
     yield from run_check("inputs", lambda: check_new_inputs(run))
-    if run.evaluate is not None and run.evaluate.inputs is not None:
+    if run.evaluate.inputs is not None:
         inputs = run.evaluate.inputs
         yield from run_check("evaluate", lambda: check_inputs("evaluate", inputs, run.ingest.text))
     yield from run_check("out", lambda: check_folder("out", run.out))
@@ -65,11 +65,13 @@ def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
     manifest = latest_manifest(run.store)
     if manifest is not None:
         store = Store(run.store, manifest)
-        yield from _report(run, shape, estimate_cost(run.search, store, store, shape), store, text, basis="its shards")
+        yield from _report(
+            run, shape, estimate_cost(run.search.for_store(store), store, store, shape), store, text, basis="its shards"
+        )
         return
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
         result = extrapolate(run_sources(run), run.ingest.text, Path(folder), run.ingest.shard_bytes)
-        cost = estimate_cost(run.search, result.whole, result.sample, shape)
+        cost = estimate_cost(run.search.for_store(result.whole), result.whole, result.sample, shape)
         basis = f"a sample of {percent(result.share)} of the text"
         text = text._replace(ingest_seconds=result.seconds / shape.tasks)
         yield from _report(run, shape, cost, result.whole, text, basis=basis)
@@ -77,7 +79,7 @@ def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
 
 def _evaluation(run: RunFile) -> float:
     """Seconds to evaluate: about those of counting the text in one thread."""
-    if run.evaluate is None or is_nightly(run):
+    if is_nightly(run) or not (run.evaluate.names_test_set or run.text.holdout):
         return 0.0
     inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
     options = run.ingest.text.model_copy(update={"where": run.evaluate.where})

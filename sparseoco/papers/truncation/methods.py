@@ -17,6 +17,9 @@ from sparseoco.storage.toml_files import read_toml
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions
 
+AS_PRINTED = {"loss": "logistic", "epochs": 1, "features": {"tf": "count", "idf": False, "norm": "none"}}
+"""What the papers do where a file does not say otherwise."""
+
 
 class TunedMethod(NamedTuple):
     """A learner and its λ, as options of `sparseoco.pipeline.steps.search`."""
@@ -89,7 +92,7 @@ class Protocol(_AddedFile):
         return protocol
 
     def _method(self, name: str, n_classes: int) -> TunedMethod:
-        shared = self.search | (self.more_classes if n_classes > 2 else {})
+        shared = AS_PRINTED | self.search | (self.more_classes if n_classes > 2 else {})
         options = validate(SearchOptions, shared | self.methods[name].model_dump(), under=("methods", name))
         return TunedMethod(name, options)
 

@@ -37,9 +37,8 @@ from sparseoco.training.decisions import decision_rules
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import mean_rows
 from sparseoco.training.model import STATE, Model, write_model
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options import SearchOptions, ThresholdRule
 from sparseoco.training.stream import START, Order, StreamPosition, stream
-from sparseoco.training.thresholds import ThresholdRule
 from sparseoco.training.warm_start import Origin, take_weights
 
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]

@@ -147,6 +147,7 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
 def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback) -> list[Row]:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
     history = read_history(run.out, "history")
+    run = run.model_copy(update={"search": run.search.for_store(Store.open(run.store))})
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(1, last + 1):
         started = time.monotonic()

@@ -11,7 +11,7 @@ from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.metrics import METRICS, write_result_table
 from sparseoco.store.shards import Store
-from sparseoco.training.options import SearchOptions
+from tests.support.searches import plain_search
 
 ROWS, FEATURES, MARKS, SEED = 160, 30, 4, 3
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -26,7 +26,7 @@ CLUSTER = ClusterOptions(threads=2)
 
 def write_search(run: Path, store: Path, **more: Any) -> Path:
     """Write the files of a search that regret reads: of a search in which all configurations succeeded."""
-    options = SearchOptions(**({"algorithms": ALGORITHMS, "folds": 1, "seed": SEED} | more))
+    options = plain_search(**({"algorithms": ALGORITHMS, "folds": 1, "seed": SEED} | more))
     opened = Store.open(store)
     classes = [entry.model_dump(mode="json") for entry in opened.manifest.labels.classes]
     sizes = {"rows": opened.n_rows, "features": opened.n_features, "classes": classes}

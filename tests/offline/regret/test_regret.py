@@ -17,7 +17,6 @@ from sparseoco.pipeline import steps
 from sparseoco.storage.commit import commit_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions
-from sparseoco.training.options import SearchOptions
 from tests.offline.regret.search_runs import (
     CLUSTER,
     FEATURES,
@@ -32,6 +31,7 @@ from tests.offline.regret.search_runs import (
 from tests.oracles.stream import ORACLES, VALUES
 from tests.support.commands import call
 from tests.support.errors import raises_code
+from tests.support.searches import plain_search
 from tests.support.stores import make_store, with_values
 
 
@@ -185,7 +185,7 @@ def test_the_command(
 ) -> None:
     """A search and its regret, from the shards to the page."""
     shutil.copytree(store, tmp_path / "store")
-    options = SearchOptions(algorithms={"rda": {"lam": [0.01], "gamma": [2.0]}}, folds=1, seed=SEED)
+    options = plain_search(algorithms={"rda": {"lam": [0.01], "gamma": [2.0]}}, folds=1, seed=SEED)
     steps.search(tmp_path / "store", tmp_path / "run", options, CLUSTER)
     described = json.loads((tmp_path / "run" / "run.json").read_bytes())
     assert described["corpus"]["folder"] == "../store"

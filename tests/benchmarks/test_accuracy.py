@@ -1,0 +1,209 @@
+"""The default run beside pipelines of scikit-learn and Vowpal Wabbit, on the training and test text of real corpora.
+
+Prints, for each corpus and model: test error, macro F1, average precision (of the rarer class, or the macro average),
+seconds from raw text to predictions, and the weights that are not zero. Vowpal Wabbit is left out unless its command
+`vw` is found. The default run must not err more than the best of the others by more than one standard error, and no l1
+model of scikit-learn may have both a smaller error and fewer weights than every model of our front.
+"""
+
+import gzip
+import json
+import math
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.metrics import average_precision_score, f1_score
+from sklearn.naive_bayes import ComplementNB
+from sklearn.svm import LinearSVC
+
+from tests.benchmarks.corpora import corpus
+
+Record = dict[str, Any]
+
+
+class Task(NamedTuple):
+    """Labelled text, for training and for testing."""
+
+    train: list[Record]
+    test: list[Record]
+
+
+class Result(NamedTuple):
+    """A model's figures on the test text."""
+
+    model: str
+    error: float
+    macro_f1: float
+    average_precision: float
+    seconds: float
+    nonzeros: int
+
+
+def records(name: str) -> Iterator[Record]:
+    with gzip.open(corpus(name), "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def split_task(name: str) -> Task:
+    found = list(records(name))
+    return Task(*([r for r in found if r["split"] == part] for part in ("train", "test")))
+
+
+def reuters() -> Task:
+    """Documents of one topic, of topics with training documents, by the ModApte split."""
+    found = [r | {"label": r["topics"][0]} for r in records("reuters/reuters21578.jsonl.gz") if len(r["topics"]) == 1]
+    train = [r for r in found if r["modapte"] == "train"]
+    known = {r["label"] for r in train}
+    return Task(train, [r for r in found if r["modapte"] == "test" and r["label"] in known])
+
+
+def reviews() -> Task:
+    """Reviews of books for training, of DVDs for testing."""
+    return Task(*(list(records(f"reviews/{part}.jsonl.gz")) for part in ("books", "dvd")))
+
+
+TASKS = {
+    "imdb": lambda: split_task("imdb/imdb_50k.jsonl.gz"),
+    "20news": lambda: split_task("20news/20news-bydate.jsonl.gz"),
+    "reuters": reuters,
+    "reviews": reviews,
+}
+
+
+def figures(model: str, truth: Any, predicted: Any, scores: Any, seconds: float, nonzeros: int) -> Result:
+    """Scores are margins (rows,) of the second of two classes, or (rows, classes)."""
+    classes = np.unique(truth)
+    if scores.ndim == 1:
+        rarer = classes[int((truth == classes[1]).mean() < 0.5)]
+        precision = average_precision_score(truth == rarer, scores if rarer == classes[1] else -scores)
+    else:
+        each = [average_precision_score(truth == k, scores[:, k]) for k in classes]
+        precision = float(np.mean(each))
+    return Result(
+        model,
+        float(np.mean(predicted != truth)),
+        f1_score(truth, predicted, average="macro"),
+        precision,
+        seconds,
+        nonzeros,
+    )
+
+
+def peers(task: Task, truth: Any, labels: Any) -> Iterator[Result]:
+    """Every pipeline of scikit-learn, its vectoriser's time included."""
+    texts, test_texts = ([r["text"] for r in part] for part in task)
+    for name, vectorizer in {
+        "counts": CountVectorizer(ngram_range=(1, 2), min_df=2),
+        "tf-idf": TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True),
+    }.items():
+        started = time.perf_counter()
+        X, Z = vectorizer.fit_transform(texts), vectorizer.transform(test_texts)
+        vectorizing = time.perf_counter() - started
+        many = labels.max() > 1
+        models = {
+            "LinearSVC": LinearSVC(),
+            "ComplementNB": ComplementNB(),
+            "SGD l1 1e-6": SGDClassifier(loss="log_loss", penalty="l1", alpha=1e-6, random_state=0),
+            "SGD l2 1e-6": SGDClassifier(loss="log_loss", penalty="l2", alpha=1e-6, random_state=0),
+        }
+        if not many:
+            models |= {
+                f"LogisticRegression {penalty} {weight or ''}": LogisticRegression(
+                    C=10, solver="liblinear", l1_ratio=float(penalty == "l1"), class_weight=weight
+                )
+                for penalty in ("l1", "l2")
+                for weight in (None, "balanced")
+            }
+        for label, model in models.items():
+            started = time.perf_counter()
+            model.fit(X, labels)
+            seconds = vectorizing + time.perf_counter() - started
+            scores = model.decision_function(Z) if hasattr(model, "decision_function") else model.predict_proba(Z)
+            scores = scores[:, 1] if scores.ndim == 2 and not many else scores
+            weights = getattr(model, "coef_", getattr(model, "feature_log_prob_", None))
+            yield figures(f"{name} {label}", truth, model.predict(Z), scores, seconds, int(np.count_nonzero(weights)))
+
+
+def vowpal_wabbit(task: Task, truth: Any, names: list[str], folder: Path) -> Iterator[Result]:
+    """Vowpal Wabbit with its defaults and bigrams."""
+    command = shutil.which("vw")
+    if command is None:
+        print("Vowpal Wabbit: vw is not installed")
+        return
+    number = {name: i + 1 for i, name in enumerate(names)}
+    for part, found in zip(("train", "test"), task, strict=True):
+        with (folder / f"{part}.vw").open("w", encoding="utf-8") as file:
+            for record in found:
+                label = number[record["label"]] if len(names) > 2 else 2 * number[record["label"]] - 3
+                words = " ".join(CountVectorizer().build_tokenizer()(record["text"].lower()))
+                file.write(f"{label} | {words}\n")
+    kind = ["--oaa", str(len(names))] if len(names) > 2 else ["--binary"]
+    loss = [] if len(names) > 2 else ["--loss_function", "logistic"]
+    started = time.perf_counter()
+    common = [command, "--quiet", "--ngram", "2", "-b", "22"]
+    subprocess.run([*common, *kind, *loss, "-d", folder / "train.vw", "-f", folder / "model"], check=True)
+    subprocess.run(
+        [*common, "-t", "-i", folder / "model", "-d", folder / "test.vw", "-p", folder / "predicted"], check=True
+    )
+    seconds = time.perf_counter() - started
+    predicted = np.array([float(line.split()[0]) for line in (folder / "predicted").read_text().splitlines()])
+    predicted = predicted.astype(int) - 1 if len(names) > 2 else (predicted > 0).astype(int)
+    yield figures(
+        "Vowpal Wabbit", truth, predicted, np.eye(len(names))[predicted] if len(names) > 2 else predicted, seconds, -1
+    )
+
+
+def default_run(task: Task, truth: Any, names: list[str], folder: Path) -> tuple[Result, Any]:
+    """`sparseoco run` on a file that names only the inputs, and predictions of the test text by its model."""
+    for part, found in zip(("train", "test"), task, strict=True):
+        with (folder / f"{part}.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(
+                json.dumps({"id": str(i), "label": r["label"], "text": r["text"]}) + "\n" for i, r in enumerate(found)
+            )
+    (folder / "default.toml").write_text('[ingest]\ninputs = ["train.jsonl"]\n')
+    started = time.perf_counter()
+    python = [sys.executable, "-m", "sparseoco"]
+    subprocess.run([*python, "run", "default.toml"], cwd=folder, check=True, capture_output=True)
+    done = subprocess.run(
+        [*python, "predict", "default", "test.jsonl", "--margins"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    seconds = time.perf_counter() - started
+    cells = [line.split("\t") for line in done.stdout.splitlines()]
+    predicted = np.array([names.index(row[1]) for row in cells])
+    scores = np.array([[float(cell) for cell in row[2 : 2 + (len(names) if len(names) > 2 else 1)]] for row in cells])
+    model = json.loads((folder / "default" / "model" / "model.json").read_text())
+    return figures(
+        "sparseoco run", truth, predicted, scores if len(names) > 2 else scores[:, 0], seconds, model["nonzeros"]
+    ), model
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("name", TASKS)
+def test_default_run_is_as_accurate_as_the_best_pipelines(name: str, tmp_path: Path) -> None:
+    task = TASKS[name]()
+    names = sorted({record["label"] for record in task.train})
+    labels, truth = (np.array([names.index(record["label"]) for record in part]) for part in task)
+    ours, model = default_run(task, truth, names, tmp_path)
+    others = [*peers(task, truth, labels), *vowpal_wabbit(task, truth, names, tmp_path)]
+    print(f"\n{name}: {len(labels):,} documents to train, {len(truth):,} to test, {len(names)} classes")
+    for result in [ours, *sorted(others, key=lambda r: r.error)]:
+        print(
+            f"  {result.model:42} error {result.error:.4f} F1 {result.macro_f1:.4f} AP {result.average_precision:.3f} "
+            f"{result.seconds:6.1f} s  {result.nonzeros:,} weights"
+        )
+    print(f"  chosen: {model['algorithm']} {model['parameters']}")
+    best = min(result.error for result in others)
+    assert ours.error <= best + math.sqrt(best * (1 - best) / len(truth))
