@@ -18,7 +18,7 @@ from sparseoco.training.model import Model
 from tests.support.nightly_runs import ROWS, arrive, prepare, rows_of
 
 TFIDF = Weighting(tf="log", idf=True, norm="l2")
-FEATURES = '[features]\ntf = "log"\nidf = true\nnorm = "l2"\n\n[search]'
+FEATURES = {'tf = "count"': 'tf = "log"', "idf = false": "idf = true", 'norm = "none"': 'norm = "l2"'}
 GRID = {
     "algorithms.rda = { lam = [1e-3], gamma = [1, 3] }": "",
     "lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4]",
@@ -30,7 +30,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """The folder of a run whose three files came one by one."""
     folder = tmp_path_factory.mktemp("weighted")
     hashed = {"shard_bytes = 65536": "shard_bytes = 65536\nhash_bits = 10"} if request.param == "hashed" else {}
-    described = prepare(folder, **{"[search]": FEATURES}, **GRID, **hashed)
+    described = prepare(folder, **FEATURES, **GRID, **hashed)
     for increment in range(1, 4):
         arrive(folder, increment)
         run_nightly(described)
