@@ -39,6 +39,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import Policy, TextOptions
 from sparseoco.text.sources import find_sources
 from sparseoco.training.block import search_setting
+from sparseoco.training.folds import check_folds
 from sparseoco.training.metrics.scores import store_label_kind
 from sparseoco.training.model import Model
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
@@ -337,6 +338,7 @@ def _open_store(folder: Location, options: SearchOptions, model: Location) -> tu
     check_labels(store)
     options = options.for_store(store)
     options.check_metric(store_label_kind(store))
+    check_folds(store, options.folds_by)
     origins = {name: Origin.of(path) for name, path in options.models.items()}
     for origin in origins.values():
         if location(origin.model) == model.resolve():

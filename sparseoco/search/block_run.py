@@ -15,6 +15,7 @@ from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Tables
+from sparseoco.training.folds import fold_order
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import (
     curve_rows,
@@ -77,7 +78,7 @@ class BlockRun:
         if self.block.setting.progressive_metrics and self.position == START:
             self._scores = new_scores(self.learner, corpus.n_rows, self.block.setting.positive)
         started = time.monotonic()
-        for position, rows in stream(corpus, self.block.setting.order, self.position, goal, marks):
+        for position, rows in stream(corpus, fold_order(self.block.setting, corpus), self.position, goal, marks):
             if position.epoch > self.position.epoch:
                 self.epoch_start, self.curves, self.seconds = self.learner.progress, [[] for _ in self.curves], 0.0
             self._learn(rows)
@@ -125,7 +126,7 @@ class BlockRun:
         now = self.learner.progress
         at_end = self.position.position == corpus.n_rows
         setting = self.block.setting
-        order = setting.order if at_end or setting.evaluate_rungs else Order()
+        order = fold_order(setting, corpus) if at_end or setting.evaluate_rungs else Order()
         held_out, scores = evaluate_held_out(self.learner, corpus, order, positive=setting.positive)
         prefix = "held_out"
         if self._scores is not None:

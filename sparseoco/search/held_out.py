@@ -35,9 +35,10 @@ from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import worker_corpus
-from sparseoco.training import stream
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions import NO_RULES, decision_rules
+from sparseoco.training.folds import fold_order
+from sparseoco.training.metrics.progressive import held_out_chunks
 from sparseoco.training.options import Configuration, SearchOptions, ThresholdRule
 from sparseoco.training.predictions import Predictions, predictions_table, read_predictions
 from sparseoco.training.stream import StreamPosition
@@ -158,8 +159,7 @@ def predict_fold(predictor: Predictor, block: Block, store: Store, corpus: AnyCo
     setting = block.setting
     share = min(1.0, min(ROWS, MARGINS / max(len(store.classes), 1)) / max(store.n_rows, 1))
     rows, labels, margins = [], [], []
-    for start in range(0, store.n_rows, stream.CHUNK_ROWS):
-        held_out = setting.order.held_out(start, min(start + stream.CHUNK_ROWS, store.n_rows))
+    for held_out in held_out_chunks(fold_order(setting, corpus), store.n_rows):
         chosen = sample_rows(setting.seed, held_out, share)
         batch = corpus.gather(chosen)
         rows.append(chosen)

@@ -36,7 +36,8 @@ class Candidate(NamedTuple):
 
 def metric_column(rows: Sequence[Row], metric: str) -> str:
     """The column of a metric: of the held-out rows or, without them, of the progressive predictions."""
-    return f"held_out_{metric}" if rows[0].get("held_out_rows") else f"progressive_{metric}"
+    held_out = any(row.get("held_out_rows") for row in rows)
+    return f"held_out_{metric}" if held_out else f"progressive_{metric}"
 
 
 def fold_values(rows: Sequence[Row], metric: str) -> list[float]:

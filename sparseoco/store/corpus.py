@@ -288,6 +288,10 @@ class WeightedCorpus:
         """The given documents, in that order, see `Corpus.gather`."""
         return self._weighted(self._corpus.gather(rows))
 
+    def column(self, name: Column) -> NDArray[Any] | None:
+        """An optional column of all documents, see `Corpus.column`."""
+        return self._corpus.column(name)
+
     def _weighted(self, rows: RowBatch) -> RowBatch:
         return rows._replace(values=self._weights.values(rows.indptr, rows.indices, rows.values, self._dtype))
 

@@ -9,7 +9,7 @@ so they do not depend on how configurations were grouped.
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -73,6 +73,7 @@ class Setting(Description):
     fold: int
     """The held-out fold; −1 for none."""
     folds: int
+    folds_by: Literal["group", "time"] | None = None
     epochs: int
     seed: int
     shuffle: bool
@@ -110,6 +111,7 @@ def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
         dtype=options.dtype,
         fold=fold,
         folds=options.folds if fold != NO_FOLD else 1,
+        folds_by=options.folds_by if fold != NO_FOLD else None,
         epochs=options.epochs,
         seed=options.seed,
         shuffle=options.shuffle,

@@ -189,6 +189,11 @@ class SearchOptions(OptionModel):
         description="Folds of cross-validation; with 1, configurations are compared by progressive error (epoch "
         "methods: by training error).",
     )
+    folds_by: Literal["group", "time"] | None = Field(
+        None,
+        description="Keep the documents of a group (group_field of ingest) in one fold; or hold out later documents "
+        "only, by time (time_field): fold k learns from the documents before it. By default folds are drawn at random.",
+    )
     epochs: int = Field(5, ge=1, description="Passes over the data.")
     metric: str | None = Field(
         None,
@@ -302,6 +307,12 @@ class SearchOptions(OptionModel):
         if self.threshold is not None and self.folds == 1:
             raise ValueError("threshold is chosen on the held-out folds: set folds to 2 or more")
         self._check_metric()
+        if self.folds_by is not None:
+            if self.folds == 1:
+                raise ValueError("folds_by is of held-out folds: set folds to 2 or more")
+            for name in self.algorithms:
+                if not find_algorithm(name).online:
+                    raise ValueError(f"{name} makes many passes over random folds: it does not take folds_by")
         if self.min_improvement and self.patience is None:
             raise ValueError("min_improvement is used by patience: set patience too")
         return self

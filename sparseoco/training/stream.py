@@ -32,23 +32,41 @@ class StreamPosition(NamedTuple):
 START = StreamPosition(1, 0)
 
 
+class FoldParts(Protocol):
+    """Which rows of a source a fold learns and holds out, where that is not a hash of their number."""
+
+    def learned(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of these rows is learned."""
+
+    def held_out(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of these rows is held out."""
+
+
 class Order(NamedTuple):
-    """The order of rows: as stored or, with `shuffle`, a new permutation in each epoch; one fold may be held out."""
+    """The order of rows: as stored or, with `shuffle`, a new permutation in each epoch; one fold may be held out.
+
+    The fold of a row is a hash of its number, or what `parts` says.
+    """
 
     seed: int = 0
     shuffle: bool = False
     fold: int = NO_FOLD
     folds: int = 1
+    parts: FoldParts | None = None
 
     def rows(self, epoch: int, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
         """Row numbers at positions start..stop of an epoch, without those of the held-out fold."""
-        rows: NDArray[np.int64] = epoch_rows(self.seed, epoch, self.shuffle, n_rows, start, stop, self.fold, self.folds)
-        return rows
+        fold = self.fold if self.parts is None else NO_FOLD
+        rows: NDArray[np.int64] = epoch_rows(self.seed, epoch, self.shuffle, n_rows, start, stop, fold, self.folds)
+        return rows if self.parts is None else rows[self.parts.learned(rows)]
 
     def held_out(self, start: int, stop: int) -> NDArray[np.int64]:
         """Row numbers of the held-out fold in start..stop, increasing; none without a fold."""
         if self.fold == NO_FOLD:
             return np.zeros(0, np.int64)
+        if self.parts is not None:
+            numbers = np.arange(start, stop)
+            return numbers[self.parts.held_out(numbers)]
         rows: NDArray[np.int64] = fold_rows(self.seed, start, stop, self.fold, self.folds)
         return rows
 

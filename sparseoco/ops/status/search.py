@@ -105,6 +105,7 @@ def _setting(run: Mapping[str, Any], options: SearchOptions) -> Row:
         "penalty": options.penalty,
         "dtype": options.dtype,
         "folds": options.folds,
+        "folds_by": options.folds_by,
         "seed": options.seed,
         "shuffle": options.shuffle,
         "sparseoco": run["version"],
