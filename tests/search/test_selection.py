@@ -111,7 +111,7 @@ def test_the_metric_of_a_search(options: dict[str, Any], expected: str) -> None:
     "options",
     [
         {"metric": "accuracy"},
-        {"metric": "r2"},
+        {"metric": "r2", "loss": "logistic"},
         {"metric": "f1", "loss": "squared"},
         {"metric": "roc_auc", "folds": 1},
         {"select": "error"},

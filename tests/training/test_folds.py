@@ -18,13 +18,18 @@ from sparseoco.training.folds import check_folds, fold_order, group_folds, slice
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
+from tests.support.searches import COUNTS
 from tests.support.stores import make_store, with_columns
 
 FOLDS, ROWS = 3, 240
 
 
 def options(by: str, **changes: Any) -> SearchOptions:
-    given = {"algorithms": {"cl-fobos": {"lam": [1e-3], "eta0": [0.3]}}, "folds": FOLDS, "folds_by": by}
+    given: dict[str, Any] = {"loss": "logistic", "epochs": 1, "features": COUNTS} | {
+        "algorithms": {"cl-fobos": {"lam": [1e-3], "eta0": [0.3]}},
+        "folds": FOLDS,
+        "folds_by": by,
+    }
     return validate(SearchOptions, given | changes)
 
 
