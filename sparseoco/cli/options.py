@@ -149,6 +149,8 @@ def search_tables(
 
 
 def _range_or_list(text: str) -> Any:
+    if text.startswith("relative:"):
+        return {"relative": text.removeprefix("relative:").split(",")}
     low, dots, high = text.partition("..")
     if dots:
         return {"low": number_or_text(low), "high": number_or_text(high)}

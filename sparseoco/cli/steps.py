@@ -111,10 +111,13 @@ def search(
             "--grid",
             metavar="[NAME.]PARAMETER=V,V,…",
             help="Values of a parameter, of one learner or of all that have it, instead of the default grid; LOW..HIGH "
-            "is a range to draw from (see --samples). Repeatable.",
+            "is a range to draw from (see --samples), and for lam and alpha relative:V,V,… are values times λ_max, the "
+            "least penalty at which all weights are 0. Repeatable.",
         ),
     ] = None,
-    given: Annotated[dict[str, Any], ModelOptions(SearchOptions, without=("algorithms",), panels=STOPPING)],
+    given: Annotated[
+        dict[str, Any], ModelOptions(SearchOptions, without=("algorithms", "lambda_max"), panels=STOPPING)
+    ],
     features: FeatureFlags,
     halving: Annotated[
         float | None,

@@ -102,7 +102,9 @@ def _describe(error: ValidationError, under: tuple[str, ...]) -> str:
     sentences = []
     for problem in error.errors()[:5]:
         own = (str(part) for part in problem["loc"])
-        key = ".".join((*under, *(part for part in own if not part.startswith(("list[", "function-", "Range")))))
+        key = ".".join(
+            (*under, *(part for part in own if not part.startswith(("list[", "function-", "Range", "Relative"))))
+        )
         sentence = (f"{key}: {_describe_problem(problem)}" if key else _describe_problem(problem)).removesuffix(".")
         if sentence not in sentences:
             sentences.append(sentence)

@@ -26,6 +26,7 @@ from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, rea
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.search.feature_subset import feature_subset, model_features
 from sparseoco.search.held_out import has_held_out, held_out_blocks, held_out_rules, write_held_out
+from sparseoco.search.lambda_max import resolve_relative
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import run_search as run_search_on
@@ -91,6 +92,9 @@ def search(
     with _cluster(cluster, out) as client:
         commit_json(out / "run.json", describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as selected:
+            if options.is_relative:
+                options = resolve_relative(client, selected, options)
+                commit_json(out / "run.json", describe_run(name, store, out, options))
             tables = run_search_on(client, options.configurations(), options, selected, folder, progress)
             for table, schema in SEARCH_TABLES.items():
                 write_result_table(folder / f"{table}.parquet", tables[table], schema)
@@ -158,6 +162,7 @@ def train_auto(
             )
     store, options = _open_store(store_folder, options, model)
     with _training_cluster(cluster, options, store, model, progress) as (client, selected):
+        options = resolve_relative(client, selected, options) if options.is_relative else options
         train_mixture(client, options, mixing, epochs, selected, model, progress)
     return write_mixture_page(model)
 

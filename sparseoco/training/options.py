@@ -56,8 +56,25 @@ class Range(OptionModel):
         return math.exp(math.log(self.low) + fraction * (math.log(self.high) - math.log(self.low)))
 
 
-Values = list[float | str] | Range
+class Relative(OptionModel):
+    """`{ relative = [0.1] }`: values of lam or alpha times λ_max, the least penalty at which all weights are 0."""
+
+    relative: tuple[float, ...] = Field(min_length=1)
+
+    @field_validator("relative")
+    @classmethod
+    def _finite(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(math.isfinite(factor) and factor >= 0 for factor in value):
+            raise ValueError("values relative to λ_max are finite and not negative")
+        return value
+
+
+Values = list[float | str] | Range | Relative
 MAX_CONFIGURATIONS = 100_000
+SCALED = ("lam", "alpha")
+"""Parameters that weight the penalty: per row, and for the sum over all rows."""
+SPARSE = ("l1", "elastic_net", "group")
+"""Penalties for which all weights are 0 from some weight of the penalty on."""
 DEFAULT_ALGORITHM = "adagrad"
 AUTO = "auto"
 DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
@@ -169,6 +186,10 @@ class SearchOptions(OptionModel):
         default_factory=_default_grid,
         min_length=1,
         description=f"A table for each algorithm: parameter = values; by default the grid of {DEFAULT_ALGORITHM}.",
+    )
+    lambda_max: dict[str, dict[str, float]] | None = Field(
+        None,
+        description="What relative values of lam and alpha are multiplied by, for each weighting; by default λ_max.",
     )
     features: FeatureOptions = Field(FeatureOptions(), description="How counts are weighted.")
     samples: int | None = Field(
@@ -388,15 +409,34 @@ class SearchOptions(OptionModel):
         from sparseoco.training.grid import expand
 
         found = []
-        for name, grid in self.algorithms.items():
+        for weighting, (name, grid) in product(self.features.weightings, self.algorithms.items()):
             algorithm = find_algorithm(name).under(find_penalty(self.penalty))
-            found += [(name, chosen) for chosen in expand(algorithm, self._grid(name, grid))]
+            found += [(name, chosen, weighting) for chosen in expand(algorithm, self._grid(name, grid, weighting))]
         return [
             Configuration(number=number, algorithm=name, parameters=parameters, weighting=weighting)
-            for number, (weighting, (name, parameters)) in enumerate(product(self.features.weightings, found))
+            for number, (name, parameters, weighting) in enumerate(found)
         ]
 
-    def _grid(self, name: str, grid: dict[str, Values]) -> "Grid":
+    @property
+    def is_relative(self) -> bool:
+        """Whether values are relative to λ_max, which is not known yet."""
+        values = [each for grid in self.algorithms.values() for each in grid.values()]
+        return self.lambda_max is None and any(isinstance(each, Relative) for each in values)
+
+    def _grid(self, name: str, relative: dict[str, Values], weighting: Weighting) -> "Grid":
+        scales = (self.lambda_max or {}).get(weighting.label, dict.fromkeys(SCALED, 1.0))
+        grid: dict[str, list[float | str] | Range] = {}
+        for key, values in relative.items():
+            if isinstance(values, Relative):
+                if key not in SCALED or self.penalty not in SPARSE:
+                    raise InputError(
+                        f"{name}.{key} with penalty {self.penalty}: values relative to λ_max are those of "
+                        f"{' or '.join(SCALED)} with penalty {', '.join(SPARSE)}.",
+                        code="unsupported-combination",
+                    )
+                grid[key] = [factor * scales[key] for factor in values.relative]
+            else:
+                grid[key] = values
         if self.samples is not None:
             return _draw(grid, self.samples, self.seed)
         for key, values in grid.items():
@@ -415,7 +455,7 @@ class SearchOptions(OptionModel):
         return grid
 
 
-def _draw(grid: dict[str, Values], samples: int, seed: int) -> list[dict[str, Any]]:
+def _draw(grid: dict[str, list[float | str] | Range], samples: int, seed: int) -> list[dict[str, Any]]:
     import numpy as np
 
     random = np.random.Generator(np.random.Philox(key=seed))

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from sparseoco.core.option_models import validate
 from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.offline.cluster.lambda_max import lambda_max
 from sparseoco.pipeline import steps
 from sparseoco.search.runner import run_search
 from sparseoco.storage.commit import read_json
@@ -128,3 +130,37 @@ def test_a_mixture_has_one_weighting(store: Path, tmp_path: Path) -> None:
         steps.train_auto(
             store, tmp_path / "m", with_features(OPTIONS, FEATURES), MixtureOptions(), ClusterOptions(), epochs=1
         )
+
+
+@pytest.mark.usefixtures("here")
+def test_a_grid_relative_to_lambda_max(client: Client, store: Path, tmp_path: Path) -> None:
+    features = FeatureOptions(tf=("count", "log"), norm=("l2",))
+    grids = {
+        "cl-fobos": {"lam": {"relative": [2.0, 0.01]}, "eta0": [1.0]},
+        "caos-erm": {"alpha": {"relative": [0.5]}, "R": [1.0]},
+    }
+    options = SearchOptions.model_validate({"algorithms": grids, "folds": 2, "features": features})
+    assert options.is_relative
+    steps.search(store, tmp_path, options, ClusterOptions())
+    opened, described = Store.open(store), read_json(tmp_path / "run.json")["search"]
+    resolved = SearchOptions.model_validate(described)
+    assert not resolved.is_relative
+    for weighting, own in zip(features.weightings, range(0, 6, 3), strict=True):
+        largest = lambda_max(client, opened, weighting, "logistic")
+        assert described["lambda_max"][weighting.label] == {"lam": largest, "alpha": 150 * largest}
+        chosen = [configuration.parameters for configuration in resolved.configurations()[own : own + 3]]
+        assert [p["lam"] for p in chosen if "lam" in p] == [2 * largest, 0.01 * largest]
+        assert [p["alpha"] for p in chosen if "alpha" in p] == [0.5 * 150 * largest]
+    metrics = read_metrics(tmp_path).to_pylist()
+    assert {row["parameters"] for row in metrics} == {c.parameters_json for c in resolved.configurations()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"penalty": "l2"}, {"algorithms": {"cl-fobos": {"eta0": {"relative": [0.1]}}}}],
+    ids=["no sparsity", "not a penalty"],
+)
+def test_what_is_not_relative_to_lambda_max(changes: dict[str, Any]) -> None:
+    grids = {"algorithms": {"cl-fobos": {"lam": {"relative": [0.1]}}}}
+    with raises_code("unsupported-combination", "λ_max"):
+        validate(SearchOptions, grids | changes)

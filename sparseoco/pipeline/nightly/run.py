@@ -104,6 +104,12 @@ def _check_options(run: RunFile) -> None:
             "that has learned the documents they are evaluated on. Use a model of another run, or another out.",
             code="invalid-warm-start",
         )
+    if run.search.is_relative:
+        raise InputError(
+            "Values relative to λ_max depend on the documents, which change from increment to increment: give numbers, "
+            "such as those in run.json of a search.",
+            code="unsupported-combination",
+        )
     if run.search.features_from is not None:
         raise InputError(
             "features_from selects features of a fixed store: nightly runs, which extend it, use all of them.",
