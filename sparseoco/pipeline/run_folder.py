@@ -52,7 +52,9 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
     leader = candidates(metrics, metric)[0]
     row = next(row for row in metrics if row["configuration"] == best.configuration)
     unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
-    grid = [c.parameters for c in options.configurations() if c.algorithm == leader.algorithm]
+    of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
+    alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
+    grid = [c.parameters for c in alike]
     edges = [] if options.samples is not None else grid_edges(json.loads(leader.parameters), grid)
     reference = baseline_value(metrics, leader, metric, store, options.positive_class)
     beaten = reference is None or METRICS[metric].is_better(leader.value(metric), reference)

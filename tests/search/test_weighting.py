@@ -139,7 +139,7 @@ def test_a_grid_relative_to_lambda_max(client: Client, store: Path, tmp_path: Pa
         "cl-fobos": {"lam": {"relative": [2.0, 0.01]}, "eta0": [1.0]},
         "caos-erm": {"alpha": {"relative": [0.5]}, "R": [1.0]},
     }
-    options = SearchOptions.model_validate({"algorithms": grids, "folds": 2, "features": features})
+    options = with_features(plain_search(algorithms=grids, folds=2), features)
     assert options.is_relative
     steps.search(store, tmp_path, options, ClusterOptions())
     opened, described = Store.open(store), read_json(tmp_path / "run.json")["search"]
