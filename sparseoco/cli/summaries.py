@@ -66,7 +66,7 @@ def summarize_model(model: Model) -> None:
     description = model.description
     parameters = " ".join(f"{key}={value}" for key, value in description["parameters"].items())
     size = f"{description['nonzeros']:,} nonzero weights"
-    print(f"model: {model.folder} ({description['algorithm']} {parameters}; {size})")
+    print(f"model: {model.folder} ({description['algorithm']} {parameters}; {model.weighting.label}; {size})")
     origin = description.get("warm_start")
     if origin is not None:
         weights = f"{origin['found']:,} of {origin['weights']:,} weights found in this vocabulary"

@@ -54,6 +54,14 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     >>> model = SparseOnlineClassifier("fobos", lam=0.01).fit(X, ["spam", "ham", "spam", "ham"])
     >>> model.predict(X).tolist()
     ['spam', 'ham', 'spam', 'ham']
+
+    Rows are learned as they are; counts of terms are best weighted first.
+
+    >>> from sklearn.feature_extraction.text import TfidfTransformer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> weighted = make_pipeline(TfidfTransformer(sublinear_tf=True), SparseOnlineClassifier("fobos", lam=0.01))
+    >>> weighted.fit(X, ["spam", "ham", "spam", "ham"]).predict(X).tolist()
+    ['spam', 'ham', 'spam', 'ham']
     """
 
     def __init__(

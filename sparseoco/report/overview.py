@@ -97,6 +97,8 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
             f"{plural(corpus.features, 'feature')} ({share}): those with a nonzero weight for any class"
             + (f", {plural(len(results.weights), 'weight')} in all." if len(results.weights) > used else ".")
         )
+        if not chosen.weighting.is_identity:
+            sentences.append(f"Terms are weighted: {chosen.weighting.label}.")
         if corpus.features_from is not None:
             sentences.append(
                 f"Training was restricted to {integer(corpus.features_from.features)} features selected by a model."

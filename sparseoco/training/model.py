@@ -210,6 +210,10 @@ class Model:
             self.description: dict[str, Any] = described
             self.classes: list[str] = described["classes"]
             self.text = TextOptions.model_validate(described["text"])
+            if "weighting" not in described:
+                raise DamagedError(
+                    f"{folder} was saved by another version of sparseoco: train again.", code="format-version"
+                )
             self.weighting = Weighting.model_validate(described["weighting"])
             expected = described["weights_sha256"]
             self.calibration = _optional(Calibration, described.get("calibration"), self.outputs)

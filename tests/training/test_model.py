@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from sparseoco import Model
 from sparseoco.core.errors import StorageError
-from sparseoco.storage.commit import commit_json
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.training.model import amend_model, write_model
@@ -112,6 +112,14 @@ def test_a_description_with_another_calibration_or_threshold_is_refused(
 ) -> None:
     with raises_code("corrupt-model", "model.json", kind=StorageError):
         amended(model, **entries)
+
+
+def test_a_model_of_an_earlier_version_is_told(model: Path) -> None:
+    described = read_json(model / "model.json")
+    del described["weighting"]
+    commit_json(model / "model.json", described)
+    with raises_code("format-version", model, kind=StorageError):
+        Model(model)
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
     memory of a process = 400 MB + 128 MB for other steps
                           + the corpus, if it is small enough to be memory-mapped
-                          + tasks × (the largest block + 64 MB + 40 bytes per feature)
+                          + tasks × (the largest block + 64 MB + 48 bytes per feature)
     time of the search  = Σ over blocks of epochs × (time an epoch of such a block), spread over the tasks
 
 The time is processor time: of an online method, of the first rows of a block as wide as the search's, per nonzero; of
