@@ -10,6 +10,7 @@ import typer
 from sparseoco.cli.app import MODELS, command
 from sparseoco.cli.console import output, progress_bars
 from sparseoco.cli.model_options import ModelOptions
+from sparseoco.cli.model_tables import print_comparison, print_explanation
 from sparseoco.cli.options import InputsArgument, JsonFlag, ModelArgument, path_or_uri
 from sparseoco.pipeline.run_file import EvaluateOptions
 from sparseoco.storage.locations import Location
@@ -103,3 +104,80 @@ def evaluate(
         figures = (f"{row[name]:.3f}" for name in ("precision", "recall", "f1"))
         table.add_row(Text(row["name"]), f"{row['rows']:,}", *figures)
     output.print(table)
+
+
+@command(MODELS)
+def explain(
+    *,
+    model: ModelArgument,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="INPUT", help="Inputs as for ingest; by default the lines of standard input."),
+    ] = None,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", metavar="ID", help="Only the documents with these ids; may be repeated.")
+    ] = None,
+    of: Annotated[
+        str | None,
+        typer.Option("--class", metavar="NAME", help="The class to explain; by default the predicted one."),
+    ] = None,
+    terms: Annotated[int, typer.Option("--terms", min=1, metavar="N", help="Terms to show of each text.")] = 10,
+    given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where", "format", "text_field"), defaults=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+) -> None:
+    """Show why texts get their predictions: what each term adds to the margin, the intercept, the probability.
+
+    Example: sparseoco explain model reviews.jsonl --where split=test --terms 5
+    """
+    _import_pyarrow()
+    from sparseoco.pipeline.explanation import Explainer, explain_batches
+    from sparseoco.pipeline.prediction import document_batches, text_batches
+    from sparseoco.training.model import Model
+
+    opened = Model(model)
+    explainer = Explainer(opened, terms=terms, of=of)
+    batches: Any = ((texts, None) for texts in text_batches(sys.stdin.buffer))
+    if inputs:
+        found = document_batches(opened, inputs, {"where": {}, "format": "auto"} | given)
+        batches = ((batch, batch.ids.to_pylist()) for batch in found)
+    for explanation in explain_batches(explainer, batches, ids or ()):
+        if as_json:
+            print(json.dumps(explanation.described, ensure_ascii=False))
+        else:
+            print_explanation(explanation)
+
+
+@command(MODELS)
+def compare(
+    *,
+    first: Annotated[
+        Location, typer.Argument(parser=path_or_uri, metavar="MODEL", help="Folder of a saved model, or of a run.")
+    ],
+    second: Annotated[
+        Location, typer.Argument(parser=path_or_uri, metavar="MODEL", help="The model to compare it with.")
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="INPUT", help="Labelled text to evaluate both models on."),
+    ] = None,
+    features: Annotated[
+        int, typer.Option("--features", min=1, metavar="N", help="Features to show of each kind.")
+    ] = 10,
+    given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, without=("inputs",))],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what changed from one model to another: options, weights gained, lost and changed most, and the error.
+
+    Example: sparseoco compare model model
+    """
+    from sparseoco.pipeline.model_comparison import compare_models
+    from sparseoco.training.model import Model
+
+    with progress_bars() as progress:
+        found = compare_models(
+            Model(first), Model(second), inputs or (), given.get("where", {}), limit=features, progress=progress
+        )
+    if as_json:
+        print(json.dumps(found.described, indent=1, ensure_ascii=False))
+    else:
+        print_comparison(found)

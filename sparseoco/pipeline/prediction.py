@@ -1,6 +1,6 @@
 """Predictions for new text, streamed in bounded memory."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TextIO
 
@@ -21,15 +21,7 @@ def predict_lines(model: Model, lines: Iterable[bytes], out: TextIO, *, margins:
 
     Raises `InputError` naming the line that is not UTF-8.
     """
-    number, stream = 0, iter(lines)
-    while batch := list(islice(stream, BATCH_LINES)):
-        texts = []
-        for line in batch:
-            number += 1
-            try:
-                texts.append(line.decode())
-            except UnicodeDecodeError as error:
-                raise InputError(f"Line {number} of standard input is not UTF-8.", code="encoding") from error
+    for texts in text_batches(lines):
         _write(model, texts, out, margins, proba, [()] * len(texts))
 
 
@@ -40,9 +32,30 @@ def predict_files(
 
     They are read with the options of the model's own text, updated by `overrides`; labels are not needed.
     """
-    options = TextOptions.of(model.text.plain() | {"classes": None, "holdout": 0.0} | overrides)
-    for batch in read_documents(inputs, options, labelled=False):
+    for batch in document_batches(model, inputs, overrides):
         _write(model, batch, out, margins, proba, [(document,) for document in batch.ids.to_pylist()])
+
+
+def text_batches(lines: Iterable[bytes]) -> Iterator[list[str]]:
+    """Lines of UTF-8 text, `BATCH_LINES` at a time. Raises `InputError` naming the line that is not UTF-8."""
+    number, stream = 0, iter(lines)
+    while batch := list(islice(stream, BATCH_LINES)):
+        texts = []
+        for line in batch:
+            number += 1
+            try:
+                texts.append(line.decode())
+            except UnicodeDecodeError as error:
+                raise InputError(f"Line {number} of standard input is not UTF-8.", code="encoding") from error
+        yield texts
+
+
+def document_batches(
+    model: Model, inputs: Sequence[str], overrides: dict[str, Any]
+) -> Iterator[Documents | CountedDocuments]:
+    """The documents in files, read with the options of the model's own text, updated by `overrides`."""
+    options = TextOptions.of(model.text.plain() | {"classes": None, "holdout": 0.0} | overrides)
+    return iter(read_documents(inputs, options, labelled=False))
 
 
 def _write(

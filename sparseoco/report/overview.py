@@ -80,7 +80,7 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
     kind = _error_kind(results, chosen)
     tiles = [Tile(error, kind)]
     headline = f"{kind} {error}"
-    if results.evaluation is not None:
+    if results.evaluation is not None and results.evaluation.error is not None:
         tested = percent(results.evaluation.error)
         tiles.insert(0, Tile(tested, f"test error, {plural(results.evaluation.rows, 'document')}"))
         headline = f"test error {tested}, {headline}"

@@ -87,13 +87,13 @@ class ClassScore(_Record):
 
 
 class EvaluationRecord(_Record):
-    """RUN/evaluation.json: the model on the test set; `confusion` is [truth][predicted]."""
+    """RUN/evaluation.json: the model on the test set; `confusion` is [truth][predicted]. Numbers have no classes."""
 
     rows: int
-    error: float
-    majority_error: float
-    classes: tuple[ClassScore, ...]
-    confusion: tuple[tuple[int, ...], ...]
+    error: float | None = None
+    majority_error: float | None = None
+    classes: tuple[ClassScore, ...] = ()
+    confusion: tuple[tuple[int, ...], ...] = ()
 
 
 class Results(NamedTuple):

@@ -246,6 +246,18 @@ class Model:
         """Ids of the features that have a nonzero weight for any class, increasing (int64)."""
         return np.unique(np.asarray(self.table["feature_id"].to_numpy(), np.int64))
 
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """(features, outputs) float64: a row for each of `feature_ids`."""
+        return self._features[1]
+
+    @cached_property
+    def feature_names(self) -> list[str]:
+        """The names of `feature_ids`."""
+        _, first = np.unique(self.table["feature_id"].to_numpy(), return_index=True)
+        names: list[str] = self.table["feature"].take(pa.array(first)).to_pylist()
+        return names
+
     @cached_property
     def _features(self) -> tuple[ModelFeatures, NDArray[np.float64]]:
         ids, first, position = np.unique(self.table["feature_id"].to_numpy(), return_index=True, return_inverse=True)

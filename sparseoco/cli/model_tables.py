@@ -1,0 +1,98 @@
+"""Explanations and comparisons of models, as tables on the terminal."""
+
+from typing import TYPE_CHECKING, Any
+
+from sparseoco.cli.console import output
+
+if TYPE_CHECKING:
+    from sparseoco.pipeline.explanation import Explanation
+    from sparseoco.pipeline.model_comparison import ModelComparison, WeightChange
+
+
+def print_explanation(found: "Explanation") -> None:
+    """Print the prediction of a text, and what its terms add to the margin."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from sparseoco.report.formatting import percent, signed
+
+    head = Text(f"{found.id}: " if found.id else "")
+    head.append(f"{found.prediction:g}" if isinstance(found.prediction, float) else str(found.prediction), "bold")
+    if found.probability is not None:
+        head.append(f"  (probability of {found.of}: {percent(found.probability)})")
+    output.print(head)
+    table = Table("term", box=None, pad_edge=False)
+    for name in ("value", "weight", "adds"):
+        table.add_column(name, justify="right")
+    for term in found.terms:
+        numbers = f"{term.value:.4g}", signed(term.weight), f"{term.contribution:+.4f}"
+        table.add_row(Text(term.feature), *numbers, style="" if term.contribution > 0 else "dim")
+    others = found.known - len(found.terms)
+    if others > 0:
+        table.add_row(Text(f"{others:,} other terms", "italic"), "", "", f"{found.rest:+.4f}")
+    if found.intercept:
+        table.add_row(Text("intercept", "italic"), "", "", f"{found.intercept:+.4f}")
+    kind = f"margin of {found.of}" + (f" over {found.against}" if found.against else "") if found.of else "prediction"
+    table.add_row(Text(kind, "bold"), "", "", f"{found.margin:+.4f}")
+    if found.threshold:
+        table.add_row(Text("threshold"), "", "", f"{found.threshold:+.4f}")
+    output.print(table)
+    output.print()
+
+
+def print_comparison(found: "ModelComparison") -> None:
+    """Print what changed between two models."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from sparseoco.report.formatting import integer, metric_name, metric_with_error
+
+    table = Table("", "first", "second", "in both", box=None, pad_edge=False)
+    for name, counts in (("features used", found.features), ("nonzero weights", found.weights)):
+        table.add_row(name, *map(integer, counts))
+    for row in found.evaluations:
+        values = (
+            (integer(value) if row.name == "rows" else metric_with_error(row.name, value, None))
+            for value in (row.first, row.second)
+        )
+        table.add_row("evaluated on" if row.name == "rows" else metric_name(row.name), *values, "")
+    output.print(table)
+    if found.cosine is not None:
+        output.print(f"cosine of the weights: {found.cosine:.4f}")
+    if found.evaluations and not found.same_text:
+        output.print("The models were evaluated on different text: give INPUT to evaluate both on the same.")
+    if found.options:
+        table = Table("option", "first", "second", box=None, pad_edge=False)
+        for option in found.options:
+            table.add_row(option.name, Text(_short(option.first)), Text(_short(option.second)))
+        output.print()
+        output.print(table)
+    for title, rows in (
+        ("gained", found.gained),
+        ("lost", found.lost),
+        ("changed most", found.changed),
+        ("intercepts", found.intercepts),
+    ):
+        if rows:
+            output.print()
+            output.print(_weights_table(title, rows))
+
+
+def _weights_table(title: str, rows: "list[WeightChange]") -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    from sparseoco.report.formatting import signed
+
+    table = Table(title, "class", box=None, pad_edge=False)
+    for name in ("first", "second", "change"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        weights = ("–" if value == 0 else signed(value) for value in (row.first, row.second))
+        table.add_row(Text(row.feature), Text(row.of), *weights, signed(row.change))
+    return table
+
+
+def _short(value: Any) -> str:
+    text = "–" if value is None else str(value)
+    return text if len(text) <= 60 else text[:59] + "…"

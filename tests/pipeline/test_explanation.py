@@ -1,0 +1,128 @@
+"""Contributions sum to the margin; models are compared feature by feature."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparseoco.core.errors import InputError
+from sparseoco.pipeline.explanation import Explainer
+from sparseoco.pipeline.model_comparison import compare_models
+from sparseoco.storage.commit import commit_json
+from sparseoco.training.model import Model
+from tests.support.commands import call
+from tests.support.errors import raises_code
+
+TWO = [
+    ("sea", "tide boat wave wave"),
+    ("wood", "moss leaf tree"),
+    ("sea", "boat tide sail"),
+    ("wood", "leaf moss bark"),
+]
+THREE = [*TWO, ("air", "wind cloud kite"), ("air", "kite cloud wind wind")]
+TEXTS = ["tide tide moss", "cloud leaf", "unknown words", ""]
+
+
+def trained(folder: Path, rows: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, *options: Any) -> Model:
+    folder.mkdir()
+    lines = [json.dumps({"id": str(k), "label": label, "text": text}) for k, (label, text) in enumerate(rows * 6)]
+    (folder / "text.jsonl").write_text("\n".join(lines) + "\n")
+    assert call(monkeypatch, "ingest", folder / "text.jsonl", "--out", folder / "store", "--duplicates", "all") == 0
+    assert (
+        call(monkeypatch, "train", folder / "store", "--out", folder / "model", "--algorithm", "adagrad", *options) == 0
+    )
+    return Model(folder / "model")
+
+
+@pytest.mark.parametrize(("rows", "options"), [(TWO, ("--tf", "log", "--idf", "true", "--norm", "l2")), (THREE, ())])
+def test_contributions_sum_to_the_margin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[tuple[str, str]], options: tuple[str, ...]
+) -> None:
+    model = trained(tmp_path / "a", rows, monkeypatch, *options)
+    margins = model.margins(TEXTS)
+    for terms in (1, 10):
+        found = list(Explainer(model, terms=terms).explain(TEXTS, list("abcd")))
+        assert [own.id for own in found] == list("abcd")
+        assert [own.prediction for own in found] == model.predict(TEXTS)
+        for own, row in zip(found, margins, strict=True):
+            if len(model.classes) == 2:
+                expected = row[0] if own.of == model.classes[1] else -row[0]
+            else:
+                ordered = np.sort(row)
+                expected = ordered[-1] - ordered[-2]
+                assert own.against == model.classes[int(np.argsort(row)[-2])] or ordered[-2] == ordered[-3]
+            assert own.margin == pytest.approx(expected)
+            total = sum(term.contribution for term in own.terms) + own.rest + own.intercept
+            assert total == pytest.approx(own.margin)
+            assert all(term.value * term.weight == pytest.approx(term.contribution) for term in own.terms)
+            assert len(own.terms) <= terms
+    first = found[0]
+    assert {term.feature for term in first.terms} <= {"tide", "moss"}
+    assert first.probability == pytest.approx(model.predict_proba(TEXTS)[0].max())
+    chosen = next(Explainer(model, of="wood").explain(["moss"]))
+    assert (chosen.of, chosen.terms[0].feature) == ("wood", "moss")
+    assert chosen.terms[0].contribution > 0
+    with raises_code("unknown-class", "fire", kind=InputError):
+        Explainer(model, of="fire")
+
+
+def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(tmp_path / "a", TWO, monkeypatch)
+    model, text = tmp_path / "a" / "model", tmp_path / "a" / "text.jsonl"
+    capsys.readouterr()
+    assert call(monkeypatch, "explain", model, text, "--id", "1", "--id", "2", "--json") == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [own["id"] for own in found] == ["1", "2"]
+    assert [own["prediction"] for own in found] == ["wood", "sea"]
+    assert {term["feature"] for term in found[0]["terms"]} <= {"moss", "leaf", "tree"}
+    assert call(monkeypatch, "explain", model, text, "--id", "1") == 0
+    printed = capsys.readouterr().out
+    assert "1: wood" in printed
+    assert "margin of wood over sea" in printed
+    assert call(monkeypatch, "explain", model, text, "--id", "nowhere") == 2
+    assert "[unknown-document]" in capsys.readouterr().err
+    assert call(monkeypatch, "compare", model, model, text) == 0
+    printed = capsys.readouterr().out
+    assert "cosine of the weights: 1.0000" in printed
+    assert "gained" not in printed
+
+
+def test_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = trained(tmp_path / "a", TWO, monkeypatch)
+    second = trained(tmp_path / "b", [*TWO, ("wood", "fern"), ("sea", "boat")], monkeypatch, "--set", "eta=1")
+    found = compare_models(first, second, limit=3)
+    weights = [dict(zip(of.feature_names, of.weights[:, 0].tolist(), strict=True)) for of in (first, second)]
+    assert found.features == (len(weights[0]), len(weights[1]), len(weights[0].keys() & weights[1].keys()))
+    assert {row.feature for row in found.gained} == weights[1].keys() - weights[0].keys() == {"fern"}
+    assert found.lost == []
+    changes = {name: weights[1][name] - weights[0][name] for name in weights[0].keys() & weights[1].keys()}
+    largest = sorted(changes, key=lambda name: -abs(changes[name]))[:3]
+    assert [abs(row.change) for row in found.changed] == pytest.approx([abs(changes[name]) for name in largest])
+    options = {row.name: (row.first, row.second) for row in found.options}
+    assert options["parameters.eta"][1] == 1.0
+    assert "provenance.store" in options
+    dot = sum(weights[0][name] * weights[1][name] for name in changes)
+    norms = [sum(w * w for w in of.values()) ** 0.5 for of in weights]
+    assert found.cosine == pytest.approx(dot / (norms[0] * norms[1]))
+    assert json.dumps(found.described)
+    back = compare_models(second, first)
+    assert [row.feature for row in back.lost] == ["fern"]
+
+
+def test_errors_of_evaluated_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = trained(tmp_path / "a", TWO, monkeypatch)
+    assert compare_models(model, model).evaluations == []
+    text = str(tmp_path / "a" / "text.jsonl")
+    found = compare_models(model, model, [text])
+    measured = {row.name: (row.first, row.second) for row in found.evaluations}
+    assert measured["rows"] == (24, 24)
+    assert measured["error"] == (0.0, 0.0)
+    assert found.same_text
+    commit_json(tmp_path / "a" / "evaluation.json", {"rows": 7, "error": 0.25, "inputs": ["x"], "where": {}})
+    recorded = compare_models(model, model)
+    assert [(row.name, row.first) for row in recorded.evaluations] == [("rows", 7), ("error", 0.25)]
+    other = trained(tmp_path / "b", THREE, monkeypatch)
+    with raises_code("different-classes", kind=InputError):
+        compare_models(model, other)
