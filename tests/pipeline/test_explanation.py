@@ -29,9 +29,34 @@ def trained(folder: Path, rows: list[tuple[str, str]], monkeypatch: pytest.Monke
     folder.mkdir()
     lines = [json.dumps({"id": str(k), "label": label, "text": text}) for k, (label, text) in enumerate(rows * 6)]
     (folder / "text.jsonl").write_text("\n".join(lines) + "\n")
-    assert call(monkeypatch, "ingest", folder / "text.jsonl", "--out", folder / "store", "--duplicates", "all") == 0
     assert (
-        call(monkeypatch, "train", folder / "store", "--out", folder / "model", "--algorithm", "adagrad", *options) == 0
+        call(
+            monkeypatch,
+            "ingest",
+            folder / "text.jsonl",
+            "--out",
+            folder / "store",
+            "--duplicates",
+            "all",
+            "--ngram-range",
+            "1,1",
+        )
+        == 0
+    )
+    assert (
+        call(
+            monkeypatch,
+            "train",
+            folder / "store",
+            "--out",
+            folder / "model",
+            "--algorithm",
+            "adagrad",
+            "--loss",
+            "logistic",
+            *options,
+        )
+        == 0
     )
     return Model(folder / "model")
 
