@@ -14,6 +14,7 @@ from sparseoco.core.errors import InputError
 
 METAVARS = {
     "alphas": "A,A,…",
+    "class_weight": "balanced|CLASS=WEIGHT,…",
     "classes": "NAME",
     "features_from": "MODEL",
     "idf": "true|false,…",
@@ -85,7 +86,7 @@ class ModelOptions:
         flag, text = self.flag(name), info.description or ""
         if kind is bool:
             annotation = bool
-            flag = f"{flag}/--no-{flag[2:]}" if default else flag
+            flag = f"{flag}/--no-{flag[2:]}" if default or info.default is None else flag
         elif get_origin(kind) is Literal:
             annotation = Literal[tuple(map(str, get_args(kind)))]
         elif _is_repeated(kind):
@@ -104,7 +105,7 @@ class ModelOptions:
         return inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=default if kind is not bool else bool(default),
+            default=default if kind is not bool or info.default is None else bool(default),
             annotation=Annotated[annotation | None, option],
         )
 

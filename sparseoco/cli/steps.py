@@ -31,7 +31,10 @@ from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import DEFAULT_ALGORITHM, MixtureOptions, SearchOptions
 
 STOPPING = dict.fromkeys(("patience", "min_improvement", "time_limit"), "Early stopping")
-TRAIN_FIELDS = ("loss", "penalty", "epochs", "shuffle", "warm_start", "features_from", "dtype", "seed")
+TRAIN_FIELDS = (
+    *("loss", "penalty", "intercept", "class_weight", "epochs", "shuffle"),
+    *("warm_start", "features_from", "dtype", "seed"),
+)
 
 
 @command(STEPS)

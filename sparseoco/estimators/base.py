@@ -14,11 +14,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners import find_algorithm
+from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train_stream
-from sparseoco.training.validation import checked_rows
+from sparseoco.training.validation import checked_rows, checked_sample_weights
 
 _PARAMETERS = ("lam", "eta0", "gamma", "p", "K", "by", "R", "predict_gradient")
 _RENAMED = {"predict_gradient": "predict"}  # `predict` is a method of an estimator
@@ -70,14 +70,18 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
             if getattr(self, name) is not None:
                 renamed = _RENAMED.get(name, name)
                 given[renamed if renamed in known else name] = getattr(self, name)
+        intercept = self.fit_intercept
+        if intercept is None:
+            intercept = takes_intercept(self.algorithm, self.penalty)
         return Learner(
             self.algorithm,
             loss=self.loss,
             penalty=self.penalty,
             grid=[given],
-            n_features=n_features + bool(self.fit_intercept),
+            n_features=n_features,
             n_classes=n_classes,
             dtype=self.dtype,
+            intercept=intercept,
         )
 
     def _resumed_learner(self, n_classes: int | None) -> Learner:
@@ -95,25 +99,27 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         return X if sp.issparse(X) else sp.csr_matrix(X)
 
     def _rows(self, matrix: Any, learner: Learner) -> sp.csr_matrix:
-        """Checked rows, the constant feature last."""
-        rows = checked_rows(matrix, self.n_features_in_, learner.dtype)
-        if learner.n_features > self.n_features_in_:
-            rows = sp.hstack([rows, np.ones((rows.shape[0], 1), learner.dtype)], format="csr")
-        return rows
+        """Checked rows."""
+        return checked_rows(matrix, self.n_features_in_, learner.dtype)
 
-    def _fit(self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray) -> None:
+    def _fit(
+        self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
         order = Order(self._seed(), True) if self.shuffle else Order()
-        for _ in train_stream(
-            learner, MatrixRows(rows, labels), order, START, StreamPosition(int(self.epochs), len(labels))
-        ):
+        if weights is not None and not weights.any():
+            raise InputError("All sample weights are zero: there is nothing to learn.", code="invalid-sample-weights")
+        source, goal = MatrixRows(rows, labels, weights), StreamPosition(int(self.epochs), len(labels))
+        for _ in train_stream(learner, source, order, START, goal):
             pass
         self._finish(learner, 0)
 
-    def _partial_fit(self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray) -> None:
+    def _partial_fit(
+        self, learner: Learner, rows: sp.csr_matrix, labels: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
         before = int(learner.diverged[0])
-        learner.learn_rows(rows.indptr, rows.indices, rows.data, labels)
+        learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, weights)
         self._finish(learner, before)
 
     def _finish(self, learner: Learner, diverged_before: int) -> None:
@@ -144,14 +150,21 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         return margins
 
     def _weights(self) -> np.ndarray:
-        """(outputs, features), the constant feature included."""
+        """(outputs, features)."""
         check_is_fitted(self)
         return np.ascontiguousarray(self.learner_.weights_of(0).T)
 
     @property
     def intercept_(self) -> np.ndarray:
-        """(outputs,): the weight of the constant feature, zeros where there is none."""
-        weights = self._weights()
-        if weights.shape[1] > self.n_features_in_:
-            return weights[:, -1]
-        return np.zeros(len(weights), weights.dtype)
+        """(outputs,): zeros without an intercept."""
+        check_is_fitted(self)
+        intercepts: np.ndarray = self.learner_.intercepts()[0]
+        return intercepts
+
+
+def sample_weights(given: Any, rows: int) -> np.ndarray | None:
+    """Weights of rows, of which one number is that of all. Raises `InputError` for negative and other bad ones."""
+    if given is not None:
+        given = np.asarray(given)
+        given = np.broadcast_to(given, rows) if given.ndim == 0 else given
+    return checked_sample_weights(given, rows)

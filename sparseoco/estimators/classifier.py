@@ -11,7 +11,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from sparseoco.core.errors import InputError
-from sparseoco.estimators.base import SparseOnline
+from sparseoco.estimators.base import SparseOnline, sample_weights
+from sparseoco.training.class_weights import balanced_weights, named_class_weights
 
 
 class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[misc]
@@ -27,7 +28,10 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     shuffle, random_state : whether `fit` shuffles the rows anew in each epoch; the order is a function of the seed, the
         epoch and the number of rows (`sparseoco.kernels.order`). An integer is the seed; None and a `RandomState` draw
         one.
-    fit_intercept : add a constant feature of value 1. It is penalised like any other.
+    fit_intercept : learn an intercept, which no penalty shrinks; None: with all learners that have room for one, not in
+        a ball, a simplex or a box.
+    class_weight : None, "balanced", or a weight for some classes: factors of the sample weights of their rows. Balanced
+        weights are n/(K·n_k) for n_k of the n rows of a fit, and not known to `partial_fit`.
     dtype : type of the weights, float64 or float32.
 
     Dense learners (``sparseoco algorithms`` lists them) are for few features: put scikit-learn's `SelectFromModel` with
@@ -82,22 +86,28 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         epochs: int = 1,
         shuffle: bool = False,
         random_state: Any = None,
-        fit_intercept: bool = False,
+        fit_intercept: bool | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         dtype: Any = "float64",
     ) -> None:
         self._set_parameters(locals())
 
-    def fit(self, X: Any, y: Any) -> "SparseOnlineClassifier":
-        """Start anew and learn the rows, `epochs` times. X : (rows, features), sparse or dense; y : labels."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineClassifier":
+        """Start anew and learn the rows, `epochs` times.
+
+        X : (rows, features), sparse or dense; y : labels; sample_weight : (rows,), factors ≥ 0 of their losses.
+        """
         matrix = self._sparse(X, reset=True)
         y = _class_labels(y, matrix)
         classes = np.unique(y)
         learner = self._new_learner(self.n_features_in_, _count_classes(classes))
-        self._fit(learner, self._rows(matrix, learner), _class_indices(y, classes))
+        indices = _class_indices(y, classes)
+        weights = self._weights_of_rows(sample_weight, indices, classes, balanced=True)
+        self._fit(learner, self._rows(matrix, learner), indices, weights)
         self.classes_ = classes
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "SparseOnlineClassifier":
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "SparseOnlineClassifier":
         """Learn the rows once, in order, after those of earlier calls. classes : all labels, in the first call."""
         first = not hasattr(self, "learner_")
         if first and classes is None:
@@ -114,15 +124,37 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         matrix = self._sparse(X, reset=first)
         labels = _class_indices(_class_labels(y, matrix), known)
         n_classes = _count_classes(known)
+        weights = self._weights_of_rows(sample_weight, labels, known, balanced=False)
         learner = self._new_learner(self.n_features_in_, n_classes) if first else self._resumed_learner(n_classes)
-        self._partial_fit(learner, self._rows(matrix, learner), labels)
+        self._partial_fit(learner, self._rows(matrix, learner), labels, weights)
         self.classes_ = known
         return self
+
+    def _weights_of_rows(
+        self, sample_weight: Any, indices: np.ndarray, classes: np.ndarray, *, balanced: bool
+    ) -> np.ndarray | None:
+        """The weights of rows of these classes; `balanced` says whether the number of all rows of a class is known."""
+        weights, given = sample_weights(sample_weight, len(indices)), self.class_weight
+        if given is None:
+            return weights
+        if isinstance(given, Mapping):
+            factors = named_class_weights(given, classes.tolist())
+        elif given != "balanced":
+            raise InputError(f"class_weight={given!r} must be balanced or a mapping.", code="invalid-parameter")
+        elif not balanced:
+            raise InputError(
+                "partial_fit does not see all rows, so it cannot balance classes: pass class_weight as a mapping.",
+                code="unsupported-combination",
+            )
+        else:
+            factors = balanced_weights(np.bincount(indices, minlength=len(classes)).tolist())
+        own: np.ndarray = np.array(factors, np.float64)[indices]
+        return own if weights is None else own * weights
 
     @property
     def coef_(self) -> np.ndarray:
         """(1, n_features) for two classes, else (n_classes, n_features)."""
-        return self._weights()[:, : self.n_features_in_]
+        return self._weights()
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Margins: (rows,) for two classes, positive for ``classes_[1]``; (rows, n_classes) for more."""

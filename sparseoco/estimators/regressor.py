@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 
 from sparseoco.core.errors import InputError
-from sparseoco.estimators.base import SparseOnline
+from sparseoco.estimators.base import SparseOnline, sample_weights
 from sparseoco.training.validation import checked_labels
 
 
@@ -41,32 +41,37 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
         epochs: int = 1,
         shuffle: bool = False,
         random_state: Any = None,
-        fit_intercept: bool = False,
+        fit_intercept: bool | None = None,
         dtype: Any = "float64",
     ) -> None:
         self._set_parameters(locals())
 
-    def fit(self, X: Any, y: Any) -> "SparseOnlineRegressor":
-        """Start anew and learn the rows, `epochs` times. X : (rows, features), sparse or dense; y : numbers."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineRegressor":
+        """Start anew and learn the rows, `epochs` times.
+
+        X : (rows, features), sparse or dense; y : numbers; sample_weight : (rows,), factors ≥ 0 of their losses.
+        """
         matrix = self._sparse(X, reset=True)
         targets = _targets(y, matrix)
         learner = self._new_learner(self.n_features_in_, None)
-        self._fit(learner, self._rows(matrix, learner), targets)
+        weights = sample_weights(sample_weight, len(targets))
+        self._fit(learner, self._rows(matrix, learner), targets, weights)
         return self
 
-    def partial_fit(self, X: Any, y: Any) -> "SparseOnlineRegressor":
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseOnlineRegressor":
         """Learn the rows once, in order, after those of earlier calls."""
         first = not hasattr(self, "learner_")
         matrix = self._sparse(X, reset=first)
         targets = _targets(y, matrix)
         learner = self._new_learner(self.n_features_in_, None) if first else self._resumed_learner(None)
-        self._partial_fit(learner, self._rows(matrix, learner), targets)
+        weights = sample_weights(sample_weight, len(targets))
+        self._partial_fit(learner, self._rows(matrix, learner), targets, weights)
         return self
 
     @property
     def coef_(self) -> np.ndarray:
         """(n_features,)."""
-        coefficients: np.ndarray = self._weights()[0, : self.n_features_in_]
+        coefficients: np.ndarray = self._weights()[0]
         return coefficients
 
     def predict(self, X: Any) -> np.ndarray:

@@ -7,6 +7,7 @@ from sparseoco.learners.registry import (
     dense_learners,
     find_algorithm,
     streaming,
+    takes_intercept,
 )
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "dense_learners",
     "find_algorithm",
     "streaming",
+    "takes_intercept",
 ]

@@ -148,3 +148,10 @@ def check_algorithm_name(name: Any, *, online: bool = False) -> str:
 def find_algorithm(name: str, *, online: bool = False) -> "Algorithm":
     """The learner with this name. Raises `InputError` as `check_algorithm_name`."""
     return ALGORITHMS[check_algorithm_name(name, online=online)]
+
+
+def takes_intercept(name: str, penalty: str) -> bool:
+    """Whether the learner of this name can learn an intercept with the penalty. Raises as `find_algorithm`."""
+    from sparseoco.learners.penalties import find_penalty  # loads numba
+
+    return find_algorithm(name).takes_intercept(find_penalty(penalty))

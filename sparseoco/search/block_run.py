@@ -15,6 +15,7 @@ from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Tables
+from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.folds import fold_order
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import (
@@ -77,8 +78,9 @@ class BlockRun:
         marks = curve_marks(corpus.n_rows)
         if self.block.setting.progressive_metrics and self.position == START:
             self._scores = new_scores(self.learner, corpus.n_rows, self.block.setting.positive)
+        source = class_weighted(corpus, self.block.setting.class_weights)
         started = time.monotonic()
-        for position, rows in stream(corpus, fold_order(self.block.setting, corpus), self.position, goal, marks):
+        for position, rows in stream(source, fold_order(self.block.setting, corpus), self.position, goal, marks):
             if position.epoch > self.position.epoch:
                 self.epoch_start, self.curves, self.seconds = self.learner.progress, [[] for _ in self.curves], 0.0
             self._learn(rows)
@@ -155,4 +157,5 @@ def new_learner(block: Block, store: Store) -> Learner:
         n_features=store.n_features,
         n_classes=max(2, len(store.classes)),
         dtype=setting.dtype,
+        intercept=block.intercept,
     )

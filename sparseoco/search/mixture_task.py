@@ -37,6 +37,7 @@ from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.training.block import Block, Setting, search_setting
+from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.model import write_model
@@ -143,7 +144,8 @@ def mix_blocks(
     curve: list[Row] = []
     n_rows, started = corpus.n_rows, time.monotonic()
     points, goal = curve_marks(n_rows), StreamPosition(setting.epochs, n_rows)
-    for position in train_stream(mixture, rows, setting.order, START, goal, points):
+    source = class_weighted(rows, setting.class_weights)
+    for position in train_stream(mixture, source, setting.order, START, goal, points):
         report(position.rows_before(n_rows))
         if position.position in points:
             marks.append(mixture.snapshot())
@@ -158,18 +160,23 @@ def mix_blocks(
     best = None
     if mixing.keep == "best" and plan.features is None:
         best = mixture.best()
-    weights = mixture.best().weights_of(0) if mixing.keep == "best" else mixture.weights()
+    chosen = mixture.best() if mixing.keep == "best" else None
+    weights = mixture.weights() if chosen is None else chosen.weights_of(0)
+    intercepts = mixture.intercepts() if chosen is None else chosen.intercepts()[0]
     if mixing.keep == "sparse":
         kept = strongest_features(weights, measured.squares[features], mixing.at_most)
         source = FeatureRows(corpus, features[kept], store.n_features)
-        weights, features = _refit(mixture, weights[kept], source, setting, report), features[kept]
+        weights, intercepts = _refit(mixture, weights[kept], intercepts, source, setting, report)
+        features = features[kept]
         description["mixture"]["kept"] = kept.size
     if plan.features is not None:
         description["mixture"]["screened"] = plan.features
     whole = np.zeros((store.n_features, weights.shape[1]))
     whole[features] = weights
     curve[-1]["nonzeros"] = int(np.count_nonzero(whole))
-    write_model(model, whole, store, description, curve, best)
+    has_intercept = any(learner.intercept for learner in ([chosen] if chosen is not None else mixture.learners))
+    own = intercepts if has_intercept else None
+    write_model(model, whole, store, description, curve, best, intercepts=own)
 
 
 def _new_mixture(blocks: Sequence[Block], mixing: MixtureOptions, store: Store, features: NDArray[np.int64]) -> Mixture:
@@ -184,6 +191,7 @@ def _new_mixture(blocks: Sequence[Block], mixing: MixtureOptions, store: Store, 
         dtype=setting.dtype,
         by=mixing.by,
         predict=mixing.predict,
+        intercept=setting.intercept,
     )
     if setting.origin is not None:
         for learner in mixture.learners:
@@ -211,27 +219,37 @@ def _screen(
 ) -> NDArray[np.int64]:
     """The strongest features of a mixture of a few configurations after one epoch."""
     mixture = _new_mixture(blocks, mixing, store, np.arange(store.n_features))
-    for _ in train_stream(mixture, rows, blocks[0].setting.order, START, StreamPosition(1, rows.n_rows)):
+    setting = blocks[0].setting
+    source = class_weighted(rows, setting.class_weights)
+    for _ in train_stream(mixture, source, setting.order, START, StreamPosition(1, rows.n_rows)):
         report(0)
     return strongest_features(mixture.weights(), rows.squares, at_most)
 
 
 def _refit(
-    mixture: Mixture, weights: NDArray[np.float64], rows: RowSource, setting: Setting, report: RowsCallback
-) -> NDArray[np.float64]:
-    """The weights of the strongest features after one more epoch of the heaviest column, which starts from them.
+    mixture: Mixture,
+    weights: NDArray[np.float64],
+    intercepts: NDArray[np.float64],
+    rows: RowSource,
+    setting: Setting,
+    report: RowsCallback,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights and intercepts after one more epoch of the heaviest column on the strongest features, from these weights.
 
-    The weights as they are if it diverges, or if there are none.
+    As they are if it diverges, or if there are no features.
     """
     best = mixture.best()
     if not weights.size:
-        return weights
+        return weights, intercepts
     learner = Learner(**best.description | {"n_features": len(weights)})
-    learner.start_from(weights, mixture.progress.rows, mixture.intercepts() if mixture.intercept else None)
+    learner.start_from(weights, mixture.progress.rows, intercepts if learner.intercept else None)
+    rows = class_weighted(rows, setting.class_weights)
     first, last = StreamPosition(setting.epochs, rows.n_rows), StreamPosition(setting.epochs + 1, rows.n_rows)
     for _ in train_stream(learner, rows, setting.order, first, last):
         report(setting.epochs * rows.n_rows)
-    return weights if learner.diverged.any() else learner.weights_of(0)
+    if learner.diverged.any():
+        return weights, intercepts
+    return learner.weights_of(0), learner.intercepts()[0] if learner.intercept else intercepts
 
 
 def _description(mixture: Mixture, mixing: MixtureOptions, name: str, block: Block) -> dict[str, Any]:

@@ -106,7 +106,11 @@ def train_block(
     diverged = int(learner.diverged[0])
     if diverged:
         raise _diverged(block, f"diverged at row {diverged:,}", "step")
-    write_model(model, learner.weights_of(0), store, describe_block(block) | start | rules, curve, learner)
+    description, intercepts = (
+        describe_block(block) | start | rules,
+        learner.intercepts()[0] if learner.intercept else None,
+    )
+    write_model(model, learner.weights_of(0), store, description, curve, learner, intercepts=intercepts)
 
 
 def train_epoch_block(
@@ -165,7 +169,7 @@ def describe_block(block: Block) -> dict[str, Any]:
 
 def describe_setting(block: Block) -> dict[str, Any]:
     """The setting and the weighting of a block in the description of a model trained by it."""
-    names = {"loss", "penalty", "positive", "dtype", "epochs", "seed", "shuffle"}
+    names = {"loss", "penalty", "class_weights", "positive", "dtype", "epochs", "seed", "shuffle"}
     return block.setting.model_dump(mode="json", include=names) | {"weighting": block.weighting.model_dump(mode="json")}
 
 

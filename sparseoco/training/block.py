@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
+from sparseoco.learners import takes_intercept
 from sparseoco.storage.commit import commit_checksummed, digest_value, read_all_checksummed, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import PROGRESSIVE
@@ -23,6 +24,7 @@ from sparseoco.storage.metrics import Row
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
+from sparseoco.training.class_weights import balanced_weights, named_class_weights
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
 from sparseoco.training.warm_start import Origin
@@ -83,6 +85,10 @@ class Setting(Description):
     """Whether held-out rows are evaluated at rungs of successive halving, too."""
     progressive_metrics: bool = False
     """Whether an increment's metrics are computed from its progressive predictions, beside error and loss."""
+    intercept: bool | None = False
+    """Whether learners have an intercept; None: those that have room for one."""
+    class_weights: tuple[float, ...] | None = None
+    """By class, factors of the weights of its rows."""
     origin: Origin | None = None
     increment: Increment | None = None
     sparseoco: str = __version__
@@ -115,10 +121,30 @@ def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
         epochs=options.epochs,
         seed=options.seed,
         shuffle=options.shuffle,
+        intercept=options.intercept,
+        class_weights=resolve_class_weights(options.class_weight, store),
         positive=positive_class(store.manifest.labels.classes, options.positive_class),
         evaluate_rungs=options.halving is not None and options.selection_metric not in PROGRESSIVE,
         origin=None if options.warm_start is None else Origin.of(options.warm_start),
     )
+
+
+def resolve_class_weights(given: str | Mapping[str, float] | None, store: Store) -> tuple[float, ...] | None:
+    """A weight for each class of a store; "balanced": n/(K·n_k) for class k, which has n_k of the n documents.
+
+    Raises `InputError` for a class that does not exist, and where a document does not have exactly one class.
+    """
+    if given is None:
+        return None
+    labels = store.manifest.labels
+    if labels.kind != "classes":
+        raise InputError(
+            "class_weight is for documents that have one class each, not for numbers or several labels.",
+            code="unsupported-combination",
+        )
+    if not isinstance(given, str):
+        return named_class_weights(given, [entry.name for entry in labels.classes])
+    return balanced_weights([entry.rows for entry in labels.classes])
 
 
 def positive_class(classes: Sequence[ClassEntry], name: str | None) -> int:
@@ -152,6 +178,13 @@ class Block(Description):
     def identities(self) -> list[str]:
         """The identity of each configuration."""
         return [configuration_id(self.algorithm, parameters, self.weighting) for parameters in self.configurations]
+
+    @property
+    def intercept(self) -> bool:
+        """Whether its configurations have an intercept."""
+        if self.setting.intercept is not None:
+            return self.setting.intercept
+        return takes_intercept(self.algorithm, self.setting.penalty)
 
     @property
     def keys(self) -> list[Key]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.kernels.mixing import ERROR_C, SUMS, mix_for, weights_now
-from sparseoco.learners import find_algorithm
+from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_file
@@ -87,8 +87,10 @@ class Mixture:
     ----------
     grids : mapping, optional
         The grid of each learner by name, as `sparseoco.Learner` takes them; `GRID` by default.
-    loss, penalty, n_features, n_classes, dtype, intercept
+    loss, penalty, n_features, n_classes, dtype
         As `sparseoco.Learner` takes them, for all columns.
+    intercept : bool or None
+        As `sparseoco.Learner` takes it; None: in the columns of learners that have room for one.
     by : {"error", "loss"}, optional
         "error": g is 1 if a column predicts the wrong class, else 0, so the C of Corollary 3 is 1. The bound is of the
         mean error of the columns; the error of the mixture is not a convex function of the weights, but mostly
@@ -123,7 +125,7 @@ class Mixture:
         dtype: Any = "float64",
         by: str | None = None,
         predict: str = "last",
-        intercept: bool = False,
+        intercept: bool | None = False,
     ) -> None:
         grids = default_grid(penalty) if grids is None else grids
         if not grids:
@@ -147,13 +149,13 @@ class Mixture:
                 n_features=n_features,
                 n_classes=n_classes,
                 dtype=dtype,
-                intercept=intercept,
+                intercept=takes_intercept(name, penalty) if intercept is None else intercept,
             )
             for name, grid in grids.items()
         ]
         first = self.learners[0]
         self.n_features, self.n_classes, self.n_outputs = first.n_features, n_classes, first.n_outputs
-        self.dtype, self.intercept = first.dtype, first.intercept
+        self.dtype, self.intercept = first.dtype, intercept
         loss_ = find_algorithm(first.algorithm).loss(loss)
         self._mix = mix_for(loss_, output_shape(loss_, n_classes)[1])
         n = len(self.columns)
@@ -312,6 +314,7 @@ class Mixture:
                 "rows": self._rows,
                 "by": self.by,
                 "predict": self.prediction,
+                "intercept": self.intercept,
                 "learners": digests,
             },
             self._arrays().items(),
@@ -343,7 +346,7 @@ class Mixture:
                 dtype=first.dtype,
                 by=described["by"],
                 predict=described["predict"],
-                intercept=first.intercept,
+                intercept=described["intercept"],
             )
             mixture.learners = learners
             mixture._rows = int(described["rows"])

@@ -1,6 +1,6 @@
 """A saved model: a folder of Parquet and JSON files that can be read without this package.
 
-model.json        algorithm, parameters, classes, calibration, threshold, text options, SHA-256 of the weights, …
+model.json        algorithm, parameters, classes, intercepts, calibration, threshold, text options, digests, …
 weights.parquet   feature_id, feature, class, weight, count, documents, idf: the nonzero weights, with their names
 vocabulary.parquet  see `training.model_features`
 learner.npz       for stream learners, the complete state: training can be resumed from it bit for bit
@@ -69,6 +69,7 @@ def write_model(
     curve: Sequence[Row],
     learner: Learner | None = None,
     term_values: TermWeights | None = None,
+    intercepts: NDArray[Any] | None = None,
 ) -> None:
     """Commit a model; `model.json` comes last and has digests of the rest.
 
@@ -81,6 +82,7 @@ def write_model(
     description : how it was trained: algorithm, parameters, loss, …
     curve : rows of `CURVE`.
     term_values : how the counts of the store were weighted, by default as the description says.
+    intercepts : (outputs,), None without an intercept.
     learner : saved with the model if given. Its state is every slot of every feature, uncompressed: for one float32
         output 4 to 16 bytes per feature, and 8 more for learners with a time stamp per feature.
     """
@@ -134,6 +136,7 @@ def write_model(
             **vocabulary,
             **state,
             "weighting": weighting.model_dump(mode="json"),
+            "intercept": None if intercepts is None else intercepts.astype(np.float64).tolist(),
             "classes": store.classes,
             "positive_class": store.classes[description.get("positive", 1)] if len(store.classes) == 2 else None,
             "features": {
@@ -218,6 +221,11 @@ class Model:
             expected = described["weights_sha256"]
             self.calibration = _optional(Calibration, described.get("calibration"), self.outputs)
             self.thresholds = _optional(Thresholds, described.get("threshold"), self.outputs)
+            intercept = described["intercept"]
+            self.has_intercept = intercept is not None
+            self.intercepts = np.array(intercept if self.has_intercept else [0.0] * self.outputs, np.float64)
+            if self.intercepts.shape != (self.outputs,):
+                raise ValueError("another number of intercepts")
             if len(self.classes) == 1:
                 raise ValueError("one class")
         except (KeyError, TypeError, ValueError) as error:
@@ -277,8 +285,8 @@ class Model:
         return features.matrix(*count_texts(texts, features.counted, self.text))
 
     def margins(self, texts: Sequence[str] | Documents | CountedDocuments) -> NDArray[np.float64]:
-        """Margins ⟨w, x⟩, (texts, outputs) float64."""
-        return np.asarray(self.values(texts) @ self._features[1], dtype=np.float64)
+        """Margins ⟨w, x⟩ + b, (texts, outputs) float64."""
+        return np.asarray(self.values(texts) @ self._features[1] + self.intercepts, dtype=np.float64)
 
     def predict(self, texts: Sequence[str] | Documents | CountedDocuments) -> list[Any]:
         """The predicted class of each text, or number for a regression."""

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel
 from sparseoco.core.quantities import parse_bytes, parse_duration
-from sparseoco.learners import check_algorithm_name, find_algorithm
+from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
 from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
 
@@ -234,6 +234,16 @@ class SearchOptions(OptionModel):
         description="Rule of the threshold above which a document belongs to a class, chosen on the held-out folds: "
         '"f1", { precision = 0.9 }, { recall = 0.8 } or { top = 0.01 }; by default a margin of 0.',
     )
+    intercept: bool | None = Field(
+        None,
+        description="Learn an intercept, which no penalty shrinks; by default with all learners that have room for "
+        "one, not in a ball, a simplex or a box.",
+    )
+    class_weight: Literal["balanced"] | dict[str, float] | None = Field(
+        None,
+        description="Weights of the classes in what is learned, not in metrics: balanced, inversely to their "
+        "frequencies, or CLASS=WEIGHT,…, in a file { CLASS = WEIGHT }; 1 for other classes.",
+    )
     shuffle: bool = Field(True, description="Stream in an order shuffled by the seed, instead of document order.")
     dtype: Literal["float32", "float64"] = Field("float32", description="Type of the weights.")
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of the shuffle, of the folds and of random draws.")
@@ -286,6 +296,22 @@ class SearchOptions(OptionModel):
             raise ValueError(f"must be one of {', '.join(METRICS)}")
         return value
 
+    @field_validator("class_weight", mode="before")
+    @classmethod
+    def _by_class(cls, value: Any) -> Any:
+        if isinstance(value, str) and "=" in value:
+            value = dict(part.rpartition("=")[::2] for part in value.split(","))
+        if isinstance(value, str) and value != "balanced":
+            raise ValueError('must be "balanced" or a weight for each class')
+        return value
+
+    @field_validator("class_weight")
+    @classmethod
+    def _not_negative(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not all(0 <= weight < math.inf for weight in value.values()):
+            raise ValueError("weights must be finite and at least 0")
+        return value
+
     @field_validator("time_limit", mode="before")
     @classmethod
     def _seconds(cls, value: Any) -> Any:
@@ -320,6 +346,7 @@ class SearchOptions(OptionModel):
             self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
+        self._check_intercept()
         for name in self.algorithms if self.warm_start is not None else ():
             if not find_algorithm(name).online:
                 raise ValueError(
@@ -337,6 +364,11 @@ class SearchOptions(OptionModel):
         if self.min_improvement and self.patience is None:
             raise ValueError("min_improvement is used by patience: set patience too")
         return self
+
+    def _check_intercept(self) -> None:
+        for name in self.algorithms if self.intercept else ():
+            if not takes_intercept(name, self.penalty):
+                raise ValueError(f"{name} with penalty {self.penalty} has no room for an intercept")
 
     def _check_metric(self) -> None:
         if self.metric is None:

@@ -101,7 +101,12 @@ def take_weights(origin: Origin, learner: Learner, store: Store, chosen: NDArray
         own = found & (names.indices.to_numpy() == code)
         for column, sign in columns[name]:
             weights[features[own], column] = sign * values[own]
-    learner.start_from(weights if chosen is None else weights[chosen], _rounds(model))
+    intercepts = np.zeros(learner.n_outputs)
+    for name, value in zip(model.classes[-model.outputs :], model.intercepts, strict=True):
+        for column, sign in columns[name]:
+            intercepts[column] = sign * value
+    own = weights if chosen is None else weights[chosen]
+    learner.start_from(own, _rounds(model), intercepts if learner.intercept else None)
     return int(found.sum())
 
 

@@ -87,7 +87,12 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
     )
     matrix, _ = read_shards(store)
     learner = Learner(
-        "rda", grid=[model.description["parameters"]], n_features=kept.size, n_classes=classes, dtype="float32"
+        "rda",
+        grid=[model.description["parameters"]],
+        n_features=kept.size,
+        n_classes=classes,
+        dtype="float32",
+        intercept=True,
     )
     for _ in range(2):
         learner.partial_fit(matrix[:, kept], Store.open(store).labels())

@@ -79,7 +79,7 @@ def test_the_choice_is_described(client: Client, store: Store, tmp_path: Path) -
 
 
 def test_nothing_beats_the_largest_class(client: Client, store: Store, tmp_path: Path) -> None:
-    options = plain_search(algorithms={"cl-fobos": {"lam": [100.0, 200.0], "eta0": [0.5]}}, folds=2)
+    options = plain_search(algorithms={"cl-fobos": {"lam": [100.0, 200.0], "eta0": [0.5]}}, folds=2, intercept=False)
     best = describe_choice(run(client, store, tmp_path / "search", options), options, store)
     assert not best["beats_baseline"]
     assert "no configuration beats always predicting the largest class" in best["notes"][0]

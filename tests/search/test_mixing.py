@@ -65,13 +65,14 @@ def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, classe
     model = train(client, store, tmp_path / "model", epochs=2, by="loss")
     opened = Store.open(store)
     corpus = open_corpus(opened, tmp_path)
-    mixture = Mixture(GRID, n_features=opened.n_features, n_classes=classes, by="loss", dtype="float32")
+    mixture = Mixture(GRID, n_features=opened.n_features, n_classes=classes, by="loss", dtype="float32", intercept=True)
     for epoch in (1, 2):
         mixture.learn_rows(*corpus.gather(epoch_rows(3, epoch, True, corpus.n_rows, 0, corpus.n_rows, -1, 1)))
     weights = np.zeros((opened.n_features, mixture.n_outputs))
     for row in pq.read_table(model / "weights.parquet").to_pylist():
         weights[row["feature_id"], opened.classes.index(row["class"]) if classes > 2 else 0] = row["weight"]
     np.testing.assert_array_equal(weights, mixture.weights())
+    assert Model(model).intercepts.tolist() == mixture.intercepts().tolist()
     last, snapshot = pq.read_table(model / "regret.parquet").to_pylist()[-1], mixture.snapshot()
     assert last["rows"] == snapshot.rows == 2 * corpus.n_rows
     assert (last["regret"], last["bound"], last["printed_bound"]) == (snapshot.regret, snapshot.bound, None)
@@ -95,7 +96,7 @@ def test_a_sparse_model_learns_the_strongest_features_again(
     X, y = read_shards(store)[0].astype(np.float64), opened.labels()
     squares = np.asarray(X.multiply(X).sum(axis=0)).ravel()
     described = read_json(model / "model.json")
-    features, settings = np.arange(opened.n_features), {"n_classes": classes, "dtype": "float32"}
+    features, settings = np.arange(opened.n_features), {"n_classes": classes, "dtype": "float32", "intercept": True}
     assert ("screened" in described["mixture"]) == screened
     if screened:
         every = options().configurations()
@@ -105,9 +106,8 @@ def test_a_sparse_model_learns_the_strongest_features_again(
         assert 40 < features.size < 150
     mixture = Mixture(GRID, n_features=features.size, **settings).partial_fit(X[orders[0]][:, features], y[orders[0]])
     kept = strongest_features(mixture.weights(), squares[features], 40)
-    refit = Learner(**mixture.best().description | {"n_features": 40}).start_from(
-        mixture.weights()[kept], corpus.n_rows
-    )
+    refit = Learner(**mixture.best().description | {"n_features": 40})
+    refit.start_from(mixture.weights()[kept], corpus.n_rows, mixture.intercepts())
     refit.partial_fit(X[orders[1]][:, features[kept]], y[orders[1]])
     weights = np.zeros((opened.n_features, mixture.n_outputs))
     for row in pq.read_table(model / "weights.parquet").to_pylist():
@@ -115,6 +115,7 @@ def test_a_sparse_model_learns_the_strongest_features_again(
     expected = np.zeros_like(weights)
     expected[features[kept]] = refit.weights_of(0)
     np.testing.assert_array_equal(weights, expected)
+    assert described["intercept"] == refit.intercepts()[0].tolist()
     assert described["mixture"]["kept"] == 40
 
 

@@ -60,7 +60,7 @@ def figures_at(store: Path, options: SearchOptions, position: int, fold: int) ->
     X, _ = read_shards(store)
     rows = epoch_rows(options.seed, 1, options.shuffle, X.shape[0], 0, position, fold, options.folds)
     grid = [configuration.parameters for configuration in options.configurations()]
-    learner = Learner("cl-fobos", grid=grid, n_features=X.shape[1], dtype=options.dtype)
+    learner = Learner("cl-fobos", grid=grid, n_features=X.shape[1], dtype=options.dtype, intercept=True)
     learner.partial_fit(X[rows], Store.open(store).labels()[rows])
     n, losses, errors = learner.progress
     return [(float(error / n), float(loss / n)) for loss, error in zip(losses, errors, strict=True)]

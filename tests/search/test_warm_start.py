@@ -125,7 +125,8 @@ def test_new_rows_of_the_same_features(client: Client, tmp_path: Path) -> None:
     old, new = make_store(tmp_path / "old"), make_store(tmp_path / "new", rows=170)
     train(client, old, tmp_path / "first")
     model = train(client, new, tmp_path / "second", tmp_path / "first")
-    learner = Learner("stda", grid=[model.description["parameters"]], n_features=FEATURES, dtype="float32")
+    arguments: dict[str, Any] = {"n_features": FEATURES, "dtype": "float32", "intercept": True}
+    learner = Learner("stda", grid=[model.description["parameters"]], **arguments)
     for store in map(Store.open, (old, new)):
         for shard in range(len(store.manifest.shards)):
             rows = store.read(shard)

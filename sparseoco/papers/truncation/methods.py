@@ -17,7 +17,12 @@ from sparseoco.storage.toml_files import read_toml
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions
 
-AS_PRINTED = {"loss": "logistic", "epochs": 1, "features": {"tf": "count", "idf": False, "norm": "none"}}
+AS_PRINTED = {
+    "loss": "logistic",
+    "epochs": 1,
+    "intercept": False,
+    "features": {"tf": "count", "idf": False, "norm": "none"},
+}
 """What the papers do where a file does not say otherwise."""
 
 

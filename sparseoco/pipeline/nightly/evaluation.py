@@ -128,7 +128,8 @@ def deployed_learner(model: Location, increment: Store) -> Learner:
     try:
         return Learner.load(model / STATE, n_features=increment.n_features)
     except DamagedError:
-        described = Model(model).description
+        deployed = Model(model)
+        described = deployed.description
         learner = Learner(
             described["algorithm"],
             loss=described["loss"],
@@ -137,6 +138,7 @@ def deployed_learner(model: Location, increment: Store) -> Learner:
             n_features=increment.n_features,
             n_classes=max(2, len(increment.classes)),
             dtype=described["dtype"],
+            intercept=deployed.has_intercept,
         )
         take_weights(Origin.of(model), learner, increment)
         return learner
@@ -178,7 +180,8 @@ def _write_task(
     described = describe_block(block) | {"seed": seed, "increment": increment.version}
     described |= decision_rules(margins, labels, rule, block.setting.positive)
     values = increment_weights(whole.folder, increment.version, block.weighting)
-    write_model(location(model), learner.weights_of(0), whole, described, curve, learner, values)
+    intercepts = learner.intercepts()[0] if learner.intercept else None
+    write_model(location(model), learner.weights_of(0), whole, described, curve, learner, values, intercepts)
 
 
 def _progressive_margins(block: Block, increment: Store, checkpoints: str) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -65,6 +65,7 @@ def test_the_bits_of_an_uninterrupted_run(four_nights: Path, tmp_path: Path, shu
         n_features=store.n_features,
         n_classes=3,
         dtype="float32",
+        intercept=True,
     ).partial_fit(X, y)
     whole.save(tmp_path / "whole.npz")
     model = folder / "run" / "models" / "00000004"
@@ -82,7 +83,12 @@ def test_models_are_calibrated_on_the_newest_progressive_margins(four_nights: Pa
     X, y = stream(store, 3, True)
     for row in rows_of(run, "history"):
         learner = Learner(
-            row["algorithm"], grid=[json.loads(row["parameters"])], n_features=X.shape[1], n_classes=3, dtype="float32"
+            row["algorithm"],
+            grid=[json.loads(row["parameters"])],
+            n_features=X.shape[1],
+            n_classes=3,
+            dtype="float32",
+            intercept=True,
         )
         end = 90 * row["increment"]
         margins = np.empty((end, 1, 3), np.float32)
@@ -107,6 +113,7 @@ def test_every_configuration_is_evaluated_before_it_learns(four_nights: Path) ->
             n_features=store.n_features,
             n_classes=3,
             dtype="float32",
+            intercept=True,
         )
         before = 0
         for increment, row in enumerate(own):

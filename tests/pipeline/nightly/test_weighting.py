@@ -64,7 +64,12 @@ def test_bits_are_those_of_one_learner_on_weighted_rows(run: Path) -> None:
     last = rows_of(run, "history-configurations")[-1]
     assert Weighting.of(last) == Weighting.of(rows_of(run, "history")[-1]) == TFIDF
     learner = Learner(
-        last["algorithm"], grid=[json.loads(last["parameters"])], n_features=X.shape[1], n_classes=3, dtype="float32"
+        last["algorithm"],
+        grid=[json.loads(last["parameters"])],
+        n_features=X.shape[1],
+        n_classes=3,
+        dtype="float32",
+        intercept=True,
     ).partial_fit(X[order], store.labels()[order])
     errors = sum(row["progressive_error"] for row in rows_of(run, "history-configurations")) * ROWS
     assert errors == pytest.approx(int(learner.progress.error_count[0]))
