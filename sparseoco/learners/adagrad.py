@@ -92,9 +92,9 @@ ADAGRAD = Algorithm(
     formula="w_{t+1} = argmin g_{1:t}·w + tψ(w) + (δ + √(Σ_{s≤t} g_s²))·w²/(2·eta)",
     source="Duchi, Hazan and Singer 2011; Mohri and Yang 2015, Corollary 1.2",
     parameters=(
-        Parameter("eta", 0.3, "step size; a coordinate steps eta/(delta + √Σg²)", positive, grid=(0.1, 0.3, 1.0)),
+        Parameter("eta", 0.3, "step size; a coordinate steps eta/(delta + √Σg²)", positive, grid=(0.03, 0.1, 0.3, 1.0)),
         Parameter("delta", 1e-6, "added to the root, so that first steps are bounded", positive),
-        LAM._replace(grid=(1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4)),
+        LAM._replace(grid=(1e-6, 1e-5, 3e-5, 1e-4, 3e-4)),
     ),
     penalties=("l1", "l2", "elastic_net", "box"),
     rule=rule,

@@ -37,18 +37,23 @@ def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> D
     labels: Any = documents.labels
     if labels is not None:
         labels = labels[rows] if isinstance(labels, np.ndarray) else labels.take(rows)
-    common = {
-        "ids": documents.ids.take(rows),
-        "labels": labels,
-        "lines": documents.lines[rows],
-        "columns": {name: values[rows] for name, values in documents.columns.items()},
-    }
+    own: dict[str, Any]
     if isinstance(documents, Documents):
-        return documents._replace(starts=documents.starts[rows], stops=documents.stops[rows], **common)
-    matrix = csr_matrix(
-        (documents.counts, documents.features, documents.indptr), (len(documents), len(documents.names))
-    )
-    part = matrix[rows]
-    return documents._replace(
-        indptr=part.indptr.astype(np.int64), features=part.indices.astype(np.int64), counts=part.data, **common
+        own = {"data": documents.data, "starts": documents.starts[rows], "stops": documents.stops[rows]}
+    else:
+        shape = (len(documents), len(documents.names))
+        part = csr_matrix((documents.counts, documents.features, documents.indptr), shape)[rows]
+        own = {
+            "indptr": part.indptr.astype(np.int64),
+            "features": part.indices.astype(np.int64),
+            "counts": part.data,
+            "names": documents.names,
+        }
+    return type(documents)(
+        **own,
+        ids=documents.ids.take(rows),
+        labels=labels,
+        lines=documents.lines[rows],
+        bad=documents.bad,
+        columns={name: values[rows] for name, values in documents.columns.items()},
     )
