@@ -3,7 +3,8 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,14 +15,16 @@ from sparseoco.core.progress import ProgressCallback
 from sparseoco.core.signals import SIGNALS, Stopped, print_stopped, raise_stopped
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
+FIRST_LINE = 30.0  # seconds
 output = Console(highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def progress_bars() -> Iterator[ProgressCallback]:
-    """A callback (step, done, total) that draws a bar for each step on a terminal, and nothing when piped."""
+    """A callback (step, done, total) that draws a bar for each step on a terminal; elsewhere it prints a line with the
+    time that is left now and then, the first after `FIRST_LINE` seconds."""
     if not errors.is_terminal:
-        yield lambda step, done, total: None
+        yield ProgressLines(errors.print)
         return
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -35,6 +38,28 @@ def progress_bars() -> Iterator[ProgressCallback]:
             progress.update(tasks[step], completed=done, total=total)
 
         yield report
+
+
+class ProgressLines:
+    """Prints how far a step is and how long it will take, after 30 seconds, then at twice the time before."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._step, self._first, self._since, self._wait = "", 0, 0.0, 0.0
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        now = self._clock()
+        if step != self._step:
+            self._step, self._first, self._since, self._wait = step, done, now, FIRST_LINE
+        if now < self._since + self._wait or not total or done >= total:
+            return
+        from sparseoco.report.formatting import duration
+
+        self._wait *= 2
+        learned = done - self._first
+        left = (now - self._since) * (total - done) / learned if learned else None
+        time_left = "no estimate yet" if left is None else f"about {duration(left)} left"
+        self._write(f"{step}: {done / total:.0%} after {duration(now - self._since)}, {time_left}")
 
 
 @contextmanager

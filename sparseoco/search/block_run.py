@@ -26,6 +26,7 @@ from sparseoco.training.metrics.progressive import (
     new_scores,
 )
 from sparseoco.training.metrics.scores import Scores
+from sparseoco.training.sizes import chunk_rows
 from sparseoco.training.stream import START, Order, StreamPosition, curve_marks, stream
 from sparseoco.training.warm_start import take_weights
 
@@ -80,7 +81,9 @@ class BlockRun:
             self._scores = new_scores(self.learner, corpus.n_rows, self.block.setting.positive)
         source = class_weighted(corpus, self.block.setting.class_weights)
         started = time.monotonic()
-        for position, rows in stream(source, fold_order(self.block.setting, corpus), self.position, goal, marks):
+        size = chunk_rows(self.block.algorithm, self.learner.n_features, self.learner.n_columns)
+        order = fold_order(self.block.setting, corpus)
+        for position, rows in stream(source, order, self.position, goal, marks, size):
             if position.epoch > self.position.epoch:
                 self.epoch_start, self.curves, self.seconds = self.learner.progress, [[] for _ in self.curves], 0.0
             self._learn(rows)

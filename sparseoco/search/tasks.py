@@ -13,6 +13,7 @@ from distributed import Client, Future, get_worker
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback, RowsCallback
 from sparseoco.execution.pool import Outcome, TaskPool, failure_reason
+from sparseoco.execution.reports import task_reporter, task_reports
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.search.increments import increment_store
 from sparseoco.search.packing import Job, halved
@@ -24,8 +25,6 @@ from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block, Key, cell_path
 from sparseoco.training.stream import StreamPosition
 
-TOPIC = "sparseoco-rows"
-PROGRESS_SECONDS = 0.5
 BLOCK_TRIES = 2  # for a configuration whose worker was killed
 
 
@@ -168,31 +167,18 @@ def _run_block_task(
 
 def reporter(blocks: Sequence[Block]) -> RowsCallback:
     """For a task: reports to the client how many rows of the blocks' stream are learned; ends with its worker."""
-    worker, last = get_worker(), time.monotonic()
-
-    def report(rows: int) -> None:
-        nonlocal last
-        check_worker_running()
-        if time.monotonic() - last > PROGRESS_SECONDS:
-            for block in blocks:
-                worker.log_event(TOPIC, {"block": block.digest, "rows": rows})
-            last = time.monotonic()
-
-    return report
+    return task_reporter([block.digest for block in blocks], check_worker_running)
 
 
 @contextmanager
 def reported_rows(client: Client, tracker: ProgressTracker, blocks: dict[str, Block]) -> Iterator[dict[str, Block]]:
     """Track what workers report of `blocks`, by digest; more blocks may be added to the mapping that it yields."""
 
-    def reported(event: tuple[float, dict[str, Any]]) -> None:
-        block = blocks.get(event[1]["block"])
+    def reported(name: str, rows: int) -> None:
+        block = blocks.get(name)
         if block is not None:
-            tracker.reach(block.keys, event[1]["rows"])
+            tracker.reach(block.keys, rows)
 
     tracker.reach([], 0)
-    client.subscribe_topic(TOPIC, reported)
-    try:
+    with task_reports(client, reported):
         yield blocks
-    finally:
-        client.unsubscribe_topic(TOPIC)

@@ -9,10 +9,14 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
 from sparseoco.learners.penalties import find_penalty
+from sparseoco.training.stream import CHUNK_ROWS
 
 DTYPES = ("float32", "float64")
 DENSE_BYTES = 1 << 30
 """The limit for a column of a learner that keeps d² numbers: 11,584 features."""
+
+CHUNK_NUMBERS = 1 << 29
+"""Numbers of the state of dense learners that are updated between two reports of progress: about a second."""
 
 
 def column_dtype(dtype: Any) -> np.dtype[Any]:
@@ -43,6 +47,18 @@ def bytes_per_column(
     if isinstance(rule, DenseRule):
         return int(8 * n_features * (1 + rule.memory(n_features)))
     return int(n_features * (len(rule.slots) * column_dtype(dtype).itemsize + (rule.clock_time is not None)))
+
+
+def chunk_rows(algorithm: str, n_features: int, columns: int) -> int | None:
+    """Rows to learn between two reports of progress: fewer for dense learners, whose rows cost up to d² numbers each;
+    None for as many as usual.
+
+    Results do not depend on it.
+    """
+    if not find_algorithm(algorithm).touches_all_features:
+        return None
+    numbers = bytes_per_column(algorithm, n_features, "float64") // 8 * columns
+    return min(CHUNK_ROWS, max(1, CHUNK_NUMBERS // max(numbers, 1)))
 
 
 def check_size(algorithm: str, n_features: int) -> None:

@@ -115,19 +115,26 @@ class StreamLearner(Protocol):
 
 
 def stream(
-    source: RowSource, order: Order, start: StreamPosition, goal: StreamPosition, marks: Sequence[int] = ()
+    source: RowSource,
+    order: Order,
+    start: StreamPosition,
+    goal: StreamPosition,
+    marks: Sequence[int] = (),
+    chunk_rows: int | None = None,
 ) -> Iterator[tuple[StreamPosition, RowBatch]]:
     """Chunks of rows from `start` to `goal`, each with the position after it.
 
-    A chunk ends at each of `marks` (positions in an epoch), at the end of an epoch and after `CHUNK_ROWS` at most.
+    A chunk ends at each of `marks` (positions in an epoch), at the end of an epoch and after `chunk_rows` at most, by
+    default `CHUNK_ROWS`.
     """
+    size = chunk_rows or CHUNK_ROWS
     n_rows, position = source.n_rows, start
     while position < goal:
         epoch, first = position
         if first == n_rows:
             epoch, first = epoch + 1, 0
         last = goal.position if epoch == goal.epoch else n_rows
-        stop = min([last, (first // CHUNK_ROWS + 1) * CHUNK_ROWS, *(mark for mark in marks if mark > first)])
+        stop = min([last, (first // size + 1) * size, *(mark for mark in marks if mark > first)])
         position = StreamPosition(epoch, stop)
         yield position, source.gather(order.rows(epoch, n_rows, first, stop))
 

@@ -3,12 +3,14 @@ import os
 import pydoc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.ops.status import Status, read_status
+from sparseoco.ops.status.search import best_so_far
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.steps import search, train_best
 from sparseoco.storage.locks import exclusive_lock
@@ -223,3 +225,34 @@ def test_the_time_of_the_last_write_includes_ingested_files(tmp_path: Path) -> N
 def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     with raises_code("not-a-run", tmp_path):
         read_status(tmp_path)
+
+
+def finished(configuration: int, fold: int, error: float) -> dict[str, Any]:
+    """The row of a configuration after an epoch."""
+    return {
+        "configuration": configuration,
+        "algorithm": "rda",
+        "parameters": "{}",
+        "fold": fold,
+        "epoch": 1,
+        "held_out_rows": 10,
+        "held_out_error": error,
+        "nonzeros": 5,
+        "rows": 90,
+        "status": "ok",
+        "reason": "",
+    }
+
+
+def test_configurations_are_compared_over_the_same_folds() -> None:
+    easy, hard = 0.1, 0.3
+    rows = [finished(c, 0, easy + c / 100) for c in range(3)] + [finished(3, 1, hard)]
+    best = best_so_far(rows, "error")
+    assert best is not None
+    assert (best["configuration"], best["folds"], best["compared"]) == (0, 1, 3)
+    both = [*rows, finished(1, 1, hard), finished(2, 1, hard - 0.05)]
+    found = best_so_far(both, "error")
+    assert found is not None
+    assert (found["configuration"], found["folds"], found["compared"]) == (2, 2, 2)
+    assert found["error"] == pytest.approx((0.12 + 0.25) / 2)
+    assert best_so_far([], "error") is None

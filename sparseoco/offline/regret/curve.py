@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sparseoco.core.progress import RowsCallback
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.training.learner import Learner
+from sparseoco.training.sizes import chunk_rows
 from sparseoco.training.stream import Order, RowSource, StreamPosition, stream
 
 FIRST_EPOCH = 1
@@ -28,13 +30,17 @@ class FirstEpoch(NamedTuple):
 
     source: RowSource
     order: Order
+    report: RowsCallback = lambda rows: None
+    """Called with the rounds learned so far."""
 
     def learn(self, learner: Learner, T: int, observe: Callable[[RowBatch], None] = lambda rows: None) -> None:
         """Continue a learner up to round T; `observe` gets the rows of each chunk before they are learned."""
         start = StreamPosition(FIRST_EPOCH, learner.progress.rows)
-        for _, rows in stream(self.source, self.order, start, StreamPosition(FIRST_EPOCH, T)):
+        size = chunk_rows(learner.algorithm, learner.n_features, learner.n_columns)
+        for position, rows in stream(self.source, self.order, start, StreamPosition(FIRST_EPOCH, T), (), size):
             observe(rows)
             learner.learn_rows(*rows)
+            self.report(position.position)
 
 
 class Mark(NamedTuple):

@@ -16,6 +16,7 @@ from distributed import Client
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool, failure_reason
+from sparseoco.execution.reports import task_reports
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
 from sparseoco.offline.passes import Span
@@ -231,8 +232,18 @@ class _Regret:
             for curve, (path, function, extra) in tasks.items()
             if not path.exists()
         }
-        found = len(tasks) - len(calls)
-        failures = TaskPool(self.client).run_all(calls, lambda done: self.progress(step, found + done, len(tasks)))
+        rows, total = dict.fromkeys(calls, 0), len(tasks) * self.store.n_rows
+        found = total - len(calls) * self.store.n_rows
+
+        def report(name: str, done: int) -> None:
+            if name in rows:
+                rows[name] = max(rows[name], done)
+                self.progress(step, found + sum(rows.values()), total)
+
+        with task_reports(self.client, report):
+            self.progress(step, found, total)
+            failures = TaskPool(self.client).run_all(calls, lambda _: None)
+        self.progress(step, total, total)
         return {curve: failures[path.stem].reason for curve, (path, *_) in tasks.items() if path.stem in failures}
 
     def _run_epochs(self, curves: Sequence[_Curve]) -> None:
@@ -286,8 +297,9 @@ class _Regret:
                 part = own._replace(cells=[(T, cell) for T, cell in own.cells if T in near])
                 arguments = options.loss, self.positive, options.seed, options.shuffle, tuple(part)
                 calls[key.stem] = (optima_task, store, *arguments)
-        for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
-            raise error
+        with task_reports(self.client, report):
+            for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
+                raise error
         for T in self.marks[len(near) :]:
             for weighting in dict.fromkeys(own.weighting for own in series.values()):
                 self._solve_by_passes(T, [own for own in series.values() if own.weighting == weighting], weighting)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from sparseoco import __version__
+from sparseoco.execution.reports import task_reporter
 from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.offline.passes import Passes
 from sparseoco.offline.regret.bound_quantities import measure_bounds
@@ -83,7 +84,7 @@ def curve_task(description: dict[str, Any], store: str, cell: str) -> None:
     measurement, path = Measurement.model_validate(description), location(cell)
     if path.exists():
         return
-    learner, rounds = _new_learner(measurement, Store.open(store), objective=True)
+    learner, rounds = _new_learner(measurement, Store.open(store), path, objective=True)
     marks, thresholds = [], []
     for mark in measure(learner, rounds, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)):
         marks.append({name: value for name, value in mark._asdict().items() if name != "thresholds"})
@@ -103,6 +104,7 @@ def optima_task(
     series = Series(Comparator(*description[0]), *description[1:])
     opened = Store.open(store)
     corpus = worker_corpus(opened, series.weighting)
+    report = task_reporter(["optima"])
     for T, _ in series.cells:
         path = series.missing(T)
         if path is None:
@@ -113,6 +115,7 @@ def optima_task(
         weights = np.zeros((opened.n_features, len(positive)))
         weights[seen] = found.weights
         found._replace(weights=weights).write(path)
+        report(T)
 
 
 def find_optimum(
@@ -135,14 +138,16 @@ def bound_task(description: dict[str, Any], store: str, cell: str, optima: list[
     measurement, path = Measurement.model_validate(description), location(cell)
     if path.exists():
         return
-    learner, rounds = _new_learner(measurement, Store.open(store), objective=False)
+    learner, rounds = _new_learner(measurement, Store.open(store), path, objective=False)
     comparators = {T: Solution.read(location(name)).weights for T, name in optima}
     bounds = measure_bounds(learner, rounds, sampled_rounds(measurement.marks, measurement.samples), comparators)
     commit_json(path, {"measurement": description, "bounds": list(bounds)})
 
 
-def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> tuple[Learner, FirstEpoch]:
-    """A new learner of a measurement's configuration, and its stream."""
+def _new_learner(
+    measurement: Measurement, store: Store, path: Location, *, objective: bool
+) -> tuple[Learner, FirstEpoch]:
+    """A new learner of a measurement's configuration, and its stream, which reports under the name of the file."""
     learner = Learner(
         measurement.algorithm,
         loss=measurement.loss,
@@ -153,6 +158,5 @@ def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> 
         dtype=DTYPE,
         objective=objective,
     )
-    return learner, FirstEpoch(
-        worker_corpus(store, measurement.weighting), Order(measurement.seed, measurement.shuffle)
-    )
+    order = Order(measurement.seed, measurement.shuffle)
+    return learner, FirstEpoch(worker_corpus(store, measurement.weighting), order, task_reporter([path.stem]))

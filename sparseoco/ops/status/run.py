@@ -9,7 +9,7 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.ops.status.increments import Increments, read_increments
 from sparseoco.ops.status.locks import FolderLock, age, folder_lock
 from sparseoco.ops.status.search import SearchProgress, read_search
-from sparseoco.report.formatting import parameters, percent, plural
+from sparseoco.report.formatting import metric_name, metric_with_error, parameters, percent, plural
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.manifest import latest_manifest
@@ -135,8 +135,11 @@ def _search(folder: Location, described: Mapping[str, Any] | None) -> tuple[Step
     summary = ", ".join(parts) + f"; {percent(share)} of the rows learned"
     if search.best is not None:
         best = search.best
+        value = metric_with_error(best["metric"], best["value"], None)
         summary += (
-            f"; best so far: {best['algorithm']} {parameters(best['parameters'])}, error {percent(best['error'])}"
+            f"; best so far of {plural(best['compared'], 'configuration')} over the same "
+            f"{plural(best['folds'], 'fold')}: "
+            f"{best['algorithm']} {parameters(best['parameters'])}, {metric_name(best['metric'])} {value}"
         )
     return Step("search", DONE if search.complete else STARTED, summary, search._asdict()), search
 

@@ -1,8 +1,8 @@
 """The progress of a search, from its cells and the checkpoints of its blocks."""
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ class SearchProgress(NamedTuple):
     reasons : dict
         Number of failed cells by reason.
     best : dict or None
-        The best configuration so far; `folds` have evaluated it.
+        The best configuration so far; compared on `folds` folds with `compared` configurations.
     complete : bool
         Whether the search's tables are there and complete.
     """
@@ -93,7 +93,7 @@ def read_search(folder: Location, run: Mapping[str, Any], options: SearchOptions
         total_rows=total * len(keys),
         by_status=dict(sorted(Counter(row["status"] for row in settled.values()).items())),
         reasons=dict(Counter(row["reason"] for row in settled.values() if row["status"] == "failed")),
-        best=_best(table or list(rows.values())),
+        best=best_so_far(table or list(rows.values()), options.selection_metric),
         complete=bool(table) and all(row["status"] != "unfinished" for row in table),
     )
 
@@ -175,17 +175,39 @@ def _row(row: Row, configuration: Configuration, fold: int) -> Row:
     }
 
 
-def _best(rows: list[Row]) -> Row | None:
-    evaluated = candidates([row for row in rows if row["held_out_rows"] is not None])
-    if not evaluated:
+def best_so_far(rows: Sequence[Row], metric: str) -> Row | None:
+    """The best configuration of those that were evaluated on the same folds, and how many they are.
+
+    Folds differ in difficulty, so a configuration is compared only with others on folds that all of them have finished.
+    """
+    evaluated = [row for row in rows if row["held_out_rows"] is not None]
+    folds = comparable_folds(evaluated)
+    found = candidates([row for row in evaluated if row["fold"] in folds], metric)
+    if not found:
         return None
-    first = evaluated[0]
+    first = found[0]
     return {
         "configuration": first.configuration,
         "algorithm": first.algorithm,
         "parameters": json.loads(first.parameters),
         "epoch": first.epoch,
+        "metric": metric,
+        "value": first.value(metric),
         "error": first.error,
         "nonzeros": round(first.nonzeros),
-        "folds": len({row["fold"] for row in rows}),
+        "folds": len(folds),
+        "compared": len({candidate.configuration for candidate in found}),
     }
+
+
+def comparable_folds(rows: Iterable[Row]) -> set[int]:
+    """The folds to compare configurations on: those with the most results of configurations that have all of them."""
+    of: dict[int, set[int]] = defaultdict(set)
+    for row in rows:
+        of[row["configuration"]].add(row["fold"])
+    counts = Counter(fold for folds in of.values() for fold in folds)
+    ordered = sorted(counts, key=lambda fold: (-counts[fold], fold))
+    choices = [set(ordered[: size + 1]) for size in range(len(ordered))]
+    return max(
+        choices, key=lambda folds: (len(folds) * sum(folds <= own for own in of.values()), len(folds)), default=set()
+    )
