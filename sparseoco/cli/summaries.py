@@ -46,10 +46,14 @@ def summarize_evaluation(result: Mapping[str, Any]) -> str:
 def summarize_mixture(folder: Location, page: Location) -> None:
     """Print a mixture's progressive metrics, compared with the best configuration in hindsight."""
     last = read_result_table(folder / "regret.parquet").to_pylist()[-1]
-    print(
-        f"progressive error {last['progressive_error']:.2%} (best configuration in hindsight: "
-        f"{last['best_error']:.2%}), progressive loss {last['progressive_loss']:.4f} ({last['best_loss']:.4f})"
-    )
+    figures = [("progressive loss", f"{last['progressive_loss']:.4f}", f"{last['best_loss']:.4f}")]
+    if last["progressive_error"] is not None:
+        figures.insert(0, ("progressive error", f"{last['progressive_error']:.2%}", f"{last['best_error']:.2%}"))
+    parts = [
+        f"{name} {value} ({'best configuration in hindsight: ' if k == 0 else ''}{best})"
+        for k, (name, value, best) in enumerate(figures)
+    ]
+    print(", ".join(parts))
     described = Model(folder).description
     kept = described["mixture"].get("kept")
     if kept is not None:
@@ -57,7 +61,9 @@ def summarize_mixture(folder: Location, page: Location) -> None:
     if not Model(folder).is_mixture:
         ends = [row for row in read_result_table(folder / "columns.parquet").to_pylist() if row["rows"] == last["rows"]]
         saved = max(ends, key=lambda row: row["weight"])
-        print(f"saved the heaviest configuration: progressive error {saved['progressive_error']:.2%}")
+        name = "loss" if saved["progressive_error"] is None else "error"
+        value = f"{saved['progressive_loss']:.4f}" if name == "loss" else f"{saved['progressive_error']:.2%}"
+        print(f"saved the heaviest configuration: progressive {name} {value}")
     print(f"report: {page}")
 
 

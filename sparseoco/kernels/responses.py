@@ -80,6 +80,33 @@ def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum
 
 
 @register_jitable(forceinline=True)
+def label_sets(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
+    """One margin per class, and any number of classes per row: ``label[k]`` is 1 for those of the row.
+
+    A class is predicted if its margin is positive; an error is a set that is not the true one.
+    """
+    for q in range(diverged.shape[0]):
+        first = q * outputs
+        loss, wrong = 0.0, False
+        fine = diverged[q] == 0
+        for c in range(first, first + outputs):
+            y = 1.0 if label[c - first] == 1.0 else -1.0
+            margin = float(z[c])
+            fine = fine & (abs(margin) <= bound)
+            u[c] = slope(margin, y)
+            own = value(margin, y)
+            loss += own
+            if losses is not None:
+                losses[c] = own
+            wrong = wrong | ((margin > 0.0) != (y > 0.0))
+        if fine:
+            loss_sum[q] += loss
+            error_count[q] += 1 if wrong else 0
+        else:
+            stop_learning(q, first, first + outputs, u, t, diverged, losses)
+
+
+@register_jitable(forceinline=True)
 def joint(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
     """One margin per class and one joint loss, whose `value` writes the slopes."""
     for q in range(diverged.shape[0]):

@@ -81,7 +81,7 @@ BOUNDED_IN_BOX = ("squared_hinge", "squared")
 
 def lipschitz(loss: Loss) -> bool:
     """Whether |dℓ/dz| ≤ 1 for all margins, so that gradient bounds do not depend on the box."""
-    return loss.name in ("logistic", "hinge")
+    return loss.name in ("logistic", "hinge", "huber")
 
 
 def slope_bounds(loss: Loss, norms: Any, sizes: Any, R: float) -> Any:

@@ -97,6 +97,20 @@ def squared_curvature(z, y):
 
 
 @register_jitable
+def huber_value(z, y):
+    """½r² where |r| ≤ 1, else |r| − ½, r = z − y."""
+    r = abs(z - y)
+    return 0.5 * r * r if r <= 1.0 else r - 0.5
+
+
+@register_jitable
+def huber_slope(z, y):
+    """min(1, max(−1, z − y))."""
+    r = z - y
+    return 1.0 if r > 1.0 else (-1.0 if r < -1.0 else r)
+
+
+@register_jitable
 def return_value(z, y):
     """−z: the negative return. There is no label."""
     return -z
@@ -255,6 +269,15 @@ LOSSES = {
             regression=True,
             conjugate=squared_conjugate,
             curvature=squared_curvature,
+        ),
+        Loss(
+            "huber",
+            "½r² for |r| ≤ 1, else |r| − ½, r = z − y",
+            huber_value,
+            huber_slope,
+            True,
+            NUMBER_BOUND,
+            regression=True,
         ),
         Loss("softmax", "log Σ_k exp(z_k) − z_y", softmax, None, False, MARGIN_BOUND, joint="logistic"),
         Loss(

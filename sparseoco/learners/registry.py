@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
 
 ONLINE_DRIVERS = ("stream", "dense")
-LOSS_NAMES = ("logistic", "hinge", "squared_hinge", "squared", "softmax", "multiclass_hinge")
+LOSS_NAMES = ("logistic", "hinge", "squared_hinge", "squared", "huber", "softmax", "multiclass_hinge")
 PORTFOLIO_LOSS_NAMES = ("return", "log_return")
 PENALTY_NAMES = ("l1", "l2", "elastic_net", "group", "box")
 

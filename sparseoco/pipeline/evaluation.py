@@ -72,7 +72,8 @@ def evaluate_model(
                 raise InputError(
                     "Plain lines of text have no labels: evaluate needs labelled documents.", code="no-labels"
                 )
-            labels, margins = numbered_labels(batch.labels, model.classes), model.margins(batch)
+            found = batch.labels if isinstance(batch.labels, pa.Array) else pa.array(batch.labels)
+            labels, margins = numbered_labels(found, model.classes), model.margins(batch)
             sums.add(margins, labels)
             write(predictions_table(Predictions(batch.ids, None, labels, margins), model.classes))
             progress("evaluate", sums.rows, 0)

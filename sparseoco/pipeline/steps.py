@@ -20,6 +20,7 @@ from sparseoco.offline.regret.rounds import MARKS
 from sparseoco.offline.regret.run import TOL, run_regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.evaluation import TEST, evaluate_model
+from sparseoco.pipeline.labels import check_labels, check_loss, check_single_label
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_store
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results, write_report
@@ -87,8 +88,7 @@ def search(
     folder = out / "search"
     store, options = _open_store(store_folder, options, out / "model")
     if options.threshold is not None:
-        outputs = len(store.classes) if len(store.classes) > 2 else 1
-        check_has_threshold(options.threshold, outputs, several=store.is_multilabel)
+        check_has_threshold(options.threshold, store.n_outputs, several=store.is_multilabel)
     with _cluster(cluster, out) as client:
         commit_json(out / "run.json", describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as selected:
@@ -199,8 +199,8 @@ def optimum(
     Raises `InputError` if the loss is not defined for the labels, `SparseocoError` if a pass fails.
     """
     store = Store.open(store_folder)
-    if store.manifest.labels.kind == "classes" or store.n_rows == 0:
-        check_labels(store)
+    check_labels(store)
+    check_single_label(store, "The optimum")
     options.problem(store.classes)
     with _cluster(cluster, out) as client:
         run_optimum(client, store, out, options, progress)
@@ -241,6 +241,7 @@ def regret(
     if not 0 < tol < 1:
         raise InputError(f"tol={tol} must be between 0 and 1.", code="invalid-option")
     store = open_store(run, described["corpus"], store_folder)
+    check_single_label(store, "Regret")
     configurations = _configurations(table, numbers)
     selector = options.features_from
     if selector is not None and Origin.of(selector).sha256 != described["corpus"]["features_from"]["model_sha256"]:
@@ -342,6 +343,7 @@ def _open_store(folder: Location, options: SearchOptions, model: Location) -> tu
     store = Store.open(folder)
     check_labels(store)
     options = options.for_store(store)
+    check_loss(options, store)
     options.check_metric(store_label_kind(store))
     check_folds(store, options.folds_by)
     origins = {name: Origin.of(path) for name, path in options.models.items()}
@@ -388,22 +390,6 @@ def _features(
     """The store or the subset of its features that the options select, written to the folder."""
     origin = None if options.features_from is None else Origin.of(options.features_from)
     return feature_subset(client, store, origin, folder / ".features", progress)
-
-
-def check_labels(store: Store) -> None:
-    """Raises `InputError` for a store without documents of at least two classes."""
-    if store.n_rows == 0:
-        raise InputError(f"{store.folder} contains no documents: there is nothing to learn from.", code="no-documents")
-    if store.manifest.labels.kind != "classes":
-        raise InputError(
-            f"{store.folder} has numbers for labels: a classifier needs classes.", code="labels-not-classes"
-        )
-    if not store.classes:
-        raise InputError(f"{store.folder} has no labels: there is nothing to learn.", code="no-labels")
-    if len(store.classes) < 2:
-        raise InputError(
-            f"{store.folder} has one class only ({store.classes[0]}): a classifier needs two.", code="one-class"
-        )
 
 
 def _chosen(best: dict[str, Any]) -> Configuration:

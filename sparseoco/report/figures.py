@@ -22,6 +22,7 @@ from sparseoco.report.charts import (
     values_y,
 )
 from sparseoco.report.formatting import (
+    amount,
     duration,
     integer,
     metric_name,
@@ -38,11 +39,12 @@ MAX_POINTS: Final = 400
 
 
 def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Style) -> Chart:
-    """Progressive error against documents seen: mean over folds at each mark, a line per configuration."""
+    """Progressive error, of numbers loss, against documents seen: mean over folds, a line per configuration."""
     series = []
+    column, scale = ("progressive_loss", 1) if results.numbers else ("progressive_error", 100)
     checkpoints: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
     for row in _rows_shown(results.curves.sort_by("rows"), shown):
-        checkpoints[row["configuration"]][row["fold"]].append((row["rows"], row["progressive_error"]))
+        checkpoints[row["configuration"]][row["fold"]].append((row["rows"], row[column]))
     drawn = shown[:MAX_LINES]
     for entry, dash in zip(drawn, dashes(len(drawn)), strict=True):
         folds = list(checkpoints.get(entry.configuration, {}).values())
@@ -54,12 +56,15 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
             Series(
                 _line_name(entry),
                 [rows for rows, _ in points],
-                [100 * error for _, error in points],
+                [scale * value for _, value in points],
                 style[entry.algorithm][0],
                 dash=dash,
                 width=3 if entry.chosen else 2,
                 heading=_heading(entry),
-                labels=[f"{integer(rows)} documents: {percent(error)}" for rows, error in points],
+                labels=[
+                    f"{integer(rows)} documents: {amount(value) if results.numbers else percent(value)}"
+                    for rows, value in points
+                ],
             )
         )
     levels = [
@@ -68,7 +73,7 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
     ]
     return Chart(
         log_axis("documents seen (log scale)", values_x(series)),
-        linear_axis("progressive error, %", values_y(series)),
+        linear_axis("progressive loss" if results.numbers else "progressive error, %", values_y(series)),
         series,
         levels,
     )

@@ -89,13 +89,11 @@ def render_mixture(
     """The page as text."""
     classes = described["classes"]
     style = styles(column.algorithm for column in columns)
+    errors_figure, numbers = mixture_errors_figure(marks, columns, style), marks[-1]["progressive_error"] is None
+    measure = "loss" if numbers else "error, %,"
     plots = [
         plot("weights", "Weights of the configurations in the mixture", weights_figure(columns, style)),
-        plot(
-            "errors",
-            "Progressive error of the mixture and its columns, %",
-            mixture_errors_figure(marks, columns, style),
-        ),
+        plot("errors", f"Progressive {measure} of the mixture and its columns", errors_figure),
         plot("regret", "Regret and its bounds", mixture_regret_figure(marks)),
     ]
     heaviest = max(columns, key=lambda column: float(column.end["weight"]))
@@ -103,6 +101,7 @@ def render_mixture(
         "described": described,
         "options": described["mixture"]["options"],
         "end": marks[-1],
+        "numbers": numbers,
         "heaviest": heaviest,
         "best": columns[marks[-1]["best_error_column"]],
         "best_loss": columns[marks[-1]["best_loss_column"]],
@@ -156,21 +155,25 @@ def weights_figure(columns: list[MixtureColumn], style: Style) -> Chart:
 
 
 def mixture_errors_figure(marks: list[Row], columns: list[MixtureColumn], style: Style) -> Chart:
-    """Progressive error of the mixture, of the best column so far, and of the heaviest columns."""
+    """Progressive error, of numbers loss, of the mixture, of the best column so far, and of the heaviest columns."""
     shown = _shown(columns)
     series = []
+    measure, scale = "error", 100.0
+    written: Callable[[float], str] = percent
+    if marks[-1]["progressive_error"] is None:
+        measure, scale, written = "loss", 1.0, amount
     for column, dash in zip(shown, dashes(len(shown)), strict=True):
-        errors = [
-            None if mark["progressive_error"] is None else 100 * mark["progressive_error"] for mark in column.marks
-        ]
-        series.append(_line(column, style, dash, errors)._replace(width=1.2))
+        values = [mark[f"progressive_{measure}"] for mark in column.marks]
+        scaled = [None if value is None else scale * value for value in values]
+        series.append(_line(column, style, dash, scaled, scale, written)._replace(width=1.2))
     for name, key, colour, width, dash in (
-        ("best so far, in hindsight", "best_error", NEUTRAL, 2, "dash"),
-        ("mixture", "progressive_error", OWN, 3.5, "solid"),
+        ("best so far, in hindsight", f"best_{measure}", NEUTRAL, 2, "dash"),
+        ("mixture", f"progressive_{measure}", OWN, 3.5, "solid"),
     ):
-        series.append(_sum(name, marks, key, colour, width, dash, 100.0, percent))
+        series.append(_sum(name, marks, key, colour, width, dash, scale, written))
     x = log_axis("documents seen (log scale)", values_x(series))
-    return Chart(x, linear_axis("progressive error, %", values_y(series)), series)
+    label = "progressive error, %" if measure == "error" else "progressive loss"
+    return Chart(x, linear_axis(label, values_y(series)), series)
 
 
 def mixture_regret_figure(marks: list[Row]) -> Chart:
@@ -188,10 +191,17 @@ def mixture_regret_figure(marks: list[Row]) -> Chart:
     return Chart(x, linear_axis("sum over documents", values_y(series), zero=True), series)
 
 
-def _line(column: MixtureColumn, style: Style, dash: str, values: list[float | None]) -> Series:
+def _line(
+    column: MixtureColumn,
+    style: Style,
+    dash: str,
+    values: list[float | None],
+    scale: float = 100.0,
+    written: Callable[[float], str] = percent,
+) -> Series:
     name = f"{column.algorithm} {column.label}"
     labels = [
-        "" if value is None else _at(mark["rows"], percent(value / 100))
+        "" if value is None else _at(mark["rows"], written(value / scale))
         for mark, value in zip(column.marks, values, strict=True)
     ]
     rows = [mark["rows"] for mark in column.marks]

@@ -70,20 +70,14 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
         Tile(integer(len(table)), "configurations tried"),
         Tile(duration(sum(row.seconds or 0.0 for row in table)), "total training time"),
     ]
-    if chosen is None or chosen.error is None:
+    if chosen is None or chosen.value is None:
         finished = sum(row.rank is not None for row in table)
         headline = f"No model was trained: {finished or 'none'} of {tried} finished, and none was chosen."
         detail = f"The corpus has {_size(results)}. The reasons are listed below. {status_counts(table)}".strip()
         return Overview(headline, detail, effort)
 
-    majority, error = baseline_error(results), percent_with_error(chosen.error, chosen.standard_error)
-    kind = _error_kind(results, chosen)
-    tiles = [Tile(error, kind)]
-    headline = f"{kind} {error}"
-    if results.evaluation is not None and results.evaluation.error is not None:
-        tested = percent(results.evaluation.error)
-        tiles.insert(0, Tile(tested, f"test error, {plural(results.evaluation.rows, 'document')}"))
-        headline = f"test error {tested}, {headline}"
+    majority = baseline_error(results)
+    tiles, figures = _error_tiles(results, chosen)
     tiles += _metric_tiles(results, chosen)
     sentences = []
     if majority is not None:
@@ -107,15 +101,30 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
     rule = _RULES[results.best.rule if results.best else "best"].format(metric=metric_name(results.metric))
     sentences += [f"It is {rule} among {tried}.", status_counts(table)]
     notes = [f"{note[0].upper()}{note[1:]}." for note in (results.best.notes if results.best else ())]
-    headline = f"A linear classifier of {_size(results)}: {headline}"
     if results.metric != "error":
-        headline += (
-            f", {metric_name(results.metric)} {metric_with_error(results.metric, chosen.value, chosen.value_error)}"
-        )
+        measured = metric_with_error(results.metric, chosen.value, chosen.value_error)
+        figures.append(f"{'held-out ' if results.numbers else ''}{metric_name(results.metric)} {measured}")
+    kind = "model" if results.numbers else "classifier"
+    headline = f"A linear {kind} of {_size(results)}: {', '.join(figures)}"
     if results.best is not None and not results.best.beats_baseline and notes:
         headline, notes = f"{notes[0]} {headline}", notes[1:]
     sentences += notes
     return Overview(headline, " ".join(sentences).strip(), tiles + effort)
+
+
+def _error_tiles(results: Results, chosen: LeaderboardRow) -> tuple[list[Tile], list[str]]:
+    """The test error and the error that was selected by, as tiles and for the headline; of numbers the test RMSE."""
+    evaluation = results.evaluation
+    if results.numbers:
+        rmse = test_metric(results, "rmse")
+        return [], [] if rmse is None else [f"test RMSE {metric_with_error('rmse', rmse, None)}"]
+    kind, error = _error_kind(results, chosen), percent_with_error(chosen.error, chosen.standard_error)
+    tiles, figures = [Tile(error, kind)], [f"{kind} {error}"]
+    if evaluation is not None:
+        tested = percent(evaluation.error)
+        tiles.insert(0, Tile(tested, f"test error, {plural(evaluation.rows, 'document')}"))
+        figures.insert(0, f"test error {tested}")
+    return tiles, figures
 
 
 def _metric_tiles(results: Results, chosen: LeaderboardRow) -> list[Tile]:
@@ -132,6 +141,8 @@ def _metric_tiles(results: Results, chosen: LeaderboardRow) -> list[Tile]:
 
 def _size(results: Results) -> str:
     corpus = results.run.corpus
+    if results.numbers:
+        return f"{plural(corpus.rows, 'document')} with numbers"
     return f"{plural(corpus.rows, 'document')} in {plural(len(corpus.classes), 'class', 'classes')}"
 
 

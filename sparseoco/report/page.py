@@ -73,9 +73,10 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
     style = styles(s.algorithm for s in table)
     baseline = baseline_error(results)
     classes = results.run.corpus.classes
+    measure = "loss" if results.numbers else "validation error"
     plots: dict[str, Plot | None] = dict.fromkeys(("regret", "growth", "suboptimality")) | {
         "curves": plot(
-            "curves", "Progressive validation error against documents seen", curves_figure(results, online, style)
+            "curves", f"Progressive {measure} against documents seen", curves_figure(results, online, style)
         ),
         "sparsity": plot(
             "sparsity", "Error against features used", sparsity_figure(table, style, baseline, results.held_out)

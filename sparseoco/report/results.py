@@ -87,7 +87,10 @@ class ClassScore(_Record):
 
 
 class EvaluationRecord(_Record):
-    """RUN/evaluation.json: the model on the test set; `confusion` is [truth][predicted]. Numbers have no classes."""
+    """RUN/evaluation.json: the model on the test set; `confusion` is [truth][predicted].
+
+    Numbers have no error, and label sets no confusion.
+    """
 
     rows: int
     error: float | None = None
@@ -116,6 +119,11 @@ class Results(NamedTuple):
     def metric(self) -> str:
         """The metric by which configurations are ranked."""
         return self.best.metric if self.best else str(self.run.search.get("metric") or "error")
+
+    @property
+    def numbers(self) -> bool:
+        """Whether labels are numbers, which have no error."""
+        return not self.run.corpus.classes
 
     @property
     def held_out(self) -> bool:

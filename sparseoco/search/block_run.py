@@ -64,13 +64,17 @@ class BlockRun:
             take_weights(block.setting.origin, learner, store)
         return cls(block, learner)
 
+    @property
+    def _numbers(self) -> bool:
+        return self.learner.n_classes is None
+
     def select(self, block: Block) -> "BlockRun":
         """The run of `block`, whose configurations are some of this one's, as if they had been run alone."""
         if block.identities == self.block.identities:
             return self
         numbers = [self.block.identities.index(name) for name in block.identities]
         start = self.epoch_start
-        start = ProgressiveTotals(start.rows, start.loss_sum[numbers], start.error_count[numbers])
+        start = start._replace(loss_sum=start.loss_sum[numbers], error_count=start.error_count[numbers])
         curves = [self.curves[number] for number in numbers]
         return BlockRun(block, self.learner.select(numbers), self.position, start, curves, self.seconds)
 
@@ -88,7 +92,9 @@ class BlockRun:
                 self.epoch_start, self.curves, self.seconds = self.learner.progress, [[] for _ in self.curves], 0.0
             self._learn(rows)
             if position.position in marks:
-                for curve, point in zip(self.curves, curve_rows(self.learner.progress), strict=True):
+                for curve, point in zip(
+                    self.curves, curve_rows(self.learner.progress, numbers=self._numbers), strict=True
+                ):
                     curve.append(point)
             self.position = position
             self.seconds += time.monotonic() - started
@@ -146,6 +152,7 @@ class BlockRun:
             self.learner.features_used(),
             [f"diverged at row {row:,}" if row else "" for row in self.learner.diverged.tolist()],
             prefix,
+            numbers=self._numbers,
         )
 
 
@@ -158,7 +165,8 @@ def new_learner(block: Block, store: Store) -> Learner:
         penalty=setting.penalty,
         grid=block.configurations,
         n_features=store.n_features,
-        n_classes=max(2, len(store.classes)),
+        n_classes=store.n_classes,
+        multilabel=store.is_multilabel,
         dtype=setting.dtype,
         intercept=block.intercept,
     )

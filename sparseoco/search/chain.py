@@ -121,14 +121,19 @@ class IncrementChain:
     def curve(self, version: int, configuration: int) -> list[Row]:
         """The curve of a configuration's model: one point per increment, means since the first document."""
         name = next(name for name, c in self._configurations.items() if c.number == configuration)
-        points, documents, loss, error = [], 0, 0.0, 0.0
+        points, documents, loss = [], 0, 0.0
+        error: float | None = 0.0
         for passed in range(1, version + 1):
             row, rows = self._metrics(passed, name), self.planned[passed - 1].rows
             assert row is not None
             documents += rows
             loss += row["progressive_loss"] * rows
-            error += row["progressive_error"] * rows
-            mean = {"progressive_loss": loss / max(documents, 1), "progressive_error": error / max(documents, 1)}
+            errors = row["progressive_error"]
+            error = None if errors is None or error is None else error + errors * rows
+            mean = {
+                "progressive_loss": loss / max(documents, 1),
+                "progressive_error": None if error is None else error / max(documents, 1),
+            }
             points.append({"epoch": passed, "rows": documents, "nonzeros": row["nonzeros"]} | mean)
         return points
 

@@ -139,6 +139,7 @@ def mix_blocks(
     elif mixing.keep != "sparse":
         rows = corpus
     mixture = _new_mixture(blocks, mixing, store, features)
+    numbers = mixture.n_classes is None
     marks: list[Snapshot] = []
     timings: list[Row] = []
     curve: list[Row] = []
@@ -150,10 +151,10 @@ def mix_blocks(
         if position.position in points:
             marks.append(mixture.snapshot())
             timings.append({"rows": marks[-1].rows, "seconds": time.monotonic() - started})
-            curve.append({"epoch": position.epoch, "nonzeros": None} | _progress(marks[-1]))
+            curve.append({"epoch": position.epoch, "nonzeros": None} | _progress(marks[-1], numbers))
     if (mixture.diverged > 0).all():
         raise SparseocoError("Every column of the mixture diverged: choose smaller steps with --grid.", code="diverged")
-    write_result_table(model / "regret.parquet", map(_regret_row, marks), REGRET)
+    write_result_table(model / "regret.parquet", [_regret_row(mark, numbers) for mark in marks], REGRET)
     write_result_table(model / "columns.parquet", _column_rows(mixture, marks), COLUMNS)
     write_result_table(model / "timings.parquet", timings, TIMINGS)
     description = _description(mixture, mixing, name, blocks[0])
@@ -187,7 +188,8 @@ def _new_mixture(blocks: Sequence[Block], mixing: MixtureOptions, store: Store, 
         loss=setting.loss,
         penalty=setting.penalty,
         n_features=features.size,
-        n_classes=max(2, len(store.classes)),
+        n_classes=store.n_classes,
+        multilabel=store.is_multilabel,
         dtype=setting.dtype,
         by=mixing.by,
         predict=mixing.predict,
@@ -270,19 +272,19 @@ def _description(mixture: Mixture, mixing: MixtureOptions, name: str, block: Blo
     }
 
 
-def _progress(mark: Snapshot) -> dict[str, Any]:
+def _progress(mark: Snapshot, numbers: bool) -> dict[str, Any]:
     return {
         "rows": mark.rows,
         "progressive_loss": mark.loss_sum / mark.rows,
-        "progressive_error": mark.error_count / mark.rows,
+        "progressive_error": None if numbers else mark.error_count / mark.rows,
     }
 
 
-def _regret_row(mark: Snapshot) -> dict[str, Any]:
-    return _progress(mark) | {
+def _regret_row(mark: Snapshot, numbers: bool) -> dict[str, Any]:
+    return _progress(mark, numbers) | {
         "best_loss": float(mark.losses.min()) / mark.rows,
         "best_loss_column": int(mark.losses.argmin()),
-        "best_error": float(mark.errors.min()) / mark.rows,
+        "best_error": None if numbers else float(mark.errors.min()) / mark.rows,
         "best_error_column": int(mark.errors.argmin()),
         "drawn": mark.drawn / mark.rows,
         "regret": mark.regret,
@@ -302,7 +304,7 @@ def _column_rows(mixture: Mixture, marks: list[Snapshot]) -> list[Row]:
             "parameters": parameters,
             "weight": float(mark.weights[c]),
             "progressive_loss": None if out else float(mark.losses[c]) / mark.rows,
-            "progressive_error": None if out else float(mark.errors[c]) / mark.rows,
+            "progressive_error": None if out or mixture.n_classes is None else float(mark.errors[c]) / mark.rows,
             "diverged": diverged[c] if out else None,
         }
         for mark in marks
@@ -326,7 +328,7 @@ def _plan(blocks: list[Block], store: Store, available: float) -> Plan:
             return Plan(max(1, int(store.n_features * budget / _bytes_needed(blocks, store))), screened)
     raise InputError(
         f"A mixture needs {format_bytes(needed)} for one configuration ({store.n_features:,} features × "
-        f"{_outputs(store)} columns) and a task has {format_bytes(max(available, 0))} for it: keep fewer features at "
+        f"{store.n_outputs} columns) and a task has {format_bytes(max(available, 0))} for it: keep fewer features at "
         "ingest (--min-df, --max-features, --hash-bits) or give workers more memory.",
         code="out-of-memory",
     )
@@ -334,13 +336,9 @@ def _plan(blocks: list[Block], store: Store, available: float) -> Plan:
 
 def _bytes_needed(blocks: Sequence[Block], store: Store) -> float:
     """Bytes of the columns and of the weights of one block."""
-    widest = max(len(block.configurations) for block in blocks) * _outputs(store)
-    weights = store.n_features * (widest * np.dtype(blocks[0].setting.dtype).itemsize + 16 * _outputs(store))
+    widest = max(len(block.configurations) for block in blocks) * store.n_outputs
+    weights = store.n_features * (widest * np.dtype(blocks[0].setting.dtype).itemsize + 16 * store.n_outputs)
     return sum(state_bytes(block, store) for block in blocks) + weights
-
-
-def _outputs(store: Store) -> int:
-    return len(store.classes) if len(store.classes) > 2 else 1
 
 
 def _mix_task(

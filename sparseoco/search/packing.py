@@ -136,7 +136,7 @@ def configurations_at_once(
 
     Raises `InputError`, with the memory needed, if not even one fits.
     """
-    outputs = _outputs(store)
+    outputs = store.n_outputs
     widths = range(max(1, BLOCK_COLUMNS // outputs), 0, -1)
     needed = 0
     for width in widths:
@@ -164,7 +164,7 @@ def halved(block: Block, store: Store) -> list[Block]:
     size = len(block.configurations)
     if size == 1:
         return [block]
-    lanes = max(1, padded(2, np.dtype(block.setting.dtype)) // _outputs(store))
+    lanes = max(1, padded(2, np.dtype(block.setting.dtype)) // store.n_outputs)
     half = -(-size // (2 * lanes)) * lanes
     if half >= size:
         half = size // 2
@@ -186,20 +186,16 @@ def _schedule(jobs: Sequence[Job], tasks: int, store: Store) -> tuple[float, lis
 def _cost(job: Job, store: Store) -> float:
     """The cost in columns of a sparse learner; a dense learner updates its whole state in every round."""
     block = job.block
-    columns = len(block.configurations) * _outputs(store)
+    columns = len(block.configurations) * store.n_outputs
     if find_algorithm(block.algorithm).touches_all_features:
         numbers = _column_bytes(block.algorithm, block.configurations[0], block.setting, store) / 8
         return len(job.milestones) * columns * numbers * store.n_rows / max(store.manifest.nonzeros, 1)
     return float(len(job.milestones) * (STREAM_COLUMNS + padded(columns, np.dtype(block.setting.dtype))))
 
 
-def _outputs(store: Store) -> int:
-    return len(store.classes) if len(store.classes) > 2 else 1
-
-
 def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, options: Any, store: Store) -> int:
     """Bytes of a block's state, padding and time stamps included; loss, penalty and dtype are those of `options`."""
-    columns = configurations * _outputs(store)
+    columns = configurations * store.n_outputs
     definition = find_algorithm(algorithm)
     if definition.samples_features:
         return bytes_needed(store.n_rows, store.n_features, columns, parameters["rounds"])
@@ -215,7 +211,7 @@ def _score_bytes(options: SearchOptions, store: Store) -> int:
     """Bytes of the held-out scores of a configuration."""
     if options.folds == 1:
         return 0
-    return score_bytes(_outputs(store), store.n_rows // options.folds, np.dtype(options.dtype).itemsize)
+    return score_bytes(store.n_outputs, store.n_rows // options.folds, np.dtype(options.dtype).itemsize)
 
 
 def _column_bytes(algorithm: str, parameters: dict[str, Any], options: Any, store: Store) -> int:

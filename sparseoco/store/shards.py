@@ -211,6 +211,16 @@ class Store:
         """Names of the classes by index; empty if labels are numbers."""
         return [entry.name for entry in self.manifest.labels.classes]
 
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes as learners take it: at least two, None for numbers."""
+        return None if self.manifest.labels.kind == "numbers" else max(2, len(self.classes))
+
+    @property
+    def n_outputs(self) -> int:
+        """Columns of weights: one per class, of two classes and for numbers one."""
+        return len(self.classes) if len(self.classes) > 2 or self.is_multilabel else 1
+
     def read(self, shard: int, *, ids: bool = False) -> ShardRows:
         """Read a shard and verify its SHA-256.
 

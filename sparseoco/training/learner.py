@@ -70,6 +70,10 @@ class Learner:
         2 for binary problems: one column per configuration, labels 0 and 1 meaning y = −1 and +1. K > 2 for K classes:
         K adjacent columns per configuration, the loss being the sum of K binary losses, one-vs-rest, or one joint
         loss. None for regression.
+    multilabel : bool
+        Rows have any number of the classes: K adjacent columns, also for K = 2, one-vs-rest, and labels as an indicator
+        matrix or lists of class indices. A class is predicted if its margin is positive; an error is a row whose set of
+        classes is not exactly right.
     dtype : {"float64", "float32"}
         Type of the weights. Clocks, sums of losses and the whole state of dense learners are always float64.
     objective : bool
@@ -101,6 +105,7 @@ class Learner:
         grid: Grid | None = None,
         n_features: int,
         n_classes: int | None = 2,
+        multilabel: bool = False,
         dtype: Any = "float64",
         objective: bool = False,
         intercept: bool = False,
@@ -114,7 +119,12 @@ class Learner:
                 code="not-online",
             )
         loss_ = definition.loss(loss)
-        if penalty_.grouped and (n_classes is None or n_classes <= 2):
+        if multilabel and definition.touches_all_features:
+            raise InputError(
+                f"{algorithm} takes one label per row: train one per class, or choose another learner.",
+                code="unsupported-combination",
+            )
+        if penalty_.grouped and (n_classes is None or (n_classes <= 2 and not multilabel)):
             raise InputError(
                 "penalty='group' needs more than two classes: over the one column of two it is penalty='l1'.",
                 code="unsupported-combination",
@@ -127,7 +137,8 @@ class Learner:
             )
         self.algorithm, self.loss, self.penalty = algorithm, loss_.name, penalty
         self.n_features, self.n_classes = check_integer("n_features", n_features), n_classes
-        self.n_outputs, response = output_shape(loss_, n_classes)
+        self.multilabel = bool(multilabel)
+        self.n_outputs, response = output_shape(loss_, n_classes, multilabel=self.multilabel)
         self.dtype = column_dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
         self.intercept = bool(intercept)
@@ -170,7 +181,8 @@ class Learner:
             Integer or float, 32- or 64-bit indices; duplicate entries are summed, indices sorted and explicit zeros
             dropped, in a copy.
         y : array_like, (rows,)
-            Class indices 0 … n_classes − 1, or −1 and +1 for two classes; numbers for regression.
+            Class indices 0 … n_classes − 1, or −1 and +1 for two classes; numbers for regression. With `multilabel` an
+            indicator matrix (rows, n_classes), sparse or dense, or lists of class indices.
         sample_weight : array_like, (rows,), optional
             Factors ≥ 0 of the rows' losses, 1 by default. For passive-aggressive and arow they multiply C or 1/r. A row
             of weight 0 is predicted, and counts as a round without features. `progress` does not weight its sums.
@@ -182,7 +194,7 @@ class Learner:
             learned.
         """
         matrix = checked_rows(X, self.n_features, self.dtype)
-        labels = checked_labels(y, matrix.shape[0], self.n_classes)
+        labels = checked_labels(y, matrix.shape[0], self.n_classes, multilabel=self.multilabel)
         if self.loss == "log_return":
             check_relatives(matrix)
         weights = checked_sample_weights(sample_weight, matrix.shape[0])
@@ -208,8 +220,8 @@ class Learner:
             Unique within a row and below n_features.
         values : any number type
             No explicit zeros.
-        labels : (rows,)
-            Class indices, or float64 for regression.
+        labels : (rows,), or (rows, n_classes)
+            Class indices, or float64 for regression; an indicator with `multilabel`.
         weights : (rows,), optional
             Sample weights ≥ 0.
         margins_out : (rows, configurations, outputs), optional
@@ -467,6 +479,7 @@ class Learner:
             "grid": self.configurations,
             "n_features": self.n_features,
             "n_classes": self.n_classes,
+            "multilabel": self.multilabel,
             "dtype": self.dtype.name,
             "objective": self.objective,
             "intercept": self.intercept,

@@ -87,7 +87,7 @@ class Mixture:
     ----------
     grids : mapping, optional
         The grid of each learner by name, as `sparseoco.Learner` takes them; `GRID` by default.
-    loss, penalty, n_features, n_classes, dtype
+    loss, penalty, n_features, n_classes, multilabel, dtype
         As `sparseoco.Learner` takes them, for all columns.
     intercept : bool or None
         As `sparseoco.Learner` takes it; None: in the columns of learners that have room for one.
@@ -122,6 +122,7 @@ class Mixture:
         penalty: str = "l1",
         n_features: int,
         n_classes: int | None = 2,
+        multilabel: bool = False,
         dtype: Any = "float64",
         by: str | None = None,
         predict: str = "last",
@@ -148,6 +149,7 @@ class Mixture:
                 grid=grid,
                 n_features=n_features,
                 n_classes=n_classes,
+                multilabel=multilabel,
                 dtype=dtype,
                 intercept=takes_intercept(name, penalty) if intercept is None else intercept,
             )
@@ -157,7 +159,8 @@ class Mixture:
         self.n_features, self.n_classes, self.n_outputs = first.n_features, n_classes, first.n_outputs
         self.dtype, self.intercept = first.dtype, intercept
         loss_ = find_algorithm(first.algorithm).loss(loss)
-        self._mix = mix_for(loss_, output_shape(loss_, n_classes)[1])
+        self.multilabel = first.multilabel
+        self._mix = mix_for(loss_, output_shape(loss_, n_classes, multilabel=self.multilabel)[1])
         n = len(self.columns)
         self._rows = 0
         self._total, self._guess, self._sums = np.zeros(n), np.zeros(n), np.zeros(len(SUMS))
@@ -173,7 +176,7 @@ class Mixture:
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Mixture":
         """Learn the rows of a SciPy sparse matrix, in order; see `Learner.partial_fit`."""
         matrix = checked_rows(X, self.n_features, self.dtype)
-        labels = checked_labels(y, matrix.shape[0], self.n_classes)
+        labels = checked_labels(y, matrix.shape[0], self.n_classes, multilabel=self.multilabel)
         weights = checked_sample_weights(sample_weight, matrix.shape[0])
         self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels, weights)
         return self
@@ -271,10 +274,12 @@ class Mixture:
         return self.margins(matrix.indptr, matrix.indices, matrix.data)
 
     def predict(self, X: Any) -> np.ndarray:
-        """(rows,): class indices, the first of equals; numbers for regression."""
+        """(rows,): class indices, the first of equals; numbers for regression; an indicator matrix of label sets."""
         z = self.decision_function(X)
         if self.n_classes is None:
             return np.asarray(z[:, 0])
+        if self.multilabel:
+            return np.asarray(z > 0)
         return np.asarray(z.argmax(axis=1) if self.n_outputs > 1 else (z[:, 0] > 0).astype(np.int64))
 
     def weights(self) -> np.ndarray:
@@ -343,6 +348,7 @@ class Mixture:
                 penalty=first.penalty,
                 n_features=first.n_features,
                 n_classes=first.n_classes,
+                multilabel=first.multilabel,
                 dtype=first.dtype,
                 by=described["by"],
                 predict=described["predict"],

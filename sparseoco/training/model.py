@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
+from scipy.special import expit
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
@@ -138,6 +139,7 @@ def write_model(
             "weighting": weighting.model_dump(mode="json"),
             "intercept": None if intercepts is None else intercepts.astype(np.float64).tolist(),
             "classes": store.classes,
+            "labels": store.manifest.labels.kind,
             "positive_class": store.classes[description.get("positive", 1)] if len(store.classes) == 2 else None,
             "features": {
                 key: value for key, value in store.manifest.features.model_dump(mode="json").items() if key != "files"
@@ -212,6 +214,7 @@ class Model:
         try:
             self.description: dict[str, Any] = described
             self.classes: list[str] = described["classes"]
+            self.label_kind: str = described["labels"]
             self.text = TextOptions.model_validate(described["text"])
             if "weighting" not in described:
                 raise DamagedError(
@@ -245,9 +248,14 @@ class Model:
         return bool(self.description["algorithm"] == "auto")
 
     @property
+    def is_multilabel(self) -> bool:
+        """Whether it predicts any number of classes for a text."""
+        return self.label_kind == "multi"
+
+    @property
     def outputs(self) -> int:
         """Columns of weights: 1 for two classes or for regression, else one per class."""
-        return len(self.classes) if len(self.classes) > 2 else 1
+        return len(self.classes) if len(self.classes) > 2 or self.is_multilabel else 1
 
     @property
     def feature_ids(self) -> NDArray[np.int64]:
@@ -289,14 +297,16 @@ class Model:
         return np.asarray(self.values(texts) @ self._features[1] + self.intercepts, dtype=np.float64)
 
     def predict(self, texts: Sequence[str] | Documents | CountedDocuments) -> list[Any]:
-        """The predicted class of each text, or number for a regression."""
+        """The predicted class of each text, list of classes if there may be any number of them, or number."""
         return self.decide(self.margins(texts))
 
     def decide(self, margins: NDArray[np.float64]) -> list[Any]:
         """Predictions for margins: of two classes the second above the threshold (0 by default), of more the class
-        of the largest margin."""
+        of the largest margin; of any number all classes above their thresholds."""
         if not self.classes:
             return [float(value) for value in margins[:, 0]]
+        if self.is_multilabel:
+            return [[self.classes[k] for k in np.flatnonzero(row)] for row in self.decide_sets(margins)]
         return [self.classes[winner] for winner in self.decide_numbers(margins)]
 
     def decide_numbers(self, margins: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -330,7 +340,8 @@ class Model:
     def probabilities(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
         """(rows, classes) float64: the probabilities of margins by the model's calibration.
 
-        Without a calibration those of its loss: the sigmoid of the margin, or the softmax of a joint loss.
+        Without a calibration those of its loss: the sigmoid of the margin, or the softmax of a joint loss. If a text
+        has any number of classes, each has a probability of its own, and they do not sum to 1.
 
         Raises
         ------
@@ -347,4 +358,6 @@ class Model:
                 + ("it predicts numbers." if not self.classes else "choose it by a search with at least two folds."),
                 code="no-probabilities",
             )
+        if self.is_multilabel:
+            return np.asarray(expit(margins))
         return class_probabilities(margins, joint=loss == "softmax")

@@ -201,7 +201,7 @@ class SearchOptions(OptionModel):
     loss: str = Field(
         AUTO,
         description="Loss function: logistic, hinge, squared_hinge, softmax or multiclass_hinge; auto is "
-        "squared_hinge, or squared for numbers.",
+        "squared_hinge; for numbers squared, which is auto, or huber.",
     )
     penalty: str = Field("l1", description="Penalty on the weights: l1, l2, elastic_net, group or box.")
     folds: int = Field(

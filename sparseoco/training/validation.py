@@ -50,11 +50,14 @@ def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> sp.csr_matrix
     return matrix
 
 
-def checked_labels(y: Any, rows: int, n_classes: int | None) -> np.ndarray:
+def checked_labels(y: Any, rows: int, n_classes: int | None, *, multilabel: bool = False) -> np.ndarray:
     """Labels as float64: class indices (−1 read as 0 where there are two classes), or numbers for regression.
 
-    Raises `InputError` naming the first bad row (from 0).
+    With `multilabel`, an indicator matrix (rows, classes) of bool. Raises `InputError` naming the first bad row (from
+    0).
     """
+    if multilabel:
+        return checked_indicator(y, rows, n_classes or 0)
     labels = np.asarray(y)
     if labels.shape != (rows,):
         raise InputError(f"y has shape {labels.shape}; X has {rows} rows.", code="invalid-labels")
@@ -96,6 +99,43 @@ def checked_sample_weights(weights: Any, rows: int) -> np.ndarray | None:
     return values
 
 
+def checked_indicator(y: Any, rows: int, n_classes: int) -> np.ndarray:
+    """(rows, n_classes) bool from an indicator matrix, sparse or dense, or from lists of class indices.
+
+    Raises `InputError` naming the first bad row (from 0).
+    """
+    if not sp.issparse(y) and not isinstance(y, np.ndarray):
+        return _indicator_of_lists(y, rows, n_classes)
+    if y.shape != (rows, n_classes) or y.dtype.kind not in "biuf":
+        raise InputError(
+            f"y is {y.dtype} of shape {y.shape}; labels of {n_classes} classes must be an indicator matrix "
+            f"({rows}, {n_classes}).",
+            code="invalid-labels",
+        )
+    indicator = np.asarray(y.toarray() if sp.issparse(y) else y)
+    good = ((indicator == 0) | (indicator == 1)).all(axis=1)
+    if not good.all():
+        row = int(np.flatnonzero(~good)[0])
+        raise InputError(f"y of row {row} has an entry other than 0 and 1.", code="invalid-labels")
+    return indicator.astype(np.bool_)
+
+
+def _indicator_of_lists(y: Any, rows: int, n_classes: int) -> np.ndarray:
+    if len(y) != rows:
+        raise InputError(f"y has {len(y)} label lists; X has {rows} rows.", code="invalid-labels")
+    indicator = np.zeros((rows, n_classes), np.bool_)
+    for row, labels in enumerate(y):
+        own = np.asarray(labels)
+        good = own.ndim == 1 and (own.size == 0 or own.dtype.kind in "iu")
+        if not good or not ((own >= 0) & (own < n_classes)).all():
+            raise InputError(
+                f"y of row {row} is {labels!r}; it must be a list of class indices 0 … {n_classes - 1}.",
+                code="invalid-labels",
+            )
+        indicator[row, own.astype(np.int64)] = True
+    return indicator
+
+
 def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtype: np.dtype[Any]) -> np.ndarray:
     """Weights (n_features, one of `widths`) as an array of real numbers that are finite in `dtype`.
 
@@ -112,11 +152,20 @@ def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtyp
     return values
 
 
-def output_shape(loss: Loss, n_classes: int | None) -> tuple[int, str]:
+def output_shape(loss: Loss, n_classes: int | None, *, multilabel: bool = False) -> tuple[int, str]:
     """Columns per configuration, and the response of its margins (a function of `kernels.responses`).
 
-    `n_classes` is None for regression. Raises `InputError` if the loss is not defined for that many classes.
+    `n_classes` is None for regression. Raises `InputError` if the loss is not defined for that many classes, or for
+    `multilabel` rows.
     """
+    if multilabel:
+        if loss.joint or loss.regression or n_classes is None:
+            other = f"loss={loss.joint!r}" if loss.joint else "a loss of two classes, such as loss='logistic'"
+            raise InputError(
+                f"loss={loss.name!r} needs one label per row: with any number of them use {other}.",
+                code="unsupported-combination",
+            )
+        return check_integer("n_classes", n_classes), "label_sets"
     if n_classes is None:
         if not loss.regression:
             raise InputError(

@@ -102,7 +102,7 @@ def take_weights(origin: Origin, learner: Learner, store: Store, chosen: NDArray
         for column, sign in columns[name]:
             weights[features[own], column] = sign * values[own]
     intercepts = np.zeros(learner.n_outputs)
-    for name, value in zip(model.classes[-model.outputs :], model.intercepts, strict=True):
+    for name, value in zip(model.classes[-model.outputs :] or ["value"], model.intercepts, strict=True):
         for column, sign in columns[name]:
             intercepts[column] = sign * value
     own = weights if chosen is None else weights[chosen]
@@ -131,10 +131,14 @@ def _columns_of_classes(model: Model, store: Store) -> dict[str, list[tuple[int,
 
     The one column of two classes is that of the second and, with the opposite sign, of the first.
     """
-    if not model.classes:
+    if model.label_kind != store.manifest.labels.kind:
         raise InputError(
-            f"{model.folder} is a regression: a classifier cannot start from it.", code="unsupported-combination"
+            f"{model.folder} is of labels of the kind {model.label_kind}, and {store.folder} has "
+            f"{store.manifest.labels.kind}: one cannot start from the other.",
+            code="unsupported-combination",
         )
+    if not model.classes:
+        return {"value": [(0, 1.0)]}
     columns = {name: column for column, name in enumerate(store.classes)}
     for name in model.classes:
         if name not in columns:

@@ -21,6 +21,7 @@ _SLOPES: dict[str, Callable[[float, float], float]] = {
     "hinge": lambda z, y: -y if y * z < 1 else 0.0,
     "squared_hinge": lambda z, y: -2 * y * max(0.0, 1 - y * z),
     "squared": lambda z, y: z - y,
+    "huber": lambda z, y: np.clip(z - y, -1.0, 1.0),
     "given": lambda z, slope: slope,  # the label is the slope: for losses that several vectors of weights share
 }
 SLOPES = {name: weighted(slope) for name, slope in _SLOPES.items()}
@@ -29,6 +30,7 @@ VALUES: dict[str, Callable[[float, float], float]] = {
     "hinge": lambda z, y: max(0.0, 1 - y * z),
     "squared_hinge": lambda z, y: max(0.0, 1 - y * z) ** 2,
     "squared": lambda z, y: (z - y) ** 2 / 2,
+    "huber": lambda z, y: min((z - y) ** 2 / 2, abs(z - y) - 0.5) if abs(z - y) > 1 else (z - y) ** 2 / 2,
 }
 
 

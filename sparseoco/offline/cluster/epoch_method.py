@@ -75,5 +75,6 @@ class EpochMethod:
 def epoch_problem(block: Block, store: Store) -> Problem:
     """The problem of a block over a store. Raises `InputError` as `Problem.of`."""
     setting = block.setting
-    classes = max(2, len(store.classes)) if store.classes else None
-    return Problem.of(block.algorithm, setting.loss, setting.penalty, block.configurations, classes, store.n_features)
+    return Problem.of(
+        block.algorithm, setting.loss, setting.penalty, block.configurations, store.n_classes, store.n_features
+    )

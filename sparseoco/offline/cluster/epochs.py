@@ -140,7 +140,8 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
     reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
     rows = method.epoch * method.examples
     scores = _score_held_out(client, method, block, store, folder, int(held_out.rows))
-    metrics = metric_rows(method.epoch, rows, training, held_out, scores, kept.sum(axis=0), features_used, reasons)
+    counts, numbers = (kept.sum(axis=0), features_used), store.n_classes is None
+    metrics = metric_rows(method.epoch, rows, training, held_out, scores, *counts, reasons, numbers=numbers)
     tables: list[Tables] = []
     for i, row in enumerate(metrics):
         curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}

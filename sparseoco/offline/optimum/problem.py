@@ -62,8 +62,9 @@ class Problem(NamedTuple):
         """A checked problem; `n_classes` is None for regression. Raises `InputError` for invalid arguments."""
         found = find_loss(loss)
         if found.conjugate is None:
+            other = f"one-vs-rest takes loss={found.joint!r}" if found.joint else "numbers take loss='squared'"
             raise InputError(
-                f"loss={loss!r} has no offline optimum here; one-vs-rest takes loss={found.joint!r}.",
+                f"loss={loss!r} has no offline optimum here; {other}.",
                 code="unsupported-combination",
             )
         if found.regression != (n_classes is None):

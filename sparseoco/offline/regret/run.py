@@ -185,7 +185,7 @@ class _Regret:
         self.client, self.options, self.store, self.folder = client, options, store, folder
         self.tol, self.progress = tol, progress
         self.marks = spread_marks(store.n_rows, marks)
-        self.outputs = len(store.classes) if len(store.classes) > 2 else 1
+        self.outputs = store.n_outputs
         self.positive = list(range(self.outputs)) if self.outputs > 1 else [1]
 
     def compare(self, c: Configuration) -> _Curve:

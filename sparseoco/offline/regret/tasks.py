@@ -154,7 +154,8 @@ def _new_learner(
         penalty=measurement.penalty,
         grid=[measurement.parameters],
         n_features=store.n_features,
-        n_classes=max(2, len(store.classes)),
+        n_classes=store.n_classes,
+        multilabel=store.is_multilabel,
         dtype=DTYPE,
         objective=objective,
     )

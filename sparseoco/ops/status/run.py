@@ -175,8 +175,10 @@ def _evaluate(folder: Location) -> Step:
     if not (folder / "evaluation.json").exists():
         return Step("evaluate", NOT_STARTED, "", {})
     evaluation = read_json(folder / "evaluation.json")
-    summary = f"test error {percent(evaluation['error'])} on {plural(evaluation['rows'], 'document')}"
-    return Step("evaluate", DONE, summary, {"error": evaluation["error"], "rows": evaluation["rows"]})
+    name = "error" if "error" in evaluation else "rmse"
+    measured = f"{metric_name(name)} {metric_with_error(name, evaluation[name], None)}"
+    summary = f"test {measured} on {plural(evaluation['rows'], 'document')}"
+    return Step("evaluate", DONE, summary, {name: evaluation[name], "rows": evaluation["rows"]})
 
 
 def _report(folder: Location) -> Step:

@@ -118,7 +118,8 @@ def _evaluate_task(version: int, deployed: str | None, store: str, target: str) 
         words += float(rows.values.sum(dtype=np.float64))
         if learner is not None and known is not None:
             learner.evaluate(*known(rows), rows.labels, losses, errors)
-    (means,) = mean_rows(ProgressiveTotals(corpus.n_rows, losses, errors), "deployed")
+    totals = ProgressiveTotals(corpus.n_rows, losses, errors)
+    (means,) = mean_rows(totals, "deployed", numbers=increment.n_classes is None)
     evaluation = IncrementEvaluation(words) if learner is None else IncrementEvaluation(words, **means)
     commit_checksummed(location(target), evaluation._asdict())
 
@@ -136,7 +137,8 @@ def deployed_learner(model: Location, increment: Store) -> Learner:
             penalty=described["penalty"],
             grid=[described["parameters"]],
             n_features=increment.n_features,
-            n_classes=max(2, len(increment.classes)),
+            n_classes=increment.n_classes,
+            multilabel=increment.is_multilabel,
             dtype=described["dtype"],
             intercept=deployed.has_intercept,
         )

@@ -11,7 +11,7 @@ history.parquet is written last: the decision on an increment that is in it is f
 """
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -126,15 +126,17 @@ def read_history(run: Location, name: str) -> list[Row]:
     return rows
 
 
-def add_increment(run: Location, increment: int, rows: Mapping[str, Iterable[Row]]) -> None:
+def add_increment(run: Location, increment: int, rows: Mapping[str, Sequence[Row]]) -> None:
     """Commit the rows of an increment, each without its number, to the tables; rows of later ones are removed.
+
+    Numbers have no classes.
 
     Raises `StorageError` if a table lacks an earlier increment.
     """
     earlier = {name: [row for row in read_history(run, name) if row["increment"] < increment] for name in TABLES}
     for name, found in earlier.items():
         missing = set(range(1, increment)) - {row["increment"] for row in found}
-        if missing:
+        if missing and (rows[name] or name != "history-classes"):
             raise StorageError(
                 f"{run / name}.parquet lacks {len(missing):,} of {increment - 1:,} increments, the first of them "
                 f"{min(missing)}: restore it from a copy, or remove history.parquet to decide all increments again.",

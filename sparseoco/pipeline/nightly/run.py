@@ -17,6 +17,7 @@ from sparseoco.core.logs import log_event, logged_step
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
+from sparseoco.pipeline.labels import check_labels, check_loss
 from sparseoco.pipeline.nightly.comparison import Comparison, compare_increment
 from sparseoco.pipeline.nightly.evaluation import IncrementEvaluation, evaluate_increment, write_candidate
 from sparseoco.pipeline.nightly.history import (
@@ -30,7 +31,6 @@ from sparseoco.pipeline.nightly.history import (
 from sparseoco.pipeline.nightly.page import write_nightly_page
 from sparseoco.pipeline.nightly.promotion import Decision, WindowCandidate, choose_candidate, decide
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.pipeline.steps import check_labels
 from sparseoco.search.chain import IncrementChain
 from sparseoco.search.increments import StateLostError, previous_manifest
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
@@ -153,7 +153,9 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
 def _learn(run: RunFile, client: Client, last: int, deadline: float | None, progress: ProgressCallback) -> list[Row]:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
     history = read_history(run.out, "history")
-    run = run.model_copy(update={"search": run.search.for_store(Store.open(run.store))})
+    store = Store.open(run.store)
+    run = run.model_copy(update={"search": run.search.for_store(store)})
+    check_loss(run.search, store)
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(1, last + 1):
         started = time.monotonic()

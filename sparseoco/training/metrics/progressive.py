@@ -19,23 +19,28 @@ from sparseoco.training.stream import Order, RowSource
 
 def difference(now: ProgressiveTotals, before: ProgressiveTotals) -> ProgressiveTotals:
     """The totals of the rows between two readings."""
-    return ProgressiveTotals(
-        now.rows - before.rows, now.loss_sum - before.loss_sum, now.error_count - before.error_count
+    return now._replace(
+        rows=now.rows - before.rows,
+        loss_sum=now.loss_sum - before.loss_sum,
+        error_count=now.error_count - before.error_count,
     )
 
 
-def mean_rows(totals: ProgressiveTotals, prefix: str = "progressive") -> list[Row]:
-    """`PREFIX_loss` and `PREFIX_error` of each configuration: means over the rows of the totals."""
+def mean_rows(totals: ProgressiveTotals, prefix: str = "progressive", *, numbers: bool = False) -> list[Row]:
+    """`PREFIX_loss` and `PREFIX_error` of each configuration: means over the rows of the totals.
+
+    `numbers` have no error.
+    """
     rows = max(int(totals.rows), 1)
     return [
-        {f"{prefix}_loss": float(loss / rows), f"{prefix}_error": float(errors / rows)}
+        {f"{prefix}_loss": float(loss / rows), f"{prefix}_error": None if numbers else float(errors / rows)}
         for loss, errors in zip(totals.loss_sum, totals.error_count, strict=True)
     ]
 
 
-def curve_rows(totals: ProgressiveTotals) -> list[Row]:
+def curve_rows(totals: ProgressiveTotals, *, numbers: bool = False) -> list[Row]:
     """A point of each configuration's curve: rows learned, and means since the first of them."""
-    return [{"rows": totals.rows} | row for row in mean_rows(totals)]
+    return [{"rows": totals.rows} | row for row in mean_rows(totals, numbers=numbers)]
 
 
 def metric_rows(
@@ -48,6 +53,8 @@ def metric_rows(
     features: Iterable[int],
     reasons: Sequence[str],
     prefix: str = "held_out",
+    *,
+    numbers: bool = False,
 ) -> list[Row]:
     """The metrics of each configuration after (part of) an epoch; see `sparseoco.storage.metrics.METRICS`.
 
@@ -60,12 +67,13 @@ def metric_rows(
     features : features with a nonzero weight for any class.
     prefix : of the columns of `scores`.
     reasons : why a configuration diverged; empty for one that did not.
+    numbers : whether labels are numbers, which have no error.
     """
-    tested = mean_rows(held_out, "held_out")
+    tested = mean_rows(held_out, "held_out", numbers=numbers)
     if not held_out.rows:
         tested = [dict.fromkeys(row) for row in tested]
     tested = [_columns(own, prefix) | test for own, test in zip(scores, tested, strict=True)]
-    figures = zip(rows, mean_rows(progressive), tested, nonzeros, features, reasons, strict=True)
+    figures = zip(rows, mean_rows(progressive, numbers=numbers), tested, nonzeros, features, reasons, strict=True)
     return [
         {"epoch": epoch, "rows": int(learned), **progress, "held_out_rows": int(held_out.rows), **test}
         | {"nonzeros": int(count), "features": int(used), "status": "diverged" if reason else "ok", "reason": reason}
@@ -95,7 +103,7 @@ def evaluate(
 def new_scores(learner: Learner, n_rows: int, positive: int) -> Scores:
     """Scores of a learner's configurations, for at most `n_rows` rows."""
     return Scores(
-        label_kind(learner.n_classes),
+        label_kind(learner.n_classes, label_sets=learner.multilabel),
         n_rows,
         learner.n_outputs,
         len(learner.configurations),

@@ -1,0 +1,177 @@
+"""Runs on numbers and on any number of labels: from text to model, evaluation and report."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+
+from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.pipeline import steps
+from sparseoco.pipeline.nightly import run_nightly
+from sparseoco.pipeline.run_file import RunFile, load_run_file
+from sparseoco.storage.commit import read_json
+from sparseoco.training.model import Model
+from sparseoco.training.options import SearchOptions
+from tests.support.commands import call
+
+WORDS = [f"word{k}" for k in range(30)]
+PRICES = np.random.default_rng(5).normal(0.0, 2.0, len(WORDS))
+RUN = """
+name = "{name}"
+out = "run"
+
+[ingest]
+inputs = ["documents.jsonl"]
+where = {{ split = "train" }}
+shard_bytes = 4096
+ngram_range = [1, 1]
+min_df = 1
+{ingest}
+
+[features]
+tf = "count"
+idf = false
+norm = "none"
+
+[search]
+folds = 2
+dtype = "float64"
+algorithms.adagrad = {{ eta = [0.3, 3.0], lam = [1e-5, 1e-1] }}
+{search}
+
+[evaluate]
+where = {{ split = "test" }}
+
+[cluster]
+threads = 2
+"""
+
+
+def write_documents(folder: Path, label: Callable[[list[int], np.random.Generator], Any], rows: int = 300) -> Path:
+    """Documents of random words, each labelled by them; every third is of the test set."""
+    random = np.random.default_rng(1)
+    lines = []
+    for number in range(rows):
+        words = random.choice(len(WORDS), size=8).tolist()
+        text = " ".join(WORDS[k] for k in words)
+        row = {"id": f"d{number}", "text": text, "label": label(words, random), "w": float(random.integers(0, 3))}
+        lines.append(json.dumps(row | {"split": "test" if number % 3 == 0 else "train"}))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "documents.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def price(words: list[int], random: np.random.Generator) -> float:
+    return float(PRICES[words].sum() + random.normal(0.0, 0.1))
+
+
+def topics(words: list[int], random: np.random.Generator) -> list[str]:
+    """The topic of each of the first four words that occurs."""
+    return [f"t{k}" for k in range(4) if k in words]
+
+
+def prepare(folder: Path, label: Callable[..., Any], ingest: str, search: str = "", **options: Any) -> RunFile:
+    write_documents(folder, label, **options)
+    (folder / "run.toml").write_text(RUN.format(name=folder.name, ingest=ingest, search=search))
+    return load_run_file(folder / "run.toml")
+
+
+@pytest.fixture(scope="module")
+def prices(tmp_path_factory: pytest.TempPathFactory) -> RunFile:
+    run = prepare(tmp_path_factory.mktemp("labels") / "prices", price, 'labels = "numbers"', "epochs = 3")
+    steps.run_all(run)
+    return run
+
+
+def test_a_run_on_numbers(prices: RunFile) -> None:
+    best = read_json(prices.out / "search" / "best.json")
+    assert (best["metric"], best["beats_baseline"]) == ("rmse", True)
+    described = read_json(prices.out / "run.json")
+    assert described["search"]["loss"] == "squared"
+    metrics = pq.read_table(prices.out / "search" / "metrics.parquet").to_pylist()
+    assert all(row["progressive_error"] is None and row["held_out_error"] is None for row in metrics)
+    assert min(row["held_out_rmse"] for row in metrics) == pytest.approx(best["value"], rel=0.5)
+    test = pq.read_table(prices.out / "test.parquet")
+    truth, predicted = test["label"].to_numpy(), test["margin"].to_numpy()
+    evaluation = read_json(prices.out / "evaluation.json")
+    assert evaluation["rows"] == 100
+    assert evaluation["rmse"] == pytest.approx(root_mean_squared_error(truth, predicted))
+    assert evaluation["mae"] == pytest.approx(mean_absolute_error(truth, predicted))
+    assert evaluation["r2"] == pytest.approx(r2_score(truth, predicted))
+    assert evaluation["r2"] > 0.9
+    model = Model(prices.out / "model")
+    texts = ["word1 word2", "word3"]
+    assert model.predict(texts) == pytest.approx([PRICES[1] + PRICES[2], PRICES[3]], abs=1.0)
+    assert "RMSE" in (prices.out / "report" / "report.html").read_text()
+
+
+def test_commands_on_numbers(
+    prices: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    documents = prices.out.parent / "documents.jsonl"
+    assert call(monkeypatch, "evaluate", prices.out, documents, "--where", "split=test") == 0
+    assert "RMSE" in capsys.readouterr().out
+    assert call(monkeypatch, "predict", prices.out, documents, "--where", "split=test") == 0
+    assert len([float(line.split("\t")[1]) for line in capsys.readouterr().out.splitlines()]) == 100
+    assert call(monkeypatch, "status", prices.out) == 0
+    store = prices.store
+    for algorithm in ("auto", "adagrad"):
+        command = "train", store, "--out", tmp_path / algorithm, "--algorithm", algorithm, "--loss", "huber"
+        assert call(monkeypatch, *command) == 0
+    assert call(monkeypatch, "train", store, "--out", tmp_path / "c", "--algorithm", "adagrad", "--loss", "hinge") == 2
+    assert "needs classes" in capsys.readouterr().err
+
+
+def test_numbers_warm_start_numbers_only(prices: RunFile, tmp_path: Path) -> None:
+    chosen = SearchOptions.model_validate(
+        {
+            "algorithms": {"fobos": {"eta0": 0.1, "lam": 0.0}},
+            "features": {"tf": "count", "idf": False, "norm": "none"},
+            "warm_start": str(prices.out / "model"),
+            "folds": 2,
+        }
+    )
+    steps.search(prices.store, tmp_path / "again", chosen, ClusterOptions(threads=2))
+    warm = read_json(tmp_path / "again" / "search" / "best.json")["value"]
+    cold = read_json(prices.out / "search" / "best.json")["value"]
+    assert warm < 1.1 * cold
+
+
+def nightly(folder: Path, label: Callable[..., Any], ingest: str) -> RunFile:
+    """A run whose documents come in two files, each learned when it came."""
+    source = write_documents(folder / "source", label, rows=240).read_text().splitlines()
+    (folder / "incoming").mkdir()
+    text = RUN.format(name="nightly", ingest=ingest, search="folds = 1")
+    for old, new in {
+        '"documents.jsonl"': '"incoming"',
+        'where = { split = "train" }\nshard': "shard",
+        "folds = 2\n": "",
+        '[evaluate]\nwhere = { split = "test" }\n': "",
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "run.toml").write_text(text)
+    run = load_run_file(folder / "run.toml")
+    for increment in range(2):
+        lines = source[120 * increment : 120 * (increment + 1)]
+        (folder / "incoming" / f"{increment}.jsonl").write_text("\n".join(lines) + "\n")
+        run_nightly(run)
+    return run
+
+
+def test_nightly_runs_on_numbers(tmp_path: Path) -> None:
+    run = nightly(tmp_path, price, 'labels = "numbers"')
+    history = pq.read_table(run.out / "history.parquet").to_pylist()
+    assert history[0]["promoted"]
+    assert history[1]["reason"].startswith("rmse ")
+    assert history[1]["metric"] == "rmse"
+    assert history[1]["value"] < history[1]["deployed_value"]
+    assert history[1]["error"] is None
+    assert Model(run.out).predict(["word1 word2"]) == pytest.approx([PRICES[1] + PRICES[2]], abs=1.5)
+    assert "rmse" in (run.out / "nightly.html").read_text().lower()
