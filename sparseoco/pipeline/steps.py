@@ -44,7 +44,7 @@ from sparseoco.training.block import search_setting
 from sparseoco.training.folds import check_folds
 from sparseoco.training.metrics.scores import store_label_kind
 from sparseoco.training.model import Model
-from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options import AtMost, Configuration, MixtureOptions, SearchOptions
 from sparseoco.training.sizes import check_size
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.thresholds import check_has_threshold
@@ -121,7 +121,7 @@ def train(
     """Train one configuration on all the data; returns the folder of the model.
 
     `held_out` is the folder of a search with the configuration's held-out predictions: the model is calibrated on them,
-    and its threshold chosen.
+    and its threshold chosen. With `select` at most N features, the N strongest are kept.
 
     With `warm_start`, the same learner on the same features resumes from the model's state as one long run: the rows of
     this call follow those of earlier calls, in document order or, shuffled, in the order of this call's seed, epochs
@@ -131,10 +131,12 @@ def train(
     """
     store, options = _open_store(store_folder, options, model)
     with _training_cluster(cluster, options, store, model, progress) as (client, selected):
-        rules = None
+        rules: dict[str, Any] = {}
         if held_out is not None:
             positive = search_setting(options, store, NO_FOLD).positive
             rules = held_out_rules(held_out, store.classes, options.threshold, positive)
+        if isinstance(options.select, AtMost):
+            rules = {**rules, "at_most": options.select.at_most}
         train_model(client, configuration, options, epochs, selected, model, progress, rules)
     return model
 

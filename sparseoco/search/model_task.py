@@ -5,7 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from distributed import Client, get_worker
+from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, SparseocoError
 from sparseoco.core.progress import ProgressCallback, RowsCallback
@@ -25,6 +27,7 @@ from sparseoco.training.block import Block, search_setting
 from sparseoco.training.model import STATE, amend_model, write_model
 from sparseoco.training.model_features import VOCABULARY
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.pruning import strongest_features
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from sparseoco.training.warm_start import resume_learner
 
@@ -88,7 +91,7 @@ def train_block(
     Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if the configuration diverges.
     """
     setting = block.setting
-    if model_is_complete(model, block.digest, setting.epochs):
+    if model_is_complete(model, block.digest, setting.epochs, at_most=rules.get("at_most")):
         amend_model(model, rules)
         return
     corpus = weighted_corpus(store, scratch, term_weights(store, block.weighting), setting.dtype)
@@ -110,7 +113,27 @@ def train_block(
         describe_block(block) | start | rules,
         learner.intercepts()[0] if learner.intercept else None,
     )
-    write_model(model, learner.weights_of(0), store, description, curve, learner, intercepts=intercepts)
+    weights = learner.weights_of(0)
+    kept = at_most_features(weights, block, store, rules.get("at_most"))
+    curve[-1]["nonzeros"] = int(np.count_nonzero(kept))
+    state = learner if kept is weights else None  # a state has the weights that were left out
+    write_model(model, kept, store, description, curve, state, intercepts=intercepts)
+
+
+def at_most_features(weights: NDArray[Any], block: Block, store: Store, at_most: int | None) -> NDArray[Any]:
+    """The weights of the strongest features, at most so many; the same array if there are no more.
+
+    A model of all the data may use more features than those of the folds that it was chosen by. The sum of the squares
+    of a feature's values, of which its strength is a multiple, is estimated by its documents and its idf.
+    """
+    if at_most is None or np.count_nonzero(weights.any(axis=1)) <= at_most:
+        return weights
+    idf = term_weights(store, block.weighting).idf if block.weighting.idf else 1.0
+    squares = store.document_frequencies().astype(np.float64) * np.square(idf)
+    kept = strongest_features(weights.astype(np.float64), squares, at_most)
+    fewer = np.zeros_like(weights)
+    fewer[kept] = weights[kept]
+    return fewer
 
 
 def train_epoch_block(
@@ -127,8 +150,9 @@ def train_epoch_block(
     The folder `work` is used by this block only, and removed at the end. Raises as `run_epoch_block`, and
     `SparseocoError` if the configuration diverges.
     """
-    if model_is_complete(model, block.digest, block.setting.epochs):
-        amend_model(model, rules or {})
+    rules = rules or {}
+    if model_is_complete(model, block.digest, block.setting.epochs, at_most=rules.get("at_most")):
+        amend_model(model, rules)
         return
     folder = work / block.digest
     run_epoch_block(client, block, store, folder / "cells", work, report, resumable=True)
@@ -138,9 +162,9 @@ def train_epoch_block(
         raise _diverged(block, rows[-1]["reason"], "R")
     columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
     curve = [{name: row[name] for name in columns} for row in rows]
-    write_model(
-        model, begin(client, block, store, folder).weights(), store, describe_block(block) | (rules or {}), curve
-    )
+    weights = at_most_features(begin(client, block, store, folder).weights(), block, store, rules.get("at_most"))
+    curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
+    write_model(model, weights, store, describe_block(block) | rules, curve)
     remove_folder(work)
 
 
@@ -149,11 +173,14 @@ def _diverged(block: Block, reason: str, smaller: str) -> SparseocoError:
     return SparseocoError(message, code="diverged")
 
 
-def model_is_complete(model: Location, block: str, epochs: int) -> bool:
-    """Whether the folder `model` has the complete model of a block, given by its digest, after this many epochs."""
+def model_is_complete(model: Location, block: str, epochs: int, *, at_most: int | None = None) -> bool:
+    """Whether the folder `model` has the complete model of a block, given by its digest, after this many epochs.
+
+    `at_most` is the number of features that it was restricted to.
+    """
     with suppress(DamagedError):  # missing or corrupt: it is written again
         described = read_json(model / "model.json")
-        if (described.get("block"), described.get("epochs")) != (block, epochs):
+        if tuple(described.get(name) for name in ("block", "epochs", "at_most")) != (block, epochs, at_most):
             return False
         # A run of another block may have been killed while replacing these files.
         parts = ("weights.parquet", "weights_sha256"), (VOCABULARY, "vocabulary_sha256"), (STATE, "learner_sha256")

@@ -22,6 +22,7 @@ from sparseoco.store.corpus import open_corpus, weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block
+from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics.paired import PairedRows, paired_difference
 from sparseoco.training.metrics.scores import Scores, store_label_kind
@@ -110,7 +111,8 @@ def _margins(
     labels: list[NDArray[Any]] = []
     margins: list[list[NDArray[Any]]] = [[], []]
     first = 0
-    for position, rows in stream(own, block.setting.order, START, StreamPosition(1, own.n_rows)):
+    source = class_weighted(own, block.setting.class_weights)
+    for position, rows in stream(source, block.setting.order, START, StreamPosition(1, own.n_rows)):
         check_worker_running()
         z = np.empty((len(rows.labels), 1, candidate.n_outputs), candidate.dtype)
         candidate.learn_rows(*rows, margins_out=z)

@@ -33,6 +33,7 @@ from sparseoco.store.term_weights import increment_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block
+from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.decisions import decision_rules
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import mean_rows
@@ -200,7 +201,8 @@ def _progressive_margins(block: Block, increment: Store, checkpoints: str) -> tu
         run = start_run(location(checkpoints), block, increment)
         first = corpus.n_rows // 2 if run.learner.rounds == 0 else 0
         first = max(first, corpus.n_rows - ROWS)
-        for position, rows in stream(corpus, block.setting.order, START, StreamPosition(1, corpus.n_rows), [first]):
+        source = class_weighted(corpus, block.setting.class_weights)
+        for position, rows in stream(source, block.setting.order, START, StreamPosition(1, corpus.n_rows), [first]):
             check_worker_running()
             z = np.empty((len(rows.labels), 1, run.learner.n_outputs), run.learner.dtype)
             run.learner.learn_rows(*rows, margins_out=z)
