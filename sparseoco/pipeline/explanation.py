@@ -81,7 +81,7 @@ class Explainer:
         """An explanation of each text, in order."""
         model = self.model
         values = model.values(texts)
-        weights, intercepts = model.weights, _intercepts(model)
+        weights, intercepts = model.weights, model.intercepts
         margins = np.asarray(values @ weights) + intercepts
         predictions: list[Any] = model.decide(margins)
         if self._several:
@@ -144,11 +144,6 @@ class Explainer:
             for k in kept.tolist()
         ]
         return {"terms": terms, "rest": float(contributions.sum() - contributions[kept].sum())}
-
-
-def _intercepts(model: Model) -> NDArray[np.float64]:
-    """(outputs,): 0 for a model without an intercept."""
-    return np.array(model.description.get("intercept") or [0.0] * model.outputs, np.float64)
 
 
 def explain_batches(

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback, no_progress
@@ -147,19 +146,18 @@ def _strongest(
 
 
 def _intercept_changes(first: Model, second: Model) -> list[WeightChange]:
-    if not first.description.get("intercept") and not second.description.get("intercept"):
+    if not first.has_intercept and not second.has_intercept:
         return []
     before, after = _intercepts(first), _intercepts(second)
     return [WeightChange("intercept", of, before.get(of, 0.0), after.get(of, 0.0)) for of in sorted(before)]
 
 
 def _intercepts(model: Model) -> dict[str, float]:
-    values: NDArray[np.float64] = np.array(model.description.get("intercept") or [0.0] * model.outputs)
     if model.outputs > 1:
-        return dict(zip(model.classes, values.tolist(), strict=True))
+        return dict(zip(model.classes, model.intercepts.tolist(), strict=True))
     last = max(model.classes) if model.classes else "value"
     sign = -1.0 if model.classes and last != model.classes[1] else 1.0
-    return {last: sign * float(values[0])}
+    return {last: sign * float(model.intercepts[0])}
 
 
 def _option_changes(first: Model, second: Model) -> list[OptionChange]:

@@ -126,7 +126,7 @@ def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: flo
         log_axis("features with a nonzero weight (log scale)", values_x(series), counts=True),
         linear_axis(
             ("held-out " if held_out else "online ") + (metric_name(ranked[0].metric) if numbers else "error, %"),
-            [*values_y(series), *(level.value for level in levels)],
+            [*values_y(series, bands=True), *(level.value for level in levels)],
         ),
         series,
         levels,

@@ -280,7 +280,7 @@ def write_predictions(folder: Path, classes, *, rows=2000, kind="single", skill=
     names = [name for name, _ in classes]
     for path, fold, seed in ((folder / "search" / "held_out.parquet", True, 1), (folder / "test.parquet", False, 2)):
         random = np.random.default_rng(seed)
-        shares = np.array([size for _, size in classes], float)
+        shares = np.array([size for _, size in classes] or [1.0], float)
         if kind == "several":
             labels = random.random((rows, len(names))) < shares / shares.sum()
             margins = skill * (2.0 * labels - 1) + random.normal(0, 1.5, labels.shape)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix, precision_recall_curve, roc_auc_score, roc_curve
@@ -30,6 +31,7 @@ from sparseoco.report.predictions import (
 )
 from sparseoco.report.results import WEIGHTS
 from sparseoco.storage.locations import location
+from sparseoco.storage.metrics import METRICS, write_result_table
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.calibration import fit_calibration
 from sparseoco.training.predictions import Predictions
@@ -218,3 +220,33 @@ def test_calibration_and_threshold_of_the_model_are_used(tmp_path: Path) -> None
     path.write_text(json.dumps(model | {"calibration": {"method": "magic"}}))
     with raises_code("corrupt-file", "calibration", kind=StorageError):
         write_report(run)
+
+
+def test_the_page_of_numbers(tmp_path: Path) -> None:
+    run = write_run(tmp_path, classes=(("only", 1000),))
+    described = json.loads((run / "run.json").read_text())
+    described["corpus"]["classes"] = []
+    (run / "run.json").write_text(json.dumps(described))
+    best = json.loads((run / "search/best.json").read_text())
+    (run / "search/best.json").write_text(json.dumps(best | {"metric": "rmse", "rule": "best"}))
+    path = run / "search/metrics.parquet"
+    rows = [
+        row
+        | {
+            "held_out_error": None,
+            "progressive_error": None,
+            "held_out_rmse": 1.0 + row["configuration"],
+            "held_out_r2": 0.5,
+        }
+        for row in pq.read_table(path).to_pylist()
+    ]
+    write_result_table(path, rows, METRICS)
+    (run / "evaluation.json").write_text(json.dumps({"rows": 300, "rmse": 1.25, "mae": 1.0, "r2": 0.8, "loss": 0.7}))
+    write_predictions(run, (), rows=300, kind="numbers")
+    page = write_report(run).read_text()
+    assert {"numbers", "sparsity"} < set(figures(page))
+    text = " ".join(page.split())
+    assert "1.2500" in text
+    assert "RMSE" in text
+    assert "raise the prediction" in text
+    assert "classifier" not in text
