@@ -73,6 +73,7 @@ def _write(
     if proba:
         rows = np.concatenate([rows, model.probabilities(values)], axis=1)
     for document, label, row in zip(ids, model.decide(values), rows, strict=True):
-        cells = [*document, str(label)] + [f"{value:.6g}" for value in row]
+        shown = ",".join(label) if isinstance(label, list) else str(label)
+        cells = [*document, shown] + [f"{value:.6g}" for value in row]
         out.write("\t".join(cells) + "\n")
     out.flush()

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+from sklearn.metrics import f1_score, mean_absolute_error, r2_score, root_mean_squared_error
 
 from sparseoco.execution.clusters import ClusterOptions
+from sparseoco.kernels.order import epoch_rows
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage.commit import read_json
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
 from sparseoco.training.options import SearchOptions
 from tests.support.commands import call
@@ -72,8 +75,8 @@ def price(words: list[int], random: np.random.Generator) -> float:
 
 
 def topics(words: list[int], random: np.random.Generator) -> list[str]:
-    """The topic of each of the first four words that occurs."""
-    return [f"t{k}" for k in range(4) if k in words]
+    """The topic of each of the first four words that occurs; one in twenty is wrong."""
+    return [f"t{k}" for k in range(4) if (k in words) != (random.random() < 0.05)]
 
 
 def prepare(folder: Path, label: Callable[..., Any], ingest: str, search: str = "", **options: Any) -> RunFile:
@@ -175,3 +178,91 @@ def test_nightly_runs_on_numbers(tmp_path: Path) -> None:
     assert history[1]["error"] is None
     assert Model(run.out).predict(["word1 word2"]) == pytest.approx([PRICES[1] + PRICES[2]], abs=1.5)
     assert "rmse" in (run.out / "nightly.html").read_text().lower()
+
+
+@pytest.fixture(scope="module")
+def topical(tmp_path_factory: pytest.TempPathFactory) -> RunFile:
+    folder = tmp_path_factory.mktemp("labels") / "topics"
+    run = prepare(folder, topics, 'labels = "multi"\nweight_field = "w"', 'epochs = 3\nthreshold = "f1"')
+    steps.run_all(run)
+    return run
+
+
+def test_a_run_on_label_sets(topical: RunFile) -> None:
+    store = Store.open(topical.store)
+    assert store.classes == ["t0", "t1", "t2", "t3"]
+    best = read_json(topical.out / "search" / "best.json")
+    assert best["metric"] == "error"
+    metrics = pq.read_table(topical.out / "search" / "metrics.parquet").to_pylist()
+    assert all(row["held_out_f1_micro"] is not None for row in metrics)
+    held_out = pq.read_table(topical.out / "search" / "held_out.parquet")
+    assert held_out.num_rows == 200
+    assert {len(labels) for labels in held_out["label"].to_pylist()} >= {0, 1, 2}
+    model = Model(topical.out / "model")
+    assert model.outputs == 4
+    assert len(model.thresholds.outputs) == 4
+    assert model.predict(["word0 word3 word7", "word9"]) == [["t0", "t3"], []]
+    assert model.predict_proba(["word0"]).shape == (1, 4)
+    test = pq.read_table(topical.out / "test.parquet")
+    margins = np.stack([test[f"margin {name}"].to_numpy() for name in store.classes], axis=1)
+    truth = np.array([[name in labels for name in store.classes] for labels in test["label"].to_pylist()])
+    predicted = model.decide_sets(margins)
+    evaluation = read_json(topical.out / "evaluation.json")
+    assert evaluation["error"] == pytest.approx(np.mean((truth != predicted).any(axis=1)))
+    assert evaluation["f1_micro"] == pytest.approx(f1_score(truth, predicted, average="micro"))
+    assert evaluation["f1_macro"] == pytest.approx(f1_score(truth, predicted, average="macro"))
+    assert [row["f1"] for row in evaluation["classes"]] == pytest.approx(f1_score(truth, predicted, average=None))
+    assert evaluation["f1_micro"] > 0.8
+    assert "t3" in (topical.out / "report" / "report.html").read_text()
+
+
+def test_label_sets_have_the_weights_of_binary_learners(topical: RunFile) -> None:
+    """In a model trained from text by `run`, its documents weighted by a field."""
+    store, model = Store.open(topical.store), Model(topical.out / "model")
+    X, _ = read_shards(topical.store)
+    described = model.description
+    rows = np.concatenate(
+        [epoch_rows(0, epoch, True, 200, 0, 200, -1, 1) for epoch in range(1, described["epochs"] + 1)]
+    )
+    weights = np.zeros((store.n_features, 4))
+    order = {name: k for k, name in enumerate(store.classes)}
+    for row in model.table.to_pylist():
+        weights[row["feature_id"], order[row["class"]]] = row["weight"]
+    assert store.column("weight").min() == 0
+    assert store.column("weight").max() == 2
+    for k in range(4):
+        learner = Learner(
+            described["algorithm"],
+            loss=described["loss"],
+            grid=[described["parameters"]],
+            n_features=store.n_features,
+            intercept=True,
+        ).partial_fit(X[rows], store.labels().toarray()[rows, k], store.column("weight")[rows])
+        np.testing.assert_array_equal(learner.weights()[:, 0], weights[:, k])
+
+
+def test_commands_on_label_sets(
+    topical: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    documents = topical.out.parent / "documents.jsonl"
+    assert call(monkeypatch, "evaluate", topical.out, documents, "--where", "split=test") == 0
+    assert "macro F1" in capsys.readouterr().out
+    assert call(monkeypatch, "predict", topical.out, documents, "--where", "split=test") == 0
+    answers = {line.split("\t")[1] for line in capsys.readouterr().out.splitlines()}
+    assert {"", "t0", "t0,t1"} <= answers
+    assert call(monkeypatch, "train", topical.store, "--out", tmp_path / "auto", "--algorithm", "auto") == 0
+    assert Model(tmp_path / "auto").predict(["word0 word1"])[0]
+    for loss, algorithm in (("softmax", "adagrad"), ("logistic", "caos-erm"), ("logistic", "ons")):
+        command = "train", topical.store, "--out", tmp_path / "no", "--algorithm", algorithm, "--loss", loss
+        assert call(monkeypatch, *command) == 2
+        assert "label" in capsys.readouterr().err
+
+
+def test_nightly_runs_on_label_sets(tmp_path: Path) -> None:
+    run = nightly(tmp_path, topics, 'labels = "multi"\nweight_field = "w"\nclasses = ["t0", "t1", "t2", "t3"]')
+    history = pq.read_table(run.out / "history.parquet").to_pylist()
+    assert history[0]["promoted"]
+    assert history[1]["reason"].startswith("error ")
+    classes = pq.read_table(run.out / "history-classes.parquet").to_pylist()
+    assert [row["class"] for row in classes if row["increment"] == 2] == ["t0", "t1", "t2", "t3"]
+    assert isinstance(Model(run.out).predict(["word0"])[0], list)

@@ -153,14 +153,15 @@ def _rows(store: Store) -> RowBatch:
     parts, rows = [], 0
     for shard in range(len(store.manifest.shards)):
         parts.append(store.read(shard))
-        rows += parts[-1].labels.size
+        rows += len(parts[-1].labels)
         if rows >= TRIAL_ROWS:
             break
     sizes = np.concatenate([np.diff(part.indptr) for part in parts])
     indptr = np.concatenate([[0], np.cumsum(sizes)])
     indices, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", "counts"))
-    labels = np.concatenate([part.labels for part in parts])
-    order = np.random.default_rng(0).permutation(labels.size)[:TRIAL_ROWS]
+    found = [part.labels for part in parts]
+    labels = np.concatenate([own.indicator(len(store.classes)) for own in found] if store.is_multilabel else found)
+    order = np.random.default_rng(0).permutation(rows)[:TRIAL_ROWS]
     chosen = np.concatenate([np.arange(indptr[row], indptr[row + 1]) for row in order])
     indptr = np.concatenate([[0], np.cumsum(sizes[order])])
     return RowBatch(indptr, indices[chosen], counts[chosen], labels[order])
