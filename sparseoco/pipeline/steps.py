@@ -92,7 +92,7 @@ def search(
     with _cluster(cluster, out) as client:
         commit_json(out / "run.json", describe_run(name, store, out, options))
         with _features(client, options, store, out, progress) as selected:
-            if options.is_relative:
+            if options.relative_parameters:
                 options = resolve_relative(client, selected, options)
                 commit_json(out / "run.json", describe_run(name, store, out, options))
             tables = run_search_on(client, options.configurations(), options, selected, folder, progress)
@@ -164,7 +164,7 @@ def train_auto(
             )
     store, options = _open_store(store_folder, options, model)
     with _training_cluster(cluster, options, store, model, progress) as (client, selected):
-        options = resolve_relative(client, selected, options) if options.is_relative else options
+        options = resolve_relative(client, selected, options) if options.relative_parameters else options
         train_mixture(client, options, mixing, epochs, selected, model, progress)
     return write_mixture_page(model)
 

@@ -1,4 +1,4 @@
-"""Options of a search: configurations, ranges, successive halving, and how configurations are compared."""
+"""Options of a search: configurations, successive halving, and how configurations are compared."""
 
 import json
 import math
@@ -14,6 +14,15 @@ from sparseoco.core.quantities import parse_bytes, parse_duration
 from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
 from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
+from sparseoco.training.parameter_values import (
+    MAX_CONFIGURATIONS,
+    Relative,
+    Values,
+    check_grid,
+    draw,
+    listed,
+    numeric_grid,
+)
 
 if TYPE_CHECKING:
     from sparseoco.store.shards import Store
@@ -34,47 +43,6 @@ class Configuration(OptionModel):
         return json.dumps(self.parameters, sort_keys=True)
 
 
-class Range(OptionModel):
-    """Values to draw at random: `{ low = 1e-7, high = 1e-3 }`, log-uniform unless `scale = "linear"`."""
-
-    low: float
-    high: float
-    scale: Literal["log", "linear"] = "log"
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "Range":
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
-            raise ValueError("low and high must be finite, low ≤ high")
-        if self.scale == "log" and self.low <= 0:
-            raise ValueError('a logarithmic range must start above 0 (or set scale = "linear")')
-        return self
-
-    def at(self, fraction: float) -> float:
-        """The value at this fraction of the range, 0 ≤ fraction ≤ 1."""
-        if self.scale == "linear":
-            return self.low + fraction * (self.high - self.low)
-        return math.exp(math.log(self.low) + fraction * (math.log(self.high) - math.log(self.low)))
-
-
-class Relative(OptionModel):
-    """`{ relative = [0.1] }`: values of lam or alpha times λ_max, the least penalty at which all weights are 0."""
-
-    relative: tuple[float, ...] = Field(min_length=1)
-
-    @field_validator("relative")
-    @classmethod
-    def _finite(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if not all(math.isfinite(factor) and factor >= 0 for factor in value):
-            raise ValueError("values relative to λ_max are finite and not negative")
-        return value
-
-
-Values = list[float | str] | Range | Relative
-MAX_CONFIGURATIONS = 100_000
-SCALED = ("lam", "alpha")
-"""Parameters that weight the penalty: per row, and for the sum over all rows."""
-SPARSE = ("l1", "elastic_net", "group")
-"""Penalties for which all weights are 0 from some weight of the penalty on."""
 DEFAULT_ALGORITHM = "adagrad"
 AUTO = "auto"
 DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
@@ -83,14 +51,6 @@ DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
 
 def _default_grid() -> dict[str, dict[str, Values]]:
     return {DEFAULT_ALGORITHM: dict(find_algorithm(DEFAULT_ALGORITHM).grid)}
-
-
-def _listed(values: Any) -> Any:
-    """A list of values; a single value is a list of one."""
-    values = [values] if isinstance(values, (int, float, str)) else values
-    if isinstance(values, list) and any(isinstance(value, bool) for value in values):
-        raise ValueError("true and false are not values of a parameter")
-    return values
 
 
 class Halving(OptionModel):
@@ -189,7 +149,7 @@ class SearchOptions(OptionModel):
     )
     lambda_max: dict[str, dict[str, float]] | None = Field(
         None,
-        description="What relative values of lam and alpha are multiplied by, for each weighting; by default λ_max.",
+        description="What relative values are multiplied by, for each weighting and algorithm; by default λ_max.",
     )
     features: FeatureOptions = Field(FeatureOptions(), description="How counts are weighted.")
     samples: int | None = Field(
@@ -328,7 +288,7 @@ class SearchOptions(OptionModel):
         if not isinstance(value, dict):
             return value
         return {
-            name: {key: _listed(values) for key, values in grid.items()} if isinstance(grid, dict) else grid
+            name: {key: listed(values) for key, values in grid.items()} if isinstance(grid, dict) else grid
             for name, grid in value.items()
         }
 
@@ -443,58 +403,23 @@ class SearchOptions(OptionModel):
         found = []
         for weighting, (name, grid) in product(self.features.weightings, self.algorithms.items()):
             algorithm = find_algorithm(name).under(find_penalty(self.penalty))
-            found += [(name, chosen, weighting) for chosen in expand(algorithm, self._grid(name, grid, weighting))]
+            scale = (self.lambda_max or {}).get(weighting.label, {}).get(name, 1.0)
+            numbers = numeric_grid(name, grid, self.penalty, scale)
+            if self.samples is None:
+                check_grid(name, numbers)
+                chosen: Grid = numbers
+            else:
+                chosen = draw(numbers, self.samples, self.seed)
+            found += [(name, parameters, weighting) for parameters in expand(algorithm, chosen)]
         return [
             Configuration(number=number, algorithm=name, parameters=parameters, weighting=weighting)
             for number, (name, parameters, weighting) in enumerate(found)
         ]
 
     @property
-    def is_relative(self) -> bool:
-        """Whether values are relative to λ_max, which is not known yet."""
-        values = [each for grid in self.algorithms.values() for each in grid.values()]
-        return self.lambda_max is None and any(isinstance(each, Relative) for each in values)
-
-    def _grid(self, name: str, relative: dict[str, Values], weighting: Weighting) -> "Grid":
-        scales = (self.lambda_max or {}).get(weighting.label, dict.fromkeys(SCALED, 1.0))
-        grid: dict[str, list[float | str] | Range] = {}
-        for key, values in relative.items():
-            if isinstance(values, Relative):
-                if key not in SCALED or self.penalty not in SPARSE:
-                    raise InputError(
-                        f"{name}.{key} with penalty {self.penalty}: values relative to λ_max are those of "
-                        f"{' or '.join(SCALED)} with penalty {', '.join(SPARSE)}.",
-                        code="unsupported-combination",
-                    )
-                grid[key] = [factor * scales[key] for factor in values.relative]
-            else:
-                grid[key] = values
-        if self.samples is not None:
-            return _draw(grid, self.samples, self.seed)
-        for key, values in grid.items():
-            if isinstance(values, Range):
-                raise InputError(
-                    f"{name}.{key} is a range: set `samples` to draw from it, or list the values.",
-                    code="range-without-samples",
-                )
-        size = math.prod(len(values) for values in grid.values() if isinstance(values, list))
-        if size > MAX_CONFIGURATIONS:
-            raise InputError(
-                f"The grid of {name} has {size:,} configurations, more than {MAX_CONFIGURATIONS:,}: draw some of them "
-                "with `samples`.",
-                code="grid-too-large",
-            )
-        return grid
-
-
-def _draw(grid: dict[str, list[float | str] | Range], samples: int, seed: int) -> list[dict[str, Any]]:
-    import numpy as np
-
-    random = np.random.Generator(np.random.Philox(key=seed))
-    return [
-        {
-            key: values.at(random.random()) if isinstance(values, Range) else values[int(random.random() * len(values))]
-            for key, values in grid.items()
-        }
-        for _ in range(samples)
-    ]
+    def relative_parameters(self) -> dict[str, str]:
+        """The parameter of each algorithm whose values are relative to λ_max, while that is not known."""
+        if self.lambda_max is not None:
+            return {}
+        every = [(name, key, each) for name, grid in self.algorithms.items() for key, each in grid.items()]
+        return {name: key for name, key, each in every if isinstance(each, Relative)}

@@ -140,16 +140,17 @@ def test_a_grid_relative_to_lambda_max(client: Client, store: Path, tmp_path: Pa
         "caos-erm": {"alpha": {"relative": [0.5]}, "R": [1.0]},
     }
     options = with_features(plain_search(algorithms=grids, folds=2), features)
-    assert options.is_relative
+    assert options.relative_parameters == {"cl-fobos": "lam", "caos-erm": "alpha"}
     steps.search(store, tmp_path, options, ClusterOptions())
     opened, described = Store.open(store), read_json(tmp_path / "run.json")["search"]
     resolved = SearchOptions.model_validate(described)
-    assert not resolved.is_relative
+    assert not resolved.relative_parameters
     for weighting, own in zip(features.weightings, range(0, 6, 3), strict=True):
         largest = lambda_max(client, opened, weighting, "logistic")
-        assert described["lambda_max"][weighting.label] == {"lam": largest, "alpha": 150 * largest}
+        centred = lambda_max(client, opened, weighting, "logistic", intercept=True)  # caos-erm has no intercept
+        assert described["lambda_max"][weighting.label] == {"cl-fobos": centred, "caos-erm": 150 * largest}
         chosen = [configuration.parameters for configuration in resolved.configurations()[own : own + 3]]
-        assert [p["lam"] for p in chosen if "lam" in p] == [2 * largest, 0.01 * largest]
+        assert [p["lam"] for p in chosen if "lam" in p] == [2 * centred, 0.01 * centred]
         assert [p["alpha"] for p in chosen if "alpha" in p] == [0.5 * 150 * largest]
     metrics = read_metrics(tmp_path).to_pylist()
     assert {row["parameters"] for row in metrics} == {c.parameters_json for c in resolved.configurations()}

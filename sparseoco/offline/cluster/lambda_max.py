@@ -8,7 +8,7 @@ One task reads the rows twice: first their labels, for b, then their values.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,26 +19,42 @@ from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.losses import Loss, find_loss
-from sparseoco.offline.passes import Floats, Source, Span, chunks
+from sparseoco.offline.passes import CHUNK_ROWS, Floats
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.store.worker import check_worker_running, worker_corpus
+from sparseoco.training.class_weights import class_weighted
+from sparseoco.training.stream import RowSource
 
 LARGEST_INTERCEPT = 50.0
 
 
 def lambda_max(
-    client: Client, store: Store, weighting: Weighting, loss: str, *, grouped: bool = False, intercept: bool = False
+    client: Client,
+    store: Store,
+    weighting: Weighting,
+    loss: str,
+    class_weights: Sequence[float] | None = None,
+    *,
+    grouped: bool = False,
+    intercept: bool = False,
 ) -> float:
     """λ_max of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
-    arguments = str(store.folder.resolve()), weighting.model_dump(mode="json"), loss, grouped, intercept
+    arguments = str(store.folder.resolve()), weighting.model_dump(mode="json"), loss, class_weights, grouped, intercept
     found: float = TaskPool(client, "λ_max could not be computed").call(_lambda_max_task, *arguments)
     return found
 
 
-def _lambda_max_task(store: str, weighting: dict[str, Any], loss: str, grouped: bool, intercept: bool) -> float:
+def _lambda_max_task(
+    store: str,
+    weighting: dict[str, Any],
+    loss: str,
+    class_weights: Sequence[float] | None,
+    grouped: bool,
+    intercept: bool,
+) -> float:
     opened = Store.open(store)
-    corpus = worker_corpus(opened, Weighting.model_validate(weighting))
+    corpus = class_weighted(worker_corpus(opened, Weighting.model_validate(weighting)), class_weights)
     kind = opened.manifest.labels.kind
     outputs = len(opened.classes) if kind == "multi" or len(opened.classes) > 2 else 1
     flags = {"grouped": grouped, "intercept": intercept}
@@ -46,7 +62,7 @@ def _lambda_max_task(store: str, weighting: dict[str, Any], loss: str, grouped: 
 
 
 def lambda_max_of(
-    source: Source,
+    source: RowSource,
     n_features: int,
     loss: Loss,
     outputs: int,
@@ -63,7 +79,7 @@ def lambda_max_of(
         loss = find_loss(loss.joint)
     slopes = _Slopes(loss, outputs, _label_means(source, loss, outputs) if intercept else None)
     gradient = np.zeros((n_features, outputs))
-    for rows in chunks(source, Span(), 0, source.n_rows):
+    for rows in _chunks(source):
         check()
         ACCUMULATE(rows.indptr, rows.indices, rows.values, _weighted(slopes(rows), rows), gradient)
     largest = np.sqrt((gradient**2).sum(axis=1)) if grouped else np.abs(gradient)
@@ -110,10 +126,10 @@ def _positive(labels: NDArray[Any], outputs: int) -> NDArray[np.bool_]:
     return np.asarray(labels[:, None] == (np.ones(1) if outputs == 1 else np.arange(outputs)))
 
 
-def _label_means(source: Source, loss: Loss, outputs: int) -> Floats:
+def _label_means(source: RowSource, loss: Loss, outputs: int) -> Floats:
     """(outputs,): the weighted share of rows with y = +1, or the mean of numbers."""
     total, sums = 0.0, np.zeros(outputs)
-    for rows in chunks(source, Span(), 0, source.n_rows):
+    for rows in _chunks(source):
         values = rows.labels[:, None] if loss.regression else _positive(rows.labels, outputs)
         sums += _weighted(values.astype(np.float64), rows).sum(axis=0)
         total += len(rows.labels) if rows.weights is None else float(rows.weights.sum(dtype=np.float64))
@@ -131,6 +147,11 @@ def _best_intercept(loss: Loss, share: float) -> float:
         else:
             low = b
     return (low + high) / 2
+
+
+def _chunks(source: RowSource) -> Iterator[RowBatch]:
+    for first in range(0, source.n_rows, CHUNK_ROWS):
+        yield source.gather(np.arange(first, min(first + CHUNK_ROWS, source.n_rows)))
 
 
 def _weighted(values: Floats, rows: RowBatch) -> Floats:

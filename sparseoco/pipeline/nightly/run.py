@@ -104,7 +104,7 @@ def _check_options(run: RunFile) -> None:
             "that has learned the documents they are evaluated on. Use a model of another run, or another out.",
             code="invalid-warm-start",
         )
-    if run.search.is_relative:
+    if run.search.relative_parameters:
         raise InputError(
             "Values relative to λ_max depend on the documents, which change from increment to increment: give numbers, "
             "such as those in run.json of a search.",

@@ -73,8 +73,8 @@ def test_sample_weights() -> None:
     weights = RANDOM.integers(0, 3, 90).astype(np.float64)
 
     class Weighted(Matrix):
-        def rows(self, start: int, stop: int) -> RowBatch:
-            return super().rows(start, stop)._replace(weights=weights[start:stop])
+        def gather(self, rows: np.ndarray) -> RowBatch:
+            return super().gather(rows)._replace(weights=weights[rows])
 
     share = (weights * BINARY).sum() / weights.sum()
     expected = np.abs(X.T @ (weights * (share - BINARY))).max() / 90
@@ -94,3 +94,6 @@ def test_of_a_store(client: Client, tmp_path: Path) -> None:
     assert lambda_max(client, Store.open(store), COUNTS, "logistic") != lambda_max_of(
         expected, 60, find_loss("logistic"), 3
     )
+    doubled = lambda_max(client, Store.open(store), weighting, "logistic", (2.0, 2.0, 2.0), intercept=True)
+    single = lambda_max_of(expected, 60, find_loss("logistic"), 3, intercept=True)
+    assert doubled == pytest.approx(2 * single, rel=1e-12)
