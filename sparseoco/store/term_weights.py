@@ -1,5 +1,6 @@
 """Weights of terms in rows: a `Weighting` applied to counts, with the idf of the features of a store."""
 
+from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
@@ -10,7 +11,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.kernels.weighting import BINARY, COUNT, LOG, LOGS, weigh_rows
 from sparseoco.storage.locations import Location
 from sparseoco.store.feature_subset import read_feature_subset
-from sparseoco.store.manifest import read_manifests
+from sparseoco.store.manifest import read_manifest, read_manifests
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 
@@ -61,13 +62,16 @@ def smooth_idf(document_frequencies: Any, n_documents: int) -> NDArray[np.float6
 
 def inverse_document_frequencies(store: Store) -> NDArray[np.float64]:
     """(n_features,) float64: the idf of each feature of a store; of a feature subset those in its source."""
-    digest = store.manifest.digest
+    return _cached(store.manifest.digest, lambda: _read_idf(store))
+
+
+def _cached(key: str, read: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
     with _lock:
-        if digest not in _cache:
+        if key not in _cache:
             while len(_cache) >= CACHED:
                 _cache.pop(next(iter(_cache)))
-            _cache[digest] = _read_idf(store)
-        return _cache[digest]
+            _cache[key] = read()
+        return _cache[key]
 
 
 def _read_idf(store: Store) -> NDArray[np.float64]:
@@ -84,16 +88,32 @@ def increment_weights(folder: Location, version: int, weighting: Weighting) -> T
     """
     if not weighting.idf:
         return TermWeights(weighting, np.empty(0))
-    idf, known, before = np.empty(0), np.empty(0, np.bool_), 0
-    for manifest in read_manifests(folder, version):
-        store, added = Store(folder, manifest), manifest.rows - before
-        more = store.n_features - idf.size
-        idf, known = np.append(idf, np.full(more, smooth_idf(0, added))), np.append(known, np.zeros(more, np.bool_))
-        features, documents = store.present_frequencies()
+    store = Store(folder, read_manifest(folder, version))
+    return TermWeights(weighting, _cached(f"increments-{store.manifest.digest}", lambda: _read_increment_idf(store)))
+
+
+def _read_increment_idf(store: Store) -> NDArray[np.float64]:
+    manifests = read_manifests(store.folder, store.manifest.version)
+    before, idf = 0, np.empty(store.n_features)
+    if store.manifest.features.kind == "vocabulary":
+        documents, first = (
+            store.vocabulary()["documents"].to_numpy(),
+            0,
+        )  # among those of the ingest that added the term
+        for manifest in manifests:
+            own = slice(first, manifest.features.count)
+            idf[own] = smooth_idf(documents[own], manifest.rows - before)
+            first, before = manifest.features.count, manifest.rows
+        return idf
+    known = np.zeros(store.n_features, np.bool_)
+    for manifest in manifests:
+        features, frequencies = Store(store.folder, manifest).present_frequencies()
+        if not before:
+            idf[:] = smooth_idf(0, manifest.rows)
         new = ~known[features]
-        idf[features[new]], known[features[new]] = smooth_idf(documents[new], added), True
+        idf[features[new]], known[features[new]] = smooth_idf(frequencies[new], manifest.rows - before), True
         before = manifest.rows
-    return TermWeights(weighting, idf)
+    return idf
 
 
 def term_weights(store: Store, weighting: Weighting) -> TermWeights:

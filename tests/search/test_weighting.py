@@ -73,7 +73,8 @@ def test_each_weighting_is_a_search_of_its_own(
             assert rows_of(found[table], own) == rows_of(rows, range(3)), table
     monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 1)
     monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
-    assert search(client, store, tmp_path / "narrow", with_features(OPTIONS, FEATURES)) == found
+    other = make_store(tmp_path / "other", rows=150, features=80, shard_rows=41)
+    assert search(client, other, tmp_path / "narrow", with_features(OPTIONS, FEATURES)) == found
 
 
 def test_epoch_methods_learn_weighted_counts(client: Client, store: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sparseoco.store.corpus import WeightedCorpus, weighted_corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.term_weights import TermWeights, inverse_document_frequencies, smooth_idf, term_weights
-from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
+from sparseoco.store.weighting import COUNTS, TFIDF, FeatureOptions, Weighting
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
@@ -128,7 +128,10 @@ def test_idf_is_that_of_the_vocabulary(store: Store) -> None:
 def test_options_of_features() -> None:
     options = FeatureOptions.model_validate({"tf": ["log", "count", "log"], "idf": True, "norm": "l2"})
     assert [w.label for w in options.weightings] == ["log tf, idf, l2", "counts, idf, l2"]
-    assert FeatureOptions().weighting == COUNTS
+    assert FeatureOptions().weighting == FeatureOptions().for_values(real=False).weighting == TFIDF
+    assert FeatureOptions().for_values(real=True).weighting == COUNTS
+    partly = FeatureOptions.model_validate({"tf": "count", "idf": [True, False]})
+    assert [w.label for w in partly.for_values(real=True).weightings] == ["counts, idf", "counts"]
     assert Weighting.of({"tf": "log", "idf": True, "norm": "l2", "other": 1}) == options.weightings[0]
     with raises_code("unsupported-combination"):
         _ = options.weighting
