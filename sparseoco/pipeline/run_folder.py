@@ -82,7 +82,7 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
 def baseline_value(
     metrics: Sequence[dict[str, Any]], leader: Candidate, metric: str, store: Store, positive: str | None
 ) -> float | None:
-    """The metric of always predicting the largest class, or the mean of numbers; None if it is not known."""
+    """The metric of always predicting the largest class, no label or the mean of numbers; None if it is not known."""
     rows = [row for row in metrics if (row["configuration"], row["epoch"]) == (leader.configuration, leader.epoch)]
     labels = store.manifest.labels
     if labels.kind == "numbers":
@@ -92,17 +92,18 @@ def baseline_value(
             return None
         means = [rmse / math.sqrt(1 - r2) for rmse, r2 in pairs if r2 < 1]
         return 0.0 if metric == "r2" else math.fsum(means) / len(means) if means else None
-    if labels.kind == "multi":
-        return None
     shares = fold_values(rows, "majority_error")
     if metric == "error" and shares:
         return math.fsum(shares) / len(shares)
+    if labels.kind == "multi":
+        return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(metric)
     counts = [entry.rows for entry in labels.classes]
     return baseline(metric, counts, positive_class(labels.classes, positive))
 
 
 def _not_beaten(metric: str, value: float, reference: float | None, store: Store) -> str:
-    other = "the mean" if store.manifest.labels.kind == "numbers" else "the largest class"
+    others = {"numbers": "the mean", "multi": "no label", "classes": "the largest class"}
+    other = others[store.manifest.labels.kind]
     return f"no configuration beats always predicting {other}: {metric} {value:.4g} against {reference:.4g}"
 
 

@@ -39,7 +39,7 @@ METRICS = pa.schema(
         ("held_out_error", pa.float64()),
         *((f"held_out_{name}", pa.float64()) for name in COMPUTED),  # null where a metric is not defined
         ("held_out_rank_bound", pa.float64()),  # largest error of ROC AUC and average precision; 0 if exact
-        ("held_out_majority_error", pa.float64()),  # of always predicting the largest class of the held-out rows
+        ("held_out_majority_error", pa.float64()),  # of always predicting the largest class, or no label
         ("nonzeros", pa.int64()),  # nonzero weights, all classes
         ("features", pa.int64()),  # features with a nonzero weight for any class
         # ok, stopped (no improvement), dropped (by successive halving, or since another fold failed),

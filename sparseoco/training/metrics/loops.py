@@ -73,8 +73,13 @@ def add_classes(margins, labels, joint, log_loss, counts):
 
 @_kernel
 def add_label_sets(margins, indicator, log_loss, counts, wrong):
-    """As `add_binary` for every class on its own, and `wrong`: rows whose predicted set is not the true one."""
+    """As `add_binary` for every class on its own, and `wrong`: rows whose predicted set is not the true one; its last
+    entry counts the rows whose set is not empty."""
     for i in range(margins.shape[0]):
+        some = False
+        for k in range(margins.shape[2]):
+            some = some or indicator[i, k] != 0
+        wrong[-1] += some
         for q in range(margins.shape[1]):
             exact = True
             for k in range(margins.shape[2]):

@@ -100,7 +100,7 @@ class Scores:
         n_classes = 2 if kind == "two classes" else outputs
         self.counts = np.zeros((configurations, 3, n_classes), np.int64)
         self._log_loss = np.zeros(configurations)
-        self._wrong = np.zeros(configurations, np.int64)
+        self._wrong = np.zeros(configurations + 1, np.int64)
         self._absolute, self._squares, self._moments = np.zeros(configurations), np.zeros(configurations), np.zeros(3)
         self._broken = np.zeros(configurations, bool)
         self._exact = n_rows * outputs <= EXACT_VALUES
@@ -170,8 +170,11 @@ class Scores:
         found = count_metrics(self.counts[q], self.kind, self.positive, error=error)
         terms = self.n_rows * (self.counts.shape[2] if self.kind == "label sets" else 1)
         found["log_loss"] = float(self._log_loss[q] / terms)
-        if self.kind != "label sets":
-            found["majority_error"] = majority_error(self.counts[q, 0].tolist())
+        found["majority_error"] = (
+            majority_error(self.counts[q, 0].tolist())
+            if self.kind != "label sets"
+            else float(self._wrong[-1] / self.n_rows)
+        )
         return row | found | self._ranking_metrics(q)
 
     def _number_metrics(self, q: int) -> Row:

@@ -127,6 +127,7 @@ def test_label_sets(seed: int, classes: int) -> None:
             averages
             | {
                 "error": sk.zero_one_loss(y, predicted),
+                "majority_error": sk.zero_one_loss(y, np.zeros_like(y)),
                 "log_loss": np.mean([sk.log_loss(y[:, k], sigmoid[:, k], labels=[0, 1]) for k in range(classes)]),
                 "roc_auc": sk.roc_auc_score(*ranked, average="macro"),
                 "average_precision": sk.average_precision_score(*ranked, average="macro"),
