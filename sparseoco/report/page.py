@@ -20,6 +20,7 @@ from sparseoco.report.leaderboard import (
     best_of_each,
     chosen_row,
     leaderboard_rows,
+    pareto_front,
     trains_on_all_documents,
     write_leaderboard,
 )
@@ -35,6 +36,8 @@ from sparseoco.storage.locks import exclusive_lock
 
 CONFIGURATIONS: Final = 100
 """Configurations in a table, at most; a search may have thousands."""
+FRONT: Final = 12
+"""Configurations of the front in its table."""
 CLASSES: Final = 200
 """Classes in a table, at most."""
 STRONGEST: Final = 15
@@ -101,6 +104,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "largest": max((of.rows for of in classes), default=0),
         "table": table,
         "shown": shown,
+        "front": _front(table),
         "held_out": results.held_out,
         "trained_on": sorted({s.algorithm for s in shown} - {s.algorithm for s in online}),
         "unfinished": [s for s in table if s.rank is None],
@@ -156,6 +160,14 @@ def _prediction_plots(results: Results, sets: list[PredictionSet]) -> dict[str, 
         chart = confusion_figure(single[-1].classes, confusion(single[-1]))
         plots["confusion"] = plot("confusion", f"Confusion of the {single[-1].name} documents", chart)
     return plots
+
+
+def _front(table: list[LeaderboardRow]) -> list[LeaderboardRow]:
+    """The Pareto front, sparsest first; of a long one some that are evenly spread, with both ends."""
+    front = pareto_front(table)
+    if len(front) <= FRONT:
+        return front
+    return [front[round(k * (len(front) - 1) / (FRONT - 1))] for k in range(FRONT)]
 
 
 def _run_json(results: Results) -> str:

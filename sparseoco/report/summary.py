@@ -20,7 +20,7 @@ def leaderboard_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]
             "parameters": s.label,
             **({} if s.metric == "error" else {metric_name(s.metric): _value(s)}),
             "held-out error": percent_with_error(s.error, s.standard_error),
-            "nonzero weights": integer(s.nonzeros),
+            "features": integer(s.size),
             "time": duration(s.seconds),
             "status": s.status,
             "reason": s.reason,
@@ -39,10 +39,10 @@ def summary_markdown(run: Location) -> str:
     table = leaderboard_rows(results)
     head = overview(results, table)
     lines = [f"# {plain(results.run.name)}", "", plain(head.headline), "", plain(head.detail), ""]
-    lines += ["| rank | algorithm | parameters | held-out error | nonzero weights |", "|--:|---|---|--:|--:|"]
+    measure = "held-out error" if results.metric == "error" else metric_name(results.metric)
+    lines += [f"| rank | algorithm | parameters | {measure} | features |", "|--:|---|---|--:|--:|"]
     for s in best_of_each(table):
-        error = percent_with_error(s.error, s.standard_error)
-        cells = (s.rank, plain(s.algorithm), plain(s.label), error, integer(s.nonzeros))
+        cells = (s.rank, plain(s.algorithm), plain(s.label), _value(s), integer(s.size))
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     panels = strongest(results.weights, results.run.corpus.classes, 8)
     if panels:

@@ -212,7 +212,7 @@ def test_table_for_artifacts(run):
     rows = leaderboard_table(run, limit=5)
     assert len(rows) == 5
     assert rows[0]["rank"] == 1
-    assert set(rows[0]) >= {"algorithm", "parameters", "held-out error", "nonzero weights", "status"}
+    assert set(rows[0]) >= {"algorithm", "parameters", "held-out error", "features", "status"}
 
 
 def test_labels_leave_out_what_does_not_differ():
