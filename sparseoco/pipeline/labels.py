@@ -27,13 +27,13 @@ def check_loss(options: SearchOptions, store: Store) -> None:
     output_shape(find_loss(options.loss), store.n_classes, multilabel=store.is_multilabel)
     for name in options.algorithms:
         if not find_algorithm(name).online:
-            check_single_label(store, name)
+            check_single_label(store, f"{name}, which makes many passes over the same rows,")
 
 
 def check_single_label(store: Store, what: str) -> None:
     """Raises `InputError` for documents with any number of labels, which `what` does not take."""
     if store.is_multilabel:
         raise InputError(
-            f"{what} takes one label per document, and those of {store.folder} have any number: use stream learners.",
+            f"{what} takes one label per document, and those of {store.folder} have any number.",
             code="unsupported-combination",
         )

@@ -43,7 +43,7 @@ def epoch_seconds(block: Block, whole: Store, rows: RowBatch, denser: float) -> 
     if single > TRIAL_BYTES or block.configurations[0].get("placement", "serial") != "serial":
         return None
     problem = epoch_problem(tried, whole)
-    n_rows = rows.labels.size
+    n_rows = len(rows.labels)
     products = rows.indices.size / max(n_rows, 1) * len(problem.configurations) * problem.outputs
     more = min(n_rows, max(MIN_ROWS, int(TRIAL_PRODUCTS / max(products, 1e-9))))
     less = max(1, more // ROWS_RATIO)

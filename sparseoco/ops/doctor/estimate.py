@@ -117,7 +117,7 @@ def _kind(block: Block) -> tuple[str, str, int]:
 def _trials(jobs: Sequence[Job], whole: Store, sample: Store) -> dict[tuple[str, str, int], float | None]:
     """Seconds of an epoch over the whole store, for each kind of block; None if it could not be measured."""
     rows = _rows(sample)
-    denser = (whole.manifest.nonzeros / max(whole.n_rows, 1)) / max(rows.indices.size / max(rows.labels.size, 1), 1e-9)
+    denser = (whole.manifest.nonzeros / max(whole.n_rows, 1)) / max(rows.indices.size / max(len(rows.labels), 1), 1e-9)
     return {
         kind: whole.n_rows * denser * _row_seconds(block, whole, rows)
         if find_algorithm(block.algorithm).online
@@ -137,11 +137,11 @@ def _row_seconds(block: Block, whole: Store, rows: RowBatch) -> float:
         manifest.model_copy(update={"features": manifest.features.model_copy(update={"count": n_features})}),
     )
     learner = new_learner(block, tried)
-    warm = min(WARM_ROWS, labels.size // 2)
+    warm = min(WARM_ROWS, len(labels) // 2)
     learner.learn_rows(indptr[: warm + 1], indices[: indptr[warm]], counts[: indptr[warm]], labels[:warm])
     done, started = warm, time.thread_time()
-    while done < labels.size and time.thread_time() - started < TRIAL_SECONDS:
-        stop = min(done + WARM_ROWS, labels.size)
+    while done < len(labels) and time.thread_time() - started < TRIAL_SECONDS:
+        stop = min(done + WARM_ROWS, len(labels))
         first, last = indptr[done], indptr[stop]
         learner.learn_rows(indptr[done : stop + 1] - first, indices[first:last], counts[first:last], labels[done:stop])
         done = stop
