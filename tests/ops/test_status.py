@@ -15,6 +15,7 @@ from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.steps import search, train_best
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.manifest import commit_manifest, read_manifest
+from sparseoco.store.weighting import COUNTS
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search
@@ -233,6 +234,7 @@ def finished(configuration: int, fold: int, error: float) -> dict[str, Any]:
         "configuration": configuration,
         "algorithm": "rda",
         "parameters": "{}",
+        **COUNTS.model_dump(),
         "fold": fold,
         "epoch": 1,
         "held_out_rows": 10,

@@ -13,6 +13,7 @@ from sparseoco.report.formatting import metric_name, metric_with_error, paramete
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.manifest import latest_manifest
+from sparseoco.store.weighting import Weighting
 from sparseoco.training.options import SearchOptions
 
 DONE, STARTED, NOT_STARTED = "done", "started", "not started"
@@ -139,7 +140,8 @@ def _search(folder: Location, described: Mapping[str, Any] | None) -> tuple[Step
         summary += (
             f"; best so far of {plural(best['compared'], 'configuration')} over the same "
             f"{plural(best['folds'], 'fold')}: "
-            f"{best['algorithm']} {parameters(best['parameters'])}, {metric_name(best['metric'])} {value}"
+            f"{best['algorithm']} {parameters(best['parameters'])} ({best['weighting']}), "
+            f"{metric_name(best['metric'])} {value}"
         )
     return Step("search", DONE if search.complete else STARTED, summary, search._asdict()), search
 
@@ -151,7 +153,8 @@ def _train(model: Location) -> Step | None:
     described = read_json(model / "model.json")
     figures = {name: described.get(name) for name in ("algorithm", "parameters", "nonzeros")}
     nonzeros = plural(described["nonzeros"], "nonzero weight")
-    summary = f"{described['algorithm']} {parameters(described['parameters'])}, {nonzeros}"
+    weighting = Weighting.model_validate(described.get("weighting", {})).label
+    summary = f"{described['algorithm']} {parameters(described['parameters'])} ({weighting}), {nonzeros}"
     return Step("train", DONE, summary, figures | {"model": str(model)})
 
 

@@ -186,10 +186,12 @@ def best_so_far(rows: Sequence[Row], metric: str) -> Row | None:
     if not found:
         return None
     first = found[0]
+    weighting = Weighting.of(next(row for row in evaluated if row["configuration"] == first.configuration))
     return {
         "configuration": first.configuration,
         "algorithm": first.algorithm,
         "parameters": json.loads(first.parameters),
+        "weighting": weighting.label,
         "epoch": first.epoch,
         "metric": metric,
         "value": first.value(metric),
