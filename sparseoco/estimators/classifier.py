@@ -70,9 +70,9 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
 
     def __init__(
         self,
-        algorithm: str = "fobos",
+        algorithm: str = "adagrad",
         *,
-        loss: str = "logistic",
+        loss: str = "hinge",
         penalty: str = "l1",
         lam: float | None = None,
         eta0: float | None = None,
@@ -83,8 +83,8 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         R: float | None = None,
         predict_gradient: str | None = None,
         extra_params: Mapping[str, Any] | None = None,
-        epochs: int = 1,
-        shuffle: bool = False,
+        epochs: int = 5,
+        shuffle: bool = True,
         random_state: Any = None,
         fit_intercept: bool | None = None,
         class_weight: str | Mapping[Any, float] | None = None,

@@ -25,7 +25,7 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
 
     def __init__(
         self,
-        algorithm: str = "fobos",
+        algorithm: str = "adagrad",
         *,
         loss: str = "squared",
         penalty: str = "l1",
@@ -38,8 +38,8 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
         R: float | None = None,
         predict_gradient: str | None = None,
         extra_params: Mapping[str, Any] | None = None,
-        epochs: int = 1,
-        shuffle: bool = False,
+        epochs: int = 5,
+        shuffle: bool = True,
         random_state: Any = None,
         fit_intercept: bool | None = None,
         dtype: Any = "float64",

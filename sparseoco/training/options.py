@@ -43,6 +43,8 @@ class Configuration(OptionModel):
         return json.dumps(self.parameters, sort_keys=True)
 
 
+RARE_CLASS = 0.1
+"""The least share of the documents at which a class is not rare."""
 DEFAULT_ALGORITHM = "adagrad"
 AUTO = "auto"
 DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
@@ -179,7 +181,8 @@ class SearchOptions(OptionModel):
     metric: str | None = Field(
         None,
         description="Metric of the held-out documents to choose by, such as log_loss, roc_auc, average_precision, f1, "
-        "f1_macro, or of numbers rmse, mae, r2; by default error, of numbers rmse. With one fold, error or loss.",
+        "f1_macro, or of numbers rmse, mae, r2; by default error, of a class with less than a tenth of the documents "
+        "average_precision, of numbers rmse. With one fold, error or loss.",
     )
     select: Select = Field(
         "best",
@@ -192,7 +195,8 @@ class SearchOptions(OptionModel):
     threshold: ThresholdRule | None = Field(
         None,
         description="Rule of the threshold above which a document belongs to a class, chosen on the held-out folds: "
-        '"f1", { precision = 0.9 }, { recall = 0.8 } or { top = 0.01 }; by default a margin of 0.',
+        '"f1", { precision = 0.9 }, { recall = 0.8 } or { top = 0.01 }; by default a margin of 0, or f1 if '
+        "metric is not set and a class has less than a tenth of the documents.",
     )
     intercept: bool | None = Field(
         None,
@@ -380,6 +384,20 @@ class SearchOptions(OptionModel):
         return self.model_copy(
             update={"features": features, "loss": self._default_loss(store) if self.loss == AUTO else self.loss}
         )
+
+    def for_rare_class(self, store: "Store") -> "SearchOptions":
+        """The options with the defaults for a rare class: average precision and the threshold of the greatest F1.
+
+        They apply to two classes if the rarer one has less than `RARE_CLASS` of the documents: the error of a model
+        that never predicts it is small. They need held-out folds.
+        """
+        entries = store.manifest.labels.classes
+        share = min((entry.rows for entry in entries), default=0) / max(store.n_rows, 1)
+        common = len(entries) != 2 or store.is_multilabel or share >= RARE_CLASS
+        if common or self.metric is not None or self.folds == 1:
+            return self
+        threshold = self.threshold or ThresholdRule(rule="f1")
+        return self.model_copy(update={"metric": "average_precision", "threshold": threshold})
 
     def _default_loss(self, store: "Store") -> str:
         if store.manifest.labels.kind == "numbers":

@@ -106,4 +106,4 @@ def test_an_unchanged_corpus_is_not_rewritten(tiny):
 def test_the_run_file_is_valid():
     run = load_run_file(data_folder() / "demo.toml")
     assert run.ingest.ngram_range == (1, 2)
-    assert {c.algorithm for c in run.search.configurations()} == {"fobos", "cl-fobos", "rda", "stda"}
+    assert {c.algorithm for c in run.search.configurations()} == {"adagrad"}
