@@ -5,8 +5,7 @@ a plain function closed over the scalar functions of a learner and a loss; `bind
 for a single column, without a loop over columns. The last two builders initialise a state from given weights.
 
 With `intercept` the last feature of the state is the intercept, which rows list last, with value 1. It has no penalty:
-params and scalars have twice as many columns, the second half with λ = 0, and a coordinate's scalars are `shift`
-columns after its own, 0 or the width.
+params have twice as many columns, the second half with λ = 0, and scalars a second part, (parts, scalars, columns).
 
 Bits depend neither on how a stream is split into calls nor on which columns are trained together: columns are
 independent, sums over a row run in the order of its nonzeros, and nothing here reorders floating point.
@@ -28,42 +27,51 @@ LINE_BYTES = 64
 @register_jitable(forceinline=True)
 def begin_round(f, clock, params, scalars):
     """Compute every column's scalars of the next round."""
-    for c in range(scalars.shape[1]):
-        f.store_scalars(scalars, c, f.round_scalars(clock, f.Params(*f.load_params(params, c)), f.maps))
+    width = scalars.shape[2]
+    for part in range(scalars.shape[0]):
+        for c in range(width):
+            own = f.Params(*f.load_params(params, part * width + c))
+            f.store_scalars(scalars[part], c, f.round_scalars(clock, own, f.maps))
 
 
 @register_jitable(forceinline=True)
-def scalars_shift(intercept, j, state, width):
-    """`width` for the intercept, 0 for all other features."""
-    return width if intercept and j == state.slots.shape[0] - 1 else 0
+def only_part(j, state):
+    """0, without an intercept: a function, not a flag, so that it is constant before loops are optimised."""
+    return 0
+
+
+@register_jitable(forceinline=True)
+def own_part(j, state):
+    """The part of the scalars for a feature: 1 for the intercept, else 0."""
+    return 1 if j == state.slots.shape[0] - 1 else 0
 
 
 @register_jitable
-def weight_of_column(f, slots, elapsed, scalars, c, shift, maps):
+def weight_of_column(f, slots, elapsed, scalars, c, maps):
     """The current weight of a coordinate in column c."""
-    return f.weight(f.State(*f.load_state(slots, c)), elapsed, f.Scalars(*f.load_scalars(scalars, c + shift)), maps)
+    return f.weight(f.State(*f.load_state(slots, c)), elapsed, f.Scalars(*f.load_scalars(scalars, c)), maps)
 
 
 @register_jitable
-def prox_amount(f, slots, elapsed, scalars, c, shift):
+def prox_amount(f, slots, elapsed, scalars, c):
     """The amount of the prox that column c's weight applies: `weight` with a prox that returns it."""
     maps = f.maps
     amount = Maps(amount_alone, maps.preimage, maps.split, maps.scaled, maps.repeated, maps.grow)
-    return float(weight_of_column(f, slots, elapsed, scalars, c, shift, amount))
+    return float(weight_of_column(f, slots, elapsed, scalars, c, amount))
 
 
 @register_jitable
-def group_share(f, slots, elapsed, scalars, first, shift, outputs):
+def group_share(f, slots, elapsed, scalars, first, outputs):
     """The factor by which the prox of a group shrinks the weights of columns ``first … first + outputs − 1``."""
     square = 0.0
     for c in range(first, first + outputs):
-        v = float(weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps))
+        v = float(weight_of_column(f, slots, elapsed, scalars, c, f.maps))
         square += v * v
-    return group_factor(square, prox_amount(f, slots, elapsed, scalars, first, shift))
+    return group_factor(square, prox_amount(f, slots, elapsed, scalars, first))
 
 
 @register_jitable(forceinline=True)
-def margins_of_row(f, timed, alone, grouped, intercept, outputs, rows, start, stop, state, now, scalars, z):
+def margins_of_row(f, timed, alone, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z):
     """z_c = Σ_j x_j·w_{j,c} over one row, in the order of its nonzeros."""
     indices = rows.indices
     width = 1 if alone else z.shape[0]
@@ -81,16 +89,16 @@ def margins_of_row(f, timed, alone, grouped, intercept, outputs, rows, start, st
         j = indices[k]
         x = rows.values[k]
         slots = state.slots[j]
-        shift = scalars_shift(intercept, j, state, width)
+        own = scalars[part_of(j, state)]
         elapsed = z.dtype.type(now - state.last_update[j]) if timed else z.dtype.type(0)
         if grouped:
             for first in range(0, width - outputs + 1, outputs):
-                share = group_share(f, slots, elapsed, scalars, first, shift, outputs)
+                share = group_share(f, slots, elapsed, own, first, outputs)
                 for c in range(first, first + outputs):
-                    z[c] += x * z.dtype.type(share * weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps))
+                    z[c] += x * z.dtype.type(share * weight_of_column(f, slots, elapsed, own, c, f.maps))
             continue
         for c in range(width):
-            z[c] += x * weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps)
+            z[c] += x * weight_of_column(f, slots, elapsed, own, c, f.maps)
 
 
 @register_jitable(forceinline=True)
@@ -149,6 +157,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
     functions = bind(rule)
     timed, running, summed = rule.clock_time is not None, bool(rule.running), rule.row_term is not None
     needs_row_norm, needs_loss = rule.needs_row_norm, rule.needs_loss
+    part_of = own_part if intercept else only_part
     settle_group, scale_slopes = grouped and rule.stores_weight, not rule.weighs_rows
     value, slope, bound, joint = loss.value, loss.slope, loss.bound, bool(loss.joint)
 
@@ -170,7 +179,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
                 max_abs, sq_norm = z.dtype.type(largest), z.dtype.type(square)
             begin_round(f, clock, state.params, scalars)
             now = f.clock_time(clock)
-            margins_of_row(f, timed, alone, grouped, intercept, outputs, rows, start, stop, state, now, scalars, z)
+            margins_of_row(f, timed, alone, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z)
             if margins_out is not None:
                 for c in range(width):
                     margins_out[i, c] = z[c]
@@ -179,10 +188,10 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
             if weights is None:
                 respond(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses)
             else:
-                own = scratch.row_losses
-                own[:] = 0.0
-                respond(value, slope, bound, z, u, outputs, label, t, diverged, own, error_count, losses)
-                weigh(weight, scale_slopes, own, u, loss_sum, progress.surplus)
+                row_losses = scratch.row_losses
+                row_losses[:] = 0.0
+                respond(value, slope, bound, z, u, outputs, label, t, diverged, row_losses, error_count, losses)
+                weigh(weight, scale_slopes, row_losses, u, loss_sum, progress.surplus)
             if needs_loss:
                 sq_slopes(u, joint, outputs, scratch.sq_slopes)
             if summed:
@@ -194,16 +203,17 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
                 j = rows.indices[k]
                 x = rows.values[k]
                 slots = state.slots[j]
-                shift = scalars_shift(intercept, j, state, width)
+                part = part_of(j, state)
+                own = scalars[part]
                 elapsed = zero
                 if timed:
                     elapsed = z.dtype.type(now - state.last_update[j])
                     state.last_update[j] = now
                 if settle_group:  # apply the pending prox to the group, then update each column
                     for first in range(0, width - outputs + 1, outputs):
-                        share = group_share(f, slots, elapsed, scalars, first, shift, outputs)
+                        share = group_share(f, slots, elapsed, own, first, outputs)
                         for c in range(first, first + outputs):
-                            w = share * weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps)
+                            w = share * weight_of_column(f, slots, elapsed, own, c, f.maps)
                             f.store_state(slots, c, (z.dtype.type(w), *f.load_state(slots, c)[1:]))
                     elapsed = zero
                 for c in range(width):
@@ -215,10 +225,10 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
                     own_weight = z.dtype.type(weight)
                     row = RowInfo(x, z[c], max_abs, sq_norm, incurred, sq_gradient, state_sum, own_weight)
                     before = f.State(*f.load_state(slots, c))
-                    own_scalars = f.Scalars(*f.load_scalars(scalars, c + shift))
+                    own_scalars = f.Scalars(*f.load_scalars(own, c))
                     after = f.update(before, elapsed, own_scalars, u[c] * x, row, f.maps)
-                    if tracked and shift == 0:
-                        w = weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps)
+                    if tracked and part == 0:
+                        w = weight_of_column(f, slots, elapsed, own, c, f.maps)
                         progress.l1_norm[c] += abs(after[0]) - abs(w)
                     f.store_state(slots, c, after)
             if running:
@@ -233,6 +243,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
 def build_margins(rule, *, grouped, alone, intercept):
     """``margins(rows, outputs, state, scalars, out)``: the current margins of every row; the state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None
+    part_of = own_part if intercept else only_part
 
     def margins(rows, outputs, state, scalars, out):
         f = functions()
@@ -242,7 +253,7 @@ def build_margins(rule, *, grouped, alone, intercept):
         for i in range(out.shape[0]):
             start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
             z = out[i]
-            margins_of_row(f, timed, alone, grouped, intercept, outputs, rows, start, stop, state, now, scalars, z)
+            margins_of_row(f, timed, alone, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z)
 
     return margins
 
@@ -250,6 +261,7 @@ def build_margins(rule, *, grouped, alone, intercept):
 def build_materialize(rule, *, grouped, intercept):
     """``materialize(first, outputs, state, scalars, out)``: current weights of some features; state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None
+    part_of = own_part if intercept else only_part
 
     def materialize(first, outputs, state, scalars, out):
         f = functions()
@@ -258,12 +270,12 @@ def build_materialize(rule, *, grouped, intercept):
         for i in range(out.shape[0]):
             slots = state.slots[first + i]
             elapsed = out.dtype.type(now - state.last_update[first + i]) if timed else out.dtype.type(0)
-            shift = scalars_shift(intercept, first + i, state, out.shape[1])
+            own = scalars[part_of(first + i, state)]
             for c in range(out.shape[1]):
-                out[i, c] = weight_of_column(f, slots, elapsed, scalars, c, shift, f.maps)
+                out[i, c] = weight_of_column(f, slots, elapsed, own, c, f.maps)
             if grouped:
                 for c in range(0, out.shape[1] - outputs + 1, outputs):
-                    share = group_share(f, slots, elapsed, scalars, c, shift, outputs)
+                    share = group_share(f, slots, elapsed, own, c, outputs)
                     for k in range(c, c + outputs):
                         out[i, k] = share * out[i, k]
 
@@ -306,6 +318,7 @@ def build_init_state(rule, *, grouped, intercept):
     `weights` (features, columns) may be overwritten.
     """
     functions, timed = bind(rule), rule.clock_time is not None
+    part_of = own_part if intercept else only_part
 
     def init_state(first, outputs, weights, state, scalars):
         f = functions()
@@ -315,17 +328,17 @@ def build_init_state(rule, *, grouped, intercept):
         zero = scalars.dtype.type(0)
         for i in range(weights.shape[0]):
             slots = state.slots[first + i]
-            shift = scalars_shift(intercept, first + i, state, weights.shape[1])
+            own = scalars[part_of(first + i, state)]
             if grouped:
                 for start in range(0, weights.shape[1] - outputs + 1, outputs):
                     square = 0.0
                     for c in range(start, start + outputs):
                         square += float(weights[i, c]) * float(weights[i, c])
-                    growth = group_growth(square, prox_amount(f, slots, zero, scalars, start, shift))
+                    growth = group_growth(square, prox_amount(f, slots, zero, own, start))
                     for c in range(start, start + outputs):
                         weights[i, c] = weights[i, c] * growth
             for c in range(weights.shape[1]):
-                own_scalars = f.Scalars(*f.load_scalars(scalars, c + shift))
+                own_scalars = f.Scalars(*f.load_scalars(own, c))
                 f.store_state(slots, c, f.state_from_weight(weights[i, c], own_scalars, maps))
             if timed:
                 state.last_update[first + i] = settled

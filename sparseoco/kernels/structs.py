@@ -63,7 +63,7 @@ class Scratch(NamedTuple):
     """Work arrays of a kernel, in the columns' dtype; their contents are not used after the call."""
 
     scalars: np.ndarray
-    """(scalars, columns), or (scalars, 2·columns) with an intercept."""
+    """(1, scalars, columns), or (2, scalars, columns) with an intercept."""
     margins: np.ndarray
     """(columns,), as are the others."""
     slopes: np.ndarray

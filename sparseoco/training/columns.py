@@ -221,7 +221,7 @@ class Columns(ColumnBlock):
         return State(self.state, self.last_update, self.params, Clock(*self.clock.tolist()))
 
     def _scalars(self) -> np.ndarray:
-        return np.zeros((len(self.rule.scalar_names), self.params.shape[1]), self.dtype)
+        return np.zeros((1 + self.intercept, len(self.rule.scalar_names), self.width), self.dtype)
 
 
 def _with_unpenalised(params: np.ndarray, rule: Rule, intercept: bool) -> np.ndarray:
