@@ -169,6 +169,8 @@ def log_axis(label: str, values: Iterable[float], *, counts: bool = False) -> Ax
     every = max(1, math.ceil(span / 10))
     exponents = range(math.floor(start), math.ceil(end) + 1)
     ticks = [(s * 10.0**d, _short(s * 10.0**d)) for d in exponents if d % every == 0 for s in steps]
+    if span < 0.3 and not zero:  # less than a factor of two: as on a linear axis
+        ticks = list(linear_axis(label, [], low=10.0**start, high=10.0**end).ticks)
     inside = [tick for tick in ticks if start <= math.log10(tick[0]) <= end and (tick[0] >= 1 or not counts)]
     return Axis(label, 10.0**start, 10.0**end, tuple(([(ZERO, "0")] if zero else []) + inside), log=True)
 

@@ -79,7 +79,13 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
     )
 
 
-def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: float | None, held_out: bool) -> Chart:
+def sparsity_figure(
+    table: Sequence[LeaderboardRow],
+    style: Style,
+    baseline: float | None,
+    held_out: bool,
+    simplest: str = "the largest class",
+) -> Chart:
     """Error against features used: a point per configuration, the Pareto front, the chosen one.
 
     Of more than `MAX_POINTS` configurations the best are drawn.
@@ -121,7 +127,7 @@ def sparsity_figure(table: Sequence[LeaderboardRow], style: Style, baseline: flo
         series.append(Series("chosen", at, errors, NEUTRAL, dash="", marker="circle", size=10, hollow=True))
     levels = []
     if baseline is not None and any(_error(s) > 70 * baseline for s in ranked):
-        levels.append(Level(100 * baseline, f"largest class: {percent(baseline)}"))
+        levels.append(Level(100 * baseline, f"{simplest}: {percent(baseline)}"))
     return Chart(
         log_axis("features with a nonzero weight (log scale)", values_x(series), counts=True),
         linear_axis(

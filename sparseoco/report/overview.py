@@ -13,7 +13,7 @@ from sparseoco.report.formatting import (
     plural,
 )
 from sparseoco.report.leaderboard import LeaderboardRow, chosen_row, trains_on_all_documents
-from sparseoco.report.quality import test_metric
+from sparseoco.report.quality import held_out_metric, test_metric
 from sparseoco.report.results import Results
 from sparseoco.training.metrics.scores import majority_error
 
@@ -57,7 +57,10 @@ def status_counts(table: list[LeaderboardRow]) -> str:
 
 
 def baseline_error(results: Results) -> float | None:
-    """Error of always predicting the largest class of the corpus; None without documents."""
+    """Error of always predicting the largest class of the corpus, or no label; None if it is not known."""
+    if results.several:
+        found = held_out_metric(results, "majority_error")
+        return None if found is None else found[0]
     rows = [record.rows for record in results.run.corpus.classes]
     return majority_error(rows) if sum(rows) else None
 
@@ -81,8 +84,8 @@ def overview(results: Results, table: list[LeaderboardRow]) -> Overview:
     tiles += _metric_tiles(results, chosen)
     sentences = []
     if majority is not None:
-        sentences.append(f"Always predicting the largest class has an error of {percent(majority)}.")
-        tiles.append(Tile(percent(majority), "error of the largest class"))
+        sentences.append(f"Always predicting {results.simplest} has an error of {percent(majority)}.")
+        tiles.append(Tile(percent(majority), f"error of always predicting {results.simplest}"))
     if results.weights is not None:
         used = used_features(results.weights)
         share = percent(used / corpus.features if corpus.features else None)

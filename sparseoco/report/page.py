@@ -82,7 +82,9 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
             "curves", f"Progressive {measure} against documents seen", curves_figure(results, online, style)
         ),
         "sparsity": plot(
-            "sparsity", "Error against features used", sparsity_figure(table, style, baseline, results.held_out)
+            "sparsity",
+            "Error against features used",
+            sparsity_figure(table, style, baseline, results.held_out, results.simplest),
         ),
         "density": plot(
             "density", "Share of nonzero weights by document frequency", density_figure(results, shown, style)
@@ -110,6 +112,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "unfinished": [s for s in table if s.rank is None],
         "style": style,
         "metric": results.metric,
+        "simplest": results.simplest,
         "limit": CONFIGURATIONS,
         "class_limit": CLASSES,
         "plots": plots if any(s.rank is not None for s in table) else {},

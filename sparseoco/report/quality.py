@@ -66,11 +66,21 @@ def metric_rows(results: Results) -> list[MetricRow]:
                 metric_name(name),
                 NONE if held_out is None else metric_with_error(name, *held_out),
                 metric_with_error(name, test, None),
-                metric_with_error(name, baseline(name, sizes, positive), None),
+                metric_with_error(name, _baseline(results, name, sizes, positive), None),
                 name == selected,
             )
         )
     return rows
+
+
+def _baseline(results: Results, name: str, sizes: Sequence[int], positive: int) -> float | None:
+    """A metric of a model without features, which predicts the largest class, or of several labels none."""
+    if not results.several:
+        return baseline(name, sizes, positive)
+    if name == "error":
+        found = held_out_metric(results, "majority_error")
+        return None if found is None else found[0]
+    return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(name)
 
 
 class ClassScores(NamedTuple):

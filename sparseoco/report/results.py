@@ -121,6 +121,17 @@ class Results(NamedTuple):
         return self.best.metric if self.best else str(self.run.search.get("metric") or "error")
 
     @property
+    def several(self) -> bool:
+        """Whether documents have any number of labels."""
+        text = (self.run.corpus.model_extra or {}).get("text") or {}
+        return bool(text.get("labels") == "multi")
+
+    @property
+    def simplest(self) -> str:
+        """What the simplest model predicts, whose error is the baseline."""
+        return "no label" if self.several else "the largest class"
+
+    @property
     def numbers(self) -> bool:
         """Whether labels are numbers, which have no error."""
         return not self.run.corpus.classes

@@ -45,6 +45,8 @@ def ticks(axis: Axis) -> str:
 def test_ticks_of_logarithmic_axes() -> None:
     assert ticks(log_axis("x", [1, 1000])) == "1 2 5 10 20 50 100 200 500 1k"
     assert ticks(log_axis("x", [0, 10, 1e6], counts=True)) == "0 1 10 100 1k 10k 100k 1M"
+    assert ticks(log_axis("x", [59, 60], counts=True)) == "56 58 60 62 64"
+    assert ticks(log_axis("x", [1000, 1500])) == "1k 1.1k 1.2k 1.3k 1.4k 1.5k 1.6k"
     small = log_axis("x", [1e-6, 10.0])
     assert ticks(small) == "10⁻⁶ 10⁻⁵ 10⁻⁴ 0.001 0.01 0.1 1 10"
     assert 0 < small.position(1e-6) < small.position(1.0) < 1
