@@ -1,8 +1,8 @@
 """Training a mixture (`sparseoco.training.mixture`) of a whole grid in one pass, as one task that writes a model.
 
-The model is sparse: the strongest features of the mixture (`sparseoco.training.pruning`), which the heaviest column
-learns for one more epoch. A grid that does not fit in memory over all features is trained on those that are strongest
-in a smaller mixture.
+The model is sparse: of the columns that are nearly the best, the one with the largest λ, trained on the strongest
+features of the mixture only (`sparseoco.training.pruning`). A grid that does not fit in memory over all features is
+trained on those that are strongest in a smaller mixture.
 
 The result is a function of the task's description: a task that was killed runs again to the same bytes, whatever the
 shards, threads and workers. The folder has the files of every model (`sparseoco.training.model`) and
@@ -144,7 +144,8 @@ def mix_blocks(
     timings: list[Row] = []
     curve: list[Row] = []
     n_rows, started = corpus.n_rows, time.monotonic()
-    points, goal = curve_marks(n_rows), StreamPosition(setting.epochs, n_rows)
+    # The weights of columns are right for rows that no column has seen: one pass, if the model is trained again.
+    points, goal = curve_marks(n_rows), StreamPosition(1 if mixing.keep == "sparse" else setting.epochs, n_rows)
     source = class_weighted(rows, setting.class_weights)
     for position in train_stream(mixture, source, setting.order, START, goal, points):
         report(position.rows_before(n_rows))
@@ -158,26 +159,29 @@ def mix_blocks(
     write_result_table(model / "columns.parquet", _column_rows(mixture, marks), COLUMNS)
     write_result_table(model / "timings.parquet", timings, TIMINGS)
     description = _description(mixture, mixing, name, blocks[0])
-    best = None
-    if mixing.keep == "best" and plan.features is None:
-        best = mixture.best()
-    chosen = mixture.best() if mixing.keep == "best" else None
-    weights = mixture.weights() if chosen is None else chosen.weights_of(0)
-    intercepts = mixture.intercepts() if chosen is None else chosen.intercepts()[0]
+    state = None
     if mixing.keep == "sparse":
-        kept = strongest_features(weights, measured.squares[features], mixing.at_most)
-        source = FeatureRows(corpus, features[kept], store.n_features)
-        weights, intercepts = _refit(mixture, weights[kept], intercepts, source, setting, report)
-        features = features[kept]
-        description["mixture"]["kept"] = kept.size
+        kept = strongest_features(mixture.weights(), measured.squares[features], mixing.at_most)
+        kept = kept if kept.size else np.zeros(1, np.int64)  # a learner has at least one
+        learner = _train_sparse(mixture, setting, store, corpus, features[kept], report)
+        description["mixture"] |= {
+            "kept": kept.size,
+            "trained": {"algorithm": learner.algorithm, "parameters": learner.configurations[0]},
+        }
+        features, weights, intercepts = features[kept], learner.weights_of(0), learner.intercepts()[0]
+    elif mixing.keep == "best":
+        state = learner = mixture.best()
+        weights, intercepts = learner.weights_of(0), learner.intercepts()[0]
+    else:
+        weights, intercepts = mixture.weights(), mixture.intercepts()
     if plan.features is not None:
+        state = None  # of a learner of other features
         description["mixture"]["screened"] = plan.features
-    whole = np.zeros((store.n_features, weights.shape[1]))
+    whole = np.zeros((store.n_features, mixture.n_outputs))
     whole[features] = weights
     curve[-1]["nonzeros"] = int(np.count_nonzero(whole))
-    has_intercept = any(learner.intercept for learner in ([chosen] if chosen is not None else mixture.learners))
-    own = intercepts if has_intercept else None
-    write_model(model, whole, store, description, curve, best, intercepts=own)
+    own = intercepts if any(learner.intercept for learner in mixture.learners) else None
+    write_model(model, whole, store, description, curve, state, intercepts=own)
 
 
 def _new_mixture(blocks: Sequence[Block], mixing: MixtureOptions, store: Store, features: NDArray[np.int64]) -> Mixture:
@@ -228,30 +232,43 @@ def _screen(
     return strongest_features(mixture.weights(), rows.squares, at_most)
 
 
-def _refit(
+def _train_sparse(
     mixture: Mixture,
-    weights: NDArray[np.float64],
-    intercepts: NDArray[np.float64],
-    rows: RowSource,
     setting: Setting,
+    store: Store,
+    corpus: RowSource,
+    features: NDArray[np.int64],
     report: RowsCallback,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weights and intercepts after one more epoch of the heaviest column on the strongest features, from these weights.
-
-    As they are if it diverges, or if there are no features.
-    """
-    best = mixture.best()
-    if not weights.size:
-        return weights, intercepts
-    learner = Learner(**best.description | {"n_features": len(weights)})
-    learner.start_from(weights, mixture.progress.rows, intercepts if learner.intercept else None)
-    rows = class_weighted(rows, setting.class_weights)
-    first, last = StreamPosition(setting.epochs, rows.n_rows), StreamPosition(setting.epochs + 1, rows.n_rows)
-    for _ in train_stream(learner, rows, setting.order, first, last):
-        report(setting.epochs * rows.n_rows)
+) -> Learner:
+    """The `_sparse_column` of a mixture, trained on these features only. Raises `SparseocoError` if it diverges."""
+    algorithm, parameters = _sparse_column(mixture)
+    trained = next(learner for learner in mixture.learners if learner.algorithm == algorithm)
+    learner = Learner(**trained.description | {"grid": [parameters], "n_features": features.size})
+    if setting.origin is not None:
+        take_weights(setting.origin, learner, store, features)
+    source = class_weighted(FeatureRows(corpus, features, store.n_features), setting.class_weights)
+    for position in train_stream(learner, source, setting.order, START, StreamPosition(setting.epochs, corpus.n_rows)):
+        report(position.rows_before(corpus.n_rows))
     if learner.diverged.any():
-        return weights, intercepts
-    return learner.weights_of(0), learner.intercepts()[0] if learner.intercept else intercepts
+        raise SparseocoError(
+            f"{algorithm} diverged with {parameters} on the strongest features: choose smaller steps with --grid.",
+            code="diverged",
+        )
+    return learner
+
+
+def _sparse_column(mixture: Mixture) -> tuple[str, dict[str, Any]]:
+    """Of the columns whose error is within one standard error of the least, the one with the largest λ.
+
+    Of equal ones the heaviest, and for numbers, which have no errors, the heaviest of all.
+    """
+    marks, columns = mixture.snapshot(), mixture.columns
+    if mixture.n_classes is None:
+        return columns[mixture.heaviest]
+    least = float(marks.errors.min()) / marks.rows
+    bound = marks.errors.min() + math.sqrt(least * (1 - least) * marks.rows)
+    near = [c for c in range(len(columns)) if marks.errors[c] <= bound]
+    return columns[max(near, key=lambda c: (columns[c][1].get("lam", 0.0), marks.weights[c]))]
 
 
 def _description(mixture: Mixture, mixing: MixtureOptions, name: str, block: Block) -> dict[str, Any]:

@@ -92,13 +92,13 @@ class MixtureOptions(OptionModel):
     predict: Literal["last", "none"] = Field("last", description="Prediction of the next loss vector.")
     keep: Literal["sparse", "mixture", "best"] = Field(
         "sparse",
-        description="Save the mixture's strongest features, trained for one more epoch with the parameters of its "
-        "heaviest column; the whole mixture as one linear model; or its heaviest column only.",
+        description="Save a sparse model: the sparsest column that is nearly the best, trained on the mixture's "
+        "strongest features only; the whole mixture as one linear model; or its heaviest column only.",
     )
     at_most: int | None = Field(
         None,
         ge=1,
-        description='Features of a model with keep="sparse"; by default as many as make up 90 % of its margins\' '
+        description='Features of a model with keep="sparse"; by default as many as make up 95 % of its margins\' '
         "variance.",
     )
 

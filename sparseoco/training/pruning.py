@@ -1,7 +1,7 @@
 """The strongest features of a linear model, and rows with some features only.
 
-The strength of feature j is ‖w_j‖²·Σ_t x_tj²: its part in the margins, squared and summed over classes and rows, if
-features were uncorrelated.
+The strength of feature j is ‖w_j‖²·Σ_t x_tj²/‖x_t‖²: its part in the margins of rows of norm 1, squared and summed over
+classes and rows, if features were uncorrelated. So no feature is strong because of one long row.
 """
 
 import numpy as np
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.training.stream import RowSource
 
-SHARE = 0.9
+SHARE = 0.95
 """Of the sum of the strengths, which features are kept for if their number is not given."""
 
 
 class MeasuredRows:
-    """Rows of a source; `squares` (features,) float64 sums the squares of the values of the rows read from it."""
+    """Rows of a source; `squares` (features,) float64 sums x_tj²/‖x_t‖² over the rows that were read from it."""
 
     def __init__(self, source: RowSource, n_features: int) -> None:
         self._source = source
@@ -29,7 +29,10 @@ class MeasuredRows:
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The rows with these numbers, in this order."""
         batch = self._source.gather(rows)
-        np.add.at(self.squares, batch.indices, np.square(batch.values, dtype=np.float64))
+        values = np.square(batch.values, dtype=np.float64)
+        sizes = np.diff(batch.indptr)
+        norms = np.bincount(np.repeat(np.arange(sizes.size), sizes), values, sizes.size)
+        np.add.at(self.squares, batch.indices, values / np.repeat(norms, sizes))
         return batch
 
 
@@ -66,7 +69,7 @@ def strongest_features(
     Parameters
     ----------
     weights : (features, outputs).
-    squares : (features,), Σ_t x_tj².
+    squares : (features,), as `MeasuredRows` sums them.
     at_most : how many; by default as many as have `SHARE` of the sum of the strengths.
     """
     strength = np.square(weights).sum(axis=1) * squares

@@ -21,7 +21,7 @@ from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import read_shards
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
-from sparseoco.training.pruning import strongest_features
+from sparseoco.training.pruning import MeasuredRows, strongest_features
 from sparseoco.training.stream import NO_FOLD
 from tests.support.commands import call
 from tests.support.errors import raises_code
@@ -84,17 +84,19 @@ def test_it_is_the_mixture_of_one_process(client: Client, tmp_path: Path, classe
 
 @pytest.mark.parametrize("screened", [False, True])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_a_sparse_model_learns_the_strongest_features_again(
+def test_a_sparse_model_learns_the_strongest_features(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int, screened: bool
 ) -> None:
     store = make_store(tmp_path / "store", classes=classes)
     monkeypatch.setattr("sparseoco.search.mixture_task.MEMORY", 30_000 if screened else 1 << 30)
-    model = train(client, store, tmp_path / "model", keep="sparse", at_most=40)
+    model = train(client, store, tmp_path / "model", keep="sparse", at_most=40, epochs=2)
     opened = Store.open(store)
     corpus = open_corpus(opened, tmp_path)
     orders = [epoch_rows(3, epoch, True, corpus.n_rows, 0, corpus.n_rows, -1, 1) for epoch in (1, 2)]
     X, y = read_shards(store)[0].astype(np.float64), opened.labels()
-    squares = np.asarray(X.multiply(X).sum(axis=0)).ravel()
+    measured = MeasuredRows(corpus, opened.n_features)
+    measured.gather(orders[0])
+    squares = measured.squares
     described = read_json(model / "model.json")
     features, settings = np.arange(opened.n_features), {"n_classes": classes, "dtype": "float32", "intercept": True}
     assert ("screened" in described["mixture"]) == screened
@@ -106,9 +108,15 @@ def test_a_sparse_model_learns_the_strongest_features_again(
         assert 40 < features.size < 150
     mixture = Mixture(GRID, n_features=features.size, **settings).partial_fit(X[orders[0]][:, features], y[orders[0]])
     kept = strongest_features(mixture.weights(), squares[features], 40)
-    refit = Learner(**mixture.best().description | {"n_features": 40})
-    refit.start_from(mixture.weights()[kept], corpus.n_rows, mixture.intercepts())
-    refit.partial_fit(X[orders[1]][:, features[kept]], y[orders[1]])
+    errors = mixture.snapshot().errors
+    near = errors <= errors.min() + np.sqrt(errors.min() * (1 - errors.min() / 300))
+    chosen = described["mixture"]["trained"]
+    column = mixture.columns.index((chosen["algorithm"], chosen["parameters"]))
+    assert near[column]
+    assert chosen["parameters"]["lam"] == max(mixture.columns[c][1]["lam"] for c in np.flatnonzero(near))
+    refit = Learner(chosen["algorithm"], grid=[chosen["parameters"]], n_features=40, **settings)
+    for order in orders:
+        refit.partial_fit(X[order][:, features[kept]], y[order])
     weights = np.zeros((opened.n_features, mixture.n_outputs))
     for row in pq.read_table(model / "weights.parquet").to_pylist():
         weights[row["feature_id"], opened.classes.index(row["class"]) if classes > 2 else 0] = row["weight"]

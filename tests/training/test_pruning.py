@@ -26,7 +26,9 @@ def test_squares_are_summed_over_the_rows_that_are_read() -> None:
     source = MeasuredRows(MatrixRows(MATRIX, LABELS), 12)
     for rows in (np.arange(0, 13), np.arange(13, 30)):
         source.gather(rows)
-    np.testing.assert_allclose(source.squares, (MATRIX.toarray().astype(float) ** 2).sum(axis=0))
+    dense = MATRIX.toarray().astype(float) ** 2
+    norms = dense.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(source.squares, (dense / np.where(norms, norms, 1)).sum(axis=0))
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -40,5 +42,5 @@ def test_the_strongest_have_the_largest_part_in_the_margins(outputs: int) -> Non
         assert (np.diff(found) > 0).all()
         assert strength[found].min() >= np.delete(strength, found).max()
     share = strongest_features(weights, squares)
-    assert strength[share].sum() >= 0.9 * strength.sum() > strength[share].sum() - strength[share].min()
+    assert strength[share].sum() >= 0.95 * strength.sum() > strength[share].sum() - strength[share].min()
     assert strongest_features(np.zeros((50, outputs)), squares).size == 0
