@@ -13,6 +13,7 @@ from sparseoco.storage.commit import make_folder, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
+from sparseoco.training.class_weights import check_unweighted
 
 
 class EpochMethod:
@@ -73,8 +74,9 @@ class EpochMethod:
 
 
 def epoch_problem(block: Block, store: Store) -> Problem:
-    """The problem of a block over a store. Raises `InputError` as `Problem.of`."""
+    """The problem of a block over a store. Raises `InputError` as `Problem.of`, and for weights of documents."""
     setting = block.setting
+    check_unweighted(store, setting.class_weights, block.algorithm)
     return Problem.of(
         block.algorithm, setting.loss, setting.penalty, block.configurations, store.n_classes, store.n_features
     )

@@ -33,6 +33,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import write_result_table
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running, worker_corpus
+from sparseoco.training.class_weights import check_unweighted
 from sparseoco.training.model import write_model
 
 CHECKPOINT_SECONDS = 20.0  # of work that is lost at most if a run is killed
@@ -85,6 +86,7 @@ def run_optimum(
     SparseocoError
         A pass or task failed.
     """
+    check_unweighted(store, None, "The optimum")
     problem = options.problem(store.classes)
     description = options.model_dump(mode="json") | {"store": store.manifest.digest, "sparseoco": __version__}
     digest = digest_value(description)

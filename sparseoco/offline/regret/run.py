@@ -41,6 +41,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting
+from sparseoco.training.class_weights import check_unweighted
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD
 
@@ -89,6 +90,12 @@ def run_regret(
     SparseocoError
         An error that would stop every task or pass.
     """
+    check_unweighted(store, options.class_weight, "Regret")
+    if options.intercept:
+        raise InputError(
+            "Regret is measured without an intercept: the optimum that learners are compared with has none.",
+            code="unsupported-combination",
+        )
     regret = _Regret(client, options, store, folder.absolute(), marks, tol, progress)  # workers have other folders
     compared, reasons = {}, {}
     for c in configurations:
