@@ -17,7 +17,7 @@ def print_explanation(found: "Explanation") -> None:
     from sparseoco.report.formatting import percent, signed
 
     head = Text(f"{found.id}: " if found.id else "")
-    head.append(f"{found.prediction:g}" if isinstance(found.prediction, float) else str(found.prediction), "bold")
+    head.append(_prediction(found.prediction), "bold")
     if found.probability is not None:
         head.append(f"  (probability of {found.of}: {percent(found.probability)})")
     output.print(head)
@@ -25,19 +25,29 @@ def print_explanation(found: "Explanation") -> None:
     for name in ("value", "weight", "adds"):
         table.add_column(name, justify="right")
     for term in found.terms:
-        numbers = f"{term.value:.4g}", signed(term.weight), f"{term.contribution:+.4f}"
+        numbers = f"{term.value:.4g}", signed(term.weight), _added(term.contribution)
         table.add_row(Text(term.feature), *numbers, style="" if term.contribution > 0 else "dim")
     others = found.known - len(found.terms)
     if others > 0:
-        table.add_row(Text(f"{others:,} other terms", "italic"), "", "", f"{found.rest:+.4f}")
+        table.add_row(Text(f"{others:,} other terms", "italic"), "", "", _added(found.rest))
     if found.intercept:
-        table.add_row(Text("intercept", "italic"), "", "", f"{found.intercept:+.4f}")
+        table.add_row(Text("intercept", "italic"), "", "", _added(found.intercept))
     kind = f"margin of {found.of}" + (f" over {found.against}" if found.against else "") if found.of else "prediction"
-    table.add_row(Text(kind, "bold"), "", "", f"{found.margin:+.4f}")
+    table.add_row(Text(kind, "bold"), "", "", _added(found.margin))
     if found.threshold:
-        table.add_row(Text("threshold"), "", "", f"{found.threshold:+.4f}")
+        table.add_row(Text("threshold"), "", "", _added(found.threshold))
     output.print(table)
     output.print()
+
+
+def _prediction(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return (", ".join(value) or "no class") if isinstance(value, list) else str(value)
+
+
+def _added(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "−")
 
 
 def print_comparison(found: "ModelComparison") -> None:
