@@ -77,6 +77,16 @@ def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+def plain_classifier(algorithm: str = "fobos", **parameters: Any) -> SparseOnlineClassifier:
+    """One pass in document order with logistic loss, unless the parameters say otherwise."""
+    return SparseOnlineClassifier(algorithm, **({"loss": "logistic", "epochs": 1, "shuffle": False} | parameters))
+
+
+def plain_regressor(algorithm: str = "fobos", **parameters: Any) -> SparseOnlineRegressor:
+    """One pass in document order, unless the parameters say otherwise."""
+    return SparseOnlineRegressor(algorithm, **({"epochs": 1, "shuffle": False} | parameters))
+
+
 @pytest.mark.parametrize("module", [classifier, regressor], ids=lambda module: module.__name__)
 def test_examples_in_the_docstrings(module: Any) -> None:
     result = doctest.testmod(module)
@@ -96,7 +106,7 @@ def test_any_cut_of_the_stream_gives_the_bits_of_one_fit(
 ) -> None:
     X, y = rows(), classes(n_classes)
     loss = ALGORITHMS[algorithm].default_loss
-    whole = SparseOnlineClassifier(algorithm, loss=loss, fit_intercept=fit_intercept)
+    whole = plain_classifier(algorithm, loss=loss, fit_intercept=fit_intercept)
     pieces = clone(whole)
     whole.fit(X, y)
     for start, stop in itertools.pairwise([0, *cuts, ROWS]):
@@ -110,7 +120,7 @@ def test_any_cut_of_the_stream_gives_the_bits_of_one_fit(
 @given(cuts=st.lists(st.integers(0, ROWS), max_size=6).map(sorted), fit_intercept=st.booleans())
 def test_any_cut_of_a_regression_gives_the_bits_of_one_fit(cuts: list[int], fit_intercept: bool) -> None:
     X, y = rows() * 0.1, np.random.default_rng(9).normal(size=ROWS)
-    whole = SparseOnlineRegressor(eta0=0.1, lam=1e-3, fit_intercept=fit_intercept).fit(X, y)
+    whole = plain_regressor(eta0=0.1, lam=1e-3, fit_intercept=fit_intercept).fit(X, y)
     pieces = clone(whole)
     for start, stop in itertools.pairwise([0, *cuts, ROWS]):
         if stop > start:
@@ -123,7 +133,7 @@ def test_any_cut_of_a_regression_gives_the_bits_of_one_fit(cuts: list[int], fit_
 def test_the_learner_underneath(loss: str, dtype: str) -> None:
     X, y = rows() * 0.1, classes(2)
     learner = Learner("fobos", loss=loss, grid={"lam": [1e-3]}, n_features=FEATURES, dtype=dtype).partial_fit(X, y)
-    model = SparseOnlineClassifier(loss=loss, lam=1e-3, fit_intercept=False, dtype=dtype).fit(X, y)
+    model = plain_classifier(loss=loss, lam=1e-3, fit_intercept=False, dtype=dtype).fit(X, y)
     assert bits(model)[0] == learner.weights().tobytes()
     assert np.array_equal(model.decision_function(X), learner.decision_function(X)[:, 0, 0])
     assert hasattr(model, "predict_proba") == (loss == "logistic")
@@ -131,27 +141,27 @@ def test_the_learner_underneath(loss: str, dtype: str) -> None:
 
 def test_parameters_reach_the_learner_and_unknown_ones_are_refused() -> None:
     X, y = rows(), classes(2)
-    model = SparseOnlineClassifier("stda", gamma=2.0, p="inf", by="feature").fit(X, y)
+    model = plain_classifier("stda", gamma=2.0, p="inf", by="feature").fit(X, y)
     (configuration,) = model.learner_.configurations
     assert (configuration["gamma"], configuration["p"], configuration["by"]) == (2.0, "inf", "feature")
     assert configuration["lam"] == ALGORITHMS["stda"].configuration({})["lam"]  # its own default
     with raises_code("unknown-parameter", "fobos", "'gamma'", "eta0"):
-        SparseOnlineClassifier("fobos", gamma=1.0).fit(X, y)
+        plain_classifier("fobos", gamma=1.0).fit(X, y)
     with raises_code("unknown-parameter", "fobos", "'predict_gradient'", "eta0"):
-        SparseOnlineClassifier("fobos", predict_gradient="last").fit(X, y)
+        plain_classifier("fobos", predict_gradient="last").fit(X, y)
     with raises_code("invalid-parameter", "fobos", "eta0=-1"):
-        SparseOnlineClassifier("fobos", eta0=-1).fit(X, y)
+        plain_classifier("fobos", eta0=-1).fit(X, y)
     with raises_code("unknown-algorithm", "'adam'"):
-        SparseOnlineClassifier("adam").fit(X, y)
+        plain_classifier("adam").fit(X, y)
     with raises_code("unsupported-combination", "'hinge'"):
-        SparseOnlineRegressor(loss="hinge").fit(X, y)
+        plain_regressor(loss="hinge").fit(X, y)
 
 
 def test_a_registered_learner_is_found_with_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     predict = Parameter("predict", "none", "the gradient expected next", choice("none", "last"))
     optimistic = replace(FOBOS, name="optimistic", parameters=(*FOBOS.parameters, predict))
     monkeypatch.setitem(ALGORITHMS, "optimistic", optimistic)
-    model = SparseOnlineClassifier("optimistic", predict_gradient="last").fit(rows(), classes(2))
+    model = plain_classifier("optimistic", predict_gradient="last").fit(rows(), classes(2))
     assert model.learner_.configurations[0]["predict"] == "last"
     assert callable(model.predict)
 
@@ -159,14 +169,14 @@ def test_a_registered_learner_is_found_with_its_parameters(monkeypatch: pytest.M
 @pytest.mark.parametrize("epochs", [0, 1.5, True, None])
 def test_epochs_are_a_positive_integer(epochs: Any) -> None:
     with raises_code("invalid-parameter", f"epochs={epochs!r}"):
-        SparseOnlineClassifier(epochs=epochs).fit(rows(), classes(2))
+        plain_classifier(epochs=epochs).fit(rows(), classes(2))
 
 
 def test_a_shuffled_fit_goes_in_the_order_of_the_drivers() -> None:
     X, y = rows(), classes(3)
-    fitted = SparseOnlineClassifier(lam=1e-3, epochs=3, shuffle=True, random_state=8).fit(X, y)
+    fitted = plain_classifier(lam=1e-3, epochs=3, shuffle=True, random_state=8).fit(X, y)
     order = np.concatenate([epoch_rows(8, epoch, True, ROWS, 0, ROWS, -1, 1) for epoch in (1, 2, 3)])
-    streamed = SparseOnlineClassifier(lam=1e-3).fit(X[order], y[order])
+    streamed = plain_classifier(lam=1e-3).fit(X[order], y[order])
     assert bits(fitted) == bits(streamed)
     other = clone(fitted).set_params(random_state=9).fit(X, y)
     assert bits(other) != bits(fitted)
@@ -180,56 +190,56 @@ def test_a_shuffled_fit_goes_in_the_order_of_the_drivers() -> None:
 
 def test_epochs_in_document_order_are_the_stream_repeated() -> None:
     X, y = rows(), classes(2)
-    repeated = SparseOnlineClassifier().fit(sp.vstack([X, X], format="csr"), np.tile(y, 2))
-    assert bits(SparseOnlineClassifier(epochs=2).fit(X, y)) == bits(repeated)
+    repeated = plain_classifier().fit(sp.vstack([X, X], format="csr"), np.tile(y, 2))
+    assert bits(plain_classifier(epochs=2).fit(X, y)) == bits(repeated)
 
 
 def test_no_penalty_shrinks_the_intercept() -> None:
     X, y = rows(), classes(3)
     learner = Learner("fobos", grid={"lam": 1e-2}, n_features=FEATURES, n_classes=3, intercept=True).partial_fit(X, y)
-    model = SparseOnlineClassifier(lam=1e-2).fit(X, y)
+    model = plain_classifier(lam=1e-2).fit(X, y)
     assert bits(model) == (learner.weights().T.tobytes(), learner.intercepts()[0].tobytes())
     np.testing.assert_allclose(model.decision_function(X), X @ model.coef_.T + model.intercept_)
-    shrunk = SparseOnlineClassifier(lam=100.0).fit(X, y)
+    shrunk = plain_classifier(lam=100.0).fit(X, y)
     assert not shrunk.coef_.any()
     assert shrunk.intercept_.all()
-    assert np.array_equal(SparseOnlineClassifier(fit_intercept=False).fit(X, y).intercept_, np.zeros(3))
-    assert SparseOnlineRegressor(eta0=0.01).fit(X, y).intercept_.shape == (1,)
-    assert not SparseOnlineClassifier("ogd").fit(X, y).intercept_.any()
+    assert np.array_equal(plain_classifier(fit_intercept=False).fit(X, y).intercept_, np.zeros(3))
+    assert plain_regressor(eta0=0.01).fit(X, y).intercept_.shape == (1,)
+    assert not plain_classifier("ogd").fit(X, y).intercept_.any()
     with raises_code("unsupported-combination"):
-        SparseOnlineClassifier("ogd", fit_intercept=True).fit(X, y)
+        plain_classifier("ogd", fit_intercept=True).fit(X, y)
 
 
 def test_weights_of_rows_and_classes() -> None:
     X, y = rows(), np.where(classes(4) == 0, "rare", "frequent")
     weights = np.random.default_rng(2).uniform(0, 3, ROWS)
-    weighted = SparseOnlineClassifier().fit(X, y, weights)
+    weighted = plain_classifier().fit(X, y, weights)
     learner = Learner("fobos", n_features=FEATURES, intercept=True).partial_fit(X, y == "rare", weights)
     assert bits(weighted) == (learner.weights().T.tobytes(), learner.intercepts()[0].tobytes())
-    pieces = SparseOnlineClassifier()
+    pieces = plain_classifier()
     for part in (slice(0, 70), slice(70, ROWS)):
         pieces.partial_fit(X[part], y[part], ["frequent", "rare"], sample_weight=weights[part])
     assert bits(pieces) == bits(weighted)
-    assert bits(SparseOnlineClassifier().fit(X, y, 1.0)) == bits(SparseOnlineClassifier().fit(X, y))
+    assert bits(plain_classifier().fit(X, y, 1.0)) == bits(plain_classifier().fit(X, y))
     own = compute_class_weight("balanced", classes=np.unique(y), y=y)[(y == "rare").astype(int)]
-    balanced = SparseOnlineClassifier(class_weight="balanced").fit(X, y, weights)
-    np.testing.assert_allclose(balanced.coef_, SparseOnlineClassifier().fit(X, y, weights * own).coef_, rtol=1e-12)
-    named = SparseOnlineClassifier(class_weight={"rare": 2.5})
-    assert bits(named.fit(X, y)) == bits(SparseOnlineClassifier().fit(X, y, np.where(y == "rare", 2.5, 1.0)))
+    balanced = plain_classifier(class_weight="balanced").fit(X, y, weights)
+    np.testing.assert_allclose(balanced.coef_, plain_classifier().fit(X, y, weights * own).coef_, rtol=1e-12)
+    named = plain_classifier(class_weight={"rare": 2.5})
+    assert bits(named.fit(X, y)) == bits(plain_classifier().fit(X, y, np.where(y == "rare", 2.5, 1.0)))
     with raises_code("unknown-class", "'other'"):
-        SparseOnlineClassifier(class_weight={"other": 2.0}).fit(X, y)
+        plain_classifier(class_weight={"other": 2.0}).fit(X, y)
     with raises_code("unsupported-combination"):
-        SparseOnlineClassifier(class_weight="balanced").partial_fit(X, y, np.unique(y))
+        plain_classifier(class_weight="balanced").partial_fit(X, y, np.unique(y))
     with raises_code("invalid-parameter", "'even'"):
-        SparseOnlineClassifier(class_weight="even").fit(X, y)
+        plain_classifier(class_weight="even").fit(X, y)
     with raises_code("invalid-sample-weights", "row 3"):
-        SparseOnlineRegressor().fit(X, np.arange(ROWS), np.where(np.arange(ROWS) == 3, -1.0, 1.0))
+        plain_regressor().fit(X, np.arange(ROWS), np.where(np.arange(ROWS) == 3, -1.0, 1.0))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_fitted_estimator_travels(n_classes: int, tmp_path: Any) -> None:
     X, y = rows(), classes(n_classes)
-    model = SparseOnlineClassifier("rda").fit(X[:100], y[:100])
+    model = plain_classifier("rda").fit(X[:100], y[:100])
     joblib.dump(model, tmp_path / "model")
     travelled = [
         pickle.loads(pickle.dumps(model)),
@@ -247,7 +257,7 @@ def test_a_fitted_estimator_travels(n_classes: int, tmp_path: Any) -> None:
 
 def test_pickle_is_the_same_in_another_process(tmp_path: Any) -> None:
     X, y = rows(), classes(2)
-    model = SparseOnlineClassifier().fit(X, y)
+    model = plain_classifier().fit(X, y)
     (tmp_path / "model").write_bytes(pickle.dumps(model))
     code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).coef_.tobytes().hex())"
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], capture_output=True, text=True, check=True)
@@ -260,7 +270,7 @@ def test_the_package_loads_scikit_learn_only_for_them() -> None:
 
 
 def test_text_in_a_pipeline_under_a_grid_search() -> None:
-    pipeline = make_pipeline(CountVectorizer(), SparseOnlineClassifier(shuffle=True, random_state=0, epochs=3))
+    pipeline = make_pipeline(CountVectorizer(), plain_classifier(shuffle=True, random_state=0, epochs=3))
     grid = {
         "sparseonlineclassifier__lam": [1e-5, 10.0],
         "sparseonlineclassifier__algorithm": ["fobos", "rda"],
@@ -278,17 +288,17 @@ def test_text_in_a_pipeline_under_a_grid_search() -> None:
 
 def test_a_lasso_that_selects_features() -> None:
     X, y = rows(), classes(2)
-    selector = SelectFromModel(SparseOnlineClassifier(lam=0.05), threshold=1e-12).fit(X, y)
+    selector = SelectFromModel(plain_classifier(lam=0.05), threshold=1e-12).fit(X, y)
     assert selector.transform(X).shape == (ROWS, np.count_nonzero(selector.estimator_.coef_))
 
 
 def test_a_dense_learner_on_the_features_that_a_sparse_one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows(), (rows() @ np.random.default_rng(1).normal(size=FEATURES) > 0).astype(int)
     monkeypatch.setattr("sparseoco.training.sizes.DENSE_BYTES", 8 * 20**2)
-    newton = SparseOnlineClassifier("ons", extra_params={"beta": 0.05})
+    newton = plain_classifier("ons", extra_params={"beta": 0.05})
     with raises_code("too-many-features", "ons", "d²", "30 features"):
         newton.fit(X, y)
-    both = make_pipeline(SelectFromModel(SparseOnlineClassifier("rda", lam=0.05), threshold=1e-12), newton).fit(X, y)
+    both = make_pipeline(SelectFromModel(plain_classifier("rda", lam=0.05), threshold=1e-12), newton).fit(X, y)
     kept = both[0].get_support()
     assert 0 < kept.sum() < 20
     assert np.array_equal(both[1].coef_, clone(newton).fit(X[:, kept], y).coef_)
@@ -299,41 +309,41 @@ def test_regression_by_newton_steps() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (400, 8))
     y = X @ rng.uniform(-1, 1, 8)
-    assert SparseOnlineRegressor("ons", extra_params={"beta": 0.05, "D": 4.0}).fit(X, y).score(X, y) > 0.99
+    assert plain_regressor("ons", extra_params={"beta": 0.05, "D": 4.0}).fit(X, y).score(X, y) > 0.99
 
 
 def test_regression_follows_its_target() -> None:
     rng = np.random.default_rng(0)
     X = sp.random(500, 20, density=0.3, random_state=1, format="csr")
     y = X @ rng.normal(size=20)
-    model = SparseOnlineRegressor(lam=1e-5, epochs=30, shuffle=True, random_state=0)
+    model = plain_regressor(lam=1e-5, epochs=30, shuffle=True, random_state=0)
     assert cross_val_score(model, X, y, cv=3).min() > 0.95
     assert model.fit(X, y).coef_.shape == (20,)
 
 
 def test_probabilities_of_extreme_margins() -> None:
     X = sp.csr_matrix(np.eye(3))
-    model = SparseOnlineClassifier(lam=0.0, eta0=1e5, epochs=20).fit(X, ["a", "b", "c"])
+    model = plain_classifier(lam=0.0, eta0=1e5, epochs=20).fit(X, ["a", "b", "c"])
     far = sp.csr_matrix(np.array([[0.0, 0.0, 0.0], [1e3, 0.0, 0.0], [1.0, 1.0, 1.0]]))
     probabilities = model.predict_proba(far)
     assert np.isfinite(probabilities).all()
     assert probabilities.sum(axis=1) == pytest.approx(1.0)
     assert probabilities[0] == pytest.approx(1 / 3)
     with pytest.raises(AttributeError):
-        SparseOnlineClassifier(loss="hinge").fit(X, ["a", "b", "c"]).predict_proba(X)
+        plain_classifier(loss="hinge").fit(X, ["a", "b", "c"]).predict_proba(X)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint16, np.int64, np.uint64, np.float32, np.float64, bool])
 def test_counts_of_any_type(dtype: Any) -> None:
     X, y = rows().astype(dtype), classes(2)
-    expected = SparseOnlineClassifier().fit(X.astype(np.float64), y)
-    assert bits(SparseOnlineClassifier().fit(X, y)) == bits(expected)
-    assert bits(SparseOnlineClassifier().fit(X.toarray(), y)) == bits(expected)
+    expected = plain_classifier().fit(X.astype(np.float64), y)
+    assert bits(plain_classifier().fit(X, y)) == bits(expected)
+    assert bits(plain_classifier().fit(X.toarray(), y)) == bits(expected)
 
 
 def test_any_form_of_the_same_matrix() -> None:
     X, y = rows(dtype=np.uint8), classes(2)
-    expected = SparseOnlineClassifier().fit(X, y)
+    expected = plain_classifier().fit(X, y)
     wide = X.copy()
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
     assert wide.indices.dtype == np.int64
@@ -346,9 +356,9 @@ def test_any_form_of_the_same_matrix() -> None:
     with_zeros = sp.csr_matrix((np.r_[0, X.data], np.r_[0, X.indices], np.r_[0, X.indptr[1:] + 1]), X.shape)
     for form in (wide, backwards, with_zeros, X.tocoo(), X.tocsc(), X.tolil(), sp.csr_array(X), X.toarray()):
         before = form.copy()
-        assert bits(SparseOnlineClassifier().fit(form, y)) == bits(expected)
-        assert bits(SparseOnlineClassifier(shuffle=True, random_state=1).fit(form, y)) == bits(
-            SparseOnlineClassifier(shuffle=True, random_state=1).fit(X, y)
+        assert bits(plain_classifier().fit(form, y)) == bits(expected)
+        assert bits(plain_classifier(shuffle=True, random_state=1).fit(form, y)) == bits(
+            plain_classifier(shuffle=True, random_state=1).fit(X, y)
         )
         assert (form != before).sum() == 0
         assert np.array_equal(expected.predict(form), expected.predict(X))
@@ -358,7 +368,7 @@ def test_any_form_of_the_same_matrix() -> None:
 def test_duplicates_are_summed_without_wrapping_around(dtype: Any, count: float) -> None:
     twice = sp.csr_matrix((np.array([count, count, 1], dtype), [1, 1, 0], [0, 2, 3]), (2, 2))
     once = sp.csr_matrix(np.array([[0.0, 2.0 * float(dtype(count))], [1.0, 0.0]]))
-    model = SparseOnlineClassifier(eta0=1e-40 if count > 1e9 else None)
+    model = plain_classifier(eta0=1e-40 if count > 1e9 else None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         assert bits(model.fit(twice, [0, 1])) == bits(clone(model).fit(once, [0, 1]))
@@ -371,11 +381,11 @@ def test_duplicates_are_summed_without_wrapping_around(dtype: Any, count: float)
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, np.asarray])
 def test_nan_and_infinity_are_refused_by_row(bad: float, form: Any) -> None:
     dense, y = rows().toarray().astype(float), classes(2)
-    good = SparseOnlineClassifier().fit(rows(), y)
+    good = plain_classifier().fit(rows(), y)
     before = bits(good)
     dense[17, 4] = bad
     with raises_code("invalid-rows", "row 17."):
-        SparseOnlineClassifier().fit(form(dense), y)
+        plain_classifier().fit(form(dense), y)
     for method in (lambda X: good.partial_fit(X, y), good.predict, good.predict_proba, good.decision_function):
         with raises_code("invalid-rows", "row 17."):
             method(form(dense))
@@ -383,16 +393,16 @@ def test_nan_and_infinity_are_refused_by_row(bad: float, form: Any) -> None:
     numbers = y.astype(float)
     numbers[11] = bad
     with raises_code("invalid-labels", "row 11"):
-        SparseOnlineRegressor().fit(rows(), numbers)
+        plain_regressor().fit(rows(), numbers)
     with raises_code("invalid-labels", "row 11"):
-        SparseOnlineClassifier().fit(rows(), numbers)
+        plain_classifier().fit(rows(), numbers)
 
 
 def test_partial_fit_keeps_to_its_classes_and_parameters() -> None:
     X, y = rows(), classes(3)
     with raises_code("missing-classes"):
-        SparseOnlineClassifier().partial_fit(X, y)
-    model = SparseOnlineClassifier().partial_fit(X, y, classes=[2, 1, 0])
+        plain_classifier().partial_fit(X, y)
+    model = plain_classifier().partial_fit(X, y, classes=[2, 1, 0])
     assert model.classes_.tolist() == [0, 1, 2]
     with raises_code("parameters-changed", "classes"):
         model.partial_fit(X, y, classes=[0, 1])
@@ -408,15 +418,15 @@ def test_partial_fit_keeps_to_its_classes_and_parameters() -> None:
         model.set_params(lam=0.5).partial_fit(X, y)
     with raises_code("parameters-changed", "partial_fit"):
         model.set_params(lam=None, fit_intercept=False).partial_fit(X, y)
-    fresh = SparseOnlineClassifier(fit_intercept=False).fit(X, y)
+    fresh = plain_classifier(fit_intercept=False).fit(X, y)
     assert bits(model.fit(X, y)) == bits(fresh)  # fit starts again
     with raises_code("one-class"):
-        SparseOnlineClassifier().fit(X, np.zeros(ROWS))
+        plain_classifier().fit(X, np.zeros(ROWS))
 
 
 def test_a_fit_that_diverges_says_so_once() -> None:
     X, y = rows() * 100.0, np.arange(ROWS, dtype=float)
-    model = SparseOnlineRegressor()
+    model = plain_regressor()
     with pytest.warns(ConvergenceWarning, match="fobos diverged: at row [0-9]+"):
         model.partial_fit(X, y)
     model.partial_fit(X, y)  # a second warning would be an error here
@@ -427,11 +437,9 @@ def test_a_fit_that_diverges_says_so_once() -> None:
 
 def test_extra_parameters_and_probabilities_of_softmax() -> None:
     X, y = sp.csr_matrix(np.eye(6)), np.arange(6) % 3
-    model = SparseOnlineClassifier("fobos", loss="softmax", penalty="elastic_net", extra_params={"l1_ratio": 0.5}).fit(
-        X, y
-    )
+    model = plain_classifier("fobos", loss="softmax", penalty="elastic_net", extra_params={"l1_ratio": 0.5}).fit(X, y)
     assert model.learner_.configurations[0]["l1_ratio"] == 0.5
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
     assert (model.predict_proba(X).argmax(axis=1) == y).all()
     with raises_code("unknown-parameter", "'eta'"):
-        SparseOnlineClassifier("fobos", extra_params={"eta": 1}).fit(X, y)
+        plain_classifier("fobos", extra_params={"eta": 1}).fit(X, y)
