@@ -1,6 +1,7 @@
 """Contributions sum to the margin; models are compared feature by feature."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,39 +26,22 @@ THREE = [*TWO, ("air", "wind cloud kite"), ("air", "kite cloud wind wind")]
 TEXTS = ["tide tide moss", "cloud leaf", "unknown words", ""]
 
 
-def trained(folder: Path, rows: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, *options: Any) -> Model:
+def trained(
+    folder: Path,
+    rows: Sequence[tuple[Any, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    *options: Any,
+    labels: str = "classes",
+) -> Model:
     folder.mkdir()
-    lines = [json.dumps({"id": str(k), "label": label, "text": text}) for k, (label, text) in enumerate(rows * 6)]
-    (folder / "text.jsonl").write_text("\n".join(lines) + "\n")
-    assert (
-        call(
-            monkeypatch,
-            "ingest",
-            folder / "text.jsonl",
-            "--out",
-            folder / "store",
-            "--duplicates",
-            "all",
-            "--ngram-range",
-            "1,1",
-        )
-        == 0
-    )
-    assert (
-        call(
-            monkeypatch,
-            "train",
-            folder / "store",
-            "--out",
-            folder / "model",
-            "--algorithm",
-            "adagrad",
-            "--loss",
-            "logistic",
-            *options,
-        )
-        == 0
-    )
+    text, store = folder / "text.jsonl", folder / "store"
+    lines = [json.dumps({"id": str(k), "label": label, "text": words}) for k, (label, words) in enumerate([*rows] * 6)]
+    text.write_text("\n".join(lines) + "\n")
+    counted = ("--duplicates", "all", "--ngram-range", "1,1", "--labels", labels)
+    assert call(monkeypatch, "ingest", text, "--out", store, *counted) == 0
+    loss = "squared" if labels == "numbers" else "logistic"
+    learned = ("--algorithm", "adagrad", "--loss", loss, *options)
+    assert call(monkeypatch, "train", store, "--out", folder / "model", *learned) == 0
     return Model(folder / "model")
 
 
@@ -91,6 +75,29 @@ def test_contributions_sum_to_the_margin(
     assert chosen.terms[0].contribution > 0
     with raises_code("unknown-class", "fire", kind=InputError):
         Explainer(model, of="fire")
+
+
+def test_several_labels_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = [
+        (["sea", "wood"], "tide moss"),
+        (["sea"], "tide boat"),
+        (["wood"], "moss leaf"),
+        ([], "stone"),
+        (["air"], "kite"),
+    ]
+    model = trained(tmp_path / "a", sets, monkeypatch, labels="multi")
+    found = list(Explainer(model).explain(["tide moss", "kite"]))
+    assert set(found[0].prediction) == {"sea", "wood"}
+    assert (found[1].prediction, found[1].of, found[1].against) == (["air"], "air", "")
+    margins = model.margins(["tide moss", "kite"])
+    assert [own.margin for own in found] == pytest.approx(margins.max(axis=1).tolist())
+    numbers = trained(
+        tmp_path / "b", [(1.0, "tide"), (3.0, "tide boat"), (-2.0, "moss")], monkeypatch, labels="numbers"
+    )
+    (own,) = Explainer(numbers).explain(["tide boat"])
+    assert own.prediction == pytest.approx(own.margin)
+    assert (own.of, own.probability, own.threshold) == ("", None, None)
+    assert sum(term.contribution for term in own.terms) + own.intercept == pytest.approx(own.margin)
 
 
 def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
