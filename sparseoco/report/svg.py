@@ -24,6 +24,7 @@ _DASHES: Final = {
     "dashdotdot": "8 3.5 2 3 2 3.5",
 }
 CHARACTER: Final = 6.7  # mean width of a character of a tick
+NARROWEST: Final = 340.0  # pixels of a chart on a narrow screen, beyond which it is scrolled
 _EDGE: Final = 7.0  # by how much markers may reach over the edge of the axes
 
 
@@ -57,7 +58,16 @@ def figure(name: str, title: str, width: float, height: float, body: Markup, leg
         '<figure class="chart" id="figure-{}">{}<div class="plot">'
         '<svg viewBox="0 0 {} {}" style="max-width:{}px;min-width:{}px" role="img" aria-label="{}">{}</svg>'
         "</div></figure>\n"
-    ).format(name, legend, short(width), short(height), short(width), short(min(width, 560)), clean(title), body)
+    ).format(
+        name,
+        legend,
+        short(width),
+        short(height),
+        short(width),
+        short(min(width, max(NARROWEST, 0.68 * width))),
+        clean(title),
+        body,
+    )
 
 
 class _Frame:
