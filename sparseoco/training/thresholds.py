@@ -15,6 +15,9 @@ from sparseoco.training.options import ThresholdRule
 
 Floats = NDArray[np.float64]
 
+LEAST_F1 = 0.1
+"""If the greatest F1 of a class of label sets is below this, only margins above all that were seen are predicted."""
+
 
 class Threshold(BaseModel):
     """A threshold for the margins of one output, and what it gave on the rows it was chosen on.
@@ -24,7 +27,8 @@ class Threshold(BaseModel):
     margin : a row belongs to the class (of two, to the second) if its margin is greater.
     precision, recall, f1 : of the positive class.
     share : of the rows that were predicted positive.
-    reached : whether the rule's precision or recall was reached; if not, the threshold has the greatest precision.
+    reached : whether the rule's precision or recall, or of label sets an F1 of `LEAST_F1`, was reached; if not, the
+        threshold has the greatest precision, or predicts no row.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -73,6 +77,10 @@ def choose_thresholds(
 ) -> Thresholds:
     """Thresholds by a rule.
 
+    The greatest F1 of a class with few documents among many classes is often that of predicting a large share of all
+    rows, and a few such classes drown the others: below `LEAST_F1` none is predicted (SCutFBR.1: Yang 2001, A study of
+    thresholding strategies for text categorization).
+
     Parameters
     ----------
     margins : (rows, outputs), at least one row.
@@ -87,7 +95,7 @@ def choose_thresholds(
     check_has_threshold(rule, margins.shape[1], several=several)
     truth = labels if several else (labels == positive)[:, None]
     outputs = tuple(
-        choose_threshold(rule, z, own, reverse=not several and positive == 0)
+        choose_threshold(rule, z, own, reverse=not several and positive == 0, least_f1=LEAST_F1 if several else 0.0)
         for z, own in zip(margins.T, truth.astype(bool).T, strict=True)
     )
     return Thresholds(rule=rule, outputs=outputs, rows=len(margins))
@@ -99,6 +107,7 @@ def choose_threshold(
     positive: NDArray[np.bool_],
     *,
     reverse: bool = False,
+    least_f1: float = 0.0,
 ) -> Threshold:
     """The threshold of the margins of one output by a rule.
 
@@ -113,6 +122,7 @@ def choose_threshold(
     ----------
     margins, positive : (rows,), at least one row.
     reverse : whether the positive class is the one of small margins (the first of two).
+    least_f1 : no row is predicted if the greatest F1 is below this.
     """
     scores = np.asarray(-margins if reverse else margins, np.float64)
     curve = exact_curve(scores, positive)
@@ -122,7 +132,8 @@ def choose_threshold(
     f1 = _ratio(2 * hits, predicted + curve.positives)
     value, best, reached = rule.value or 0.0, 0, True
     if rule.rule == "f1":
-        best = int(f1.argmax())
+        reached = bool(f1.max() >= least_f1)
+        best = int(f1.argmax()) if reached else 0
     elif rule.rule == "precision":
         reached = bool((precision >= value).any())
         best = int((np.where(precision >= value, recall, -1.0) if reached else precision).argmax())

@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score, precision_recall_curve, precision_score, r
 
 from sparseoco.core.option_models import validate
 from sparseoco.training.options import ThresholdRule
-from sparseoco.training.thresholds import Threshold, choose_threshold
+from sparseoco.training.thresholds import Threshold, choose_threshold, choose_thresholds
 from tests.support.errors import raises_code
 
 RULES = [
@@ -90,3 +90,15 @@ def test_a_rule_has_short_forms(given_: object, rule: str, value: float | None) 
 def test_a_rule_that_means_nothing_is_refused(given_: object) -> None:
     with raises_code("invalid-option"):
         validate(ThresholdRule, given_)
+
+
+def test_a_rare_class_of_label_sets_is_not_predicted_for_all_rows() -> None:
+    """Whose one document is in the middle of all: its greatest F1 is that of predicting half of them."""
+    margins = np.stack([np.arange(100.0), np.arange(100.0)], axis=1)
+    truth = np.zeros((100, 2), bool)
+    truth[50, 0] = truth[90:, 1] = True
+    rare, frequent = choose_thresholds(ThresholdRule(rule="f1"), margins, truth).outputs
+    assert (rare.share, rare.reached, rare.margin) == (0.0, False, 99.0)
+    assert (frequent.share, frequent.reached, frequent.f1) == (0.1, True, 1.0)
+    alone = choose_thresholds(ThresholdRule(rule="f1"), margins[:, :1], truth[:, 0].astype(int)).outputs[0]
+    assert (alone.share, alone.reached) == (0.5, True)
