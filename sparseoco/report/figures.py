@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparseoco.report.charts import (
+    COLOURS,
+    MARKERS,
     NEUTRAL,
     ZERO,
     Chart,
@@ -45,8 +47,7 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
     checkpoints: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
     for row in _rows_shown(results.curves.sort_by("rows"), shown):
         checkpoints[row["configuration"]][row["fold"]].append((row["rows"], row[column]))
-    drawn = shown[:MAX_LINES]
-    for entry, dash in zip(drawn, dashes(len(drawn)), strict=True):
+    for entry, look in _looks(shown, style):
         folds = list(checkpoints.get(entry.configuration, {}).values())
         # Folds differ in size by a document or so, and so do their last checkpoints: the k-th ones belong together.
         points = [
@@ -54,11 +55,11 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
         ]
         series.append(
             Series(
-                _line_name(entry),
+                look.name,
                 [rows for rows, _ in points],
                 [scale * value for _, value in points],
-                style[entry.algorithm][0],
-                dash=dash,
+                look.colour,
+                dash=look.dash,
                 width=3 if entry.chosen else 2,
                 heading=_heading(entry),
                 labels=[
@@ -148,8 +149,7 @@ def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Sty
     for row in _rows_shown(results.feature_survival, shown):
         bins[row["configuration"]][row["documents_from"]].append((row["features"], row["nonzeros"]))
     order = sorted({key for of in bins.values() for key in of})
-    drawn = shown[:MAX_LINES]
-    for entry, dash in zip(drawn, dashes(len(drawn)), strict=True):
+    for entry, look in _looks(shown, style):
         of = bins.get(entry.configuration, {})
         shares: list[float | None] = []
         texts = []
@@ -162,15 +162,14 @@ def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Sty
                 f"in {_bin(key)} documents: {integer(features / columns / folds)} features,\n"
                 f"{percent(nonzeros / features if features else None)} nonzero weights"
             )
-        colour, marker = style[entry.algorithm]
         series.append(
             Series(
-                _line_name(entry),
+                look.name,
                 range(len(order)),
                 shares,
-                colour,
-                dash=dash,
-                marker=marker,
+                look.colour,
+                dash=look.dash,
+                marker=look.marker,
                 width=3 if entry.chosen else 2,
                 heading=_heading(entry),
                 labels=texts,
@@ -212,8 +211,23 @@ def _heading(row: LeaderboardRow) -> str:
     return f"{row.algorithm} {row.label}"
 
 
-def _line_name(row: LeaderboardRow) -> str:
-    return row.algorithm + (" (chosen)" if row.chosen else "")
+class _Look(NamedTuple):
+    name: str
+    colour: str
+    marker: str
+    dash: str
+
+
+def _looks(shown: Sequence[LeaderboardRow], style: Style) -> list[tuple[LeaderboardRow, _Look]]:
+    """How the first `MAX_LINES` configurations are drawn: each algorithm in its colour or, of one, each in its own."""
+    drawn = shown[:MAX_LINES]
+    alone = len(drawn) > 1 and len({row.algorithm for row in drawn}) == 1
+    looks = []
+    for k, (row, dash) in enumerate(zip(drawn, dashes(len(drawn)), strict=True)):
+        colour, marker = (COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]) if alone else style[row.algorithm]
+        name = row.label if alone else row.algorithm
+        looks.append((row, _Look(name + (" (chosen)" if row.chosen else ""), colour, marker, dash)))
+    return looks
 
 
 def _hover(row: LeaderboardRow) -> str:

@@ -73,13 +73,17 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
     best, chosen = best_of_each(table), chosen_row(table)
     shown = [*best, *([chosen] if chosen and chosen not in best else [])]
     online = [row for row in shown if not trains_on_all_documents(row.algorithm)]
+    # Of one algorithm, the front says more than its best configuration alone.
+    front = [row for row in reversed(_front(table)) if row not in shown] if len(best) == 1 else []
     style = styles(s.algorithm for s in table)
     baseline = baseline_error(results)
     classes = results.run.corpus.classes
     measure = "loss" if results.numbers else "validation error"
     plots: dict[str, Plot | None] = dict.fromkeys(("regret", "growth", "suboptimality")) | {
         "curves": plot(
-            "curves", f"Progressive {measure} against documents seen", curves_figure(results, online, style)
+            "curves",
+            f"Progressive {measure} against documents seen",
+            curves_figure(results, [*online, *(front if online else [])], style),
         ),
         "sparsity": plot(
             "sparsity",
@@ -87,7 +91,9 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
             sparsity_figure(table, style, baseline, results.held_out, results.simplest),
         ),
         "density": plot(
-            "density", "Share of nonzero weights by document frequency", density_figure(results, shown, style)
+            "density",
+            "Share of nonzero weights by document frequency",
+            density_figure(results, [*shown, *front], style),
         ),
     }
     measured = regret_lines(results, table)
