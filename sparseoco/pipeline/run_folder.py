@@ -75,8 +75,19 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
         "baseline": reference,
         "beats_baseline": beaten,
         "notes": ([] if beaten else [_not_beaten(metric, leader.value(metric), reference, store)])
+        + _too_many_features(best, options)
         + [f"{leader.algorithm}: {edge.sentence}" for edge in edges],
     }
+
+
+def _too_many_features(best: Candidate, options: SearchOptions) -> list[str]:
+    if not isinstance(options.select, AtMost) or best.features <= options.select.at_most:
+        return []
+    wanted = options.select.at_most
+    return [
+        f"no configuration has at most {wanted:,} features: the one with the fewest, {best.features:,.0f}, is cut to "
+        f"its {wanted:,} strongest; a larger lam may be better"
+    ]
 
 
 def baseline_value(

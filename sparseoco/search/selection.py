@@ -112,12 +112,13 @@ def choose(metrics: Sequence[Row], select: Select = "best", metric: str = "error
     ----------
     metrics : rows of `sparseoco.storage.metrics.METRICS`.
     select : "best"; "one-standard-error", the sparsest within one standard error of the best; or the best of those
-        with at most so many features in every fold.
+        with at most so many features in every fold. If there are none, the one with the fewest: the model of all the
+        data is then cut to its strongest features.
 
     Raises
     ------
     SparseocoError
-        With the first reason, if no configuration was completed; if none is small enough.
+        With the first reason, if no configuration was completed.
     """
     found = candidates(metrics, metric)
     if not found:
@@ -126,14 +127,7 @@ def choose(metrics: Sequence[Row], select: Select = "best", metric: str = "error
         raise SparseocoError(f"The search completed no configuration: {reason}.", code="no-candidate")
     if isinstance(select, AtMost):
         small = [candidate for candidate in found if candidate.features <= select.at_most]
-        if not small:
-            least = min(candidate.features for candidate in found)
-            raise SparseocoError(
-                f"No configuration has at most {select.at_most:,} features with a nonzero weight; the fewest are "
-                f"{least:,.0f}. Try a larger lam.",
-                code="no-candidate",
-            )
-        return small[0]
+        return small[0] if small else min(found, key=lambda candidate: (candidate.features, candidate[:4]))
     if select == "best":
         return found[0]
     bound = found[0].cost + found[0].standard_error
