@@ -57,7 +57,9 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
     grid = [c.parameters for c in alike]
     edges = [] if options.samples is not None else grid_edges(json.loads(leader.parameters), grid)
     reference = baseline_value(metrics, leader, metric, store, options.positive_class)
-    beaten = reference is None or METRICS[metric].is_better(leader.value(metric), reference)
+    least = leader.cost + leader.standard_error
+    sign = -1 if METRICS[metric].greater_is_better else 1
+    beaten = reference is None or least < sign * reference
     return ({"unfinished": len(unfinished)} if unfinished else {}) | {
         "configuration": best.configuration,
         "algorithm": best.algorithm,
@@ -115,7 +117,10 @@ def baseline_value(
 def _not_beaten(metric: str, value: float, reference: float | None, store: Store) -> str:
     others = {"numbers": "the mean", "multi": "no label", "classes": "the largest class"}
     other = others[store.manifest.labels.kind]
-    return f"no configuration beats always predicting {other}: {metric} {value:.4g} against {reference:.4g}"
+    return (
+        f"no configuration beats always predicting {other} by more than a standard error: {metric} {value:.4g} against "
+        f"{reference:.4g}"
+    )
 
 
 def open_store(run: Location, corpus: dict[str, Any], folder: Location | None) -> Store:

@@ -14,10 +14,6 @@ class Metric(NamedTuple):
     from_ranking: bool = False
     """Whether it ranks the rows, so that beyond `EXACT_VALUES` it comes from histograms."""
 
-    def is_better(self, value: float, other: float) -> bool:
-        """Whether `value` is better than `other`."""
-        return value > other if self.greater_is_better else value < other
-
 
 _TWO: Final = ("two classes",)
 _SINGLE: Final = ("two classes", "classes")

@@ -1,5 +1,6 @@
 """Searches that compare configurations by another metric than the error."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.run_folder import describe_choice
 from sparseoco.search.runner import run_search
 from sparseoco.store.shards import Store
+from sparseoco.training.metrics.scores import majority_error
 from sparseoco.training.options import AtMost, SearchOptions
-from tests.support.searches import plain_search
+from tests.support.searches import COUNTS, plain_search
 from tests.support.stores import make_store
 
 LAM = [1e-5, 1e-3, 1e-2, 0.5]
@@ -76,6 +78,31 @@ def test_the_choice_is_described(client: Client, store: Store, tmp_path: Path) -
     small = describe_choice(metrics, options.model_copy(update={"select": AtMost(at_most=features[2])}), store)
     assert small["features"] <= features[2] < max(features)
     assert small["rule"] == "at-most"
+
+
+def test_a_model_that_never_says_yes_does_not_beat_the_largest_class(store: Store) -> None:
+    options = plain_search(algorithms={"cl-fobos": {"lam": [1e-3], "eta0": [0.5]}}, folds=3)
+    rows = [
+        {
+            "configuration": 0,
+            "algorithm": "cl-fobos",
+            "parameters": json.dumps(options.configurations()[0].parameters),
+            "fold": fold,
+            "epoch": 1,
+            "rows": 2 * n,
+            "held_out_rows": n,
+            "held_out_error": positives / n,
+            "held_out_majority_error": majority_error([n - positives, positives]),
+            "nonzeros": 4,
+            "features": 4,
+            "status": "ok",
+            "reason": "",
+        }
+        for fold, (positives, n) in enumerate([(33, 992), (34, 1044), (35, 964)])
+    ]
+    best = describe_choice([row | COUNTS for row in rows], options, store)
+    assert best["value"] == best["baseline"]
+    assert not best["beats_baseline"]
 
 
 def test_nothing_beats_the_largest_class(client: Client, store: Store, tmp_path: Path) -> None:

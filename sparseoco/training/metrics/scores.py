@@ -234,7 +234,8 @@ def ratios(part: NDArray[np.int64], whole: NDArray[np.int64]) -> list[float]:
 
 def majority_error(class_rows: Sequence[int]) -> float:
     """The error of always predicting the largest class, 1 − max_k n_k / Σ_k n_k."""
-    return 1 - max(class_rows) / sum(class_rows)
+    rows = sum(class_rows)
+    return (rows - max(class_rows)) / rows  # rounded as the error of a model that predicts it
 
 
 def baseline(metric: str, class_rows: Sequence[int], positive: int = 1) -> float | None:
