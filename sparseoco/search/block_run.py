@@ -16,6 +16,7 @@ from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Tables
 from sparseoco.training.class_weights import class_weighted
+from sparseoco.training.decisions import MarginRecorder
 from sparseoco.training.folds import fold_order
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import (
@@ -39,6 +40,10 @@ class BlockRun:
     epoch_start : totals of the learner when the current epoch began.
     curves : the points recorded in the current epoch, for each configuration.
     seconds : time spent on the current epoch so far.
+
+    Attributes
+    ----------
+    recorder : learns in place of the learner, to record margins, if it is set.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class BlockRun:
         self.epoch_start = learner.progress if epoch_start is None else epoch_start
         self.curves = [[] for _ in block.configurations] if curves is None else curves
         self.seconds = seconds
+        self.recorder: MarginRecorder | None = None
         self._scores: Scores | None = None
 
     @classmethod
@@ -102,8 +108,8 @@ class BlockRun:
             started = time.monotonic()
 
     def _learn(self, rows: RowBatch) -> None:
-        if self._scores is None:
-            self.learner.learn_rows(*rows)
+        if self._scores is None or self.recorder is not None:
+            (self.recorder or self.learner).learn_rows(*rows)
             return
         shape = len(rows.labels), len(self.block.configurations), self.learner.n_outputs
         margins = np.empty(shape, self.learner.dtype)

@@ -36,7 +36,7 @@ from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import worker_corpus
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.decisions import NO_RULES, decision_rules
+from sparseoco.training.decisions import ROWS, decision_rules
 from sparseoco.training.folds import fold_order
 from sparseoco.training.metrics.progressive import held_out_chunks
 from sparseoco.training.options import Configuration, SearchOptions, ThresholdRule
@@ -44,10 +44,8 @@ from sparseoco.training.predictions import Predictions, predictions_table, read_
 from sparseoco.training.stream import StreamPosition
 
 FILE = "held_out.parquet"
-ROWS = 100_000
-"""Documents in the file, about, for any number of folds."""
 MARGINS = 10_000_000
-"""Margins in the file at most, about: with more than 100 classes there are fewer documents."""
+"""Margins in the file at most, about; there are `ROWS` documents or, with more than 100 classes, fewer."""
 IDENTITY = b"sparseoco"
 """The key in the file's metadata of what it was made from."""
 
@@ -117,7 +115,7 @@ def held_out_rules(
 ) -> dict[str, Any]:
     """The `decision_rules` of the held-out predictions in the folder of a search, if it has any."""
     if not classes or not (folder / FILE).exists():
-        return dict(NO_RULES)
+        return {}
     found = read_predictions(folder / FILE, classes)
     return decision_rules(found.margins, found.labels, threshold, positive)
 

@@ -38,6 +38,7 @@ from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.training.block import Block, Setting, search_setting
 from sparseoco.training.class_weights import class_weighted
+from sparseoco.training.decisions import MarginRecorder
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.model import write_model
@@ -163,7 +164,8 @@ def mix_blocks(
     if mixing.keep == "sparse":
         kept = strongest_features(mixture.weights(), measured.squares[features], mixing.at_most)
         kept = kept if kept.size else np.zeros(1, np.int64)  # a learner has at least one
-        learner = _train_sparse(mixture, setting, store, corpus, features[kept], report)
+        learner, rules = _train_sparse(mixture, setting, store, corpus, features[kept], report)
+        description |= rules
         description["mixture"] |= {
             "kept": kept.size,
             "trained": {"algorithm": learner.algorithm, "parameters": learner.configurations[0]},
@@ -239,22 +241,26 @@ def _train_sparse(
     corpus: RowSource,
     features: NDArray[np.int64],
     report: RowsCallback,
-) -> Learner:
-    """The `_sparse_column` of a mixture, trained on these features only. Raises `SparseocoError` if it diverges."""
+) -> tuple[Learner, dict[str, Any]]:
+    """The `_sparse_column` of a mixture, trained on these features only, with its calibration.
+
+    Raises `SparseocoError` if it diverges.
+    """
     algorithm, parameters = _sparse_column(mixture)
     trained = next(learner for learner in mixture.learners if learner.algorithm == algorithm)
     learner = Learner(**trained.description | {"grid": [parameters], "n_features": features.size})
     if setting.origin is not None:
         take_weights(setting.origin, learner, store, features)
     source = class_weighted(FeatureRows(corpus, features, store.n_features), setting.class_weights)
-    for position in train_stream(learner, source, setting.order, START, StreamPosition(setting.epochs, corpus.n_rows)):
+    recorder = MarginRecorder.of_first_pass(learner, corpus.n_rows)
+    for position in train_stream(recorder, source, setting.order, START, StreamPosition(setting.epochs, corpus.n_rows)):
         report(position.rows_before(corpus.n_rows))
     if learner.diverged.any():
         raise SparseocoError(
             f"{algorithm} diverged with {parameters} on the strongest features: choose smaller steps with --grid.",
             code="diverged",
         )
-    return learner
+    return learner, recorder.rules()
 
 
 def _sparse_column(mixture: Mixture) -> tuple[str, dict[str, Any]]:

@@ -24,6 +24,7 @@ from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.training.block import Block, search_setting
+from sparseoco.training.decisions import MarginRecorder
 from sparseoco.training.model import STATE, amend_model, write_model
 from sparseoco.training.model_features import VOCABULARY
 from sparseoco.training.options import Configuration, SearchOptions
@@ -100,6 +101,8 @@ def train_block(
     if setting.origin is not None:
         learner, start["warm_start"] = resume_learner(setting.origin, learner, store)
     run = BlockRun(block, learner)
+    if "calibration" not in rules:
+        run.recorder = MarginRecorder.of_first_pass(learner, corpus.n_rows)
     curve: list[Row] = []
     for epoch in range(1, setting.epochs + 1):
         for _ in run.advance(corpus, StreamPosition(epoch, corpus.n_rows)):
@@ -110,7 +113,7 @@ def train_block(
     if diverged:
         raise _diverged(block, f"diverged at row {diverged:,}", "step")
     description, intercepts = (
-        describe_block(block) | start | rules,
+        describe_block(block) | start | ({} if run.recorder is None else run.recorder.rules()) | rules,
         learner.intercepts()[0] if learner.intercept else None,
     )
     weights = learner.weights_of(0)

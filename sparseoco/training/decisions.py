@@ -1,21 +1,63 @@
 """How a model decides: the calibration and the threshold in its description, from margins it has not learned."""
 
-from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.training.calibration import fit_calibration
+from sparseoco.training.learner import Learner
 from sparseoco.training.options import ThresholdRule
 from sparseoco.training.thresholds import choose_thresholds
 
-NO_RULES = MappingProxyType({"calibration": None, "threshold": None})
+ROWS = 100_000
+"""The most documents whose progressive margins a calibration is fitted on."""
+SHARE = 0.2
+"""Of the rows of a stream, the last of its first pass, which a calibration is fitted on."""
+
+
+class MarginRecorder:
+    """Learns rows with a learner of one configuration, and records the margins with which some were predicted.
+
+    Parameters
+    ----------
+    first, last : the rows first, …, last − 1 of the stream, counted from 0, are recorded.
+    """
+
+    def __init__(self, learner: Learner, first: int, last: int) -> None:
+        self._learner, self._first, self._last = learner, first, last
+        self._seen = 0
+        self._margins: list[NDArray[Any]] = []
+        self._labels: list[NDArray[Any]] = []
+
+    @classmethod
+    def of_first_pass(cls, learner: Learner, n_rows: int) -> "MarginRecorder":
+        """Of the last rows of the first pass: they are new, and the weights no longer those of a start."""
+        return cls(learner, n_rows - min(round(SHARE * n_rows), ROWS), n_rows)
+
+    def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
+        """As `Learner.learn_rows`."""
+        start, self._seen = self._seen, self._seen + len(labels)
+        chosen = slice(max(self._first - start, 0), max(self._last - start, 0))
+        if self._seen <= self._first or start >= self._last:
+            self._learner.learn_rows(indptr, indices, values, labels, weights)
+            return
+        margins = np.empty((len(labels), 1, self._learner.n_outputs), self._learner.dtype)
+        self._learner.learn_rows(indptr, indices, values, labels, weights, margins_out=margins)
+        self._margins.append(margins[chosen, 0])
+        self._labels.append(labels[chosen])
+
+    def rules(self, threshold: ThresholdRule | None = None, positive: int = 1) -> dict[str, Any]:
+        """The `decision_rules` of what was recorded; none for numbers and without rows."""
+        if not self._margins or self._learner.n_classes is None:
+            return {}
+        return decision_rules(np.concatenate(self._margins), np.concatenate(self._labels), threshold, positive)
 
 
 def decision_rules(
     margins: NDArray[Any], labels: NDArray[Any], threshold: ThresholdRule | None, positive: int
 ) -> dict[str, Any]:
-    """The entries `calibration` and `threshold` of a model's description; None without rows or without a rule.
+    """The entries `calibration` and `threshold` of a model's description: no entries without rows, None without a rule.
 
     Parameters
     ----------
@@ -25,7 +67,7 @@ def decision_rules(
     """
     calibration = fit_calibration(margins, labels)
     if calibration is None:
-        return dict(NO_RULES)
+        return {}
     chosen = None if threshold is None else choose_thresholds(threshold, margins, labels, positive=positive)
     return {
         "calibration": calibration.model_dump(mode="json"),

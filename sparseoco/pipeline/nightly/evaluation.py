@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.structs import RowBatch
-from sparseoco.search.held_out import ROWS
 from sparseoco.search.increments import (
     StateLostError,
     block_weights,
@@ -34,12 +33,12 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block
 from sparseoco.training.class_weights import class_weighted
-from sparseoco.training.decisions import decision_rules
+from sparseoco.training.decisions import ROWS, MarginRecorder
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import mean_rows
 from sparseoco.training.model import STATE, Model, write_model
 from sparseoco.training.options import SearchOptions, ThresholdRule
-from sparseoco.training.stream import START, Order, StreamPosition, stream
+from sparseoco.training.stream import START, Order, StreamPosition, stream, train_stream
 from sparseoco.training.warm_start import Origin, take_weights
 
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -178,35 +177,32 @@ def _write_task(
     assert increment is not None
     whole = Store(location(store), read_manifest(location(store), increment.version))
     learner = learner_after(location(checkpoints), block.setting.digest, increment.version, block.identities, whole)
-    margins, labels = _progressive_margins(block, increment_store(location(store), increment.version), checkpoints)
     rule = None if threshold is None else ThresholdRule.model_validate(threshold)
-    described = describe_block(block) | {"seed": seed, "increment": increment.version}
-    described |= decision_rules(margins, labels, rule, block.setting.positive)
+    rules = _progressive_rules(block, increment_store(location(store), increment.version), checkpoints, rule)
+    described = describe_block(block) | {"seed": seed, "increment": increment.version} | rules
     values = increment_weights(whole.folder, increment.version, block.weighting)
     intercepts = learner.intercepts()[0] if learner.intercept else None
     write_model(location(model), learner.weights_of(0), whole, described, curve, learner, values, intercepts)
 
 
-def _progressive_margins(block: Block, increment: Store, checkpoints: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The margins with which the last `ROWS` documents of an increment were predicted, and their labels.
+def _progressive_rules(
+    block: Block, increment: Store, checkpoints: str, threshold: ThresholdRule | None
+) -> dict[str, Any]:
+    """The `decision_rules` of the margins with which the last `ROWS` documents of an increment were predicted.
 
-    Of a first increment, which starts from nothing, they are at most half of the documents. There are none if the state
-    before the increment is lost.
+    Of a first increment, which starts from nothing, they are the last part. There are none if the state before the
+    increment is lost.
     """
     corpus = weighted_corpus(
         increment, Path(get_worker().local_directory), block_weights(block, increment), block.setting.dtype
     )
-    margins, labels = [], []
     with suppress(StateLostError):
-        run = start_run(location(checkpoints), block, increment)
-        first = corpus.n_rows // 2 if run.learner.rounds == 0 else 0
-        first = max(first, corpus.n_rows - ROWS)
+        learner, n_rows = start_run(location(checkpoints), block, increment).learner, corpus.n_rows
+        recorder = MarginRecorder(learner, max(0, n_rows - ROWS), n_rows)
+        if learner.rounds == 0:
+            recorder = MarginRecorder.of_first_pass(learner, n_rows)
         source = class_weighted(corpus, block.setting.class_weights)
-        for position, rows in stream(source, block.setting.order, START, StreamPosition(1, corpus.n_rows), [first]):
+        for _ in train_stream(recorder, source, block.setting.order, START, StreamPosition(1, n_rows)):
             check_worker_running()
-            z = np.empty((len(rows.labels), 1, run.learner.n_outputs), run.learner.dtype)
-            run.learner.learn_rows(*rows, margins_out=z)
-            if position.position > first:
-                margins.append(z[:, 0])
-                labels.append(rows.labels)
-    return (np.concatenate(margins), np.concatenate(labels)) if margins else (np.empty((0, 1)), np.empty(0))
+        return recorder.rules(threshold, block.setting.positive)
+    return {}

@@ -77,7 +77,7 @@ def test_the_bits_of_an_uninterrupted_run(four_nights: Path, tmp_path: Path, shu
 
 
 def test_models_are_calibrated_on_the_newest_progressive_margins(four_nights: Path) -> None:
-    """Of the first increment, which starts from nothing, on those of its second half."""
+    """Of the first increment, which starts from nothing, on the last fifth of them."""
     run = four_nights / "run"
     store = Store.open(run / "shards")
     X, y = stream(store, 3, True)
@@ -93,7 +93,7 @@ def test_models_are_calibrated_on_the_newest_progressive_margins(four_nights: Pa
         end = 90 * row["increment"]
         margins = np.empty((end, 1, 3), np.float32)
         learner.learn_rows(X[:end].indptr, X[:end].indices, X[:end].data, y[:end], margins_out=margins)
-        newest = slice(45 if end == 90 else end - 90, end)
+        newest = slice(72 if end == 90 else end - 90, end)
         if row["promoted"]:
             model = Model(run / "models" / f"{row['increment']:08d}")
             assert model.calibration == fit_calibration(margins[newest, 0], y[newest])
