@@ -89,6 +89,34 @@ def build_conjugate(conjugate):
     return conjugate_sums
 
 
+def build_row_respond(value, slope, smoothed):
+    """``respond``: by rows, losses at margins z + b, those of the hinge itself if it is smoothed, and slopes."""
+
+    def respond(z, b, y, width, values, exact, slopes):
+        for i in range(z.shape[0]):
+            if smoothed:
+                exact[i] = hinge_value(z[i] + b, y[i])
+                values[i] = smoothed_hinge_value(z[i] + b, y[i], width)
+                slopes[i] = smoothed_hinge_slope(z[i] + b, y[i], width)
+            else:
+                exact[i] = values[i] = value(z[i] + b, y[i])
+                slopes[i] = slope(z[i] + b, y[i])
+
+    return respond
+
+
+def build_weighted_conjugate(conjugate):
+    """``conjugate_sums``: add Σ_i ω_i·f*(κ_c·s_{i,c}/ω_i) to ``out`` (columns,); rows of weight 0 add nothing."""
+
+    def conjugate_sums(slopes, weights, scale, out):
+        for i in range(slopes.shape[0]):
+            if weights[i] > 0.0:
+                for c in range(slopes.shape[1]):
+                    out[c] += weights[i] * conjugate(scale[c] * (slopes[i, c] / weights[i]))
+
+    return conjugate_sums
+
+
 def _compiled(function: Callable[..., Any], *key: str) -> Callable[..., Any]:
     return compiled(function, list(key), SOURCES, restrict=True)
 
@@ -112,4 +140,14 @@ def loss_kernels(loss: Loss) -> LossKernels:
     return LossKernels(
         _compiled(build_respond(loss.value, loss.slope), loss.name),
         _compiled(build_conjugate(loss.conjugate), loss.name),
+    )
+
+
+@lru_cache(maxsize=16)
+def row_kernels(loss: Loss) -> LossKernels:
+    """The kernels of a loss for rows with weights; ``respond`` is of one column and may share arrays."""
+    smoothed = loss.name == "hinge"
+    return LossKernels(
+        compiled(build_row_respond(loss.value, loss.slope, smoothed), [loss.name, str(smoothed)], SOURCES),
+        _compiled(build_weighted_conjugate(loss.conjugate), loss.name),
     )

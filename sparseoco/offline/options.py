@@ -24,6 +24,7 @@ class OptimumOptions(OptionModel):
     penalty: str = Field("l1", description="Penalty: l1, l2 or elastic_net.")
     l1_ratio: float = Field(0.5, description="Fraction of l1 in the elastic net.")
     box: float | None = Field(None, description="Bound on the absolute value of every weight; by default none.")
+    intercept: bool = Field(False, description="Minimise over an intercept too, which no penalty shrinks.")
     tol: float = Field(TOLERANCE, description="Duality gap to reach, relative to the objective at 0.")
     max_passes: int = Field(MAX_PASSES, description="Passes over the data after which to stop.")
 

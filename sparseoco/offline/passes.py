@@ -143,6 +143,8 @@ class PassResult(NamedTuple):
     exact_sum: Floats
     gradient: Floats
     slopes: tuple[Any, ...]
+    intercepts: Floats | None = None
+    """(columns,): the best intercepts at the weights, for passes that fit them (`offline.weighted_passes`)."""
 
 
 class Passes(Protocol):

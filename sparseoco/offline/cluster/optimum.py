@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.core.errors import StorageError
+from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
-from sparseoco.offline.optimum import Newton, Problem, Solver
+from sparseoco.offline.optimum import Newton, Problem, Solver, local_passes
 from sparseoco.offline.optimum.certificate import ColumnProgress
 from sparseoco.offline.optimum.problem import Regulariser
 from sparseoco.offline.options import OptimumOptions as OptimumOptions
-from sparseoco.offline.passes import LocalPasses
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
@@ -86,7 +85,15 @@ def run_optimum(
     SparseocoError
         A pass or task failed.
     """
-    check_unweighted(store, None, "The optimum")
+    small = store.manifest.nonzeros <= NEWTON_NONZEROS
+    if not small:
+        check_unweighted(store, None, f"The optimum of more than {NEWTON_NONZEROS:,} nonzeros")
+        if options.intercept:
+            raise InputError(
+                f"With an intercept the optimum is found in one task, for at most {NEWTON_NONZEROS:,} nonzeros: keep "
+                "fewer documents or features at ingest, or leave it out.",
+                code="unsupported-combination",
+            )
     problem = options.problem(store.classes)
     description = options.model_dump(mode="json") | {"store": store.manifest.digest, "sparseoco": __version__}
     digest = digest_value(description)
@@ -94,7 +101,7 @@ def run_optimum(
     if done.exists() and read_json(done).get("digest") == digest:
         return
     remove_file(done)
-    if store.manifest.nonzeros <= NEWTON_NONZEROS:
+    if small:
         work = out / ".columns"
         columns: Sequence[ColumnProgress] = _by_tasks(client, problem, store, work / digest, options, progress)
     else:
@@ -132,15 +139,25 @@ def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
     every = chosen.problem(opened.classes)
     alpha, positive = divmod(number, len(every.positive))
     problem = every._replace(alphas=(every.alphas[alpha],), positive=(every.positive[positive],))
-    indptr, indices, counts, labels, _ = worker_corpus(opened, chosen.weighting).gather(np.arange(opened.n_rows))
+    indptr, indices, counts, labels, own = worker_corpus(opened, chosen.weighting).gather(np.arange(opened.n_rows))
     matrix = csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
-    passes = LocalPasses.of(matrix, labels)
-    newton = Newton(passes, passes.columns(), problem, tol=chosen.tol, max_passes=chosen.max_passes)
+    weights = None if own is None else np.asarray(own, np.float64)
+    passes = local_passes(matrix, labels, weights, fit_intercept=chosen.intercept)
+    newton = Newton(
+        passes,
+        passes.columns(),
+        problem,
+        tol=chosen.tol,
+        max_passes=chosen.max_passes,
+        sample_weight=weights,
+    )
     while newton.active:
         check_worker_running()
         newton.step()
     (found,) = newton.columns
-    sums = np.array([found.at_zero, found.objective, found.dual, found.passes, found.converged], np.float64)
+    sums = np.array(
+        [found.at_zero, found.objective, found.dual, found.passes, found.converged, found.best_intercept], np.float64
+    )
     write_checkpoint(location(path), {}, [("sums", sums), ("history", found.history), ("best", found.best)])
 
 
@@ -148,7 +165,7 @@ def _read_column(path: Location, positive: int, h: Regulariser) -> ColumnProgres
     """The result of `_solve`."""
     found = ColumnProgress(positive, h, trial=np.zeros(0), best=np.zeros(0), done=True)
     with read_checkpoint(path) as (_, read):
-        found.at_zero, found.objective, found.dual, passes, converged = map(float, read("sums"))
+        found.at_zero, found.objective, found.dual, passes, converged, found.best_intercept = map(float, read("sums"))
         found.passes, found.converged = int(passes), bool(converged)
         found.history, found.best = read("history"), read("best")
     return found
@@ -236,7 +253,9 @@ def _write(
             "objective": sum(column.objective for column in mine),
             "gap": sum(column.gap for column in mine),
         }
-        write_model(model_folder(out, alpha), np.stack([c.best for c in mine], axis=1), store, description, [])
+        weights, own = np.stack([c.best for c in mine], axis=1), np.array([c.best_intercept for c in mine])
+        intercepts = own if options.intercept else None
+        write_model(model_folder(out, alpha), weights, store, description, [], intercepts=intercepts)
 
 
 def _read_state(path: Location, digest: str) -> dict[str, NDArray[Any]] | None:

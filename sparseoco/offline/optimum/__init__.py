@@ -16,9 +16,10 @@ from sparseoco.offline.optimum.problem import Problem
 from sparseoco.offline.optimum.solver import Solver
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, LocalPasses, Passes
-from sparseoco.training.validation import checked_labels, checked_rows
+from sparseoco.offline.weighted_passes import WeightedRowPasses
+from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
 
-__all__ = ["Newton", "Optimum", "Problem", "Solver", "minimise", "offline_optimum", "solved"]
+__all__ = ["Newton", "Optimum", "Problem", "Solver", "local_passes", "minimise", "offline_optimum", "solved"]
 
 
 class Optimum(NamedTuple):
@@ -30,6 +31,7 @@ class Optimum(NamedTuple):
     gap        (alphas,) objective − dual, an upper bound on the suboptimality
     passes     (alphas,) passes over the data until the last class converged
     converged  (alphas,) whether every class reached the gap `tol`
+    intercept  (alphas,), or (alphas, classes); 0 without one
 
     For a single α instead of a list, fields have no first axis.
     """
@@ -40,6 +42,7 @@ class Optimum(NamedTuple):
     gap: Any
     passes: Any
     converged: Any
+    intercept: Any
 
 
 def offline_optimum(
@@ -55,6 +58,8 @@ def offline_optimum(
     max_passes: int = MAX_PASSES,
     n_classes: int = 2,
     start: Any = None,
+    sample_weight: Any = None,
+    fit_intercept: bool = False,
 ) -> Optimum:
     """Minimise Σ_j f_j(x) + α·ψ(x) over the rows of a SciPy sparse matrix by proximal Newton steps.
 
@@ -78,6 +83,10 @@ def offline_optimum(
         and takes ten times as many passes: use 1e-3 or 1e-4.
     start : array, optional
         Weights to start from, with the shape of the result's.
+    sample_weight : (rows,) array, optional
+        Factors ≥ 0 of the losses f_j.
+    fit_intercept : bool
+        Minimise over an intercept too, which the penalty and the box leave out.
 
     Returns
     -------
@@ -114,8 +123,12 @@ def offline_optimum(
     several = np.ndim(alpha) > 0
     columns = len(alphas) * len(problem.positive)
     begin = None if start is None else _start_weights(start, matrix.shape[1], columns, several, problem)
-    passes = LocalPasses.of(matrix, labels)
-    found = _run(Newton(passes, passes.columns(), problem, tol=tol, max_passes=max_passes, start=begin), problem)
+    weights = checked_sample_weights(sample_weight, matrix.shape[0])
+    passes = local_passes(matrix, labels, weights, fit_intercept=fit_intercept)
+    newton = Newton(
+        passes, passes.columns(), problem, tol=tol, max_passes=max_passes, start=begin, sample_weight=weights
+    )
+    found = _run(newton, problem)
     unfinished = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
     if unfinished:
         warnings.warn(
@@ -124,6 +137,15 @@ def offline_optimum(
             stacklevel=2,
         )
     return found if several else Optimum(*(field[0] for field in found))
+
+
+def local_passes(
+    matrix: Any, labels: NDArray[Any], weights: Floats | None, *, fit_intercept: bool
+) -> LocalPasses | WeightedRowPasses:
+    """Passes over a checked matrix in this process."""
+    if weights is None and not fit_intercept:
+        return LocalPasses.of(matrix, labels)
+    return WeightedRowPasses(matrix, labels, weights, intercept=fit_intercept)
 
 
 def minimise(passes: Passes, problem: Problem, *, tol: float = TOLERANCE, max_passes: int = MAX_PASSES) -> Optimum:
@@ -161,6 +183,7 @@ def solved(columns: Sequence[ColumnProgress], problem: Problem) -> Optimum:
         by_alpha("gap").sum(axis=1),
         by_alpha("passes").max(axis=1),
         by_alpha("converged").all(axis=1),
+        by_alpha("best_intercept")[:, 0] if shape[1] == 1 else by_alpha("best_intercept"),
     )
 
 

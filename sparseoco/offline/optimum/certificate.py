@@ -74,6 +74,8 @@ class ColumnProgress:
     trial: Floats
     best: Floats
     width: float = 0.0  # of the smoothed hinge
+    intercept: float = 0.0  # at the trial point, and at the best one
+    best_intercept: float = 0.0
     at_zero: float = 0.0  # the objective there
     objective: float = np.inf  # at the best point so far, without smoothing
     dual: float = -np.inf
@@ -95,7 +97,7 @@ class ColumnProgress:
             self.at_zero = objective
         self.dual = max(self.dual, dual)
         if objective < self.objective:
-            self.objective, self.best = objective, self.trial
+            self.objective, self.best, self.best_intercept = objective, self.trial, self.intercept
         now = np.array([[self.objective, self.dual, float(np.count_nonzero(self.best))]])
         self.history = np.concatenate([self.history, now])
         self.converged = self.gap <= tol * self.at_zero
@@ -137,6 +139,7 @@ def evaluate(
     for c, column in enumerate(columns):
         objective, dual = float(result.exact_sum[c]) + column.h.value(column.trial), float(certificate.dual[c])
         oversmoothed = column.width > 0.0 and float(certificate.slack[c]) >= SMOOTHING_SHARE * (objective - dual)
+        column.intercept = 0.0 if result.intercepts is None else float(result.intercepts[c])
         column.record(objective, dual, tol, max_passes)
         evaluations.append(Evaluation(gradients[c], float(result.loss_sum[c]), oversmoothed))
     return evaluations

@@ -139,7 +139,8 @@ class Newton:
     """Minimises columns one after another; `step` is one pass and the next iterate.
 
     `data` has the rows of `passes` by columns; `start` is (features, columns). A column is done at a gap of `tol`,
-    relative to its objective at 0, or after `max_passes`.
+    relative to its objective at 0, or after `max_passes`. With `sample_weight` (rows,), those of `passes`, rows have
+    weights; an intercept that `passes` fit is fixed within a step.
 
     Raises `InputError` for an invalid tolerance or number of passes.
     """
@@ -153,11 +154,12 @@ class Newton:
         tol: float = TOLERANCE,
         max_passes: int = MAX_PASSES,
         start: Floats | None = None,
+        sample_weight: Floats | None = None,
     ) -> None:
         check_stopping(tol, max_passes)
         self.passes, self.tol, self.max_passes, self.start = passes, tol, max_passes, start
         self.data = data._replace(counts=_compact(data.counts))
-        self.loss = find_loss(problem.loss)
+        self.loss, self.sample_weight = find_loss(problem.loss), sample_weight
         q = passes.squares()
         q[q == 0.0] = 1.0  # features in no example, whose weights stay 0
         self.weight = 1.0 / np.sqrt(q)
@@ -197,9 +199,11 @@ class Newton:
         w, h, labels = column.trial, column.h, np.asarray(self.data.labels, np.float64)
         y = labels if column.positive < 0 else np.where(labels == column.positive, 1.0, -1.0)
         kernels = newton_kernels(self.loss)
-        z, c = product(self.data, w), np.empty_like(y)
+        z, c = product(self.data, w) + column.intercept, np.empty_like(y)
         floor = FLOOR.get(self.loss.name, LOWEST) * MAX_CURVATURE[self.loss.name] / (column.width or 1.0)
         kernels.curvatures(z, y, column.width, floor, c)
+        if self.sample_weight is not None:
+            c *= np.maximum(self.sample_weight, LOWEST)
         model = QuadraticModel(self.data, h, self.weight, w, g, c)
         _, residual = model.subgradients()
         if residual > STALLED * column.residual > 0.0:
@@ -214,7 +218,7 @@ class Newton:
             return None
         delta, t, trial = product(self.data, direction), 1.0, best
         while t > MIN_STEP:
-            gained, last = kernels.line(z, delta, y, t, column.width)
+            gained, last = kernels.line(z, delta, y, self.sample_weight, t, column.width)
             if Step(gained, t * first, t * last, h.change(trial, w)).is_decrease(t * decrease, column.at_zero):
                 return trial
             t *= 0.5

@@ -83,6 +83,23 @@ def test_a_small_store_gives_the_bits_of_offline_optimum(client: Client, tmp_pat
         assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
 
 
+def test_an_intercept_is_that_of_offline_optimum(client: Client, tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store")
+    X, y = read_shards(store)[0], Store.open(store).labels()
+    here = offline_optimum(X, y, alpha=1.0, tol=1e-3, fit_intercept=True)
+    run(client, store, tmp_path / "out", OptimumOptions(tol=1e-3, intercept=True))
+    model = Model(model_folder(tmp_path / "out", 1.0))
+    assert model.intercepts.tolist() == [here.intercept]
+    assert here.intercept != 0
+    np.testing.assert_array_equal(weights(tmp_path / "out", 1.0), here.weights)
+
+
+@pytest.mark.usefixtures("by_passes")
+def test_a_large_store_has_no_intercept(client: Client, tmp_path: Path) -> None:
+    with raises_code("unsupported-combination"):
+        run(client, small_store(tmp_path / "store"), tmp_path / "out", OptimumOptions(intercept=True))
+
+
 def test_solved_columns_are_not_solved_again(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that failed at its end resumes from its columns; a corrupt one is solved again."""
     store = small_store(tmp_path / "store")
