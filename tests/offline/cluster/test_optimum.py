@@ -232,7 +232,8 @@ def test_a_restored_solver_continues_with_the_same_bits() -> None:
 def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
     store = small_store(tmp_path / "store", classes=3)
     arguments = ["optimum", str(store), "--out", str(tmp_path / "out"), "--alpha", "5,20", "--penalty", "elastic_net"]
-    found = CliRunner().invoke(app, [*arguments, "--tol", "1e-2", "--threads", "2"], catch_exceptions=False)
+    arguments += ["--tf", "count", "--idf", "false", "--norm", "none", "--tol", "1e-2", "--threads", "2"]
+    found = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert found.exit_code == 0, found.output
     assert "objective" in found.output
     rows = pq.read_table(tmp_path / "out" / "optimum.parquet").to_pylist()
