@@ -89,6 +89,7 @@ def evaluate(
 
     from sparseoco.cli.summaries import summarize_evaluation
     from sparseoco.pipeline.evaluation import evaluate_model
+    from sparseoco.report.formatting import metric_name
     from sparseoco.training.model import Model
 
     with progress_bars() as progress:
@@ -99,9 +100,11 @@ def evaluate(
     print(summarize_evaluation(result))
     if "classes" not in result:
         return
-    table = Table("class", "documents", "precision", "recall", "F1")
+    names = ["precision", "recall", "f1", "average_precision", "threshold"]
+    names = [name for name in names if name in result["classes"][0]]
+    table = Table("class", "documents", *(metric_name(name) for name in names))
     for row in result["classes"]:
-        figures = (f"{row[name]:.3f}" for name in ("precision", "recall", "f1"))
+        figures = ("–" if row[name] is None else f"{row[name]:.3f}" for name in names)
         table.add_row(Text(row["name"]), f"{row['rows']:,}", *figures)
     output.print(table)
 

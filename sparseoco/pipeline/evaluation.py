@@ -18,6 +18,7 @@ from sparseoco.storage.metrics import Row
 from sparseoco.text.readers import read_documents
 from sparseoco.training.metrics import scores
 from sparseoco.training.metrics.classes import classification_metrics, label_set_metrics
+from sparseoco.training.metrics.ranking import ranking
 from sparseoco.training.metrics.scores import Scores, count_metrics, label_kind
 from sparseoco.training.model import Model
 from sparseoco.training.predictions import Predictions, numbered_labels, predictions_table
@@ -53,8 +54,9 @@ def evaluate_model(
     dict
         Every metric of `sparseoco.storage.metric_names` that is defined, by name: those of predicted classes at the
         model's threshold, log loss of its probabilities. With classes, also the error of predicting the majority
-        class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class. As written to
-        ``evaluation.json``.
+        class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class; with more than
+        two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold. As written
+        to ``evaluation.json``.
 
     Raises
     ------
@@ -143,6 +145,8 @@ class _Sums:
             row |= classification_metrics(classes, self._confusion)
             correct = self._confusion.diagonal()
             counts, error = np.stack([self._confusion.sum(axis=1), self._confusion.sum(axis=0), correct]), None
+        if model.outputs > 1:
+            row["classes"] = [of | self._class_ranking(found, k) for k, of in enumerate(row["classes"])]
         row |= count_metrics(counts, self.kind, model.positive, error=error)
         if model.has_probabilities:
             terms = self.rows * (len(classes) if self.kind == "label sets" else 1)
@@ -150,6 +154,14 @@ class _Sums:
         if self.kind == "two classes":
             row["positive_class"] = classes[model.positive]
         return row | {"threshold": model.description.get("threshold"), "calibrated": model.calibration is not None}
+
+    def _class_ranking(self, found: Scores, output: int) -> Row:
+        """The metrics of ranking documents by the margin of one class, and the threshold of label sets."""
+        own = ranking(found.curve(0, output))
+        row: Row = {"average_precision": own.average_precision, "roc_auc": own.roc_auc}
+        if self.kind == "label sets":
+            row["threshold"] = 0.0 if self._model.thresholds is None else self._model.thresholds.outputs[output].margin
+        return row
 
 
 def log_loss_sum(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import f1_score, mean_absolute_error, r2_score, root_mean_squared_error
+from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, r2_score, root_mean_squared_error
 
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
@@ -212,6 +212,9 @@ def test_a_run_on_label_sets(topical: RunFile) -> None:
     assert evaluation["f1_micro"] == pytest.approx(f1_score(truth, predicted, average="micro"))
     assert evaluation["f1_macro"] == pytest.approx(f1_score(truth, predicted, average="macro"))
     assert [row["f1"] for row in evaluation["classes"]] == pytest.approx(f1_score(truth, predicted, average=None))
+    average = [average_precision_score(truth[:, k], margins[:, k]) for k in range(4)]
+    assert [row["average_precision"] for row in evaluation["classes"]] == pytest.approx(average)
+    assert [row["threshold"] for row in evaluation["classes"]] == model.thresholds.margins.tolist()
     assert evaluation["f1_micro"] > 0.8
     assert "t3" in (topical.out / "report" / "report.html").read_text()
 
