@@ -33,7 +33,7 @@ from sparseoco.training.options import DEFAULT_ALGORITHM, MixtureOptions, Search
 STOPPING = dict.fromkeys(("patience", "min_improvement", "time_limit"), "Early stopping")
 TRAIN_FIELDS = (
     *("loss", "penalty", "intercept", "class_weight", "epochs", "shuffle"),
-    *("warm_start", "features_from", "dtype", "seed"),
+    *("warm_start", "features_from", "dtype", "seed", "max_memory"),
 )
 
 

@@ -355,7 +355,7 @@ class Model:
         if not self.has_probabilities:
             raise InputError(
                 f"{self.folder} has no probabilities: "
-                + ("it predicts numbers." if not self.classes else "choose it by a search with at least two folds."),
+                + ("it predicts numbers." if not self.classes else "train it again, with documents to calibrate on."),
                 code="no-probabilities",
             )
         if self.is_multilabel:
