@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sparseoco.core.errors import InputError
 from sparseoco.report.charts import (
+    COLOURS,
     NEUTRAL,
     Chart,
     Series,
@@ -29,7 +30,7 @@ from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row, read_result_table
 
-OWN: Final = "c3"
+OWN: Final = "ci"
 """The colour of the mixture; columns have those of their algorithms."""
 LINES: Final = 8
 """Columns drawn: those that were heaviest on the way."""
@@ -131,8 +132,8 @@ def weights_figure(columns: list[MixtureColumn], style: Style) -> Chart:
     """The weight of each of the heaviest columns against documents seen, and of all others together."""
     shown = _shown(columns)
     series = [
-        _line(column, style, dash, [100 * mark["weight"] for mark in column.marks])
-        for column, dash in zip(shown, dashes(len(shown)), strict=True)
+        _line(column, colour, dash, [100 * mark["weight"] for mark in column.marks])
+        for column, colour, dash in zip(shown, _colours(shown, style), dashes(len(shown)), strict=True)
     ]
     if len(shown) < len(columns):
         rest = [column for column in columns if column not in shown]
@@ -162,10 +163,10 @@ def mixture_errors_figure(marks: list[Row], columns: list[MixtureColumn], style:
     written: Callable[[float], str] = percent
     if marks[-1]["progressive_error"] is None:
         measure, scale, written = "loss", 1.0, amount
-    for column, dash in zip(shown, dashes(len(shown)), strict=True):
+    for column, colour, dash in zip(shown, _colours(shown, style), dashes(len(shown)), strict=True):
         values = [mark[f"progressive_{measure}"] for mark in column.marks]
         scaled = [None if value is None else scale * value for value in values]
-        series.append(_line(column, style, dash, scaled, scale, written)._replace(width=1.2))
+        series.append(_line(column, colour, dash, scaled, scale, written)._replace(width=1.2))
     for name, key, colour, width, dash in (
         ("best so far, in hindsight", f"best_{measure}", NEUTRAL, 2, "dash"),
         ("mixture", f"progressive_{measure}", OWN, 3.5, "solid"),
@@ -193,7 +194,7 @@ def mixture_regret_figure(marks: list[Row]) -> Chart:
 
 def _line(
     column: MixtureColumn,
-    style: Style,
+    colour: str,
     dash: str,
     values: list[float | None],
     scale: float = 100.0,
@@ -205,7 +206,7 @@ def _line(
         for mark, value in zip(column.marks, values, strict=True)
     ]
     rows = [mark["rows"] for mark in column.marks]
-    return Series(name, rows, values, style[column.algorithm][0], dash=dash, heading=name, labels=labels)
+    return Series(name, rows, values, colour, dash=dash, heading=name, labels=labels)
 
 
 def _sum(
@@ -241,6 +242,13 @@ def _columns(rows: list[Row]) -> list[MixtureColumn]:
         own = {key: value for key, value in chosen[number].items() if any(value != other[key] for other in alike)}
         columns.append(MixtureColumn(number, name, parameters(own) if own else "", of))
     return columns
+
+
+def _colours(shown: list[MixtureColumn], style: Style) -> list[str]:
+    """The colour of each column: that of its algorithm or, of one algorithm, its own."""
+    if len({column.algorithm for column in shown}) > 1:
+        return [style[column.algorithm][0] for column in shown]
+    return [COLOURS[k % len(COLOURS)] for k in range(len(shown))]
 
 
 def _shown(columns: list[MixtureColumn]) -> list[MixtureColumn]:
