@@ -200,6 +200,19 @@ def test_it_starts_from_a_model(client: Client, tmp_path: Path) -> None:
     assert warm[-1]["progressive_error"] < cold[-1]["progressive_error"]
 
 
+def test_a_sparse_model_starts_from_a_model_on_screened_features(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(tmp_path / "store", classes=3)
+    first = train(client, store, tmp_path / "first")
+    monkeypatch.setattr("sparseoco.search.mixture_task.MEMORY", 30_000)
+    warm = train(client, store, tmp_path / "warm", warm_start=str(first), keep="sparse", at_most=20)
+    cold = train(client, store, tmp_path / "cold", keep="sparse", at_most=20)
+    assert Model(warm).feature_ids.size == 20
+    errors = [pq.read_table(model / "regret.parquet")["progressive_error"][-1].as_py() for model in (warm, cold)]
+    assert errors[0] < errors[1]
+
+
 def test_the_page(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", classes=3)
     wild = GRID | {"fobos": {"eta0": [1e9]}}
