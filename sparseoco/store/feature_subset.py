@@ -23,7 +23,8 @@ from sparseoco.store.manifest import (
     commit_manifest,
     latest_manifest,
 )
-from sparseoco.store.shards import Store, write_shard, write_vocabulary
+from sparseoco.store.shards import Store
+from sparseoco.store.writing import write_shard, write_vocabulary
 
 SUBSET = "features.npz"
 

@@ -14,24 +14,22 @@ only if absent, and the highest number counts, so the files of two writers never
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import InputError, StorageError
-from sparseoco.storage.commit import commit_bytes, digest_file, digest_value
+from sparseoco.storage.commit import digest_value
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.parquet import read_parquet
 from sparseoco.store.labels import LabelSets
-from sparseoco.store.manifest import Column, FileEntry, Manifest, ShardEntry, latest_manifest
+from sparseoco.store.manifest import Column, FileEntry, Manifest, latest_manifest
 
 MAX_INT32 = 2**31 - 1
 COLUMN_DTYPES: dict[Column, np.dtype[Any]] = {
@@ -68,86 +66,6 @@ class ShardRows(NamedTuple):
     indices: NDArray[Any]
     counts: NDArray[Any]
     columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
-
-
-def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: int = 0) -> ShardEntry:
-    """Write documents as one shard, and return its entry. Raises `InputError` for 2^31 nonzeros or more."""
-    if rows.indices.size > MAX_INT32:
-        raise InputError(
-            f"A shard of {rows.indices.size:,} nonzeros is too large: lower the shard size.", code="shard-too-large"
-        )
-    index_type = pa.int32() if n_features <= MAX_INT32 + 1 else pa.int64()  # as Store.indices_dtype
-    offsets = pa.array(rows.indptr.astype(np.int32))
-    ids = rows.ids if rows.ids is not None else pa.array([""] * len(rows.labels), pa.string())
-    sets = rows.labels if isinstance(rows.labels, LabelSets) else None
-    columns: dict[str, pa.Array] = {"id": ids}
-    if sets is None:
-        columns["label"] = pa.array(rows.labels)
-    else:
-        columns["labels"] = _lists(pa.array(sets.indptr.astype(np.int32)), pa.array(sets.classes, pa.int32()))
-    columns["indices"] = _lists(offsets, pa.array(rows.indices, index_type))
-    columns["counts"] = _lists(offsets, pa.array(rows.counts))
-    for name in sorted(rows.columns):
-        columns[name] = pa.array(np.asarray(rows.columns[name], COLUMN_DTYPES[name]))
-    schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
-    table = pa.Table.from_arrays(list(columns.values()), schema=schema)
-    leaves = {*columns, "labels.list.element"} if sets is not None else set(columns)
-    # The high bytes of ids in order of frequency are mostly zero: split into streams, they compress well.
-    entry = _write_table(
-        folder,
-        "shard",
-        table,
-        use_dictionary=[name for name in ("label", "labels.list.element", "weight", "group") if name in leaves],
-        column_encoding={
-            "indices.list.element": "BYTE_STREAM_SPLIT",
-            "counts.list.element": "BYTE_STREAM_SPLIT",
-            "id": "PLAIN",
-        },
-    )
-    return ShardEntry(
-        **entry.model_dump(),
-        rows=len(rows.labels),
-        nonzeros=int(rows.indices.size),
-        counts=rows.counts.dtype.name,
-        source=source,
-        labels=None if sets is None else int(sets.classes.size),
-    )
-
-
-def write_vocabulary(
-    folder: Location, terms: pa.Array, counts: NDArray[np.int64], documents: NDArray[np.int64]
-) -> FileEntry:
-    """Write the vocabulary: row i is the term of feature i, its total count and its document frequency."""
-    table = pa.table({"term": terms, "count": counts, "documents": documents})
-    return _write_table(folder, "vocabulary", table, use_dictionary=False)
-
-
-def write_names(
-    folder: Location,
-    features: NDArray[np.int64],
-    terms: pa.Array,
-    counts: NDArray[np.int64],
-    documents: NDArray[np.int64],
-) -> FileEntry:
-    """Write a part of the table of terms of hashed features; a feature may have several terms."""
-    columns = {"feature": features, "term": terms, "count": counts, "documents": documents}
-    table = pa.table(columns).cast(NAMES)
-    return _write_table(folder, "names", table, use_dictionary=False)
-
-
-def write_frequencies(folder: Location, features: NDArray[np.int64], documents: NDArray[np.int64]) -> FileEntry:
-    """Write the document frequencies of features, whose ids increase; those of all others are 0."""
-    table = pa.table({"feature": features, "documents": documents})
-    encoding = {"feature": "DELTA_BINARY_PACKED", "documents": "DELTA_BINARY_PACKED"}
-    return _write_table(folder, "frequencies", table, use_dictionary=False, column_encoding=encoding)
-
-
-def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
-    """Write the quarantined rows: (file, line, byte offset, reason), never their text."""
-    columns = zip(*rows, strict=True)
-    types = {"file": pa.string(), "line": pa.int64(), "offset": pa.int64(), "reason": pa.string()}
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, types.values(), strict=True)]
-    return _write_table(folder, "quarantine", pa.Table.from_arrays(arrays, list(types)))
 
 
 class Store:
@@ -396,32 +314,8 @@ def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
     return matrix, terms
 
 
-def _lists(offsets: pa.Array, values: pa.Array) -> pa.ListArray:
-    element = pa.field("element", values.type, nullable=False)
-    return pa.ListArray.from_arrays(offsets, values, type=pa.list_(element))
-
-
 def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-def _write_table(folder: Location, kind: str, table: pa.Table, **encoding: Any) -> FileEntry:
-    sink = pa.BufferOutputStream()
-    # Written once and read many times: LZ4 takes 12 to 33 % more space than zstd and half the time. No query uses
-    # ranges, so there are no statistics.
-    pq.write_table(table, sink, compression="lz4", write_statistics=False, **encoding)
-    data = sink.getvalue()
-    digest = hashlib.sha256(data).hexdigest()
-    name = f"{kind}-{digest[:24]}.parquet"
-    path = folder / name
-    if not _is_written(path, len(data), digest):
-        commit_bytes(path, data)
-    return FileEntry(file=name, bytes=len(data), sha256=digest)
-
-
-def _is_written(path: Location, size: int, digest: str) -> bool:
-    """Whether a local file exists with this content; uploading a remote one takes no longer than reading it."""
-    return isinstance(path, Path) and path.exists() and path.stat().st_size == size and digest_file(path) == digest
 
 
 def _describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:

@@ -36,9 +36,10 @@ from sparseoco.store.manifest import (
     commit_manifest,
     latest_manifest,
 )
-from sparseoco.store.shards import ShardRows, Store, write_shard
+from sparseoco.store.shards import ShardRows, Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
+from sparseoco.store.writing import write_shard
 
 RANGE_NONZEROS = 1 << 23
 RANGE_FEATURES = 1 << 20

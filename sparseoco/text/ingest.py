@@ -23,7 +23,8 @@ from sparseoco.store.manifest import (
     commit_manifest,
     latest_manifest,
 )
-from sparseoco.store.shards import Store, write_quarantine
+from sparseoco.store.shards import Store
+from sparseoco.store.writing import write_quarantine
 from sparseoco.text.counting.count import SourceState, count_sources
 from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.encoding.duplicates import drop_duplicates

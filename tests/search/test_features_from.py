@@ -25,7 +25,8 @@ from sparseoco.storage.commit import read_json
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.manifest import FeatureTable, commit_manifest
-from sparseoco.store.shards import Store, read_shards, write_names, write_vocabulary
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.writing import write_names, write_vocabulary
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model, write_model
 from sparseoco.training.options import Configuration

@@ -18,7 +18,8 @@ from sparseoco.search.model_task import train_model
 from sparseoco.search.runner import run_search
 from sparseoco.storage.commit import read_json
 from sparseoco.store.manifest import ClassEntry, FeatureTable, LabelTable, commit_manifest
-from sparseoco.store.shards import Store, write_names, write_vocabulary
+from sparseoco.store.shards import Store
+from sparseoco.store.writing import write_names, write_vocabulary
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
 from sparseoco.training.options import Configuration

@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import SCHEMA_VERSION, ClassEntry, FeatureTable, LabelTable, Manifest, commit_manifest
-from sparseoco.store.shards import ShardRows, Store, write_shard, write_vocabulary
+from sparseoco.store.shards import ShardRows, Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.weighting import Weighting
+from sparseoco.store.writing import write_shard, write_vocabulary
 
 
 def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: int = 2, shard_rows: int = 100) -> Path:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.manifest import FileEntry, Manifest
-from sparseoco.store.shards import Store, write_frequencies
+from sparseoco.store.shards import Store
+from sparseoco.store.writing import write_frequencies
 from sparseoco.text.array_files import load_arrays, save_arrays
 
 Frequencies = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -9,7 +9,8 @@ from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.manifest import FileEntry, Manifest, ShardEntry
-from sparseoco.store.shards import ShardRows, write_names, write_shard
+from sparseoco.store.shards import ShardRows
+from sparseoco.store.writing import write_names, write_shard
 from sparseoco.text.array_files import load_arrays, stored_strings
 from sparseoco.text.counting.partial_counts import COLUMN, PartialCounts, counted_levels
 from sparseoco.text.encoding.encode import encode_rows

@@ -10,7 +10,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.shards import Store, write_vocabulary
+from sparseoco.store.shards import Store
+from sparseoco.store.writing import write_vocabulary
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.job import IngestJob
