@@ -82,7 +82,9 @@ def read(path: Path) -> Stream:
 
 def train_sparseoco(stream: Stream, chunk: int | None) -> np.ndarray:
     """Weights after one call, or after one a chunk."""
-    model = SparseOnlineClassifier("fobos", loss="logistic", eta0=ETA0, lam=LAM)
+    model = SparseOnlineClassifier(
+        "fobos", loss="logistic", eta0=ETA0, lam=LAM, fit_intercept=False, epochs=1, shuffle=False
+    )
     return fitted(model, stream, chunk)
 
 

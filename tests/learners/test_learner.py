@@ -39,7 +39,7 @@ def test_a_grid_is_a_product_in_the_order_of_the_definition() -> None:
     [
         ({"algorithm": "sgd"}, "unknown-algorithm", "'sgd'"),
         ({"algorithm": "caos-erm"}, "not-online", "caos-erm"),
-        ({"loss": "huber"}, "unknown-loss", "'huber'"),
+        ({"loss": "absolute"}, "unknown-loss", "'absolute'"),
         ({"algorithm": "arow", "loss": "logistic"}, "unsupported-combination", "hinge"),
         ({"algorithm": "sgft", "penalty": "box"}, "unsupported-combination", "sgft"),
         ({"penalty": "l0"}, "unknown-penalty", "'l0'"),

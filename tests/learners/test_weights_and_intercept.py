@@ -22,11 +22,15 @@ from tests.oracles.weights import labels_of, rows_of, unpenalised
 from tests.support.errors import raises_code
 
 LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
+
+
+def loss_of(name: str) -> str:
+    """A loss that the learner's other tests compile."""
+    return next(loss for loss in LOSSES if loss in ALGORITHMS[name].loss_names and gated(ALGORITHMS[name], loss))
+
+
 CASES = [
-    pytest.param(
-        name, loss, marks=() if gated(ALGORITHMS[name], loss) and (name, loss) not in MORE else pytest.mark.slow
-    )
-    for MORE in [{("cl-fobos", "squared_hinge"), ("cl-fobos", "squared")}]
+    pytest.param(name, loss, marks=() if loss == loss_of(name) else pytest.mark.slow)
     for name in streaming()
     for loss in LOSSES
     if loss in ALGORITHMS[name].loss_names
@@ -37,11 +41,6 @@ PENALISED = [
     for penalty in ("l2", "elastic_net")
     if penalty in ALGORITHMS[name].penalties
 ]
-
-
-def loss_of(name: str) -> str:
-    """A loss that the learner's other tests compile."""
-    return next(loss for loss in LOSSES if loss in ALGORITHMS[name].loss_names and gated(ALGORITHMS[name], loss))
 
 
 def check(name: str, loss: str, penalty: str, data: st.DataObject) -> None:

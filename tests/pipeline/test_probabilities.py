@@ -27,6 +27,7 @@ threads = 2
 """
 
 
+@pytest.mark.slow
 def test_calibrated_probabilities_of_the_demo_corpus(tmp_path: Path) -> None:
     lines = demo.write_corpus(tmp_path / "demo.jsonl").path.read_text().splitlines()[:2400]
     (tmp_path / "train.jsonl").write_text("\n".join(lines[:1600]) + "\n")

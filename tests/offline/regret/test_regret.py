@@ -231,6 +231,7 @@ def test_a_corrupt_cell_is_named(run: Path, tmp_path: Path) -> None:
         steps.regret(other, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nonzeros", [0, cluster_regret.NEWTON_NONZEROS])
 def test_regret_on_weighted_counts_is_that_on_their_values(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonzeros: int

@@ -93,7 +93,7 @@ def test_a_file_of_a_cluster_may_be_in_a_bucket(
         ("big.toml", b"#" * (1 << 20) + b"#", "big.toml is larger than"),
         ("run.yaml", b"", "run.yaml"),
         ("latin.toml", b"\xff", "latin.toml is not UTF-8 text."),
-        ("empty.toml", b"", "empty.toml: out: this key is required"),
+        ("empty.toml", b"", "empty.toml: ingest: this key is required"),
         ("log.toml", RUN_FILE.encode() + b'[log]\nfile = "run.jsonl"\n', "is a remote URI; a log is a local file"),
         ("up.toml", b'out = "../../run"\n' + RUN_FILE.replace('out = "run"', "").encode(), "../../run"),
     ],
