@@ -210,6 +210,7 @@ def front(truth: Any, names: list[str], folder: Path) -> Iterator[Result]:
         yield predicted(folder, f"front-{number}", truth, names, started)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.benchmark
 @pytest.mark.parametrize("name", TASKS)
 def test_default_run_is_as_accurate_as_the_best_pipelines(name: str, tmp_path: Path) -> None:
