@@ -61,7 +61,7 @@ def build_learn(rule, respond, loss):
         n = points.shape[1]
         base = indptr[0]
         g = np.zeros(n)
-        z, u, suffered = np.zeros(outputs), np.zeros(outputs), np.zeros(1)
+        z, u, incurred = np.zeros(outputs), np.zeros(outputs), np.zeros(1)
         v = np.zeros((outputs, n))
         for q in range(diverged.shape[0]):
             first, last = q * outputs, (q + 1) * outputs
@@ -69,7 +69,7 @@ def build_learn(rule, respond, loss):
                 start, stop = indptr[i] - base, indptr[i + 1] - base
                 t = rounds + i + 1
                 weight = 1.0 if weights is None else weights[i]
-                suffered[0] = 0.0
+                incurred[0] = 0.0
                 for c in range(outputs):
                     y = points[first + c]
                     z[c] = 0.0
@@ -93,11 +93,11 @@ def build_learn(rule, respond, loss):
                     labels[i],
                     t,
                     diverged[q : q + 1],
-                    suffered,
+                    incurred,
                     error_count[q : q + 1],
                 )
-                loss_sum[q] += suffered[0]
-                surplus[q] += (weight - 1.0) * suffered[0]
+                loss_sum[q] += incurred[0]
+                surplus[q] += (weight - 1.0) * incurred[0]
                 if diverged[q] > 0:
                     continue
                 for c in range(outputs):

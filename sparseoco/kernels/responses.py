@@ -55,6 +55,17 @@ def regression(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum,
 
 
 @register_jitable(forceinline=True)
+def respond_class(value, slope, bound, z, c, y, u, losses):
+    """Slope and loss of column c, one class of a configuration; returns the loss and whether its margin is bounded."""
+    margin = float(z[c])
+    u[c] = slope(margin, y)
+    loss = value(margin, y)
+    if losses is not None:
+        losses[c] = loss
+    return loss, abs(margin) <= bound
+
+
+@register_jitable(forceinline=True)
 def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum, error_count, losses=None):
     """One margin per class; the loss is the sum of the binary losses."""
     for q in range(diverged.shape[0]):
@@ -64,13 +75,9 @@ def one_vs_rest(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum
         fine = diverged[q] == 0
         for c in range(first, first + outputs):
             y = 1.0 if label == c - first else -1.0
-            margin = float(z[c])
-            fine = fine & (abs(margin) <= bound)
-            u[c] = slope(margin, y)
-            own = value(margin, y)
+            own, bounded = respond_class(value, slope, bound, z, c, y, u, losses)
+            fine = fine & bounded
             loss += own
-            if losses is not None:
-                losses[c] = own
             best = c if z[c] > z[best] else best
         if fine:
             loss_sum[q] += loss
@@ -91,14 +98,10 @@ def label_sets(value, slope, bound, z, u, outputs, label, t, diverged, loss_sum,
         fine = diverged[q] == 0
         for c in range(first, first + outputs):
             y = 1.0 if label[c - first] == 1.0 else -1.0
-            margin = float(z[c])
-            fine = fine & (abs(margin) <= bound)
-            u[c] = slope(margin, y)
-            own = value(margin, y)
+            own, bounded = respond_class(value, slope, bound, z, c, y, u, losses)
+            fine = fine & bounded
             loss += own
-            if losses is not None:
-                losses[c] = own
-            wrong = wrong | ((margin > 0.0) != (y > 0.0))
+            wrong = wrong | ((z[c] > 0) != (y > 0.0))
         if fine:
             loss_sum[q] += loss
             error_count[q] += 1 if wrong else 0

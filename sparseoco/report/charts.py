@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 COLOURS: Final = ("c0", "c1", "c2", "c3", "c4", "c5", "c6")
-"""Blue, vermilion, green, purple, ochre, cyan, grey: told apart by colour-blind readers, by 3:1 from the page."""
+"""Blue, vermilion, green, purple, ochre, cyan, grey: distinguishable for colour-blind readers, by 3:1 from the page."""
 NEUTRAL: Final = "cn"
 MARKERS: Final = ("circle", "square", "diamond", "triangle", "cross", "x", "star")
 DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "sparse", "dashdotdot")

@@ -76,9 +76,9 @@ class Play:
 
     def regret(self, c: int, x: np.ndarray) -> np.ndarray:
         """Reg_T(x) for T = 1 … (T,)."""
-        return self.suffered(c) - self.objective(c, x)
+        return self.incurred(c) - self.objective(c, x)
 
-    def suffered(self, c: int) -> np.ndarray:
+    def incurred(self, c: int) -> np.ndarray:
         """Σ_{t≤T} f_t(w_t) + ψ_t(w_t) for T = 1 … (T,)."""
         w = self.W[:, :, c]
         return np.cumsum(self.losses(w) + self.psi(w, c))

@@ -72,7 +72,7 @@ def test_no_sequence_exceeds_the_bound(name: str, sequence: tuple[np.ndarray, An
     for c in range(len(play.configurations)):
         for x in comparators(play, c):
             over = play.regret(c, x) - play.limit(c, x)
-            assert over.max() <= 1e-7 * (1 + abs(play.suffered(c)[-1]))  # the optimum of HiGHS is as good as that
+            assert over.max() <= 1e-7 * (1 + abs(play.incurred(c)[-1]))  # the optimum of HiGHS is as good as that
 
 
 @pytest.mark.parametrize(

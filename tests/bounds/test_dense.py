@@ -40,8 +40,8 @@ class Game:
 
     def regret(self, x: np.ndarray) -> np.ndarray:
         """(T,)."""
-        suffered = self.value((self.X * self.W).sum(axis=1), self.y)
-        return np.cumsum(suffered - self.value(self.X @ x, self.y))
+        incurred = self.value((self.X * self.W).sum(axis=1), self.y)
+        return np.cumsum(incurred - self.value(self.X @ x, self.y))
 
     def limit(self, predicted_last: bool = True) -> np.ndarray:
         """The bound after every round."""

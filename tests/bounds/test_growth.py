@@ -36,9 +36,9 @@ def slope(name: str, configuration: dict[str, Any], streams: int = 3) -> float:
         X = rng.choice([-1.0, 1.0], (ROUNDS, 4)) * (rng.random((ROUNDS, 4)) < [1, 0.7, 0.4, 0.2])
         y = np.sign(X @ np.array([0.6, -0.5, 0.4, 0.3]) + rng.normal(size=ROUNDS))
         play = Play(name, X, fixed_labels(y), [configuration] * 2)
-        suffered = play.suffered(0)
+        incurred = play.incurred(0)
         for k, T in enumerate(MARKS):
-            regret[k] += suffered[T - 1] - play.objective(0, play.optimum(0, T))[T - 1]
+            regret[k] += incurred[T - 1] - play.objective(0, play.optimum(0, T))[T - 1]
     return float(np.polyfit(np.log(MARKS), np.log(regret), 1)[0])
 
 

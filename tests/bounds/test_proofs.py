@@ -96,4 +96,4 @@ def test_proofs_hold_step_by_step(name: str, stream: str) -> None:
     for c in range(len(play.configurations)):
         for x in comparators(play, c):
             over = play.regret(c, x) - INEQUALITIES[name](play, c, x)
-            assert over.max() <= 1e-7 * (1 + abs(play.suffered(c)[-1]))
+            assert over.max() <= 1e-7 * (1 + abs(play.incurred(c)[-1]))

@@ -78,13 +78,13 @@ def test_equals_the_pseudo_code_after_every_row(name: str, loss: str, domain: st
     learner = learner_of(name, loss, grid, X.shape[1])
     played = [list(ORACLES[name](X, y, *FUNCTIONS[loss], **entry)) for entry in grid]
     rows = sp.csr_matrix(X)
-    suffered = np.zeros(len(grid))
+    incurred = np.zeros(len(grid))
     for t in range(len(X)):
         learner.partial_fit(rows[t], y[t : t + 1])
-        suffered += [rounds[t][1] for rounds in played]
+        incurred += [rounds[t][1] for rounds in played]
         wanted = np.column_stack([rounds[t][0] for rounds in played])
         np.testing.assert_allclose(learner.weights(), wanted, rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(learner.progress.loss_sum, suffered, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(learner.progress.loss_sum, incurred, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(learner.decision_function(rows)[:, :, 0], X @ learner.weights(), atol=1e-12)
 
 

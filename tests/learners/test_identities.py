@@ -86,8 +86,8 @@ def test_regret_is_within_its_bound(name: str) -> None:
     for t in range(ROWS):
         iterates.append(learner.weights()[:, 0])
         learner.partial_fit(X[t], y[t : t + 1])
-    suffered = learner.progress.loss_sum[0] + lam * sum(np.abs(w).sum() for w in iterates)
+    incurred = learner.progress.loss_sum[0] + lam * sum(np.abs(w).sum() for w in iterates)
     D = max(np.linalg.norm(w - best) for w in iterates)
     G = max(np.linalg.norm(dense, axis=1).max(), lam * np.sqrt(FEATURES))
-    regret = suffered - objective(dense, signs, best, lam)
+    regret = incurred - objective(dense, signs, best, lam)
     assert 0 < regret <= 2 * G * D + (D**2 / (2 * c) + 7 * G**2 * c) * np.sqrt(ROWS)

@@ -60,7 +60,7 @@ def centre(domain: str, n: int) -> Point:
 
 
 def rounds(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, it: Any) -> Iterator[tuple[int, Callable[..., Any]]]:
-    """(t, gradient): the gradient at a point, or of a bandit that plays around it, with what it suffered."""
+    """(t, gradient): the gradient at a point, or of a bandit that plays around it, with what it incurred."""
     n = X.shape[1]
     m = n - 1 if it["domain"] == "simplex" else n
     for t, (x, label) in enumerate(zip(X, y, strict=True), start=1):
@@ -70,8 +70,8 @@ def rounds(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, it: Any) -> I
                 return slope(w @ x, label) * x, value(w @ x, label)
             v = np.zeros(n)
             DIRECTION(it["repetition"], t, 0, it["domain"] == "simplex", v)
-            suffered = value((w + it["delta"] * v) @ x, label)
-            return weight_of(label) * m / it["delta"] * suffered * v, suffered
+            incurred = value((w + it["delta"] * v) @ x, label)
+            return weight_of(label) * m / it["delta"] * incurred * v, incurred
 
         yield t, gradient
 
@@ -82,10 +82,10 @@ def ogd(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> It
     w, D = centre(it["domain"], n), it["D"] if it["domain"] == "ball" else np.sqrt(2)
     m = n - 1 if it["domain"] == "simplex" else n
     for t, gradient in rounds(X, y, value, slope, it):
-        g, suffered = gradient(w)
+        g, incurred = gradient(w)
         step = D / (it["F"] * np.sqrt(t)) * it["delta"] / m if "delta" in it else D / (it["G"] * np.sqrt(t))
         w = projection(it["domain"], w - step * g, np.eye(n), it["D"] / 2, it.get("gamma", 0.0))
-        yield w, suffered
+        yield w, incurred
 
 
 def ons(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> Iterator[tuple[Point, float]]:
@@ -94,11 +94,11 @@ def ons(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> It
     w, D = centre(it["domain"], n), it["D"] if it["domain"] == "ball" else np.sqrt(2)
     A = np.eye(n) / (it["beta"] * D) ** 2
     for _, gradient in rounds(X, y, value, slope, it):
-        g, suffered = gradient(w)
+        g, incurred = gradient(w)
         A = A + np.outer(g, g)
         z = w - np.linalg.solve(A, g) / it["beta"]
         w = projection(it["domain"], z, A, it["D"] / 2, it.get("gamma", 0.0))
-        yield w, suffered
+        yield w, incurred
 
 
 def ao_eg(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> Iterator[tuple[Point, float]]:
@@ -111,7 +111,7 @@ def ao_eg(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> 
     for features, label in zip(X, y, strict=True):
         w = corners.T @ x
         g = corners @ (slope(w @ features, label) * features)
-        suffered = value(w @ features, label)
+        incurred = value(w @ features, label)
         S += np.abs(g - guess).max() ** 2
         total = total + g
         guess = g if it["predict"] == "last" else 0 * g
@@ -119,7 +119,7 @@ def ao_eg(X: np.ndarray, y: np.ndarray, value: Loss, slope: Loss, **it: Any) -> 
             scale = np.sqrt(2 * (it["C"] + S) / np.log(len(corners)))
             power = np.exp(-(total + guess - (total + guess).min()) / scale)
             x = power / power.sum()
-        yield corners.T @ x, suffered
+        yield corners.T @ x, incurred
 
 
 ORACLES = {"ogd": ogd, "ogdeg": ogd, "ons": ons, "onseg": ons, "ao-eg": ao_eg}

@@ -21,8 +21,8 @@ def passive_aggressive(X: np.ndarray, y: np.ndarray, loss: str, C: float, varian
     assert loss == "hinge"
     w = np.zeros(X.shape[1])
     for x, b in zip(X, y, strict=True):
-        suffered = max(0.0, 1 - b * (w @ x))
-        w = w + tau(suffered, x @ x, C * weight_of(b), variant) * b * x
+        incurred = max(0.0, 1 - b * (w @ x))
+        w = w + tau(incurred, x @ x, C * weight_of(b), variant) * b * x
         yield w
 
 

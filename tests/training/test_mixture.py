@@ -42,7 +42,7 @@ def bits(mixture: Mixture) -> list[bytes]:
     return [np.asarray(value).tobytes() for value in (*snapshot, mixture.weights())]
 
 
-def suffered(loss: str, z: np.ndarray, label: float, classes: int | None) -> tuple[float, int]:
+def incurred(loss: str, z: np.ndarray, label: float, classes: int | None) -> tuple[float, int]:
     """Loss and error of the margins z (outputs,) of one row."""
     if loss in JOINT_VALUES:
         return JOINT_VALUES[loss](z, int(label)), int(z.argmax() != label)
@@ -77,9 +77,9 @@ def oracle(X, y, classes, loss, by, predict, weights_of_rows=None) -> tuple[np.n
     for i in range(X.shape[0]):
         z = np.concatenate([learner.decision_function(X[i])[0] for learner in learners])  # (n, outputs)
         x, s = weights()
-        loss_now, error_now = suffered(loss, x @ z, y[i], classes)
+        loss_now, error_now = incurred(loss, x @ z, y[i], classes)
         own_loss, own_errors = own_loss + loss_now, own_errors + error_now
-        g = row_weights[i] * np.array([suffered(loss, z[c], y[i], classes)[by == "error"] for c in range(n)], float)
+        g = row_weights[i] * np.array([incurred(loss, z[c], y[i], classes)[by == "error"] for c in range(n)], float)
         d = g - guess
         deviation += ((d.max() - d.min()) / 2) ** 2
         gaps += max(x @ d - (least(g_sum + g, s) - least(g_sum + guess, s)), 0.0)  # below 0 by rounding

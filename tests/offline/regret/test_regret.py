@@ -80,12 +80,12 @@ def test_regret_is_what_brute_force_says(
     assert [row["T"] for row in rows] == [50, 74, 109, 160]
     for row in rows:
         T = row["T"]
-        suffered = losses[:T].sum() + penalties[:T].sum()
+        incurred = losses[:T].sum() + penalties[:T].sum()
         best = minimum(X[:T], y[:T], parameters["lam"] * h[:T].sum(axis=0), parameters.get("R"))
-        assert row["learner_loss"] == pytest.approx(suffered, rel=1e-9)
+        assert row["learner_loss"] == pytest.approx(incurred, rel=1e-9)
         assert row["optimum"] - row["gap"] - 1e-6 <= best <= row["optimum"] + 1e-6
         assert row["gap"] <= 1e-7 * T * np.log(2)
-        assert row["regret"] == pytest.approx(suffered - best, abs=1e-4)
+        assert row["regret"] == pytest.approx(incurred - best, abs=1e-4)
         assert row["exact"]
         assert row["algorithm"] == name
         assert row["bound"] > row["regret"] > 0
