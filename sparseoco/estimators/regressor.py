@@ -18,8 +18,8 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
 
     >>> import scipy.sparse as sp
     >>> X = sp.csr_matrix([[1, 0], [0, 1], [1, 1]])
-    >>> model = SparseOnlineRegressor("fobos", lam=0.001, epochs=100).fit(X, [2.0, -1.0, 1.0])
-    >>> model.predict(X).round(1).tolist()
+    >>> model = SparseOnlineRegressor("fobos", lam=0.001, epochs=300, fit_intercept=False, random_state=0)
+    >>> model.fit(X, [2.0, -1.0, 1.0]).predict(X).round(1).tolist()
     [2.0, -1.0, 1.0]
     """
 
