@@ -1,0 +1,104 @@
+"""Matrices of any type and form give the same bits; what cannot be learned is refused by its row."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from tests.estimators.streams import ROWS, bits, classes, plain_classifier, plain_regressor, rows
+from tests.support.errors import raises_code
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint16, np.int64, np.uint64, np.float32, np.float64, bool])
+def test_counts_of_any_type(dtype: Any) -> None:
+    X, y = rows().astype(dtype), classes(2)
+    expected = plain_classifier().fit(X.astype(np.float64), y)
+    assert bits(plain_classifier().fit(X, y)) == bits(expected)
+    assert bits(plain_classifier().fit(X.toarray(), y)) == bits(expected)
+
+
+def test_any_form_of_the_same_matrix() -> None:
+    X, y = rows(dtype=np.uint8), classes(2)
+    expected = plain_classifier().fit(X, y)
+    wide = X.copy()
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    assert wide.indices.dtype == np.int64
+    backwards = X.copy()
+    for row in range(ROWS):
+        run = slice(X.indptr[row], X.indptr[row + 1])
+        backwards.indices[run], backwards.data[run] = X.indices[run][::-1], X.data[run][::-1]
+    backwards = sp.csr_matrix((backwards.data, backwards.indices, backwards.indptr), X.shape)
+    assert not backwards.has_sorted_indices
+    with_zeros = sp.csr_matrix((np.r_[0, X.data], np.r_[0, X.indices], np.r_[0, X.indptr[1:] + 1]), X.shape)
+    for form in (wide, backwards, with_zeros, X.tocoo(), X.tocsc(), X.tolil(), sp.csr_array(X), X.toarray()):
+        before = form.copy()
+        assert bits(plain_classifier().fit(form, y)) == bits(expected)
+        assert bits(plain_classifier(shuffle=True, random_state=1).fit(form, y)) == bits(
+            plain_classifier(shuffle=True, random_state=1).fit(X, y)
+        )
+        assert (form != before).sum() == 0
+        assert np.array_equal(expected.predict(form), expected.predict(X))
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(np.uint8, 200), (np.int8, 100), (np.float32, 3e38)])
+def test_duplicates_are_summed_without_wrapping_around(dtype: Any, count: float) -> None:
+    twice = sp.csr_matrix((np.array([count, count, 1], dtype), [1, 1, 0], [0, 2, 3]), (2, 2))
+    once = sp.csr_matrix(np.array([[0.0, 2.0 * float(dtype(count))], [1.0, 0.0]]))
+    model = plain_classifier(eta0=1e-40 if count > 1e9 else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert bits(model.fit(twice, [0, 1])) == bits(clone(model).fit(once, [0, 1]))
+    if count > 1e9:  # within float64, but not within float32
+        with raises_code("invalid-rows", "float32", "row 0"):
+            model.set_params(dtype="float32").fit(twice, [0, 1])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, np.asarray])
+def test_nan_and_infinity_are_refused_by_row(bad: float, form: Any) -> None:
+    dense, y = rows().toarray().astype(float), classes(2)
+    good = plain_classifier().fit(rows(), y)
+    before = bits(good)
+    dense[17, 4] = bad
+    with raises_code("invalid-rows", "row 17."):
+        plain_classifier().fit(form(dense), y)
+    for method in (lambda X: good.partial_fit(X, y), good.predict, good.predict_proba, good.decision_function):
+        with raises_code("invalid-rows", "row 17."):
+            method(form(dense))
+    assert bits(good) == before  # nothing of it was learned
+    numbers = y.astype(float)
+    numbers[11] = bad
+    with raises_code("invalid-labels", "row 11"):
+        plain_regressor().fit(rows(), numbers)
+    with raises_code("invalid-labels", "row 11"):
+        plain_classifier().fit(rows(), numbers)
+
+
+def test_partial_fit_keeps_to_its_classes_and_parameters() -> None:
+    X, y = rows(), classes(3)
+    with raises_code("missing-classes"):
+        plain_classifier().partial_fit(X, y)
+    model = plain_classifier().partial_fit(X, y, classes=[2, 1, 0])
+    assert model.classes_.tolist() == [0, 1, 2]
+    with raises_code("parameters-changed", "classes"):
+        model.partial_fit(X, y, classes=[0, 1])
+    other = y.copy()
+    other[6] = 9
+    with raises_code("invalid-labels", "row 6"):
+        model.partial_fit(X, other)
+    with raises_code("invalid-labels", "row 0"):
+        model.partial_fit(X, y.astype(str))
+    with pytest.raises(ValueError, match="expecting 30 features"):
+        model.partial_fit(X[:, :5], y)
+    with raises_code("parameters-changed", "partial_fit"):
+        model.set_params(lam=0.5).partial_fit(X, y)
+    with raises_code("parameters-changed", "partial_fit"):
+        model.set_params(lam=None, fit_intercept=False).partial_fit(X, y)
+    fresh = plain_classifier(fit_intercept=False).fit(X, y)
+    assert bits(model.fit(X, y)) == bits(fresh)  # fit starts again
+    with raises_code("one-class"):
+        plain_classifier().fit(X, np.zeros(ROWS))
