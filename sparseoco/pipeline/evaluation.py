@@ -16,12 +16,12 @@ from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
 from sparseoco.text.readers import read_documents
+from sparseoco.training.decisions.predictions import Predictions, numbered_labels, predictions_table
 from sparseoco.training.metrics import scores
 from sparseoco.training.metrics.classes import classification_metrics, label_set_metrics
 from sparseoco.training.metrics.ranking import ranking
 from sparseoco.training.metrics.scores import Scores, count_metrics, label_kind
 from sparseoco.training.model import Model
-from sparseoco.training.predictions import Predictions, numbered_labels, predictions_table
 
 TEST = "test.parquet"
 """The file in the folder of a run with the predictions of its test documents."""
@@ -45,7 +45,7 @@ def evaluate_model(
     where : dict
         Values of fields that documents must have.
     predictions : path, optional
-        Receives ids, labels and margins, as a table of `sparseoco.training.predictions`.
+        Receives ids, labels and margins, as a table of `sparseoco.training.decisions.predictions`.
     holdout : float
         If not 0, evaluate on the documents only that ingest withheld with this share.
 

@@ -4,7 +4,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.losses import find_loss
 from sparseoco.store.shards import Store
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.validation import output_shape
 
 

@@ -15,7 +15,7 @@ from sparseoco.storage.locations import Location, is_local, join_path, location,
 from sparseoco.storage.toml_files import read_toml
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, TextOptions
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 
 Folder = Annotated[Location, PlainValidator(location), PlainSerializer(str, return_type=str)]
 

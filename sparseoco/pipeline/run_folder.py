@@ -15,7 +15,8 @@ from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import positive_class
 from sparseoco.training.metrics.scores import baseline
-from sparseoco.training.options import AtMost, SearchOptions
+from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options.selection import AtMost
 from sparseoco.training.warm_start import Origin
 
 

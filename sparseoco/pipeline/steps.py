@@ -41,13 +41,16 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import Policy, TextOptions
 from sparseoco.text.sources import find_sources
 from sparseoco.training.block import search_setting
+from sparseoco.training.decisions.thresholds import check_has_threshold
 from sparseoco.training.folds import check_folds
 from sparseoco.training.metrics.scores import store_label_kind
 from sparseoco.training.model import Model
-from sparseoco.training.options import AtMost, Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.mixture import MixtureOptions
+from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options.selection import AtMost
 from sparseoco.training.sizes import check_size
 from sparseoco.training.stream import NO_FOLD
-from sparseoco.training.thresholds import check_has_threshold
 from sparseoco.training.warm_start import Origin, check_origin
 
 

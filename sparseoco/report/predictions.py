@@ -1,6 +1,6 @@
 """What predictions on documents that were not learned from say: curves, thresholds, confusion, confident mistakes.
 
-They are read from `search/held_out.parquet` and `test.parquet` (see `sparseoco.training.predictions`).
+They are read from `search/held_out.parquet` and `test.parquet` (see `sparseoco.training.decisions.predictions`).
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from sparseoco.report.results import Results
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.training.block import positive_class
-from sparseoco.training.calibration import Calibration
+from sparseoco.training.decisions.calibration import Calibration
+from sparseoco.training.decisions.predictions import Predictions, read_predictions
+from sparseoco.training.decisions.threshold_rule import ThresholdRule
+from sparseoco.training.decisions.thresholds import Thresholds, choose_threshold
 from sparseoco.training.metrics.ranking import Curve, exact_curve, ranking
 from sparseoco.training.metrics.scores import class_probabilities
-from sparseoco.training.options import ThresholdRule
-from sparseoco.training.predictions import Predictions, read_predictions
-from sparseoco.training.thresholds import Thresholds, choose_threshold
 
 _M = TypeVar("_M", bound=BaseModel)
 BINS: Final = 10

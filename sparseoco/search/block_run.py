@@ -16,7 +16,7 @@ from sparseoco.store.frequencies import frequency_bins, frequency_rows
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Tables
 from sparseoco.training.class_weights import class_weighted
-from sparseoco.training.decisions import MarginRecorder
+from sparseoco.training.decisions.rules import MarginRecorder
 from sparseoco.training.folds import fold_order
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import (

@@ -17,7 +17,7 @@ from sparseoco.search.tasks import ProgressTracker
 from sparseoco.storage.commit import make_folder, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 
 

@@ -2,8 +2,8 @@
 
 A search keeps the metrics of a configuration, not its predictions. For the chosen one, a task per fold trains it again
 on the other folds, with the bits it had in the search, and writes its margins on the held-out documents (see
-`sparseoco.training.predictions`), a row group per fold. Calibrations, thresholds and curves are made from them. Of a
-large corpus they are a sample, drawn by a hash of the numbers of the documents.
+`sparseoco.training.decisions.predictions`), a row group per fold. Calibrations, thresholds and curves are made from
+them. Of a large corpus they are a sample, drawn by a hash of the numbers of the documents.
 
 Each task commits a file, so that a run that was killed makes only what is missing; the bytes do not depend on shards,
 threads and workers.
@@ -36,11 +36,13 @@ from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import worker_corpus
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.decisions import ROWS, decision_rules
+from sparseoco.training.decisions.predictions import Predictions, predictions_table, read_predictions
+from sparseoco.training.decisions.rules import ROWS, decision_rules
+from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.folds import fold_order
 from sparseoco.training.metrics.progressive import held_out_chunks
-from sparseoco.training.options import Configuration, SearchOptions, ThresholdRule
-from sparseoco.training.predictions import Predictions, predictions_table, read_predictions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import StreamPosition
 
 FILE = "held_out.parquet"

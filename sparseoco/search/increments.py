@@ -19,7 +19,7 @@ from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import TermWeights, increment_weights, term_weights
 from sparseoco.training.block import Block, Increment, Setting, search_setting
 from sparseoco.training.learner import Learner
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 

@@ -7,7 +7,7 @@ from sparseoco.learners.penalties import find_penalty
 from sparseoco.offline.cluster.lambda_max import lambda_max
 from sparseoco.store.shards import Store
 from sparseoco.training.block import resolve_class_weights
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 
 
 def resolve_relative(client: Client, store: Store, options: SearchOptions) -> SearchOptions:

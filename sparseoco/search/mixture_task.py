@@ -38,11 +38,13 @@ from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.training.block import Block, Setting, search_setting
 from sparseoco.training.class_weights import class_weighted
-from sparseoco.training.decisions import MarginRecorder
+from sparseoco.training.decisions.rules import MarginRecorder
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture, Snapshot
 from sparseoco.training.model import write_model
-from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.mixture import MixtureOptions
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.pruning import FeatureRows, MeasuredRows, strongest_features
 from sparseoco.training.stream import NO_FOLD, START, RowSource, StreamPosition, curve_marks, train_stream
 from sparseoco.training.warm_start import take_weights

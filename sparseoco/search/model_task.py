@@ -24,10 +24,11 @@ from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.decisions import MarginRecorder
+from sparseoco.training.decisions.rules import MarginRecorder
 from sparseoco.training.model import STATE, amend_model, write_model
 from sparseoco.training.model_features import VOCABULARY
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.pruning import strongest_features
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from sparseoco.training.warm_start import resume_learner

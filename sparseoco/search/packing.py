@@ -21,7 +21,8 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting
 from sparseoco.training.columns import padded
 from sparseoco.training.metrics.scores import score_bytes
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.sizes import bytes_per_column
 from sparseoco.training.stream import StreamPosition
 

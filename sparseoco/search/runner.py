@@ -28,7 +28,8 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import SEARCH_TABLES, Row
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Cells, Key, Setting, Tables, configuration_id, search_setting
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 Work = Sequence[tuple[Setting, str, tuple[StreamPosition, ...]]]

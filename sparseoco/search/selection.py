@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.storage.metrics import Row
-from sparseoco.training.options import AtMost, Select
+from sparseoco.training.options.selection import AtMost, Select
 
 COMPLETE = ("ok", "stopped")
 """Status of an epoch that was completed: the configuration continued, or was stopped by `patience`."""

@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 
 from sparseoco.search.selection import mean_cost
 from sparseoco.storage.metrics import Row
-from sparseoco.training.options import Halving, SearchOptions
+from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options.selection import Halving
 from sparseoco.training.stream import StreamPosition
 
 Metrics = Mapping[str, Sequence[Row]]

@@ -25,7 +25,8 @@ from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.class_weights import balanced_weights, named_class_weights
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
 from sparseoco.training.warm_start import Origin
 

@@ -31,11 +31,11 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.transform import count_texts
-from sparseoco.training.calibration import Calibration
+from sparseoco.training.decisions.calibration import Calibration
+from sparseoco.training.decisions.thresholds import Thresholds
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics.scores import class_probabilities
 from sparseoco.training.model_features import ModelFeatures, read_features, write_vocabulary
-from sparseoco.training.thresholds import Thresholds
 
 WEIGHTS = pa.schema(
     [

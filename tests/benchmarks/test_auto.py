@@ -23,7 +23,7 @@ from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.readers import read_documents
 from sparseoco.text.transform import Features, count_texts
 from sparseoco.training.mixture import GRID
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 from tests.benchmarks.corpora import corpus, with_one_topic
 
 pytestmark = pytest.mark.benchmark

@@ -15,7 +15,7 @@ from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 from tests.benchmarks.corpora import corpus
 

@@ -18,7 +18,8 @@ from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
-from sparseoco.training.options import MixtureOptions, SearchOptions
+from sparseoco.training.options.mixture import MixtureOptions
+from sparseoco.training.options.search import SearchOptions
 
 
 class Nested(OptionModel):

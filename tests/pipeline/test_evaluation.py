@@ -15,9 +15,9 @@ from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.storage.metric_names import METRICS, defined_for
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
+from sparseoco.training.decisions.predictions import read_predictions
 from sparseoco.training.metrics import scores
 from sparseoco.training.model import amend_model, write_model
-from sparseoco.training.predictions import read_predictions
 from tests.support.commands import call
 from tests.support.stores import make_store
 

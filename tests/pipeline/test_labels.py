@@ -19,7 +19,7 @@ from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 from tests.support.commands import call
 
 WORDS = [f"word{k}" for k in range(30)]

@@ -8,9 +8,9 @@ import pytest
 
 from sparseoco.pipeline import demo, steps
 from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.training.decisions.predictions import read_predictions
 from sparseoco.training.metrics.scores import class_probabilities
 from sparseoco.training.model import Model
-from sparseoco.training.predictions import read_predictions
 
 RUN = """
 out = "run"

@@ -15,7 +15,7 @@ from sparseoco.report.results import WEIGHTS
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, write_result_table
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.predictions import Predictions, predictions_table
+from sparseoco.training.decisions.predictions import Predictions, predictions_table
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
 WORDS = [

@@ -33,8 +33,8 @@ from sparseoco.report.results import WEIGHTS
 from sparseoco.storage.locations import location
 from sparseoco.storage.metrics import METRICS, write_result_table
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.training.calibration import fit_calibration
-from sparseoco.training.predictions import Predictions
+from sparseoco.training.decisions.calibration import fit_calibration
+from sparseoco.training.decisions.predictions import Predictions
 from tests.report.synthetic import write_predictions, write_run
 from tests.support.errors import raises_code
 from tests.support.pages import figures

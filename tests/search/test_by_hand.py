@@ -14,7 +14,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.optimum import OptimumOptions
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.training.options import Configuration
+from sparseoco.training.options.configuration import Configuration
 from tests.search.by_hand import certificates, cluster_by_hand
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search

@@ -29,7 +29,7 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.writing import write_names, write_vocabulary
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model, write_model
-from sparseoco.training.options import Configuration
+from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.warm_start import Origin
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search

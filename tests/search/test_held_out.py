@@ -17,11 +17,12 @@ from sparseoco.learners.losses import logistic_value
 from sparseoco.pipeline import steps
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store
-from sparseoco.training.calibration import fit_calibration
+from sparseoco.training.decisions.calibration import fit_calibration
+from sparseoco.training.decisions.predictions import Predictions, read_predictions
+from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.metrics.scores import class_probabilities
 from sparseoco.training.model import Model
-from sparseoco.training.options import SearchOptions, ThresholdRule
-from sparseoco.training.predictions import Predictions, read_predictions
+from sparseoco.training.options.search import SearchOptions
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search
 from tests.support.stores import make_store

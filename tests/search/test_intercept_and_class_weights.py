@@ -13,7 +13,7 @@ from sparseoco.search.model_task import train_block
 from sparseoco.store.shards import read_shards
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.class_weights import check_unweighted
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code

@@ -15,7 +15,8 @@ from sparseoco.pipeline.run_folder import describe_choice
 from sparseoco.search.runner import run_search
 from sparseoco.store.shards import Store
 from sparseoco.training.metrics.scores import majority_error
-from sparseoco.training.options import AtMost, SearchOptions
+from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options.selection import AtMost
 from tests.support.searches import COUNTS, plain_search
 from tests.support.stores import make_store
 

@@ -20,7 +20,9 @@ from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import read_shards
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.options import Configuration, MixtureOptions, SearchOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.mixture import MixtureOptions
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.pruning import MeasuredRows, strongest_features
 from sparseoco.training.stream import NO_FOLD
 from tests.support.commands import call

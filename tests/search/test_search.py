@@ -20,7 +20,7 @@ from sparseoco.search import block_run
 from sparseoco.search.runner import run_search
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.store.shards import Store
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 from tests.search.options import OPTIONS
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search

@@ -21,7 +21,8 @@ from sparseoco.search.selection import choose
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
-from sparseoco.training.options import Halving, SearchOptions
+from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.options.selection import Halving
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search
 from tests.support.stores import make_store

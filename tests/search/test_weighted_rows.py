@@ -16,7 +16,8 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.learner import Learner
 from sparseoco.training.mixture import Mixture
 from sparseoco.training.model import Model
-from sparseoco.training.options import Configuration, MixtureOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.mixture import MixtureOptions
 from tests.support.searches import plain_search
 from tests.support.stores import make_store, with_columns
 

@@ -17,7 +17,8 @@ from sparseoco.storage.commit import read_json
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import FeatureOptions, Weighting
-from sparseoco.training.options import MixtureOptions, SearchOptions
+from sparseoco.training.options.mixture import MixtureOptions
+from sparseoco.training.options.search import SearchOptions
 from tests.support.errors import raises_code
 from tests.support.searches import plain_search
 from tests.support.stores import make_store, with_values

@@ -15,7 +15,7 @@ from sparseoco.store.shards import Store
 from sparseoco.training import folds as folds_module
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.folds import check_folds, fold_order, group_folds, slice_bounds
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
 from tests.support.searches import COUNTS

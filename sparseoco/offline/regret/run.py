@@ -42,7 +42,8 @@ from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting
 from sparseoco.training.class_weights import check_unweighted
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 
 TOL = 1e-3  # relative to the objective at w = 0; regret is typically some tenths of it

@@ -36,7 +36,8 @@ from sparseoco.search.packing import (
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 OTHERS_BYTES = 128 << 20  # for the steps before and after a search

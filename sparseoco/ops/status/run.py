@@ -14,7 +14,7 @@ from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 
 DONE, STARTED, NOT_STARTED = "done", "started", "not started"
 

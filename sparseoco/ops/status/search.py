@@ -14,7 +14,8 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row, read_result_table
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Key, configuration_id, result_id
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 

@@ -15,7 +15,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
 from sparseoco.storage.toml_files import read_toml
 from sparseoco.training.learner import Learner
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options.search import SearchOptions
 
 AS_PRINTED = {
     "loss": "logistic",

@@ -26,7 +26,7 @@ from sparseoco.papers.tables import Row
 from sparseoco.papers.truncation.methods import TunedMethod, new_learner
 from sparseoco.search.selection import choose
 from sparseoco.training.learner import Learner
-from sparseoco.training.options import Select
+from sparseoco.training.options.selection import Select
 from sparseoco.training.sizes import check_size
 
 RULES: Final = ("least error", "sparsest within one standard error")

@@ -33,11 +33,12 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block
 from sparseoco.training.class_weights import class_weighted
-from sparseoco.training.decisions import ROWS, MarginRecorder
+from sparseoco.training.decisions.rules import ROWS, MarginRecorder
+from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics.progressive import mean_rows
 from sparseoco.training.model import STATE, Model, write_model
-from sparseoco.training.options import SearchOptions, ThresholdRule
+from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import START, Order, StreamPosition, stream, train_stream
 from sparseoco.training.warm_start import Origin, take_weights
 

@@ -11,7 +11,8 @@ from sparseoco.search.selection import choose
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.storage.metrics import Row
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.options import Configuration, Select
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.selection import Select
 from sparseoco.training.stream import NO_FOLD
 
 

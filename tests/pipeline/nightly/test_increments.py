@@ -13,7 +13,7 @@ from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.search.increments import increment_seed, increment_store
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.training.calibration import fit_calibration
+from sparseoco.training.decisions.calibration import fit_calibration
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
 from tests.support.errors import raises_code

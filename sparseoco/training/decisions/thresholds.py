@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from sparseoco.core.errors import InputError
+from sparseoco.training.decisions.threshold_rule import ThresholdRule
 from sparseoco.training.metrics.ranking import exact_curve
-from sparseoco.training.options import ThresholdRule
 
 Floats = NDArray[np.float64]
 

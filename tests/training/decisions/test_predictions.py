@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.training.predictions import Predictions, predictions_table, read_predictions
+from sparseoco.training.decisions.predictions import Predictions, predictions_table, read_predictions
 from tests.support.errors import raises_code
 
 IDS = pa.array(["a", "b", "c"])

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.training.calibration import fit_calibration
+from sparseoco.training.decisions.calibration import fit_calibration
+from sparseoco.training.decisions.threshold_rule import ThresholdRule
+from sparseoco.training.decisions.thresholds import choose_thresholds
 from sparseoco.training.learner import Learner
-from sparseoco.training.options import ThresholdRule
-from sparseoco.training.thresholds import choose_thresholds
 
 ROWS = 100_000
 """The most documents whose progressive margins a calibration is fitted on."""

@@ -1,6 +1,5 @@
-"""Options of a search: configurations, successive halving, and how configurations are compared."""
+"""Options of a search: which configurations are tried, and how they are compared."""
 
-import json
 import math
 import re
 from itertools import product
@@ -13,8 +12,11 @@ from sparseoco.core.option_models import OptionModel
 from sparseoco.core.quantities import parse_bytes, parse_duration
 from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
 from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
-from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
-from sparseoco.training.parameter_values import (
+from sparseoco.store.weighting import FeatureOptions
+from sparseoco.training.decisions.threshold_rule import ThresholdRule
+from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.selection import AtMost, Halving, Select
+from sparseoco.training.options.values import (
     MAX_CONFIGURATIONS,
     Relative,
     Values,
@@ -29,20 +31,6 @@ if TYPE_CHECKING:
     from sparseoco.training.grid import Grid
 
 
-class Configuration(OptionModel):
-    """An algorithm with all its parameters, on weighted counts, numbered within a search."""
-
-    number: int
-    algorithm: str
-    parameters: dict[str, Any]
-    weighting: Weighting = COUNTS
-
-    @property
-    def parameters_json(self) -> str:
-        """The parameters as canonical JSON."""
-        return json.dumps(self.parameters, sort_keys=True)
-
-
 RARE_CLASS = 0.1
 """The least share of the documents at which a class is not rare."""
 DEFAULT_ALGORITHM = "adagrad"
@@ -53,92 +41,6 @@ DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
 
 def _default_grid() -> dict[str, dict[str, Values]]:
     return {DEFAULT_ALGORITHM: dict(find_algorithm(DEFAULT_ALGORITHM).grid)}
-
-
-class Halving(OptionModel):
-    """`halving = { factor = 3 }` or `halving = 3`: drop the worst within the first pass, at rungs."""
-
-    factor: float = Field(2.0, gt=1, le=1e6, description="One configuration in this many survives a rung.")
-    rungs: tuple[float, ...] | None = Field(
-        None,
-        min_length=1,
-        description="Fractions of the first pass; by default as many as reduce the search to one configuration.",
-    )
-    min_rows: int = Field(1000, ge=1, description="No rung before this many rows of the stream.")
-
-    @field_validator("rungs")
-    @classmethod
-    def _inside(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        if value is not None and not all(0 < fraction < 1 for fraction in value):
-            raise ValueError("rungs are fractions of the first pass, between 0 and 1")
-        return value
-
-
-class AtMost(OptionModel):
-    """`select = { at_most = 10_000 }`: the best model with at most so many features that have a nonzero weight."""
-
-    at_most: int = Field(ge=1, description="Features with a nonzero weight for any class.")
-
-
-Select = Literal["best", "one-standard-error"] | AtMost
-
-
-class MixtureOptions(OptionModel):
-    """Options of the online mixture, see `sparseoco.Mixture`, and what is saved of it."""
-
-    by: Literal["error", "loss"] | None = Field(
-        None, description="Weight columns by their errors or their losses; by default errors where they are defined."
-    )
-    predict: Literal["last", "none"] = Field("last", description="Prediction of the next loss vector.")
-    keep: Literal["sparse", "mixture", "best"] = Field(
-        "sparse",
-        description="Save a sparse model: the sparsest column that is nearly the best, trained on the mixture's "
-        "strongest features only; the whole mixture as one linear model; or its heaviest column only.",
-    )
-    at_most: int | None = Field(
-        None,
-        ge=1,
-        description='Features of a model with keep="sparse"; by default as many as make up 95 % of its margins\' '
-        "variance.",
-    )
-
-    @model_validator(mode="after")
-    def _meaningful(self) -> "MixtureOptions":
-        if self.at_most is not None and self.keep != "sparse":
-            raise ValueError("at_most prunes a sparse model: do not set keep")
-        return self
-
-
-class ThresholdRule(OptionModel):
-    """How a threshold is chosen: `"f1"`, `{ precision = 0.9 }`, `{ recall = 0.8 }` or `{ top = 0.01 }`.
-
-    In place of a table it may be given as text, such as `precision=0.9`.
-    """
-
-    rule: Literal["f1", "precision", "recall", "top"]
-    value: float | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, given: Any) -> Any:
-        if isinstance(given, str):
-            rule, separator, value = given.partition("=")
-            return {"rule": rule.strip()} | ({"value": value.strip()} if separator else {})
-        if isinstance(given, dict) and len(given) == 1 and "rule" not in given:
-            ((rule, value),) = given.items()
-            return {"rule": rule, "value": value}
-        return given
-
-    @model_validator(mode="after")
-    def _meaningful(self) -> "ThresholdRule":
-        if self.rule == "f1" and self.value is not None:
-            raise ValueError("f1 takes no value")
-        if self.rule != "f1" and not (self.value is not None and 0 < self.value <= 1):
-            raise ValueError(f"{self.rule} takes a number above 0 and at most 1, such as {{ {self.rule} = 0.5 }}")
-        return self
-
-    def __str__(self) -> str:
-        return self.rule if self.value is None else f"{self.rule}={self.value:g}"
 
 
 class SearchOptions(OptionModel):

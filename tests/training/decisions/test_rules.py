@@ -8,11 +8,12 @@ import scipy.sparse as sp
 
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
-from sparseoco.training.calibration import fit_calibration
-from sparseoco.training.decisions import MarginRecorder
+from sparseoco.training.decisions.calibration import fit_calibration
+from sparseoco.training.decisions.rules import MarginRecorder
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
-from sparseoco.training.options import MixtureOptions, SearchOptions
+from sparseoco.training.options.mixture import MixtureOptions
+from sparseoco.training.options.search import SearchOptions
 from tests.support.stores import make_store
 
 X = sp.random(50, 8, 0.4, "csr", random_state=0)
