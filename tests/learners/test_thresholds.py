@@ -10,7 +10,7 @@ from tests.oracles.stream import SLOPES
 ROWS, FEATURES = 60, 9
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 2.5, "inf"])
+@pytest.mark.parametrize("p", [1, 2, 3, 1.5, "inf"])
 @pytest.mark.parametrize("name", ["sgft", "sgft-cumulative", "stda"])
 def test_thresholds_are_norms_of_the_gradients_so_far(name: str, p: int | str) -> None:
     """sgft (5), (9): ‖(η_1 g_1, …, η_t g_t)‖_p below V; stda (14), (21): the same without steps."""
@@ -19,11 +19,11 @@ def test_thresholds_are_norms_of_the_gradients_so_far(name: str, p: int | str) -
     y = rng.integers(0, 2, ROWS)
     V = 2.0
     grid = [{"lam": 0.0, "p": p}, {"lam": 0.01, "p": p, "V": V}]
-    learner = Learner(name, loss="squared_hinge", grid=grid, n_features=FEATURES)
+    learner = Learner(name, loss="hinge", grid=grid, n_features=FEATURES)
     order = np.inf if p == "inf" else float(p)
     steps = []
     for t in range(ROWS):
-        slope = SLOPES["squared_hinge"](X[t] @ learner.weights()[:, 1], 2 * y[t] - 1)
+        slope = SLOPES["hinge"](X[t] @ learner.weights()[:, 1], 2 * y[t] - 1)
         eta = 1.0 if name == "stda" else 0.5 / np.sqrt(t + 1)
         steps.append(eta * slope * X[t])
         learner.partial_fit(sp.csr_matrix(X[t : t + 1]), y[t : t + 1])

@@ -24,7 +24,7 @@ from tests.support.texts import write_run_file
 FILES = ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet")
 
 
-@pytest.mark.parametrize("secured", [False, True])
+@pytest.mark.parametrize("secured", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_cluster_started_by_hand_gives_the_same_bytes(
     tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
