@@ -69,7 +69,16 @@ def test_examples_in_the_docstrings(module: Any) -> None:
     assert not result.failed
 
 
-@pytest.mark.parametrize("algorithm", [*streaming(), *dense_learners()])
+IN_THE_GATE = ("adagrad", "arow", "cl-fobos", "fobos", "ogd", "ons")
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(name, marks=() if name in IN_THE_GATE else pytest.mark.slow)
+        for name in (*streaming(), *dense_learners())
+    ],
+)
 @settings(deadline=None, max_examples=15)
 @given(
     cuts=st.lists(st.integers(0, ROWS), max_size=6).map(sorted),
