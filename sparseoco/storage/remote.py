@@ -1,78 +1,36 @@
 """Files in object stores: S3, Google Cloud Storage, Azure Blob Storage, HTTP servers and, for tests, memory.
 
-All requests go through obstore, which implements retries, timeouts and, on every store but HTTP, conditional writes.
-Credentials, region and endpoint are read from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``,
-``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, …), and from an AWS profile if boto3 is installed.
-They are never part of a path.
+A `RemotePath` has the methods of a `pathlib.Path`; `sparseoco.storage.clients` sends its requests.
 """
 
 import errno
-import os
 import posixpath
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    GenericError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
-from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, ObjectStore, S3Store
+from obstore.exceptions import GenericError
+from obstore.store import ObjectStore
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import InputError
+from sparseoco.storage.clients import KINDS, client, error_code, translated
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult
 
-KINDS: dict[str, Any] = {
-    **dict.fromkeys(("s3", "s3a"), S3Store),
-    **dict.fromkeys(("gs", "gcs"), GCSStore),
-    **dict.fromkeys(("az", "abfs"), AzureStore),
-    **dict.fromkeys(("http", "https"), HTTPStore),
-    "memory": MemoryStore,
-}
-ATTEMPTS = 10  # of a request, unless AWS_MAX_ATTEMPTS is set
-RETRY_TIME = timedelta(minutes=1)
 CONFLICTS = 10  # attempts: S3 may refuse both of two simultaneous conditional writes
 CONCURRENT = 16  # requests at a time
 CHUNK_BYTES = 1 << 20
-# Practically no limit for a whole request: a large file on a slow connection takes long.
-CLIENT_OPTIONS: dict[str, Any] = {"connect_timeout": "10s", "read_timeout": "5m", "timeout": "1day"}
-ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
-S3_CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SKIP_SIGNATURE",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-}
-BUSY = {"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "Throttling", "ThrottlingException", "429", "503"}
-REFUSED = {"AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401", "403"}
 T = TypeVar("T")
 R = TypeVar("R")
-_memory: dict[str, MemoryStore] = {}
-
 Version = dict[str, str]
 """Identifies the content of an object: its ETag, or its generation on Google Cloud Storage."""
-
-
-class RemoteError(StorageError, OSError):
-    """A request that an object store refused or did not answer; an `OSError`, like errors of local file systems."""
 
 
 class FileStatus(NamedTuple):
@@ -100,11 +58,7 @@ class RemotePath:
 
     @property
     def _store(self) -> ObjectStore:
-        """The client of the bucket, created again if the environment has changed."""
-        if self.root.startswith("memory://"):
-            return _memory.setdefault(self.root, MemoryStore())
-        settings = frozenset(entry for entry in os.environ.items() if entry[0].startswith(ENVIRONMENT))
-        return _client(self.root, settings)
+        return client(self.root)
 
     def __str__(self) -> str:
         return f"{self.root}/{self.key}" if self.key else self.root
@@ -166,26 +120,26 @@ class RemotePath:
         """Whether it is a folder with files."""
         if self.root.startswith("http"):  # which has no listings
             return False
-        with _translated(self):
+        with translated(self.root, str(self)):
             return any(meta["path"] != self.key for page in obstore.list(self._store, self.key) for meta in page)
 
     def stat(self) -> FileStatus:
         """Size and time of a file. Raises `FileNotFoundError`."""
         if not self.key:
             raise FileNotFoundError(errno.ENOENT, "a bucket is no file", str(self))
-        with _translated(self):
+        with translated(self.root, str(self)):
             return _status(obstore.head(self._store, self.key))
 
     def version(self) -> Version:
         """The version, which changes whenever other bytes are written. Raises `FileNotFoundError`."""
-        with _translated(self):
+        with translated(self.root, str(self)):
             return _version(obstore.head(self._store, self.key))
 
     def list(self, *, recursive: bool = False) -> "list[tuple[RemotePath, FileStatus | None]]":
         """Files of a folder with their status, and its folders with None; all files below it if recursive."""
         if self.root.startswith("http"):  # which has no listings
             return []
-        with _translated(self):
+        with translated(self.root, str(self)):
             if recursive:
                 files, folders = [meta for page in obstore.list(self._store, self.key) for meta in page], []
             else:
@@ -212,22 +166,22 @@ class RemotePath:
 
     def read_bytes(self) -> bytes:
         """The content of a file. Raises `FileNotFoundError`."""
-        with _translated(self):
+        with translated(self.root, str(self)):
             return obstore.get(self._store, self.key).bytes().to_bytes()
 
     def read_range(self, start: int, stop: int) -> bytes:
         """Bytes `start` to `stop` of a file, fewer if it is shorter. Raises `FileNotFoundError`."""
-        with _translated(self):
+        with translated(self.root, str(self)):
             try:
                 return obstore.get_range(self._store, self.key, start=start, end=stop).to_bytes()
             except GenericError as error:
-                if _code(error) not in ("InvalidRange", "416"):  # it starts at the end
+                if error_code(error) not in ("InvalidRange", "416"):  # it starts at the end
                     raise
                 return b""
 
     def read_chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
         """The content of a file in chunks of at least this size, but for the last. Raises `FileNotFoundError`."""
-        with _translated(self):
+        with translated(self.root, str(self)):
             for chunk in obstore.get(self._store, self.key).stream(min_chunk_size=chunk_bytes):
                 yield bytes(chunk)
 
@@ -245,10 +199,10 @@ class RemotePath:
         """
         for attempt in range(CONFLICTS):
             try:
-                with _translated(self):
+                with translated(self.root, str(self)):
                     return _version(obstore.put(self._store, self.key, data, mode=mode))  # type: ignore[arg-type]
             except FileExistsError as error:
-                if _code(error.__cause__) != "ConditionalRequestConflict" or attempt == CONFLICTS - 1:
+                if error_code(error.__cause__) != "ConditionalRequestConflict" or attempt == CONFLICTS - 1:
                     raise
                 time.sleep(0.05 * 2**attempt)
         raise AssertionError
@@ -256,7 +210,7 @@ class RemotePath:
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove a file."""
         try:
-            with _translated(self):
+            with translated(self.root, str(self)):
                 obstore.delete(self._store, self.key)
         except FileNotFoundError:
             if not missing_ok:
@@ -265,7 +219,7 @@ class RemotePath:
     def remove_tree(self) -> None:
         """Remove all files of a folder."""
         keys = [path.key for path, _ in self.list(recursive=True)]
-        with _translated(self):
+        with translated(self.root, str(self)):
             if keys:
                 obstore.delete(self._store, keys)
 
@@ -293,105 +247,6 @@ def remote_path(uri: str) -> RemotePath:
     if "?" in key and scheme.startswith("http"):
         raise InputError(f"{uri} has a query: download the file and name the local copy.", code="invalid-uri")
     return RemotePath(f"{scheme}://{bucket}", key)
-
-
-@lru_cache(maxsize=32)
-def _client(root: str, environment: frozenset[tuple[str, str]]) -> ObjectStore:
-    settings = dict(environment)
-    kind = KINDS[urlsplit(root).scheme]
-    options: dict[str, Any] = {
-        "client_options": CLIENT_OPTIONS,
-        "retry_config": {
-            "max_retries": int(settings.get("AWS_MAX_ATTEMPTS", ATTEMPTS)) - 1,
-            "retry_timeout": RETRY_TIME,
-        },
-    }
-    if kind is HTTPStore:
-        return HTTPStore(root, **options | {"client_options": CLIENT_OPTIONS | {"allow_http": True}})
-    bucket = urlsplit(root).netloc
-    if kind is not S3Store:
-        found: ObjectStore = kind(bucket, **options)
-        return found
-    plain = (_endpoint(settings) or "").startswith("http://")
-    options["client_options"] = CLIENT_OPTIONS | {"allow_http": plain}
-    if S3_CREDENTIALS.isdisjoint(settings):
-        options["credential_provider"] = _profile_credentials(root, settings)
-    return S3Store(bucket, conditional_put="etag", **options)
-
-
-def _profile_credentials(root: str, settings: dict[str, str]) -> Any:
-    """S3 credentials as boto3 finds them: profiles, single sign-on, roles, or the instance metadata.
-
-    None without boto3: obstore only uses the instance metadata.
-    """
-    try:
-        from botocore.exceptions import BotoCoreError
-        from obstore.auth.boto3 import Boto3CredentialProvider
-    except ImportError as error:
-        if "AWS_PROFILE" in settings:
-            raise InputError("AWS_PROFILE needs boto3: pip install 'sparseoco[s3]'.", code="missing-package") from error
-        return None
-    try:
-        return Boto3CredentialProvider()
-    except (BotoCoreError, ValueError) as error:
-        raise _needs_credentials(root) from error
-
-
-@contextmanager
-def _translated(path: RemotePath) -> Iterator[None]:
-    """Translate errors of obstore to `FileNotFoundError`, `FileExistsError` or `RemoteError`.
-
-    Only the code of a response is repeated: its message may contain credentials.
-    """
-    try:
-        yield
-    except (BaseError, FileNotFoundError) as error:
-        raise _error(error, path) from error
-
-
-def _error(error: Exception, path: RemotePath) -> Exception:
-    code, root = _code(error), path.root
-    if code == "NoSuchBucket":
-        return RemoteError(f"{root} does not exist: create the bucket, or check its name.", code="missing-bucket")
-    if isinstance(error, AlreadyExistsError | PreconditionError):
-        return FileExistsError(errno.EEXIST, "another writer was first", str(path))
-    if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    if code in BUSY:
-        return RemoteError(f"{root} is too busy, and stayed so ({code}): run again later.", code="store-busy")
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in REFUSED:
-        return RemoteError(f"{root} denies access ({code or 'AccessDenied'}).", code="access-denied")
-    if re.search(r"/latest/api/token|/latest/meta-data|metadata\.google\.internal|/metadata/identity", str(error)):
-        return _needs_credentials(root)
-    if isinstance(error, GenericError) and code is None:
-        endpoint = f" at {host}" if (host := _endpoint_host()) and root.startswith("s3") else ""
-        return RemoteError(f"{root} does not answer{endpoint}: check the network, then run again.", code="no-answer")
-    return RemoteError(f"{root} refused a request ({code or type(error).__name__}).", code="request-refused")
-
-
-def _code(error: object) -> str | None:
-    """The error code of a response, or else its HTTP status; None without a response."""
-    text = str(error)
-    found = re.search(r"<Code>(\w+)</Code>", text) or re.search(r"status code: (\d+)", text)
-    return found[1] if found else None
-
-
-def _needs_credentials(root: str) -> RemoteError:
-    wanted = {
-        "g": "set GOOGLE_APPLICATION_CREDENTIALS",
-        "a": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-    }.get(root[0], "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
-    return RemoteError(f"{root} needs credentials: {wanted}.", code="missing-credentials")
-
-
-def _endpoint(settings: Any) -> str | None:
-    found: str | None = settings.get("AWS_ENDPOINT_URL_S3") or settings.get("AWS_ENDPOINT_URL")
-    return found
-
-
-def _endpoint_host() -> str:
-    """Host and port of the endpoint, without a user and password."""
-    return urlsplit(_endpoint(os.environ) or "").netloc.rpartition("@")[2]
 
 
 def _version(meta: "ObjectMeta | PutResult") -> Version:
