@@ -9,7 +9,7 @@
 
 from prefect import flow
 
-from sparseoco.pipeline.steps import one_cluster
+from sparseoco.pipeline.run_steps import one_cluster
 
 from .command import start
 from .steps import evaluate_task, ingest_task, publish, read_run, report_task, run_name, search_task, train_task

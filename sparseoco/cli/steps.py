@@ -43,10 +43,10 @@ def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
     """Run every step of a run file: ingest, search, train, evaluate, report."""
     described = run_of_file(file, cluster_file)
     from sparseoco.cli.summaries import summarize_run
-    from sparseoco.pipeline import steps
+    from sparseoco.pipeline import run_steps
 
     with progress_bars() as progress:
-        page = steps.run_all(described, progress)
+        page = run_steps.run_all(described, progress)
     summarize_run(described.out, page)
 
 

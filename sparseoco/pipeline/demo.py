@@ -27,7 +27,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback, no_progress
 from sparseoco.datasets.corpora import data_folder
 from sparseoco.pipeline.run_file import RunFile, parse_run_file
-from sparseoco.pipeline.steps import run_all
+from sparseoco.pipeline.run_steps import run_all
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 

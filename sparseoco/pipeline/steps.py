@@ -13,17 +13,15 @@ from distributed import Client
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import logged_step
 from sparseoco.core.progress import ProgressCallback, no_progress
-from sparseoco.execution.clusters import ClusterOptions, connect, shared_cluster
+from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.optimum import OptimumOptions, run_optimum
 from sparseoco.offline.regret.rounds import MARKS
 from sparseoco.offline.regret.run import TOL, run_regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
-from sparseoco.pipeline.evaluation import TEST, evaluate_model
 from sparseoco.pipeline.labels import check_labels, check_loss, check_single_label
-from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.run_folder import describe_choice, describe_run, open_store
-from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results, write_report
+from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.search.feature_subset import feature_subset, model_features
 from sparseoco.search.held_out import has_held_out, held_out_blocks, held_out_rules, write_held_out
@@ -39,12 +37,10 @@ from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import Policy, TextOptions
-from sparseoco.text.sources import find_sources
 from sparseoco.training.block import search_setting
 from sparseoco.training.decisions.thresholds import check_has_threshold
 from sparseoco.training.folds import check_folds
 from sparseoco.training.metrics.scores import store_label_kind
-from sparseoco.training.model import Model
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.mixture import MixtureOptions
 from sparseoco.training.options.search import SearchOptions
@@ -261,82 +257,6 @@ def regret(
         write_result_table(folder / "regret.parquet", rows, REGRET)
         write_result_table(folder / "slopes.parquet", ends, SLOPES)
     return folder
-
-
-@logged_step("ingest", "run")
-def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """The ingest step of a run file; returns the store. Files to evaluate on are looked up first."""
-    if run.evaluate.inputs is not None:
-        find_sources(list(run.evaluate.inputs), run.ingest.text)
-    ingest_texts(
-        list(run.ingest.inputs),
-        run.store,
-        run.text,
-        run.cluster,
-        shard_bytes=run.ingest.shard_bytes,
-        vocabulary=run.ingest.vocabulary,
-        progress=progress,
-    )
-    return run.store
-
-
-@logged_step("search", "run")
-def run_search(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """The search step of a run file; returns the folder of its tables."""
-    return search(run.store, run.out, run.search, run.cluster, name=run.name, progress=progress)
-
-
-@logged_step("train", "run")
-def run_train(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """The train step of a run file: the best configuration on all data; returns the model."""
-    return train_best(run.store, run.out, run.cluster, progress=progress)
-
-
-@logged_step("evaluate", "run")
-def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
-    """The evaluate step of a run file: the model on unseen text; returns the path of the result.
-
-    None if the run file asks for no test set (``holdout = 0``).
-    """
-    options, evaluate = run.text, run.evaluate
-    if not evaluate.names_test_set and not options.holdout:
-        return None
-    inputs = evaluate.inputs if evaluate.inputs is not None else run.ingest.inputs
-    where = evaluate.where if evaluate.names_test_set else options.where
-    path = run.out / "evaluation.json"
-    model = Model(run.out / "model")
-    with exclusive_lock(run.out), exclusive_lock(run.out / "model"):
-        try:
-            result = evaluate_model(model, list(inputs), where, progress, run.out / TEST, holdout=options.holdout)
-        except InputError as error:
-            if evaluate.names_test_set or error.code != "no-documents":
-                raise
-            return None  # a corpus so small that none was withheld
-        commit_json(path, result)
-    return path
-
-
-@logged_step("report", "run")
-def run_report(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """The report step of a run file; returns the page."""
-    return write_report(run.out)
-
-
-STEPS = {"ingest": run_ingest, "search": run_search, "train": run_train, "evaluate": run_evaluate, "report": run_report}
-
-
-def one_cluster(run: RunFile) -> AbstractContextManager[None]:
-    """A context in which all steps share the jobs or pods of the run's cluster, if it has any."""
-    return shared_cluster(run.cluster, local_work_folder(run.out) / ".scratch")
-
-
-def run_all(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
-    """Every step in order; returns the report page."""
-    with one_cluster(run):
-        for step in STEPS.values():
-            result = step(run, progress)
-    assert result is not None
-    return result
 
 
 def _open_store(folder: Location, options: SearchOptions, model: Location) -> tuple[Store, SearchOptions]:

@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import SGDClassifier
 
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps, steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.search.stages import full_run
 from sparseoco.search.worker import Folders, run_block
@@ -109,7 +109,7 @@ algorithms.cl-fobos = {{ lam = [{lam}], eta0 = [0.03, 0.1, 0.3, 1.0] }}
 
     timed("warm", lambda path: search(str(path)))
     flow = timed("flow", lambda path: search(str(path)))
-    step = timed("step", lambda path: steps.run_search(load_run_file(path)))
+    step = timed("step", lambda path: run_steps.run_search(load_run_file(path)))
     print(f"\nsearch step {step:.1f} s, search flow {flow:.1f} s: {flow / step - 1:+.1%}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.prefect_server import (
     ROOT,
@@ -64,7 +64,7 @@ def check_results(server: str, out: Path) -> None:
         assert (out / file).as_uri() in links[f"places-{key}"]
         assert (out / file).exists()
     here = load_run_file(out.parent / "places.toml").model_copy(update={"out": out.parent / "here"})
-    steps.run_all(here)
+    run_steps.run_all(here)
     for file in ("search/metrics.parquet", "model/weights.parquet"):
         assert (out / file).read_bytes() == (here.out / file).read_bytes()
 

@@ -17,7 +17,7 @@ STUCK = """
 import ctypes, signal, sys
 argument, sys.argv[0] = sys.argv[1], "-m"  # as `python -m sparseoco.flows.ingest` begins
 from sparseoco.flows import command, ending
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 
 def stick(run):
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
@@ -25,7 +25,7 @@ def stick(run):
     ctypes.CDLL(None).sleep(60)
 
 ending.GRACE_SECONDS = 0.5
-steps.STEPS["ingest"] = stick
+run_steps.STEPS["ingest"] = stick
 sys.argv = ["ingest", argument]
 command.main("ingest")
 """

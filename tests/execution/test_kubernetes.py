@@ -7,7 +7,7 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.errors import raises_code
 from tests.support.texts import write_run_file
@@ -37,10 +37,10 @@ def test_a_run_on_pods_gives_the_same_bytes_and_leaves_no_pod(tmp_path: Path, mo
     from tests.execution.kubernetes_api import kubernetes
 
     run = load_run_file(write_run_file(tmp_path))
-    steps.run_all(run.model_copy(update={"out": tmp_path / "here"}))
+    run_steps.run_all(run.model_copy(update={"out": tmp_path / "here"}))
     with kubernetes(tmp_path) as (api, config):
         monkeypatch.setenv("KUBECONFIG", str(config))
-        steps.run_all(run.model_copy(update={"out": tmp_path / "there", "cluster": options(workers=2)}))
+        run_steps.run_all(run.model_copy(update={"out": tmp_path / "there", "cluster": options(workers=2)}))
         assert len(api.created) == 1
         assert not api.resources["daskclusters"]
         assert [process.poll() is None for process in api.processes] == [False, False, False]

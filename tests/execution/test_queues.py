@@ -14,7 +14,7 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions, connect, scheduler_workers
 from sparseoco.execution.options import JobOptions, PbsOptions, SlurmOptions
 from sparseoco.execution.queues import job_cluster
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.errors import raises_code
 from tests.support.texts import write_run_file
@@ -124,7 +124,7 @@ def test_a_run_on_jobs_gives_the_same_bytes_queues_once_and_leaves_no_job(
     left = tmp_path / "there" / ".scratch" / "jobs-of-a-killed-run"
     left.mkdir(parents=True)
     for out, cluster in (("here", ClusterOptions(threads=1)), ("there", options(kind, workers))):
-        steps.run_all(run.model_copy(update={"out": tmp_path / out, "cluster": cluster}))
+        run_steps.run_all(run.model_copy(update={"out": tmp_path / out, "cluster": cluster}))
     for file in ("search/metrics.parquet", "search/curves.parquet", "search/best.json", "model/weights.parquet"):
         assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
     pids = [int(path.read_text()) for path in jobs.glob("*.pid")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparseoco.core.errors import StorageError
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage import commit
 from tests.support.texts import write_run_file
@@ -38,7 +38,7 @@ def contents(run: RunFile) -> dict[str, bytes]:
 
 def check_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int) -> int:
     whole = prepare(tmp_path / "whole")
-    steps.run_all(whole)
+    run_steps.run_all(whole)
     expected = contents(whole)
     n = 1
     while True:
@@ -53,13 +53,13 @@ def check_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int)
 
         monkeypatch.setattr(commit, "_sync", fail)
         try:
-            steps.run_all(run)
+            run_steps.run_all(run)
         except StorageError as error:
             assert error.code == "disk-full"  # noqa: PT017 - the last round does not fail
         else:
             return n
         monkeypatch.undo()
-        steps.run_all(run)
+        run_steps.run_all(run)
         got = contents(run)
         # A shard whose commit failed after it was written may be left unlisted; nothing else may differ.
         assert {name: got.get(name) for name in expected} == expected, n
@@ -78,7 +78,7 @@ def test_a_full_disk_at_every_commit(tmp_path: Path, monkeypatch: pytest.MonkeyP
 KILL = """
 import os, sys
 from pathlib import Path
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.storage import commit
 from sparseoco.pipeline.run_file import load_run_file
 
@@ -92,17 +92,17 @@ def kill(path):
     sync(path)
 
 commit._sync = kill
-steps.run_all(load_run_file(sys.argv[1]))
+run_steps.run_all(load_run_file(sys.argv[1]))
 """
 
 
 @pytest.mark.parametrize("at", [2, 5, 9, 14, 20])
 def test_killed_at_a_commit(tmp_path: Path, at: int) -> None:
     whole, run = prepare(tmp_path / "whole"), prepare(tmp_path / "run")
-    steps.run_all(whole)
+    run_steps.run_all(whole)
     killed = subprocess.run([sys.executable, "-c", KILL, str(tmp_path / "run" / "places.toml"), str(at)], check=False)
     assert killed.returncode == -9
-    steps.run_all(run)
+    run_steps.run_all(run)
     got = contents(run)
     expected = contents(whole)
     assert {name: got.get(name) for name in expected} == expected

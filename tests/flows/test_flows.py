@@ -12,7 +12,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from sparseoco.flows.command import main
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.support.prefect_server import artifacts, environment, flow_runs, free_port, furnished, prefect_server
 from tests.support.texts import write_run_file
@@ -47,7 +47,7 @@ def test_the_flow_writes_the_same_files_as_the_command(tmp_path: Path) -> None:
     ran = run_flow("pipeline", str(write_run_file(tmp_path / "flow")), env=env)
     assert ran.returncode == 0, ran.stderr
     assert "Completed" in ran.stderr
-    steps.run_all(load_run_file(write_run_file(tmp_path / "command")))
+    run_steps.run_all(load_run_file(write_run_file(tmp_path / "command")))
     for file in [*(f"search/{name}" for name in SAME), "model/weights.parquet"]:
         assert (tmp_path / "flow/run" / file).read_bytes() == (tmp_path / "command/run" / file).read_bytes(), file
     assert (tmp_path / "flow" / "run" / "report" / "report.html").exists()

@@ -15,7 +15,7 @@ from sparseoco.ops.doctor import Finding, epochs, estimate, examine, machine
 from sparseoco.ops.doctor.sampling import extrapolate
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.pipeline.steps import run_ingest
+from sparseoco.pipeline.run_steps import run_ingest
 from sparseoco.search.packing import Capacity, state_bytes
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store

@@ -86,6 +86,7 @@ def test_a_run_is_locked_while_any_of_its_files_is_written(tmp_path: Path, monke
         return lambda path, *arguments, **options: (look(path), write(path, *arguments, **options))[1]
 
     for name in (
+        "sparseoco.pipeline.run_steps.commit_json",
         "sparseoco.pipeline.steps.commit_json",
         "sparseoco.pipeline.steps.write_result_table",
         "sparseoco.report.page.commit_bytes",

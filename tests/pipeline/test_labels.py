@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score, f1_score, mean_absolute_err
 
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps, steps
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage.commit import read_json
@@ -88,7 +88,7 @@ def prepare(folder: Path, label: Callable[..., Any], ingest: str, search: str = 
 @pytest.fixture(scope="module")
 def prices(tmp_path_factory: pytest.TempPathFactory) -> RunFile:
     run = prepare(tmp_path_factory.mktemp("labels") / "prices", price, 'labels = "numbers"', "epochs = 3")
-    steps.run_all(run)
+    run_steps.run_all(run)
     return run
 
 
@@ -184,7 +184,7 @@ def test_nightly_runs_on_numbers(tmp_path: Path) -> None:
 def topical(tmp_path_factory: pytest.TempPathFactory) -> RunFile:
     folder = tmp_path_factory.mktemp("labels") / "topics"
     run = prepare(folder, topics, 'labels = "multi"\nweight_field = "w"', 'epochs = 3\nthreshold = "f1"')
-    steps.run_all(run)
+    run_steps.run_all(run)
     return run
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparseoco.pipeline import demo, steps
+from sparseoco.pipeline import demo, run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.training.decisions.predictions import read_predictions
 from sparseoco.training.metrics.scores import class_probabilities
@@ -35,7 +35,7 @@ def test_calibrated_probabilities_of_the_demo_corpus(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(RUN)
     run = load_run_file(tmp_path / "run.toml")
     for step in ("ingest", "search", "train", "evaluate"):
-        steps.STEPS[step](run)
+        run_steps.STEPS[step](run)
     model = Model(run.out)
     assert model.calibration is not None
     assert model.calibration.rows == 1600

@@ -12,7 +12,7 @@ import pytest
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.optimum import OptimumOptions
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps, steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.training.options.configuration import Configuration
 from tests.search.by_hand import certificates, cluster_by_hand
@@ -31,14 +31,14 @@ def test_a_cluster_started_by_hand_gives_the_same_bytes(
     tls: dict[str, Any] = certificates(tmp_path / "certificates") if secured else {}
     run = load_run_file(write_run_file(tmp_path))
     here = run.model_copy(update={"out": tmp_path / "here"})
-    steps.run_all(here)
+    run_steps.run_all(here)
     with cluster_by_hand(tmp_path, tls=tls or None) as cluster, dask.config.set(tls):
         assert cluster.address.startswith("tls://" if secured else "tcp://")
         monkeypatch.chdir(tmp_path)
         there = load_run_file(Path("places.toml"))
         cluster_options = ClusterOptions(scheduler=cluster.address)
         there = there.model_copy(update={"out": Path("there"), "cluster": cluster_options})
-        steps.run_all(there)
+        run_steps.run_all(there)
     for file in FILES:
         assert (here.out / file).read_bytes() == (there.out / file).read_bytes(), file
 

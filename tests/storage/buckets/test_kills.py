@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparseoco.core.errors import StorageError
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath, Version
@@ -42,24 +42,24 @@ def fails_and_resumes(tmp_path: Path, bucket: Location, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(RemotePath, "put", fail)
         try:
-            steps.run_all(run)
+            run_steps.run_all(run)
         except StorageError as error:
             assert "the wire was cut" in str(error)  # noqa: PT017 - the last one does not fail
         else:
             return False
-    steps.run_all(run)
+    run_steps.run_all(run)
     assert contents(run.out) == contents(tmp_path / "whole"), at
     return True
 
 
 def test_a_cut_wire_at_a_put(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps.run_all(prepare(tmp_path / "text", tmp_path / "whole"))
+    run_steps.run_all(prepare(tmp_path / "text", tmp_path / "whole"))
     assert fails_and_resumes(tmp_path, bucket, monkeypatch, 9)
 
 
 @pytest.mark.slow
 def test_a_cut_wire_at_every_put(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps.run_all(prepare(tmp_path / "text", tmp_path / "whole"))
+    run_steps.run_all(prepare(tmp_path / "text", tmp_path / "whole"))
     at = 1
     while fails_and_resumes(tmp_path, bucket, monkeypatch, at):
         at += 1
@@ -68,7 +68,7 @@ def test_a_cut_wire_at_every_put(tmp_path: Path, bucket: Location, monkeypatch: 
 
 KILL = """
 import os, sys
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.locations import location
 from sparseoco.storage.remote import RemotePath
@@ -88,7 +88,7 @@ def kill(path, data, mode):
     return version if after else put(path, data, mode)
 
 RemotePath.put = kill
-steps.run_all(load_run_file(sys.argv[1]).model_copy(update={"out": location(sys.argv[2])}))
+run_steps.run_all(load_run_file(sys.argv[1]).model_copy(update={"out": location(sys.argv[2])}))
 """
 
 
@@ -97,8 +97,8 @@ steps.run_all(load_run_file(sys.argv[1]).model_copy(update={"out": location(sys.
 @pytest.mark.parametrize("at", [1, 2, 3, 5, 8, 11, 14])
 def test_killed_at_a_put(tmp_path: Path, bucket: Location, at: int, when: str) -> None:
     whole, run = prepare(tmp_path / "text", tmp_path / "whole"), prepare(tmp_path / "text", bucket / "run")
-    steps.run_all(whole)
+    run_steps.run_all(whole)
     command = [sys.executable, "-c", KILL, str(tmp_path / "text" / "places.toml"), str(run.out), str(at), when]
     assert subprocess.run(command, check=False, env=os.environ).returncode == -9
-    steps.run_all(run)
+    run_steps.run_all(run)
     assert contents(run.out) == contents(whole.out)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.storage.locations import Location
 from tests.storage.buckets.conftest import SECRET
@@ -23,8 +23,8 @@ def prepare(folder: Path, out: Location) -> RunFile:
 
 def test_a_run_in_a_bucket_gives_the_files_of_one_in_a_folder(tmp_path: Path, bucket: Location) -> None:
     here, there = prepare(tmp_path / "text", tmp_path / "run"), prepare(tmp_path / "text", bucket / "runs" / "one")
-    steps.run_all(here)
-    steps.run_all(there)
+    run_steps.run_all(here)
+    run_steps.run_all(there)
     assert contents(there.out) == contents(here.out)
     assert all(SECRET.encode() not in data for data in contents(there.out, timed=True).values() if data is not None)
 

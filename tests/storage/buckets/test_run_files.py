@@ -9,7 +9,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 import sparseoco.flows.command as flows_command
 from sparseoco.flows.steps import read_run
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
@@ -60,7 +60,7 @@ def test_commands_take_the_uri_of_a_run_file(
     assert "150 documents" in capsys.readouterr().out
     assert call(monkeypatch, "run", file) == 0
     assert f"report: {file.parent}/run/report/report.html" in capsys.readouterr().out
-    steps.run_all(load_run_file(tmp_path / "places.toml"))
+    run_steps.run_all(load_run_file(tmp_path / "places.toml"))
     check_same(file.parent / "run", tmp_path / "run")
 
 
@@ -151,5 +151,5 @@ def test_a_flow_runs_a_run_file_in_a_bucket(file: Location, tmp_path: Path) -> N
         command, capture_output=True, text=True, timeout=180, check=False, env=environment(tmp_path / "home")
     )
     assert ran.returncode == 0, ran.stderr
-    steps.run_all(load_run_file(tmp_path / "places.toml"))
+    run_steps.run_all(load_run_file(tmp_path / "places.toml"))
     check_same(file.parent / "run", tmp_path / "run")

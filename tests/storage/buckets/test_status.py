@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sparseoco.ops.doctor.paths import check_folder
 from sparseoco.ops.status import read_status
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage import leases
 from sparseoco.storage.commit import commit_json, remove_file
@@ -15,8 +15,8 @@ from tests.support.texts import write_run_file
 
 def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
     run = load_run_file(write_run_file(tmp_path)).model_copy(update={"out": bucket / "run"})
-    steps.run_ingest(run)
-    steps.run_search(run)
+    run_steps.run_ingest(run)
+    run_steps.run_search(run)
     found = read_status(run.out)
     assert {step.name: step.state for step in found.steps} == {
         "ingest": "done",

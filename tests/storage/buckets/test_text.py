@@ -15,7 +15,7 @@ from distributed import Client
 
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.pipeline import steps
+from sparseoco.pipeline import run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, resolve_against
@@ -182,7 +182,7 @@ def test_workers_elsewhere_read_and_write_the_bucket(tmp_path: Path, bucket: Loc
     commit_bytes(raw, (tmp_path / "places.jsonl").read_bytes())
     zipped = bucket / "zipped" / "places.jsonl.gz"
     commit_bytes(zipped, gzip.compress((tmp_path / "places.jsonl").read_bytes()))
-    steps.run_all(here)
+    run_steps.run_all(here)
     with workers_elsewhere(tmp_path / "elsewhere") as address:
         for name, text in (("plain", raw), ("zipped", zipped)):
             there = here.model_copy(
@@ -192,7 +192,7 @@ def test_workers_elsewhere_read_and_write_the_bucket(tmp_path: Path, bucket: Loc
                     "cluster": ClusterOptions(scheduler=address),
                 }
             )
-            steps.run_all(there)
+            run_steps.run_all(there)
             manifests = latest_manifest(there.store), latest_manifest(here.store)
             assert manifests[0].shards == manifests[1].shards  # type: ignore[union-attr]
             own, other = contents(there.out), contents(here.out)
