@@ -192,13 +192,25 @@ def exact_margin(z, y):
     return z
 
 
-def build_play(slope, snap, predict, store):
+@register_jitable
+def slope_of_one(weight, slope):
+    """The slope of an example of weight 1."""
+    return slope
+
+
+@register_jitable
+def weighted_slope(weight, slope):
+    """The slope of an example with a sample weight."""
+    return weight * slope
+
+
+def build_play(slope, weigh, snap, predict, store):
     """The loop for one loss and one prediction."""
 
-    def play(data, included, columns, sampling, drawn, origin, first, state):
+    def play(data, weights, columns, sampling, drawn, origin, first, state):
         """Rounds of an epoch from round `first` on, which draw the blocks `drawn`; round 0 has the number `origin`.
 
-        data : `offline.coordinates.ColumnMajor`; included : (m,) bool, the examples that are in F.
+        data : `offline.coordinates.ColumnMajor`; weights : (m,) bool or float64, of the examples in F.
         """
         slots, lines, margins = state.slots, state.lines, state.margins
         R, alpha, L, batch = columns.R, columns.alpha, sampling.L, sampling.batch
@@ -228,12 +240,13 @@ def build_play(slope, snap, predict, store):
             for b in range(size):
                 for e in range(data.indptr[start + b], data.indptr[start + b + 1]):
                     row = data.rows[e]
-                    if included[row]:
+                    weight_of_row = weights[row]
+                    if weight_of_row:
                         a = float(data.counts[e])
                         z = margins[row]
                         for c in range(K):
                             y = response(data.labels[row], columns.positive[c])
-                            g[b, c] += a * slope(snap(z[0, c] + k * z[1, c], y), y)
+                            g[b, c] += a * weigh(weight_of_row, slope(snap(z[0, c] + k * z[1, c], y), y))
             for b in range(size):
                 i = start + b
                 moves = False
@@ -311,8 +324,8 @@ BLOCK_WEIGHTS = _compiled(block_weights)
 
 
 @lru_cache(maxsize=32)
-def play_kernel(loss: Loss, predict: str) -> Callable[..., None]:
-    """The compiled loop of a loss and a prediction."""
+def play_kernel(loss: Loss, predict: str, *, weighted: bool = False) -> Callable[..., None]:
+    """The compiled loop of a loss and a prediction; `weighted` for examples with weights in float64."""
     snap = snap_to_kink if loss.slope_vanishes and not loss.regression else exact_margin
-    function = build_play(loss.slope, snap, *PREDICTIONS[predict])
-    return _compiled(function, loss.name, predict)
+    function = build_play(loss.slope, weighted_slope if weighted else slope_of_one, snap, *PREDICTIONS[predict])
+    return _compiled(function, loss.name, predict, str(weighted))

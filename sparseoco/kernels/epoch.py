@@ -1,7 +1,8 @@
 """The loop of an epoch method over sampled examples: draw, predict, incur the loss, learn.
 
 A round plays one mini-batch Π of consecutive examples, drawn with probability p. With s̄_j the slope of example j at the
-epoch's full pass (its anchor) and s_j the slope at the iterate x, coordinate i of the round sees
+epoch's full pass (its anchor) and s_j the slope at the iterate x, both times the example's weight, coordinate i of the
+round sees
 
     g̃_i = Σ_{j∈Π} s̄_j a_{j,i}/p,    x_i = weight(g̃_i),    ĝ_i = Σ_{j∈Π} s_j a_{j,i}/p
 
@@ -129,9 +130,12 @@ def column_scalars(params, c, t, importance):
 
 
 def build_play(slope, bound):
-    """``play``: rounds in turn, after `t` rounds. A column diverges if a margin is not finite or exceeds `bound`."""
+    """``play``: rounds in turn, after `t` rounds. A column diverges if a margin is not finite or exceeds `bound`.
 
-    def play(batches, params, state, t):
+    `weights` (rows,), unless None, multiply the slopes s_j.
+    """
+
+    def play(batches, weights, params, state, t):
         indptr, indices, counts, labels, edges, anchor_slopes, importance = batches
         positive = params.positive
         slots, control_variate, last_update, position, diverged = state
@@ -184,11 +188,12 @@ def build_play(slope, bound):
                     a = float(counts[k])
                     for c in range(columns):
                         z[c] += a * x[i, c]
+                weight_of_row = 1.0 if weights is None else weights[j]
                 for c in range(columns):
                     y = response(labels[j], positive[c])
                     if diverged[c] == 0 and not abs(z[c]) <= bound:
                         diverged[c] = done + 1
-                    z[c] = slope(z[c], y) - anchor_slopes[j, c]
+                    z[c] = weight_of_row * slope(z[c], y) - anchor_slopes[j, c]
                 for k in range(indptr[j], indptr[j + 1]):
                     i = position[indices[k]]
                     a = float(counts[k])
@@ -295,10 +300,11 @@ class EpochColumns:
 
     def play(self, rows: RowBatch, edges: NDArray[np.int64], anchor_slopes: Floats, importance: Floats) -> None:
         """Play rounds in turn; see `MiniBatches`."""
-        indptr, indices, counts, labels, _ = rows
+        indptr, indices, counts, labels, weights = rows
         pointers, slopes = np.asarray(indptr, np.int64) - indptr[0], np.ascontiguousarray(anchor_slopes)
         batches = MiniBatches(pointers, indices, counts, labels, edges, slopes, importance)
-        self._play(batches, self._params, self._state, self.rounds)
+        own = None if weights is None else np.asarray(weights, np.float64)
+        self._play(batches, own, self._params, self._state, self.rounds)
         self.rounds += importance.size
 
     def flush(self) -> None:

@@ -56,26 +56,31 @@ def accumulate_squares(indices, counts, squares):
 
 
 def build_respond(value, slope):
-    """``respond``: losses and slopes from the margins of rows; column c has the class ``positive[c]``."""
+    """``respond``: losses and slopes from the margins of rows; column c has the class ``positive[c]``.
 
-    def respond(z, labels, positive, slopes, loss_sum):
+    `weights` (rows,), unless None, multiply both.
+    """
+
+    def respond(z, labels, weights, positive, slopes, loss_sum):
         for i in range(labels.shape[0]):
+            weight = 1.0 if weights is None else weights[i]
             for c in range(positive.shape[0]):
                 y = response(labels[i], positive[c])
-                loss_sum[c] += value(z[i, c], y)
-                slopes[i, c] = slope(z[i, c], y)
+                loss_sum[c] += weight * value(z[i, c], y)
+                slopes[i, c] = weight * slope(z[i, c], y)
 
     return respond
 
 
-def respond_smoothed(z, labels, positive, width, slopes, loss_sum, exact_sum):
+def respond_smoothed(z, labels, weights, positive, width, slopes, loss_sum, exact_sum):
     """As ``respond`` for the hinge smoothed over ``width`` (columns,); `exact_sum` sums the hinge itself."""
     for i in range(labels.shape[0]):
+        weight = 1.0 if weights is None else weights[i]
         for c in range(positive.shape[0]):
             y = response(labels[i], positive[c])
-            loss_sum[c] += smoothed_hinge_value(z[i, c], y, width[c])
-            exact_sum[c] += hinge_value(z[i, c], y)
-            slopes[i, c] = smoothed_hinge_slope(z[i, c], y, width[c])
+            loss_sum[c] += weight * smoothed_hinge_value(z[i, c], y, width[c])
+            exact_sum[c] += weight * hinge_value(z[i, c], y)
+            slopes[i, c] = weight * smoothed_hinge_slope(z[i, c], y, width[c])
 
 
 def build_conjugate(conjugate):

@@ -11,7 +11,8 @@ Details that the paper leaves open. x̄, the point of an epoch's pass, is the ar
 also the model that is evaluated and stored. Mini-batches are runs of `batch` consecutive examples in document order;
 each round draws one independently with probability p ∝ Σ_{j∈Π} L_j, L_j = max_i |a_{j,i}|, which bounds ‖∇f_j‖_∞ up to
 the loss's constant, which cancels. (Line 9 of Algorithm 4 writes the index j_t in the prediction of round t + 1;
-Corollary 6 needs that of the next round, j_{t+1}.) An example without features is never drawn.
+Corollary 6 needs that of the next round, j_{t+1}.) An example without features is never drawn. A sample weight ω_j
+multiplies f_j, and hence L_j: an example of weight 0 is never drawn alone.
 
 estimate = corrected uses the estimate of SVRG (Johnson and Zhang 2013) instead of the paper's,
 

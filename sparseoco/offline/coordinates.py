@@ -80,8 +80,8 @@ class Coordinates:
     positive : sequence of int
         The class with y = +1 of each column of a configuration; −1: y is the label.
     seed : int
-    included : (rows,) bool, optional
-        Examples in F; by default all.
+    weights : (rows,) bool or float64, optional
+        Sample weights ω_j ≥ 0, 1 by default; F is the sum over the examples whose weight is not 0.
     release : callable, optional
         Called every few million nonzeros, to release pages of memory-mapped data.
     """
@@ -94,7 +94,7 @@ class Coordinates:
         loss: Loss,
         positive: Sequence[int],
         seed: int,
-        included: NDArray[np.bool_] | None = None,
+        weights: NDArray[Any] | None = None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
         self.configurations = list(configurations)
@@ -102,8 +102,7 @@ class Coordinates:
         self.epoch = 0
         labels = np.asarray(data.labels, np.float64)
         self.data = ColumnMajor._make(_read_only(array) for array in (*data[:3], labels))
-        rows = np.ones(data.n_rows, np.bool_) if included is None else np.asarray(included, np.bool_)
-        self.included = _read_only(rows)
+        self.weights_of_rows = _read_only(np.ones(data.n_rows, np.bool_) if weights is None else weights)
         # Configurations of a block share their draws, which depend on R if slopes are bounded only in the box.
         groups: dict[tuple[Any, ...], list[int]] = {}
         for i, configuration in enumerate(self.configurations):
@@ -115,7 +114,13 @@ class Coordinates:
             (
                 members,
                 _Block(
-                    self.data, self.included, [self.configurations[i] for i in members], loss, classes, seed, release
+                    self.data,
+                    self.weights_of_rows,
+                    [self.configurations[i] for i in members],
+                    loss,
+                    classes,
+                    seed,
+                    release,
                 ),
             )
             for members in groups.values()
@@ -140,7 +145,7 @@ class Coordinates:
         return self._columns(lambda block: block.margins())
 
     def losses(self) -> Floats:
-        """(columns,): Σ_j f_j over the included examples, in their order."""
+        """(columns,): Σ_j f_j, in the order of the examples."""
         return self._columns(lambda block: block.losses())
 
     @property
@@ -160,7 +165,10 @@ class Coordinates:
     def examples(self) -> list[int]:
         """Examples read per epoch, by configuration: those in F for the margins, and the rounds' expected nonzeros
         converted to examples."""
-        n, blocks = int(self.included.sum()), [self._block(i) for i in range(len(self.configurations))]
+        n, blocks = (
+            int(np.count_nonzero(self.weights_of_rows)),
+            [self._block(i) for i in range(len(self.configurations))],
+        )
         return [round(n * (1.0 + b.rounds * b.nonzeros / max(1, int(self.data.indptr[-1])))) for b in blocks]
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -191,20 +199,20 @@ class _Block:
     def __init__(
         self,
         data: ColumnMajor,
-        included: NDArray[np.bool_],
+        weights: NDArray[Any],
         configurations: list[Mapping[str, Any]],
         loss: Loss,
         positive: NDArray[np.int64],
         seed: int,
         release: Callable[[], None],
     ) -> None:
-        self.data, self.included, self.seed, self.loss, self._release = data, included, seed, loss, release
+        self.data, self.weights_of_rows, self.seed, self.loss, self._release = data, weights, seed, loss, release
         first = configurations[0]
         R, alpha = (np.repeat([float(c[name]) for c in configurations], positive.size) for name in ("R", "alpha"))
         self._columns = ColumnParams(np.tile(positive, len(configurations)), R, alpha)
         self.sampling, self._cumulative = self._sampling(first)
         self.rounds = self._rounds(first["rounds"])
-        self._play = play_kernel(loss, first["predict"])
+        self._play = play_kernel(loss, first["predict"], weighted=weights.dtype != np.bool_)
         columns = self._columns.positive.size
         n, integers = data.n_features, _integers(max(data.n_features, self.rounds))
         self.t = 0
@@ -229,7 +237,7 @@ class _Block:
         if not lipschitz(self.loss):
             self._for_features(ROW_NORMS, data, norms)
         sizes = np.where(np.any(self._columns.positive < 0), np.abs(data.labels), 1.0)
-        bounds = np.where(self.included, slope_bounds(self.loss, norms, sizes, configuration["R"]), 0.0)
+        bounds = self.weights_of_rows * slope_bounds(self.loss, norms, sizes, configuration["R"])
         self._for_features(COORDINATE_BOUNDS, data, bounds, L)
         weights = np.zeros(-(-data.n_features // batch))
         BLOCK_WEIGHTS(L, batch, weights)
@@ -263,7 +271,9 @@ class _Block:
             count = min(chunk, self.rounds - first)
             self._initialised = False
             drawn = DRAW(self._cumulative, self.seed, epoch, DRAWS_PART, first, count)
-            self._play(self.data, self.included, self._columns, self.sampling, drawn, self.t + 1.0, first, self._state)
+            self._play(
+                self.data, self.weights_of_rows, self._columns, self.sampling, drawn, self.t + 1.0, first, self._state
+            )
             self._release()
             yield first + count
         self.t += self.rounds
@@ -285,9 +295,10 @@ class _Block:
         loss_sum = np.zeros(self._columns.positive.size)
         for start in range(0, self.data.n_rows, CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
-            z = self._state.margins[part, 0][self.included[part]]
-            labels = self.data.labels[part][self.included[part]]
-            loss_kernels(self.loss).respond(z, labels, self._columns.positive, np.empty_like(z), loss_sum)
+            weights = self.weights_of_rows[part]
+            z, labels = self._state.margins[part, 0][weights > 0], self.data.labels[part][weights > 0]
+            own = None if weights.dtype == np.bool_ else weights[weights > 0]
+            loss_kernels(self.loss).respond(z, labels, own, self._columns.positive, np.empty_like(z), loss_sum)
         return loss_sum
 
     def resume(self, epochs: int) -> None:

@@ -19,9 +19,19 @@ from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
 from sparseoco.offline.coordinates import ColumnMajor, Coordinates, column_major
-from sparseoco.offline.passes import Floats, LocalPasses, PassRequest, PassResult, Source, Span, chunks, tree_sum
+from sparseoco.offline.passes import (
+    Floats,
+    LocalPasses,
+    PassRequest,
+    PassResult,
+    Source,
+    Span,
+    chunks,
+    row_weights,
+    tree_sum,
+)
 from sparseoco.training.grid import Grid, expand, group_by_static
-from sparseoco.training.validation import checked_labels, checked_rows, output_shape
+from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
 CHUNK_EXAMPLES = 4096  # read from a source at a time
 
@@ -178,9 +188,12 @@ class Slopes(Protocol):
 
 
 def row_sizes(source: Source, span: Span, start: int, stop: int) -> Floats:
-    """L_j = max_i |a_{j,i}| of the examples at positions start..stop of a span."""
-    parts = [ROW_SIZES(indptr, counts) for indptr, _, counts, *_ in chunks(source, span, start, stop)]
-    return np.concatenate([np.zeros(0), *parts])
+    """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
+    parts = [np.zeros(0)]
+    for rows in chunks(source, span, start, stop):
+        sizes, weights = ROW_SIZES(rows.indptr, rows.values), row_weights(rows)
+        parts.append(sizes if weights is None else weights * sizes)
+    return np.concatenate(parts)
 
 
 def play_rounds(
@@ -283,10 +296,10 @@ class SampledEpochs:
 class CoordinateEpochs:
     """cao-rcd in this process."""
 
-    def __init__(self, problem: Problem, data: ColumnMajor, seed: int) -> None:
+    def __init__(self, problem: Problem, data: ColumnMajor, seed: int, weights: Floats | None = None) -> None:
         self.problem = problem
         self._coordinates = Coordinates(
-            data, problem.configurations, loss=problem.loss, positive=problem.positive, seed=seed
+            data, problem.configurations, loss=problem.loss, positive=problem.positive, seed=seed, weights=weights
         )
 
     def play(self) -> None:
@@ -319,6 +332,7 @@ def fit_epochs(
     epochs: int = 5,
     seed: int = 0,
     n_classes: int | None = 2,
+    sample_weight: Any = None,
 ) -> Fit:
     """Minimise Σ_j f_j(x) + αψ(x) over the rows of a SciPy sparse matrix by an epoch method.
 
@@ -339,6 +353,8 @@ def fit_epochs(
         Seed of the draws.
     n_classes : int or None
         None for regression.
+    sample_weight : (rows,) array, optional
+        Factors ≥ 0 of the losses f_j, 1 by default. The bounds by which examples or features are drawn follow them.
 
     Returns
     -------
@@ -366,6 +382,7 @@ def fit_epochs(
     n_features = X.shape[1] if getattr(X, "ndim", 0) == 2 else 0
     matrix = checked_rows(X, n_features, np.dtype(np.float64))
     labels = checked_labels(y, matrix.shape[0], n_classes)
+    weights = checked_sample_weights(sample_weight, matrix.shape[0])
     problem = Problem.of(algorithm, loss, penalty, grid, n_classes, n_features)
     size = len(problem.configurations)
     fit = Fit(
@@ -377,9 +394,9 @@ def fit_epochs(
     for members, part in problem.groups():
         method: SampledEpochs | CoordinateEpochs
         if part.algorithm.samples_features:
-            method = CoordinateEpochs(part, column_major(matrix, labels), seed)
+            method = CoordinateEpochs(part, column_major(matrix, labels), seed, weights)
         else:
-            method = SampledEpochs(part, LocalPasses.of(matrix, labels), seed)
+            method = SampledEpochs(part, LocalPasses.of(matrix, labels, weights=weights), seed)
         for epoch in range(epochs):
             method.play()
             fit.objective[epoch, members] = method.objectives()

@@ -4,6 +4,8 @@ A span is divided into *leaves*, equal ranges of positions whose number depends 
 by row; leaves are summed in a binary tree of fixed shape. So bits depend neither on which worker computes a leaf nor on
 which columns are computed together, and `LocalPasses` and `offline.cluster.passes.ClusterPasses` agree.
 
+Sample weights ω_i, where the source has them, multiply losses and slopes.
+
 Losses have one margin. Column c has y = +1 for the class ``positive[c]`` and −1 for the others (one-vs-rest);
 ``positive[c]`` = −1 uses the label itself as y (regression).
 """
@@ -16,7 +18,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.full_pass import ACCUMULATE, ACCUMULATE_SQUARES, MARGINS, RESPOND_SMOOTHED, loss_kernels
+from sparseoco.kernels.full_pass import (
+    ACCUMULATE,
+    ACCUMULATE_SQUARES,
+    MARGINS,
+    RESPOND_SMOOTHED,
+    loss_kernels,
+    row_kernels,
+)
 from sparseoco.kernels.order import epoch_rows, gather
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.losses import find_loss
@@ -44,10 +53,10 @@ class Source(Protocol):
 
 
 class Matrix:
-    """A CSR matrix and its labels, checked by the caller (see `sparseoco.training.validation`)."""
+    """A CSR matrix, its labels and, unless all are 1, its sample weights, checked by the caller."""
 
-    def __init__(self, X: Any, y: NDArray[Any]) -> None:
-        self.X, self.y = X, y
+    def __init__(self, X: Any, y: NDArray[Any], weights: Floats | None = None) -> None:
+        self.X, self.y, self.weights = X, y, weights
 
     @property
     def n_rows(self) -> int:
@@ -58,11 +67,14 @@ class Matrix:
         """See `Source.rows`; views."""
         first, last = self.X.indptr[start], self.X.indptr[stop]
         pointers = self.X.indptr[start : stop + 1]
-        return RowBatch(pointers, self.X.indices[first:last], self.X.data[first:last], self.y[start:stop])
+        weights = None if self.weights is None else self.weights[start:stop]
+        return RowBatch(pointers, self.X.indices[first:last], self.X.data[first:last], self.y[start:stop], weights)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """See `Source.gather`."""
-        return RowBatch(*gather(rows, self.X.indptr, self.X.indices, self.X.data, self.y))
+        weights = None if self.weights is None else self.weights[rows]
+        batch = RowBatch(*gather(rows, self.X.indptr, self.X.indices, self.X.data, self.y))
+        return batch._replace(weights=weights)
 
 
 class Span(NamedTuple):
@@ -157,13 +169,13 @@ class Passes(Protocol):
         """One pass at `weights` (features, columns)."""
 
     def slopes(self, result: PassResult) -> Floats:
-        """(rows, columns): ℓ'(z) of every row of the span, in the order of the span."""
+        """(rows, columns): ω·ℓ'(z) of every row of the span, in the order of the span."""
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
-        """(columns,): Σ_i ℓ*(scale_c·s_{i,c}) over the slopes of a pass, without the term in y for regression."""
+        """(columns,): Σ_i ω_i·ℓ*(scale_c·s_{i,c}/ω_i) over the slopes of a pass, without the term in y for numbers."""
 
     def squares(self) -> Floats:
-        """(features,): Σ_i x_{i,j}² over the span."""
+        """(features,): Σ_i ω_i·x_{i,j}² over the span."""
 
     def drop(self, result: PassResult) -> None:
         """Delete the slopes of a pass."""
@@ -192,6 +204,11 @@ def chunks(source: Source, span: Span, start: int, stop: int) -> Iterator[RowBat
             yield source.gather(span.rows(source.n_rows, first, last))
 
 
+def row_weights(rows: RowBatch) -> Floats | None:
+    """The sample weights of rows in float64, the type that kernels are compiled for; None if all are 1."""
+    return None if rows.weights is None else np.asarray(rows.weights, np.float64)
+
+
 def leaf_totals(
     source: Source, span: Span, bounds: tuple[int, int], weights: Floats, request: PassRequest
 ) -> tuple[Partial, Floats]:
@@ -201,14 +218,15 @@ def leaf_totals(
     positive = np.array(request.positive, np.int64)
     total = Partial(np.zeros(columns), np.zeros(columns), np.zeros(weights.shape))
     slopes = []
-    for indptr, indices, counts, labels, _ in chunks(source, span, *bounds):
+    for rows in chunks(source, span, *bounds):
+        indptr, indices, counts, labels, _ = rows
         z = np.empty((labels.size, columns))
         MARGINS(indptr, indices, counts, weights, z)
-        s = np.empty_like(z)
+        s, own = np.empty_like(z), row_weights(rows)
         if request.width:
-            RESPOND_SMOOTHED(z, labels, positive, np.array(request.width), s, total.loss_sum, total.exact_sum)
+            RESPOND_SMOOTHED(z, labels, own, positive, np.array(request.width), s, total.loss_sum, total.exact_sum)
         else:
-            respond(z, labels, positive, s, total.loss_sum)
+            respond(z, labels, own, positive, s, total.loss_sum)
         ACCUMULATE(indptr, indices, counts, s, total.gradient)
         slopes.append(s)
     if not request.width:
@@ -217,17 +235,31 @@ def leaf_totals(
 
 
 def leaf_squares(source: Source, span: Span, bounds: tuple[int, int], n_features: int) -> Floats:
-    """(features,): Σ_i x_{i,j}² of one leaf, row by row."""
+    """(features,): Σ_i ω_i·x_{i,j}² of one leaf, row by row."""
     squares = np.zeros(n_features)
-    for _, indices, counts, *_ in chunks(source, span, *bounds):
-        ACCUMULATE_SQUARES(indices, counts, squares)
+    for rows in chunks(source, span, *bounds):
+        weights = row_weights(rows)
+        if weights is not None:
+            rows = rows._replace(values=rows.values * np.repeat(np.sqrt(weights), np.diff(rows.indptr)))
+        ACCUMULATE_SQUARES(rows.indices, rows.values, squares)
     return squares
 
 
-def leaf_conjugates(loss: str, slopes: Floats, scale: Floats) -> Floats:
-    """(columns,): Σ_i ℓ*(scale_c·s_{i,c}) of one leaf, row by row."""
+def leaf_weights(source: Source, span: Span, bounds: tuple[int, int]) -> Floats | None:
+    """(rows,): the sample weights of one leaf; None if all are 1."""
+    if source.rows(0, 0).weights is None:
+        return None
+    parts = [row_weights(rows) for rows in chunks(source, span, *bounds)]
+    return np.concatenate([np.zeros(0), *(part for part in parts if part is not None)])
+
+
+def leaf_conjugates(loss: str, slopes: Floats, weights: Floats | None, scale: Floats) -> Floats:
+    """(columns,): Σ_i ω_i·ℓ*(scale_c·s_{i,c}/ω_i) of one leaf, row by row."""
     out = np.zeros(scale.size)
-    loss_kernels(find_loss(loss)).conjugate_sums(slopes, scale, out)
+    if weights is None:
+        loss_kernels(find_loss(loss)).conjugate_sums(slopes, scale, out)
+    else:
+        row_kernels(find_loss(loss)).conjugate_sums(slopes, weights, scale, out)
     return out
 
 
@@ -248,9 +280,9 @@ class LocalPasses:
         self._bounds = leaf_bounds(self.span, shape)
 
     @classmethod
-    def of(cls, X: Any, y: NDArray[Any], span: Span | None = None) -> "LocalPasses":
-        """Passes over a checked CSR matrix and its labels."""
-        return cls(Matrix(X, y), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz)), span)
+    def of(cls, X: Any, y: NDArray[Any], span: Span | None = None, weights: Floats | None = None) -> "LocalPasses":
+        """Passes over a checked CSR matrix, its labels and sample weights."""
+        return cls(Matrix(X, y, weights), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz)), span)
 
     def totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """See `Passes.totals`."""
@@ -271,7 +303,8 @@ class LocalPasses:
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
         """See `Passes.conjugates`."""
-        parts = [leaf_conjugates(request.loss, s, scale) for s in result.slopes]
+        weights = [leaf_weights(self.source, self.span, bounds) for bounds in self._bounds]
+        parts = [leaf_conjugates(request.loss, s, w, scale) for s, w in zip(result.slopes, weights, strict=True)]
         return np.asarray(tree_sum(parts.__getitem__, 0, len(parts)))
 
     def squares(self) -> Floats:

@@ -79,10 +79,13 @@ def _write(client: Client, store: Store, own: Location, weighting: Weighting) ->
     return manifest
 
 
-def transposed_labels(columns: Store) -> NDArray[Any]:
-    """The labels of the documents of a store written by `transpose`. Raises `StorageError` if they are corrupt."""
-    with read_checkpoint(columns.folder / LABELS) as (_, read):
-        return read("labels")
+def transposed_labels(columns: Store) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """The labels of the documents of a store written by `transpose`, and their weights, None if they have none.
+
+    Raises `StorageError` if they are corrupt.
+    """
+    with read_checkpoint(columns.folder / LABELS) as (described, read):
+        return read("labels"), read("weights") if described["weighted"] else None
 
 
 def range_edges(frequencies: NDArray[np.int64], nonzeros: int) -> list[int]:
@@ -123,6 +126,8 @@ def cut_shard(
     rows = (columns.indices.astype(np.int64) + first_row).astype(_rows_dtype(store))
     sizes = np.diff(columns.indptr)
     arrays: list[tuple[str, NDArray[Any]]] = [("labels", part.labels)]
+    if "weight" in part.columns:
+        arrays.append(("weights", part.columns["weight"]))
     for r, (first, stop) in enumerate(pairwise(edges)):
         features = np.flatnonzero(sizes[first:stop])
         own = slice(int(columns.indptr[first]), int(columns.indptr[stop]))
@@ -165,16 +170,20 @@ def merge_range(
 
 
 def merge_labels(store: Store, folder: Location, pieces: Location) -> Location:
-    """The labels of all documents in one file."""
+    """The labels and weights of all documents in one file."""
     path = folder / LABELS
     if not path.exists():
-        labels = np.empty(store.n_rows, store.labels_dtype)
+        arrays = {"labels": np.empty(store.n_rows, store.labels_dtype)}
+        weighted = "weight" in store.manifest.columns
+        if weighted:
+            arrays["weights"] = np.empty(store.n_rows, np.float32)
         first = 0
         for shard, entry in enumerate(store.manifest.shards):
             with read_checkpoint(_piece(pieces, shard)) as (_, read):
-                read("labels", labels[first : first + entry.rows])
+                for name, array in arrays.items():
+                    read(name, array[first : first + entry.rows])
             first += entry.rows
-        write_checkpoint(path, {"rows": store.n_rows}, [("labels", labels)])
+        write_checkpoint(path, {"rows": store.n_rows, "weighted": weighted}, arrays.items())
     return path
 
 

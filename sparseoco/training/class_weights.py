@@ -46,6 +46,10 @@ class ClassWeighted:
         weights = self._weights[batch.labels.astype(np.int64)]
         return batch._replace(weights=weights if batch.weights is None else weights * batch.weights)
 
+    def rows(self, start: int, stop: int) -> RowBatch:
+        """Rows start..stop."""
+        return self.gather(np.arange(start, stop))
+
 
 def class_weighted(source: RowSource, class_weights: Sequence[float] | None) -> RowSource:
     """`ClassWeighted`, or the source itself without class weights."""

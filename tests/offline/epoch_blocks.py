@@ -12,8 +12,10 @@ from sparseoco.storage.commit import read_checksummed
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Cells, Setting
 from sparseoco.training.stream import NO_FOLD, StreamPosition
+from tests.support.stores import make_store, with_columns
 
 PARALLEL = {"estimate": "corrected", "placement": "parallel", "parts": 3}
+CLASS_WEIGHTS = (0.5, 2.25)
 CAO_RCD_GRID = [{"alpha": alpha, "R": R, "rounds": 150, "predict": "last"} for alpha, R in ((0.5, 0.3), (5.0, 1.0))]
 
 
@@ -22,7 +24,14 @@ def caos_erm_grid(parameters: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def epoch_block(
-    store: Store, name: str, grid: list[dict[str, Any]], *, epochs: int, fold: int = NO_FOLD, loss: str = "logistic"
+    store: Store,
+    name: str,
+    grid: list[dict[str, Any]],
+    *,
+    epochs: int,
+    fold: int = NO_FOLD,
+    loss: str = "logistic",
+    class_weights: tuple[float, ...] | None = None,
 ) -> Block:
     setting = Setting(
         manifest=store.manifest.digest,
@@ -34,9 +43,17 @@ def epoch_block(
         epochs=epochs,
         seed=5,
         shuffle=True,
+        class_weights=class_weights,
     )
     configurations = tuple(find_algorithm(name).configuration(entry) for entry in grid)
     return Block(setting=setting, algorithm=name, configurations=configurations)
+
+
+def weighted_store(folder: Path) -> tuple[Store, np.ndarray]:
+    """A store whose documents have weights, some of them 0, and the weights times those of `CLASS_WEIGHTS`."""
+    (folder / "weighted").mkdir(parents=True)
+    store = Store.open(with_columns(make_store(folder / "plain"), folder / "weighted"))
+    return store, np.array(CLASS_WEIGHTS)[store.labels()] * (np.arange(store.n_rows) % 4) / 2
 
 
 def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:

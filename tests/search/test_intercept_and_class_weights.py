@@ -86,8 +86,6 @@ def test_what_has_no_meaning_is_refused(store: Path) -> None:
         search_setting(options(algorithms={"fobos": {"R": 1.0}}, penalty="box"), Store.open(store), NO_FOLD),
         options(algorithms={"fobos": {"R": 1.0}}, penalty="box").configurations(),
     ).intercept
-    with raises_code("invalid-option", "caos-erm"):
-        options(algorithms={"caos-erm": {}}, class_weight="balanced")
     with raises_code("unsupported-combination", "Regret"):
         check_unweighted(Store.open(store), "balanced", "Regret")
     check_unweighted(Store.open(store), None, "Regret")

@@ -51,7 +51,9 @@ def test_as_scipy_has_it(
     np.testing.assert_array_equal(np.concatenate([np.diff(part.indptr) for part in parts]), np.diff(indptr))
     np.testing.assert_array_equal(np.concatenate([part.indices for part in parts]), indices)
     np.testing.assert_array_equal(np.concatenate([part.counts for part in parts]), counts)
-    np.testing.assert_array_equal(transposed_labels(columns), store.labels())
+    labels, weights = transposed_labels(columns)
+    np.testing.assert_array_equal(labels, store.labels())
+    assert weights is None
     assert not (columns.folder / "pieces").exists()
 
 

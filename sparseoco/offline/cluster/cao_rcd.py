@@ -81,7 +81,7 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
 
 def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
     """A block before its first epoch, on a worker; `columns` is the transposed store."""
-    problem, labels = epoch_problem(block, store), transposed_labels(columns)
+    problem, (labels, weights) = epoch_problem(block, store), transposed_labels(columns)
     corpus = open_corpus(columns, Path(get_worker().local_directory))
     indptr, rows, counts, *_ = corpus.whole()
     return Coordinates(
@@ -90,15 +90,17 @@ def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
         loss=problem.loss,
         positive=problem.positive,
         seed=block.setting.seed,
-        included=_training_rows(block, labels.size),
+        weights=_training_weights(block, labels, weights),
         release=corpus.rest,
     )
 
 
-def _training_rows(block: Block, n_rows: int) -> NDArray[np.bool_]:
-    """(rows,): True for documents that are not held out."""
-    setting = block.setting
-    training = np.ones(n_rows, np.bool_)
+def _training_weights(block: Block, labels: NDArray[Any], weights: NDArray[Any] | None) -> NDArray[Any]:
+    """(rows,): the weights of documents, bool if all are 1; 0 for those that are held out."""
+    setting, training = block.setting, np.ones(labels.size, np.bool_)
     if setting.fold != NO_FOLD:
-        training[fold_rows(setting.seed, 0, n_rows, setting.fold, setting.folds)] = False
-    return training
+        training[fold_rows(setting.seed, 0, labels.size, setting.fold, setting.folds)] = False
+    out = training if weights is None else training * weights.astype(np.float64)
+    if setting.class_weights is not None:
+        out = out * np.array(setting.class_weights, np.float64)[labels]
+    return out

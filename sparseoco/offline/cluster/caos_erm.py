@@ -38,14 +38,14 @@ from numpy.typing import NDArray
 
 from sparseoco.execution.clusters import placements
 from sparseoco.kernels.epoch import EpochColumns
-from sparseoco.offline.cluster.epoch_method import EpochMethod, epoch_problem
+from sparseoco.offline.cluster.epoch_method import EpochMethod, block_rows, epoch_problem
 from sparseoco.offline.cluster.passes import ClusterPasses, PassFiles, RowsSource, open_rows, read_rows
 from sparseoco.offline.epochs import Blocks, Problem, Share, State, mean_state, play_rounds, row_sizes
 from sparseoco.offline.passes import Floats, Span
 from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
-from sparseoco.store.worker import check_worker_running, worker_corpus
+from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block
 
 LEAVES_PER_TASK = 16
@@ -58,7 +58,9 @@ class SampledOnCluster(EpochMethod):
 
     def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Location) -> None:
         super().__init__(client, block, problem, store, folder)
-        self._passes = ClusterPasses(client, store, self._folder / "passes", _span(block), block.weighting)
+        self._passes = ClusterPasses(
+            client, store, self._folder / "passes", _span(block), *block_rows(block, store)[1:]
+        )
         self._sizes_path = self._folder / "sizes.npy"
         sizes = self._row_sizes()
         blocks = Blocks.of(sizes, problem.configurations[0]["batch"])
@@ -90,8 +92,7 @@ class SampledOnCluster(EpochMethod):
     def _row_sizes(self) -> Floats:
         """L_j of the examples of the span; computed once and stored."""
         if not self._sizes_path.exists():
-            _, store = self._task_arguments()
-            source = store, self._block.weighting
+            source = block_rows(self._block, self._store)
             bounds = self._passes.bounds
             runs = [bounds[i : i + LEAVES_PER_TASK] for i in range(0, len(bounds), LEAVES_PER_TASK)]
             sizes = self._pool.map(_sizes, [(source, self._passes.span, run) for run in runs])
@@ -139,7 +140,7 @@ def _play(
             read("state", method.state)
             read("diverged", method.diverged)
             method.rounds = int(described["rounds"])
-    corpus = worker_corpus(opened, block.weighting)
+    corpus = open_rows(block_rows(block, opened))
     gradient = None
     if first["estimate"] == "corrected":
         gradient = np.hstack([_gradient(each.total) for each in files])

@@ -6,6 +6,7 @@ import numpy as np
 from distributed import Client
 
 from sparseoco.execution.pool import TaskPool
+from sparseoco.offline.cluster.passes import RowsSource
 from sparseoco.offline.epochs import Problem
 from sparseoco.offline.passes import Floats
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint
@@ -13,7 +14,6 @@ from sparseoco.storage.commit import make_folder, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
-from sparseoco.training.class_weights import check_unweighted
 
 
 class EpochMethod:
@@ -73,10 +73,14 @@ class EpochMethod:
             self.epoch = int(description["epoch"])
 
 
+def block_rows(block: Block, store: Store) -> RowsSource:
+    """The rows of a store as a block weights them."""
+    return RowsSource(str(store.folder.resolve()), block.weighting, block.setting.class_weights)
+
+
 def epoch_problem(block: Block, store: Store) -> Problem:
-    """The problem of a block over a store. Raises `InputError` as `Problem.of`, and for weights of documents."""
+    """The problem of a block over a store. Raises `InputError` as `Problem.of`."""
     setting = block.setting
-    check_unweighted(store, setting.class_weights, block.algorithm)
     return Problem.of(
         block.algorithm, setting.loss, setting.penalty, block.configurations, store.n_classes, store.n_features
     )

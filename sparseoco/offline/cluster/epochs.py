@@ -22,14 +22,14 @@ from sparseoco.execution.clusters import worker_shape
 from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.binding import COUNT_NONZEROS
 from sparseoco.kernels.epoch import evaluate_kernel
-from sparseoco.kernels.full_pass import MARGINS
+from sparseoco.kernels.full_pass import MARGINS, loss_kernels
 from sparseoco.kernels.order import fold_rows
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.cluster.cao_rcd import CoordinatesOnCluster
 from sparseoco.offline.cluster.caos_erm import SampledOnCluster
-from sparseoco.offline.cluster.epoch_method import EpochMethod, epoch_problem
+from sparseoco.offline.cluster.epoch_method import EpochMethod, block_rows, epoch_problem
 from sparseoco.offline.cluster.passes import RowsSource, open_rows, read_rows
-from sparseoco.offline.passes import CHUNK_ROWS, Floats, Shape, Span, leaf_bounds, tree_sum
+from sparseoco.offline.passes import CHUNK_ROWS, Floats, PassRequest, Shape, Span, leaf_bounds, row_weights, tree_sum
 from sparseoco.storage.checkpoints import write_array
 from sparseoco.storage.commit import read_checksummed, remove_folder
 from sparseoco.storage.locations import Location, location
@@ -120,6 +120,7 @@ class Evaluation(NamedTuple):
     rows: NDArray[np.int64]  # (2,)
     loss_sum: Floats  # (2, configurations)
     error_count: NDArray[np.int64]
+    weighted_loss_sum: Floats  # (configurations,), of the training examples
 
     def __add__(self, other: Any) -> "Evaluation":
         return Evaluation(*(a + b for a, b in zip(self, other, strict=True)))
@@ -134,8 +135,8 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
     COUNT_NONZEROS(weights, bins, kept)
     kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
     features_used = (weights != 0).reshape(len(weights), -1, problem.outputs).any(axis=2).sum(axis=0)
-    objectives = found.loss_sum[0] + problem.penalties(weights)
-    training, held_out = (ProgressiveTotals(int(n), *sums) for n, *sums in zip(*found, strict=True))
+    objectives = found.weighted_loss_sum + problem.penalties(weights)
+    training, held_out = (ProgressiveTotals(int(n), *sums) for n, *sums in zip(*found[:3], strict=True))
     diverged = (method.diverged > 0) | ~np.isfinite(found.loss_sum[0])
     reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
     rows = method.epoch * method.examples
@@ -159,9 +160,8 @@ def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store, f
     count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client)[0])
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
     shape, fold = (weights.shape[1], problem.outputs), (setting.seed, setting.fold, setting.folds)
-    response = problem.loss.name, problem.response
     arguments = [
-        ((str(store.folder.resolve()), block.weighting), run, str(path), shape, response, fold) for run in runs
+        (block_rows(block, store), run, str(path), shape, problem.response, problem.pass_request, fold) for run in runs
     ]
     leaves = [
         leaf
@@ -179,7 +179,7 @@ def _score_held_out(
     problem, setting = method.problem, block.setting
     shape = n_rows, problem.outputs, method.weights().shape[1] // problem.outputs
     options = {"joint": bool(problem.loss.joint), "positive": setting.positive}
-    source = str(store.folder.resolve()), block.weighting
+    source = block_rows(block, store)
     arguments = (source, str(folder / "evaluated.npy"), setting.order, shape, options)
     rows: list[Row] = TaskPool(client, "Evaluating an epoch failed").map(_held_out_metrics, [arguments])[0]
     return rows
@@ -188,7 +188,7 @@ def _score_held_out(
 def _held_out_metrics(
     source: RowsSource, weights_path: str, order: Order, shape: tuple[int, int, int], options: dict[str, Any]
 ) -> list[Row]:
-    opened, (n_rows, outputs, configurations) = Store.open(source[0]), shape
+    opened, (n_rows, outputs, configurations) = Store.open(source.store), shape
     scores = Scores(store_label_kind(opened), n_rows, outputs, configurations, **options)
     if n_rows:
         corpus, columns = open_rows(source), outputs * configurations
@@ -206,22 +206,25 @@ def _evaluate_leaves(
     bounds: list[tuple[int, int]],
     weights_path: str,
     shape: tuple[int, int],
-    response: tuple[str, str],
+    response: str,
+    request: PassRequest,
     fold: tuple[int, int, int],
 ) -> list[Evaluation]:
     corpus = open_rows(source)
     columns, outputs = shape
     weights = read_rows(location(weights_path), columns)
-    evaluate = evaluate_kernel(find_loss(response[0]), response[1])
+    loss, positive = find_loss(request.loss), np.array(request.positive, np.int64)
+    evaluate = evaluate_kernel(loss, response)
     seed, held_fold, folds = fold
     size = columns // outputs
     evaluations = []
     for first, last in bounds:
-        sums = Evaluation(np.zeros(2, np.int64), np.zeros((2, size)), np.zeros((2, size), np.int64))
-        failed = np.zeros(size, np.int64)
+        sums = Evaluation(np.zeros(2, np.int64), np.zeros((2, size)), np.zeros((2, size), np.int64), np.zeros(size))
+        failed, weighted, own = np.zeros(size, np.int64), np.zeros(columns), None
         for start in range(first, last, CHUNK_ROWS):
             stop = min(start + CHUNK_ROWS, last)
-            indptr, indices, counts, labels, _ = corpus.rows(start, stop)
+            rows = corpus.rows(start, stop)
+            indptr, indices, counts, labels, _ = rows
             z = np.empty((labels.size, columns))
             MARGINS(indptr, indices, counts, weights, z)
             held_out = np.zeros(labels.size, np.bool_)
@@ -232,6 +235,13 @@ def _evaluate_leaves(
                 totals = sums.loss_sum[part], sums.error_count[part]
                 evaluate(z[chosen], truth, outputs, failed, *totals, np.zeros(columns))
                 sums.rows[part] += truth.size
-        sums.loss_sum[:, failed > 0] = np.nan
+            own = row_weights(rows)
+            if own is not None:
+                learned = ~held_out
+                truth = labels[learned].astype(np.float64)
+                slopes = np.empty((truth.size, columns))
+                loss_kernels(loss).respond(z[learned], truth, own[learned], positive, slopes, weighted)
+        sums.weighted_loss_sum[:] = sums.loss_sum[0] if own is None else weighted.reshape(size, outputs).sum(axis=1)
+        sums.loss_sum[:, failed > 0] = sums.weighted_loss_sum[failed > 0] = np.nan
         evaluations.append(sums)
     return evaluations

@@ -32,7 +32,6 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import write_result_table
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running, worker_corpus
-from sparseoco.training.class_weights import check_unweighted
 from sparseoco.training.model import write_model
 
 CHECKPOINT_SECONDS = 20.0  # of work that is lost at most if a run is killed
@@ -86,14 +85,12 @@ def run_optimum(
         A pass or task failed.
     """
     small = store.manifest.nonzeros <= NEWTON_NONZEROS
-    if not small:
-        check_unweighted(store, None, f"The optimum of more than {NEWTON_NONZEROS:,} nonzeros")
-        if options.intercept:
-            raise InputError(
-                f"With an intercept the optimum is found in one task, for at most {NEWTON_NONZEROS:,} nonzeros: keep "
-                "fewer documents or features at ingest, or leave it out.",
-                code="unsupported-combination",
-            )
+    if not small and options.intercept:
+        raise InputError(
+            f"With an intercept the optimum is found in one task, for at most {NEWTON_NONZEROS:,} nonzeros: keep "
+            "fewer documents or features at ingest, or leave it out.",
+            code="unsupported-combination",
+        )
     problem = options.problem(store.classes)
     description = options.model_dump(mode="json") | {"store": store.manifest.digest, "sparseoco": __version__}
     digest = digest_value(description)

@@ -33,6 +33,7 @@ from sparseoco.offline.passes import (
     leaf_conjugates,
     leaf_squares,
     leaf_totals,
+    leaf_weights,
     tree_sum,
 )
 from sparseoco.storage.checkpoints import DAMAGE, read_checkpoint, read_header, write_array, write_checkpoint
@@ -43,6 +44,7 @@ from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.store.worker import worker_corpus
+from sparseoco.training.class_weights import ClassWeighted
 
 TASKS_PER_SLOT = 2  # more than one, to balance the load
 MEMORY_SHARE = 0.5  # of a task's memory; the rest is for rows, the interpreter and the page cache
@@ -87,6 +89,8 @@ class ClusterPasses:
         All rows by default.
     weighting : Weighting, optional
         How counts are weighted; not at all by default.
+    class_weights : sequence of float, optional
+        By class, factors of the sample weights of its rows.
 
     Raises
     ------
@@ -97,10 +101,16 @@ class ClusterPasses:
     """
 
     def __init__(
-        self, client: Client, store: Store, work: Location, span: Span | None = None, weighting: Weighting = COUNTS
+        self,
+        client: Client,
+        store: Store,
+        work: Location,
+        span: Span | None = None,
+        weighting: Weighting = COUNTS,
+        class_weights: tuple[float, ...] | None = None,
     ) -> None:
         self.client, self.store, self.work = client, store, work.resolve()
-        self._source = str(store.folder.resolve()), weighting
+        self._source = RowsSource(str(store.folder.resolve()), weighting, class_weights)
         self.shape = Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
         self.span = (span or Span()).within(store.n_rows)
         self.bounds = leaf_bounds(self.span, self.shape)
@@ -137,12 +147,16 @@ class ClusterPasses:
         )
 
     def conjugates(self, result: PassResult, request: PassRequest, scale: Floats) -> Floats:
-        """See `passes.Passes.conjugates`; tasks over files of slopes, without reading rows."""
+        """See `passes.Passes.conjugates`; tasks over files of slopes, which read rows only for their weights."""
         out = []
         for files in result.slopes:
             scales = scale[files.first : files.last]
-            paths = [[str(path) for path in files.slopes[first:last]] for first, last in self._task_bounds(1)]
-            parts = self._pool.map(_conjugates, [(request.loss, own, scales) for own in paths])
+            tasks = [
+                (self._source, self.span, self.bounds[first:last], request.loss, list(map(str, own)), scales)
+                for first, last in self._task_bounds(1)
+                for own in [files.slopes[first:last]]
+            ]
+            parts = self._pool.map(_conjugates, tasks)
             leaves = [sums for part in parts for sums in part]
             out.append(np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves))))
         return np.concatenate(out)
@@ -185,8 +199,8 @@ class ClusterPasses:
 
     def _digest(self, value: Any) -> str:
         """A digest that identifies a pass: equal requests for equal data have equal digests."""
-        weighting = self._source[1].model_dump(mode="json")
-        return digest_value([self.store.manifest.digest, weighting, list(self.span), value, __version__])[:32]
+        rows = [self._source.weighting.model_dump(mode="json"), self._source.class_weights, list(self.span)]
+        return digest_value([self.store.manifest.digest, *rows, value, __version__])[:32]
 
     def _task_bounds(self, tasks_per_slot: int | None = None) -> list[tuple[int, int]]:
         """(first, last) leaves of each task: aligned runs, at least `tasks_per_slot` per thread if possible."""
@@ -227,14 +241,18 @@ class ClusterPasses:
             self._pool.check(outcome)
 
 
-RowsSource = tuple[str, Weighting]
-"""The rows that a task reads: the path of a store and the weighting of its counts."""
+class RowsSource(NamedTuple):
+    """The rows that a task reads: the path of a store, the weighting of its counts, the weights of its classes."""
+
+    store: str
+    weighting: Weighting
+    class_weights: tuple[float, ...] | None = None
 
 
-def open_rows(source: RowsSource) -> AnyCorpus:
+def open_rows(source: RowsSource) -> AnyCorpus | ClassWeighted:
     """The weighted rows of a store on this worker."""
-    folder, weighting = source
-    return worker_corpus(Store.open(folder), weighting)
+    corpus = worker_corpus(Store.open(source.store), source.weighting)
+    return corpus if source.class_weights is None else ClassWeighted(corpus, source.class_weights)
 
 
 def read_rows(path: Location, columns: int) -> Floats:
@@ -288,8 +306,14 @@ def _squares(
     return np.asarray(tree_sum(lambda i: leaf_squares(rows, span, bounds[i], n_features), first, last))
 
 
-def _conjugates(loss: str, slopes: list[str], scale: Floats) -> list[Floats]:
-    return [leaf_conjugates(loss, read_rows(location(path), scale.size), scale) for path in slopes]
+def _conjugates(
+    source: RowsSource, span: Span, bounds: list[tuple[int, int]], loss: str, slopes: list[str], scale: Floats
+) -> list[Floats]:
+    rows = open_rows(source)
+    return [
+        leaf_conjugates(loss, read_rows(location(path), scale.size), leaf_weights(rows, span, own), scale)
+        for path, own in zip(slopes, bounds, strict=True)
+    ]
 
 
 def _write(total: Partial | Floats, path: str) -> None:

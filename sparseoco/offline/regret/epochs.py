@@ -17,15 +17,15 @@ from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.cao_rcd import slope_bounds
 from sparseoco.learners.losses import Loss
 from sparseoco.offline.cluster.cao_rcd import open_coordinates
-from sparseoco.offline.cluster.epoch_method import epoch_problem
+from sparseoco.offline.cluster.epoch_method import block_rows, epoch_problem
 from sparseoco.offline.cluster.epochs import epoch_metrics, run_epoch_block
+from sparseoco.offline.cluster.passes import open_rows
 from sparseoco.offline.epochs import Blocks, row_sizes
-from sparseoco.offline.passes import Floats, Span, chunks
+from sparseoco.offline.passes import Floats, Span, chunks, row_weights
 from sparseoco.offline.regret.curve import LinearSum
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import transpose
-from sparseoco.store.worker import worker_corpus
 from sparseoco.training.block import Block
 
 
@@ -77,15 +77,18 @@ class Sums(NamedTuple):
     def of(cls, rows: RowBatch, loss: Loss, positive: Sequence[int], R: float) -> "Sums":
         """The sums over some rows, for a box |x_i| ≤ R."""
         indptr, _, counts, labels, _ = rows
+        weights = row_weights(rows)
         z = np.zeros((labels.size, len(positive)))
         loss_sum: Floats = np.zeros(len(positive))
-        loss_kernels(loss).respond(z, labels, np.array(positive, np.int64), np.empty_like(z), loss_sum)
+        loss_kernels(loss).respond(z, labels, weights, np.array(positive, np.int64), np.empty_like(z), loss_sum)
         owner = np.repeat(np.arange(labels.size), np.diff(indptr))
         sizes = np.abs(np.asarray(counts, np.float64))
         norms, largest = np.bincount(owner, sizes, labels.size), np.zeros(labels.size)
         np.maximum.at(largest, owner, sizes)
         targets = np.abs(labels) if -1 in positive else np.ones(labels.size)
         bounds = slope_bounds(loss, norms, targets, R)
+        if weights is not None:
+            bounds = weights * bounds
         return cls(float(loss_sum.sum()), float(bounds @ largest))
 
     def __add__(self, other: object) -> "Sums":
@@ -133,7 +136,7 @@ def _facts(description: dict[str, Any], folder: str, columns: str | None) -> dic
     block, store = Block.model_validate(description), Store.open(folder)
     problem, corpus, (parameters,) = (
         epoch_problem(block, store),
-        worker_corpus(store, block.weighting),
+        open_rows(block_rows(block, store)),
         block.configurations,
     )
     span = Span().within(store.n_rows)

@@ -235,9 +235,6 @@ class SearchOptions(OptionModel):
         for name in self.algorithms if self.intercept else ():
             if not takes_intercept(name, self.penalty):
                 raise ValueError(f"{name} with penalty {self.penalty} has no room for an intercept")
-        for name in self.algorithms if self.class_weight is not None else ():
-            if not find_algorithm(name).online:
-                raise ValueError(f"{name} minimises the unweighted loss: it takes no class_weight")
 
     def _check_metric(self) -> None:
         if self.metric is None:

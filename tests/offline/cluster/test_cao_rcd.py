@@ -23,7 +23,7 @@ from sparseoco.store.transpose import transpose
 from sparseoco.training.block import Block
 from sparseoco.training.model import Model
 from sparseoco.training.stream import NO_FOLD
-from tests.offline.epoch_blocks import CAO_RCD_GRID, epoch_block, metrics, run_block
+from tests.offline.epoch_blocks import CAO_RCD_GRID, CLASS_WEIGHTS, epoch_block, metrics, run_block, weighted_store
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
@@ -86,6 +86,19 @@ def test_held_out_rows_are_not_learned(client: Client, tmp_path: Path) -> None:
     expected = (1 + 150 * (alone.chances(0) * sizes).sum() / sizes.sum()) * kept.sum()
     assert figures[0]["rows"] == pytest.approx(expected, abs=0.5)
     assert figures[2]["rows"] == 3 * figures[0]["rows"]
+
+
+@pytest.mark.parametrize("fold", [NO_FOLD, 1])
+def test_weights_of_documents_and_classes(fold: int, client: Client, tmp_path: Path) -> None:
+    store, sample_weights = weighted_store(tmp_path)
+    X, labels = read_shards(store.folder)[0], store.labels()
+    own = epoch_block(store, "cao-rcd", GRID, epochs=EPOCHS, fold=fold, class_weights=CLASS_WEIGHTS)
+    weights, figures = run(client, own, store, tmp_path)
+    if fold != NO_FOLD:
+        sample_weights[fold_rows(5, 0, store.n_rows, 1, 4)] = 0.0
+    fit = fit_epochs(X, labels, algorithm="cao-rcd", grid=GRID, epochs=EPOCHS, seed=5, sample_weight=sample_weights)
+    assert weights.tobytes() == fit.weights.tobytes()
+    np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
 
 
 def test_a_killed_run_resumes_with_the_same_bits(

@@ -22,7 +22,16 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.block import Block
 from sparseoco.training.model import Model
 from sparseoco.training.stream import NO_FOLD
-from tests.offline.epoch_blocks import PARALLEL, caos_erm_grid, epoch_block, metrics, run_block, without_timings
+from tests.offline.epoch_blocks import (
+    CLASS_WEIGHTS,
+    PARALLEL,
+    caos_erm_grid,
+    epoch_block,
+    metrics,
+    run_block,
+    weighted_store,
+    without_timings,
+)
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
 
@@ -98,6 +107,23 @@ def test_metrics_of_a_fold(client: Client, tmp_path: Path) -> None:
         assert set(metrics) <= set(METRICS.names)
         assert set(curve) <= set(CURVES.names)
         assert set(own["feature_survival"][0]) <= set(FEATURE_SURVIVAL.names)
+
+
+@pytest.mark.parametrize("variant", [{}, PARALLEL], ids=["serial", "parallel"])
+def test_weights_of_documents_and_classes(variant: dict[str, Any], client: Client, tmp_path: Path) -> None:
+    """The objective has them; loss and error, as those of streams, do not."""
+    store, sample_weights = weighted_store(tmp_path)
+    X, labels = read_shards(store.folder)[0], store.labels()
+    own = epoch_block(store, "caos-erm", caos_erm_grid(variant), epochs=EPOCHS, class_weights=CLASS_WEIGHTS)
+    weights, tables = run_block(client, own, store, tmp_path)
+    arguments = {"grid": caos_erm_grid(variant), "epochs": EPOCHS, "seed": 5}
+    fit = fit_epochs(X, labels, sample_weight=sample_weights, **arguments)
+    assert weights.tobytes() == fit.weights.tobytes()
+    assert weights.tobytes() != fit_epochs(X, labels, **arguments).weights.tobytes()
+    figures = metrics(tables)
+    np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
+    losses = np.logaddexp(0, -np.where(labels == 1, 1.0, -1.0)[:, None] * (X @ weights))
+    np.testing.assert_allclose([row["progressive_loss"] for row in figures[1::2]], losses.mean(axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("variant", [pytest.param({}, marks=pytest.mark.slow), PARALLEL], ids=["serial", "parallel"])

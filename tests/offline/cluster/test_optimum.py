@@ -23,7 +23,7 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.model import Model
 from tests.support.errors import raises_code
-from tests.support.stores import make_store, with_values
+from tests.support.stores import make_store, with_columns, with_values
 
 OPTIONS = OptimumOptions(alphas=(4.0, 12.0), tol=1e-2)
 
@@ -192,6 +192,25 @@ def test_a_finished_run_is_repeated_for_other_options_only(client: Client, tmp_p
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
     run(client, store, tmp_path / "out", OPTIONS.model_copy(update={"alphas": (2.0,)}))
     assert pq.read_table(tmp_path / "out" / "optimum.parquet")["alpha"].to_pylist() == [2.0]
+
+
+@pytest.mark.usefixtures("by_passes")
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_weights_of_documents_in_a_large_store(client: Client, tmp_path: Path, loss: str) -> None:
+    (tmp_path / "store").mkdir()
+    store = with_columns(small_store(tmp_path / "plain"), tmp_path / "store")
+    run(client, store, tmp_path / "out", OptimumOptions(alphas=(4.0,), tol=1e-3, loss=loss))
+    (row,) = pq.read_table(tmp_path / "out" / "optimum.parquet").to_pylist()
+    X, y = read_shards(store)[0], Store.open(store).labels()
+    own = (np.arange(len(y)) % 4) / 2
+    here = offline_optimum(X, y, alpha=4.0, loss=loss, tol=1e-3, sample_weight=own)
+    assert row["converged"]
+    assert row["dual"] <= here.objective
+    assert here.dual <= row["objective"]
+    z = X @ weights(tmp_path / "out", 4.0)
+    losses = np.maximum(0, 1 - (2 * y - 1) * z) ** (1 if loss == "hinge" else 2)
+    objective = own @ losses + 4.0 * np.abs(weights(tmp_path / "out", 4.0)).sum()
+    assert row["objective"] == pytest.approx(objective, rel=1e-9)
 
 
 @pytest.mark.usefixtures("by_passes")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.oracles.ftrl import split_mix_64
+from tests.oracles.weights import weight_of
 
 STREAM, PART = 4, 2**32
 
@@ -23,9 +24,9 @@ def bounds_of(A: np.ndarray, y: np.ndarray, loss: str, R: float) -> np.ndarray:
         "logistic": np.ones(len(A)),
         "hinge": np.ones(len(A)),
         "squared_hinge": 2 * (1 + largest),
-        "squared": np.abs(y) + largest,
+        "squared": np.abs(y.astype(float)) + largest,
     }[loss]
-    return np.abs(A).T @ slopes
+    return np.abs(A).T @ (slopes * [weight_of(b) for b in y])
 
 
 def chances_of(L: np.ndarray, R: float, batch: int, sample: str) -> tuple[list[np.ndarray], np.ndarray]:

@@ -17,6 +17,7 @@ from sparseoco.offline.coordinates import Coordinates, bytes_needed, column_majo
 from sparseoco.offline.epochs import fit_epochs
 from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, objective, stable_weights
 from tests.oracles.stream import SLOPES, VALUES
+from tests.oracles.weights import labels_of
 from tests.support.errors import raises_code
 
 LOSSES = [
@@ -57,15 +58,21 @@ def random_problem(rows: int, features: int, seed: int = 0) -> tuple[Any, np.nda
 
 @pytest.mark.parametrize("loss", LOSSES)
 @settings(max_examples=60, deadline=None)
-@given(problem=problems(), configuration=CONFIGURATIONS, seed=st.integers(0, 2**53 - 1))
+@given(problem=problems(), configuration=CONFIGURATIONS, seed=st.integers(0, 2**53 - 1), weighted=st.booleans())
 def test_lazy_equals_dense(
-    loss: str, problem: tuple[np.ndarray, np.ndarray], configuration: dict[str, Any], seed: int
+    loss: str, problem: tuple[np.ndarray, np.ndarray], configuration: dict[str, Any], seed: int, weighted: bool
 ) -> None:
     A, y = problem
-    assume(A.any())
-    signs = 2 * y - 1
+    weights = np.random.default_rng(seed).choice([0.0, 0.371, 1.0, 2.93] if weighted else [1.0], len(y))
+    assume(A[weights > 0].any())
+    signs = labels_of(2 * y - 1, weights)
     method = Coordinates(
-        column_major(sp.csr_matrix(A), y), [configuration], loss=find_loss(loss), positive=[1], seed=seed
+        column_major(sp.csr_matrix(A), y),
+        [configuration],
+        loss=find_loss(loss),
+        positive=[1],
+        seed=seed,
+        weights=weights if weighted else None,
     )
     expected = stable_weights(A, signs, SLOPES[loss], loss=loss, seed=seed, epochs=3, **configuration)
     assume(expected is not None)
@@ -73,7 +80,7 @@ def test_lazy_equals_dense(
         method.play()
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
         np.testing.assert_allclose(method.margins()[:, 0], A @ x, rtol=0, atol=1e-9)
-        losses = sum(VALUES[loss](z, b) for z, b in zip(A @ x, signs, strict=True))
+        losses = sum(b.weight * VALUES[loss](z, b) for z, b in zip(A @ x, signs, strict=True))
         np.testing.assert_allclose(method.losses(), [losses], rtol=1e-9, atol=1e-9)  # a square of margins next to 0
 
 
@@ -256,13 +263,26 @@ def test_examples_that_are_not_kept_are_not_there() -> None:
     kept = np.random.default_rng(1).random(90) < 0.6
     own = [{"R": 0.5, "alpha": 0.3, "rounds": 300, "batch": 1, "predict": "half", "sample": "lipschitz"}]
     loss = find_loss("logistic")
-    masked = Coordinates(column_major(X, y), own, loss=loss, positive=[1], seed=2, included=kept)
+    masked = Coordinates(column_major(X, y), own, loss=loss, positive=[1], seed=2, weights=kept)
     without = Coordinates(column_major(X[kept], y[kept]), own, loss=loss, positive=[1], seed=2)
     for method in (masked, without):
         method.play()
     np.testing.assert_array_equal(masked.weights(), without.weights())
     np.testing.assert_array_equal(masked.losses(), without.losses())
     np.testing.assert_allclose(masked.margins(), X @ masked.weights(), atol=1e-12)
+
+
+def test_a_row_of_weight_2_is_two_rows() -> None:
+    """Bounds, draws and gradients are sums over rows: iterates are the same too. A weight of 0 leaves a row out."""
+    X, labels = random_problem(90, 25)
+    y, weights = (labels > 0).astype(np.int64), np.random.default_rng(1).choice([0, 1, 2], 90)
+    grid = {"R": 0.7, "alpha": 0.3, "rounds": 300, "predict": "last"}
+    rows = np.repeat(np.arange(90), weights)
+    for loss in ("logistic", "squared_hinge"):
+        arguments = {"algorithm": "cao-rcd", "loss": loss, "grid": grid, "epochs": 3}
+        once, twice = fit_epochs(X, y, sample_weight=weights, **arguments), fit_epochs(X[rows], y[rows], **arguments)
+        np.testing.assert_allclose(once.weights, twice.weights, atol=1e-9)
+        np.testing.assert_allclose(once.objective, twice.objective, rtol=1e-9)
 
 
 def test_a_pass_is_worth_of_rounds() -> None:

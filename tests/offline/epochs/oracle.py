@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.oracles.ftrl import share_of_l1, split_mix_64
+from tests.oracles.weights import weight_of
 
 Slope = Callable[[float, float], float]
 
@@ -44,11 +45,11 @@ def caos_erm(
     l1_ratio: float = 0.0,
     played: list[np.ndarray] | None = None,
 ) -> list[np.ndarray]:
-    """x̄ after each epoch; `played` is given every x_t. `y` is ±1, or the numbers of a regression."""
+    """x̄ after each epoch; `played` is given every x_t. `y` is ±1, or numbers; `Label`s have weights."""
     m, n = X.shape
     ratio = share_of_l1(penalty, l1_ratio)
     partition = [list(range(first, min(first + batch, m))) for first in range(0, m, batch)]
-    bound = np.array([sum(np.abs(X[j]).max(initial=0.0) for j in block) for block in partition])
+    bound = np.array([sum(weight_of(y[j]) * np.abs(X[j]).max(initial=0.0) for j in block) for block in partition])
     rounds = len(partition) if rounds == "pass" else int(rounds)
     parts = parts if placement != "serial" else 1
     exclusive_lock = [range(len(partition) * p // parts, len(partition) * (p + 1) // parts) for p in range(parts)]

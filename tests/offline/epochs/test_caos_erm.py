@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from sparseoco import offline_optimum
 from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.kernels.epoch import DRAW
 from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_rounds, row_sizes
@@ -18,6 +19,7 @@ from sparseoco.training.learner import Learner
 from tests.learners.streams import Stream, streams
 from tests.offline.epochs.oracle import caos_erm, uniform
 from tests.oracles.stream import SLOPES
+from tests.oracles.weights import labels_of
 from tests.support.errors import raises_code
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
@@ -48,7 +50,7 @@ def problem(rows: int = 300, features: int = 40, classes: int = 2) -> tuple[sp.c
 @pytest.mark.parametrize(("estimate", "placement"), WAYS)
 @pytest.mark.parametrize("loss", ["logistic", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHER_LOSSES)])
 @settings(max_examples=15, deadline=None)
-@given(data=st.data(), stream=streams(), seed=st.integers(0, 2**63 - 1))
+@given(data=st.data(), stream=streams() | streams(weighted=True), seed=st.integers(0, 2**63 - 1))
 def test_lazy_equals_dense(
     estimate: str, placement: str, loss: str, data: st.DataObject, stream: Stream, seed: int
 ) -> None:
@@ -61,8 +63,10 @@ def test_lazy_equals_dense(
         for _ in range(data.draw(st.integers(1, 3)))
     ]
     epochs = stream.epochs
-    fit = fit_epochs(sp.csr_matrix(stream.X), stream.y, loss=loss, penalty=penalty, grid=grid, epochs=epochs, seed=seed)
-    signs = 2.0 * stream.y - 1
+    X, weights = sp.csr_matrix(stream.X), None if stream.weights is None else stream.weights[: len(stream.y)]
+    arguments = {"grid": grid, "epochs": epochs, "seed": seed, "sample_weight": weights}
+    fit = fit_epochs(X, stream.y, loss=loss, penalty=penalty, **arguments)
+    signs = labels_of(2.0 * stream.y - 1, np.ones(len(stream.y)) if weights is None else weights)
     for i, entry in enumerate(grid):
         expected, shaken = (
             caos_erm(X, signs, SLOPES[loss], epochs=epochs, seed=seed, penalty=penalty, **entry)[-1]
@@ -221,6 +225,31 @@ def test_towards_the_optimum(way: dict[str, Any], gap: float) -> None:
     assert above[-5:].mean() < gap
     at_zero = len(y) * np.log(2) / optimum - 1
     assert at_zero > 5 * gap
+
+
+def test_sample_weights() -> None:
+    """Rows of weight 0 are not there; one of weight 2 is two rows in the objective; the optimum is the weighted one."""
+    X, y = problem(rows=200, features=25)
+    weights = np.random.default_rng(5).choice([0.0, 1.0, 2.0], 200)
+    there = weights > 0
+    way = {"R": 1.5, "alpha": 3.0, "rounds": 300}
+    fit = fit_epochs(X, y, grid=[way], epochs=3, sample_weight=weights)
+    without = fit_epochs(X[there], y[there], grid=[way], epochs=3, sample_weight=weights[there])
+    assert bits_of(fit.weights) == bits_of(without.weights)
+    np.testing.assert_allclose(fit.objective, without.objective, rtol=1e-12)
+
+    corrected = {"grid": [way | {"estimate": "corrected"}], "epochs": 40}
+    repeated = np.repeat(np.arange(200), weights.astype(int))
+    once, twice = (
+        fit_epochs(X, y, sample_weight=weights, **corrected),
+        fit_epochs(X[repeated], y[repeated], **corrected),
+    )
+    optimum = offline_optimum(X, y, alpha=3.0, sample_weight=weights, tol=1e-10)
+    assert np.abs(optimum.weights).max() < 1.5
+    for found in (once, twice):
+        assert -1e-9 < found.objective[-1, 0] / optimum.objective - 1 < 1e-3
+    with raises_code("invalid-sample-weights", "row 0"):
+        fit_epochs(X, y, sample_weight=-weights - 1)
 
 
 def test_what_has_no_meaning_is_refused() -> None:
