@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 from numba.extending import register_jitable
 
 from sparseoco.core.errors import InputError
+from sparseoco.learners.drivers import ONLINE_DRIVERS
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
 from sparseoco.learners.parameters import L1_RATIO, RADIUS, Parameter
 from sparseoco.learners.penalties import Maps, Penalty
-from sparseoco.learners.registry import ONLINE_DRIVERS
 
 
 class Clock(NamedTuple):

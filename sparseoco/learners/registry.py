@@ -14,14 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparseoco.core.errors import InputError
+from sparseoco.learners.drivers import ONLINE_DRIVERS
 
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
-
-ONLINE_DRIVERS = ("stream", "dense")
-LOSS_NAMES = ("logistic", "hinge", "squared_hinge", "squared", "huber", "softmax", "multiclass_hinge")
-PORTFOLIO_LOSS_NAMES = ("return", "log_return")
-PENALTY_NAMES = ("l1", "l2", "elastic_net", "group", "box")
 
 ORDER = (
     "subgradient",

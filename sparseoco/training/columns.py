@@ -7,6 +7,7 @@ import numpy as np
 
 from sparseoco.kernels.binding import MEASURE_ABSOLUTE, Kernels, kernels_for
 from sparseoco.kernels.column_block import ColumnBlock
+from sparseoco.kernels.dense import DenseColumns
 from sparseoco.kernels.structs import Progress, Rows, Scratch, State
 from sparseoco.learners.contract import Clock, Rule
 from sparseoco.learners.losses import Loss
@@ -222,6 +223,9 @@ class Columns(ColumnBlock):
 
     def _scalars(self) -> np.ndarray:
         return np.zeros((1 + self.intercept, len(self.rule.scalar_names), self.width), self.dtype)
+
+
+AnyColumns = Columns | DenseColumns
 
 
 def _with_unpenalised(params: np.ndarray, rule: Rule, intercept: bool) -> np.ndarray:

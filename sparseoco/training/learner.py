@@ -7,7 +7,6 @@ import numpy as np
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.dense import DenseColumns
-from sparseoco.kernels.intercept import with_intercept
 from sparseoco.kernels.structs import Rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.dense import DenseRule
@@ -16,11 +15,13 @@ from sparseoco.learners.penalties import find_penalty
 from sparseoco.learners.portfolio_losses import check_portfolio, check_relatives
 from sparseoco.storage.locations import Location, location
 from sparseoco.training import learner_file
-from sparseoco.training.columns import Columns
+from sparseoco.training.columns import AnyColumns, Columns
 from sparseoco.training.grid import Grid, expand, group_by_static
 from sparseoco.training.history import History
+from sparseoco.training.row_chunks import frozen, row_chunks
 from sparseoco.training.sizes import check_size, column_dtype
 from sparseoco.training.validation import (
+    check_combination,
     check_integer,
     checked_labels,
     checked_rows,
@@ -28,10 +29,6 @@ from sparseoco.training.validation import (
     checked_weights,
     output_shape,
 )
-
-_CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
-
-AnyColumns = Columns | DenseColumns
 
 
 class ProgressiveTotals(NamedTuple):
@@ -119,22 +116,7 @@ class Learner:
                 code="not-online",
             )
         loss_ = definition.loss(loss)
-        if multilabel and definition.touches_all_features:
-            raise InputError(
-                f"{algorithm} takes one label per row: train one per class, or choose another learner.",
-                code="unsupported-combination",
-            )
-        if penalty_.grouped and (n_classes is None or (n_classes <= 2 and not multilabel)):
-            raise InputError(
-                "penalty='group' needs more than two classes: over the one column of two it is penalty='l1'.",
-                code="unsupported-combination",
-            )
-        if intercept and not definition.takes_intercept(penalty_):
-            raise InputError(
-                f"{algorithm} with penalty={penalty!r} learns in a convex set, and an intercept has no bound: choose "
-                "intercept=False.",
-                code="unsupported-combination",
-            )
+        check_combination(definition, penalty_, n_classes, multilabel=multilabel, intercept=intercept)
         self.algorithm, self.loss, self.penalty = algorithm, loss_.name, penalty
         self.n_features, self.n_classes = check_integer("n_features", n_features), n_classes
         self.multilabel = bool(multilabel)
@@ -228,8 +210,8 @@ class Learner:
             Receives the margins with which each row was predicted, before it was learned.
         """
         for start, stop, rows in self._chunks(indptr, indices, values):
-            part = _frozen(np.asarray(labels[start:stop], np.float64))
-            own = None if weights is None else _frozen(np.ascontiguousarray(weights[start:stop], np.float64))
+            part = frozen(np.asarray(labels[start:stop], np.float64))
+            own = None if weights is None else frozen(np.ascontiguousarray(weights[start:stop], np.float64))
             for members, block in self._blocks:
                 if margins_out is None:
                     block.learn(rows, part, own)
@@ -276,7 +258,7 @@ class Learner:
         loss_sum = np.zeros(size, np.float64) if loss_sum is None else loss_sum
         error_count = np.zeros(size, np.int64) if error_count is None else error_count
         for start, stop, rows in self._chunks(indptr, indices, counts):
-            part = _frozen(np.asarray(labels[start:stop], np.float64))
+            part = frozen(np.asarray(labels[start:stop], np.float64))
             for members, block in self._blocks:
                 losses, errors = loss_sum[members], error_count[members]
                 z = block.evaluate(rows, part, losses, errors)
@@ -450,7 +432,8 @@ class Learner:
 
     def save(self, path: str | Location) -> None:
         """Write the complete state to one file (npz, no pickle), atomically; equal learners give equal bytes."""
-        learner_file.save(self, location(path))
+        head = learner_file.Head(self.description, self._initial_rounds)
+        learner_file.write(location(path), head, [block for _, block in self._blocks], self.history)
 
     @classmethod
     def load(cls, path: str | Location, *, n_features: int | None = None) -> "Learner":
@@ -467,7 +450,14 @@ class Learner:
         InputError
             For fewer features, and for more if the learner updates all features in every round.
         """
-        return learner_file.load(cls, location(path), n_features)
+        with learner_file.opened(location(path), n_features) as (head, read):
+            learner = cls(**head.description | {"n_features": n_features or head.n_features})
+            if head.initial_rounds and learner.n_features > head.n_features:
+                learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), head.initial_rounds)
+            learner._initial_rounds = head.initial_rounds
+            blocks = [block for _, block in learner._blocks]
+            learner.history = learner_file.read_arrays(read, blocks, learner.history, head.n_features)
+        return learner
 
     @property
     def description(self) -> dict[str, Any]:
@@ -500,21 +490,9 @@ class Learner:
         first = int(np.flatnonzero(members == number)[0]) * self.n_outputs
         return block, slice(first, first + self.n_outputs)
 
-    def _chunks(self, indptr: Any, indices: Any, counts: Any) -> Iterator[tuple[int, int, Rows]]:
-        """Runs of rows of a bounded number of nonzeros, with values in the columns' dtype."""
-        indptr = np.asarray(indptr, np.int64)
-        start, last = 0, len(indptr) - 1
-        while start < last:
-            stop = int(np.searchsorted(indptr, indptr[start] + _CHUNK, side="right")) - 1
-            stop = min(max(stop, start + 1), last)
-            entries = slice(int(indptr[start]), int(indptr[stop]))
-            values = np.ascontiguousarray(counts[entries], self.dtype)
-            own = np.ascontiguousarray(indices[entries])
-            rows = Rows(_frozen(indptr[start : stop + 1]), _frozen(own), _frozen(values))
-            if self.intercept:
-                rows = Rows(*map(_frozen, with_intercept(rows, self.n_features)))
-            yield start, stop, rows
-            start = stop
+    def _chunks(self, indptr: Any, indices: Any, values: Any) -> Iterator[tuple[int, int, Rows]]:
+        """Runs of rows, as `row_chunks`."""
+        return row_chunks(indptr, indices, values, self.dtype, self.n_features if self.intercept else None)
 
     def _columns(self, members: np.ndarray) -> np.ndarray:
         return (members[:, None] * self.n_outputs + np.arange(self.n_outputs)).ravel()
@@ -524,10 +502,3 @@ class Learner:
         for (members, _), part in zip(self._blocks, parts, strict=True):
             out[members] = part
         return out
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    """A read-only view: shards are read-only buffers, and kernels are compiled for one type of array."""
-    view = array.view()
-    view.flags.writeable = False
-    return view

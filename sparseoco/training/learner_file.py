@@ -1,7 +1,8 @@
 """The file of a `Learner`: its description, and the arrays of its blocks and its history, in a checkpoint."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,54 +10,56 @@ from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.learners import find_algorithm
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location
+from sparseoco.training.columns import AnyColumns
 from sparseoco.training.history import History
-
-if TYPE_CHECKING:
-    from sparseoco.training.learner import Learner
 
 FORMAT = 7
 BY_FEATURE = ("state", "last_update")
 """The arrays of a sparse block with one entry per feature."""
 
-
-def save(learner: "Learner", path: Location) -> None:
-    """As `Learner.save`."""
-    head = {"format": FORMAT, "learner": learner.description, "initial_rounds": learner._initial_rounds}
-    write_checkpoint(path, head, _arrays(learner))
+ReadArray = Callable[..., np.ndarray]
+"""``read(name)`` returns an array of a checkpoint, ``read(name, into)`` fills one."""
 
 
-def load(cls: "type[Learner]", path: Location, n_features: int | None) -> "Learner":
-    """As `Learner.load`."""
-    saved = _saved_features(path, n_features)
-    with read_checkpoint(path) as (head, read):
-        learner = cls(**head["learner"] | {"n_features": n_features or saved})
-        rounds = int(head["initial_rounds"])
-        if rounds and learner.n_features > saved:
-            learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), rounds)
-        learner._initial_rounds = rounds
-        for i, (_, block) in enumerate(learner._blocks):
-            for name, own in block.arrays():
-                read(f"{i}.{name}", own[:saved] if name in BY_FEATURE else own)
-            block.pad()
-        learner.history = learner.history.restored([read(f"history.{name}") for name in History._fields])
-    return learner
+class Head(NamedTuple):
+    """The arguments that construct a learner, and the rounds on its clock before it learned a row."""
+
+    description: dict[str, Any]
+    initial_rounds: int
+
+    @property
+    def n_features(self) -> int:
+        """The features of the saved learner."""
+        return int(self.description["n_features"])
 
 
-def _arrays(learner: "Learner") -> Iterator[tuple[str, np.ndarray]]:
-    for i, (_, block) in enumerate(learner._blocks):
+def write(path: Location, head: Head, blocks: Sequence[AnyColumns], history: History) -> None:
+    """Commit a learner. Raises `StorageError`."""
+    described = {"format": FORMAT, "learner": head.description, "initial_rounds": head.initial_rounds}
+    write_checkpoint(path, described, state_arrays(blocks, history))
+
+
+def state_arrays(blocks: Sequence[AnyColumns], history: History) -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays of the file, by name."""
+    for i, block in enumerate(blocks):
         for name, array in block.arrays():
             yield f"{i}.{name}", array
-    for name, array in zip(History._fields, learner.history, strict=True):
+    for name, array in zip(History._fields, history, strict=True):
         yield f"history.{name}", array
 
 
-def _saved_features(path: Location, n_features: int | None) -> int:
-    """The number of features of a saved learner. Raises as `Learner.load`."""
-    with read_checkpoint(path) as (head, _):
-        if head["format"] != FORMAT:
+@contextmanager
+def opened(path: Location, n_features: int | None) -> Iterator[tuple[Head, ReadArray]]:
+    """Open the file of a learner that is to continue with `n_features`, within the `with` block.
+
+    What is invalid in the block is damage of the file, as in `read_checkpoint`. Raises as `Learner.load`.
+    """
+    with read_checkpoint(path) as (described, _):
+        if described["format"] != FORMAT:
             message = f"{path} was saved by another version of sparseoco; train it again."
             raise DamagedError(message, code="format-version")
-        saved, algorithm = int(head["learner"]["n_features"]), str(head["learner"]["algorithm"])
+        head = Head(described["learner"], int(described["initial_rounds"]))
+        saved, algorithm = head.n_features, str(head.description["algorithm"])
     if n_features is not None and n_features < saved:
         message = f"{path} has {saved:,} features: it cannot continue with {n_features:,}."
         raise InputError(message, code="fewer-features")
@@ -65,4 +68,14 @@ def _saved_features(path: Location, n_features: int | None) -> int:
             f"{algorithm} updates all features in every round: a saved one cannot continue with more features.",
             code="more-features",
         )
-    return saved
+    with read_checkpoint(path) as (_, read):
+        yield head, read
+
+
+def read_arrays(read: ReadArray, blocks: Sequence[AnyColumns], history: History, n_features: int) -> History:
+    """Fill the blocks of a new learner from a file of `n_features`; returns its history."""
+    for i, block in enumerate(blocks):
+        for name, own in block.arrays():
+            read(f"{i}.{name}", own[:n_features] if name in BY_FEATURE else own)
+        block.pad()
+    return history.restored([read(f"history.{name}") for name in History._fields])

@@ -7,7 +7,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from sparseoco.core.errors import InputError
+from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
+from sparseoco.learners.penalties import Penalty
 
 
 def check_integer(name: str, value: Any) -> int:
@@ -150,6 +152,28 @@ def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtyp
     if not (values.max(initial=0) <= largest and values.min(initial=0) >= -largest):  # NaN is neither
         raise InputError(f"weights hold NaN, an infinity or a value too large for {dtype}.", code="invalid-weights")
     return values
+
+
+def check_combination(
+    algorithm: Algorithm, penalty: Penalty, n_classes: int | None, *, multilabel: bool, intercept: bool
+) -> None:
+    """Raises `InputError` for labels, a penalty or an intercept that the algorithm is not defined for."""
+    if multilabel and algorithm.touches_all_features:
+        raise InputError(
+            f"{algorithm.name} takes one label per row: train one per class, or choose another learner.",
+            code="unsupported-combination",
+        )
+    if penalty.grouped and (n_classes is None or (n_classes <= 2 and not multilabel)):
+        raise InputError(
+            "penalty='group' needs more than two classes: over the one column of two it is penalty='l1'.",
+            code="unsupported-combination",
+        )
+    if intercept and not algorithm.takes_intercept(penalty):
+        raise InputError(
+            f"{algorithm.name} with penalty={penalty.name!r} learns in a convex set, and an intercept has no bound: "
+            "choose intercept=False.",
+            code="unsupported-combination",
+        )
 
 
 def output_shape(loss: Loss, n_classes: int | None, *, multilabel: bool = False) -> tuple[int, str]:

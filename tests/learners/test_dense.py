@@ -1,5 +1,6 @@
 """Learners that play in a convex set: against the papers' pseudo-code, and bit for bit however a stream is cut."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.learners.bandit import bandit_terms
 from sparseoco.training.learner import Learner
-from sparseoco.training.learner_file import _arrays
+from sparseoco.training.learner_file import state_arrays
 from sparseoco.training.sizes import DENSE_BYTES, bytes_per_column, check_size
 from tests.oracles.dense import DIRECTION, ORACLES
 from tests.oracles.stream import SLOPES, VALUES
@@ -102,11 +103,15 @@ def corpus(rows: int = 60, classes: int = 3) -> tuple[sp.csr_matrix, np.ndarray]
     return sp.random_array((rows, 6), density=0.6, rng=rng, format="csr"), rng.integers(0, classes, rows)
 
 
+def arrays(learner: Learner) -> Iterator[tuple[str, np.ndarray]]:
+    return state_arrays([block for _, block in learner._blocks], learner.history)
+
+
 def same(a: Learner, b: Learner) -> None:
     assert a.weights().tobytes() == b.weights().tobytes()
     for one, other in zip(a.progress, b.progress, strict=True):
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
-    for (name, one), (_, other) in zip(_arrays(a), _arrays(b), strict=True):
+    for (name, one), (_, other) in zip(arrays(a), arrays(b), strict=True):
         assert one.tobytes() == other.tobytes(), name
 
 

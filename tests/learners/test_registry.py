@@ -4,15 +4,12 @@ import subprocess
 import sys
 
 from sparseoco.learners import ALGORITHMS, algorithm_names, dense_learners, find_algorithm, streaming
-from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES
-from sparseoco.learners.penalties import PENALTIES
-from sparseoco.learners.registry import LOSS_NAMES, ORDER, PENALTY_NAMES, PORTFOLIO_LOSS_NAMES
+from sparseoco.learners.registry import ORDER
 from tests.support.errors import raises_code
 
 LIGHT = """
 import sys
 from sparseoco.learners import algorithm_names, find_algorithm
-from sparseoco.learners.registry import LOSS_NAMES, PENALTY_NAMES
 names = algorithm_names("stream", "dense")
 assert "fobos" in names and "caos-erm" not in names and "caos-erm" in algorithm_names()
 try:
@@ -40,12 +37,6 @@ def test_the_order_names_learners_that_exist() -> None:
 
 def test_names_are_known_without_importing_a_learner() -> None:
     subprocess.run([sys.executable, "-c", LIGHT], check=True)
-
-
-def test_names_of_losses_and_penalties() -> None:
-    assert tuple(LOSSES) == LOSS_NAMES
-    assert tuple(PORTFOLIO_LOSSES) == PORTFOLIO_LOSS_NAMES
-    assert tuple(PENALTIES) == PENALTY_NAMES
 
 
 def test_an_unknown_name_lists_the_ones_there_are() -> None:
