@@ -29,6 +29,7 @@ METAVARS = {
     "penalty": "NAME",
     "scheduler": "ADDRESS",
     "select": "RULE",
+    "stop_words": "english|FILE",
     "text_field": "FIELD",
     "tf": "count|binary|log,…",
     "time_limit": "DURATION",

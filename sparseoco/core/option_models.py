@@ -52,7 +52,7 @@ def matching(pattern: str, form: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str, ...] = ()) -> T:
+def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str, ...] = (), folder: object = None) -> T:
     """The model of these values.
 
     Parameters
@@ -61,6 +61,8 @@ def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str,
         Name of the source of the values, such as a file, for error messages.
     under : tuple of str
         Keys that lead to the values in that source.
+    folder : path, optional
+        What paths of files that validators read are relative to, by default the working directory; their `context`.
 
     Raises
     ------
@@ -69,7 +71,7 @@ def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str,
         ``unknown-option``, ``missing-option`` or ``invalid-option``.
     """
     try:
-        return model.model_validate(values)
+        return model.model_validate(values, context=folder)
     except ValidationError as error:
         raise InputError(f"{source}: " * bool(source) + _describe(error, under) + ".", code=_code(error)) from None
 

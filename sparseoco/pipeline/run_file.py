@@ -126,7 +126,7 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
     """Validate the values of a run file; paths are relative to `folder`. Raises `InputError` naming the key."""
     if isinstance(values, dict) and isinstance(values.get("cluster"), str):
         values = values | {"cluster": load_cluster_file(resolve_against(folder, values["cluster"]))}
-    run = validate(RunFile, values, source)
+    run = validate(RunFile, values, source, folder=folder)
 
     def resolved(path: str | None) -> str | None:
         return path and join_path(folder, path)

@@ -6,9 +6,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from sparseoco.core.option_models import OptionModel, validate
+from sparseoco.core.option_models import validate
 from sparseoco.storage.commit import digest_value
 from sparseoco.store.manifest import Column
+from sparseoco.text.tokenizer import TokenizerOptions
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
 Policy = Literal["frozen", "extend"]
@@ -19,7 +20,7 @@ PER_INGEST = frozenset({"max_bad_rows", "duplicates"})
 AFTER_COUNTING = PER_INGEST | {"min_df", "max_df", "max_features", "hash_bits", "hash_seed"}
 
 
-class TextOptions(OptionModel):
+class TextOptions(TokenizerOptions):
     """Options that decide the content of a store, named as in scikit-learn's CountVectorizer where possible.
 
     Immutable. Unknown keys are an error. Every field has its description in `model_fields`.
@@ -73,8 +74,6 @@ class TextOptions(OptionModel):
         "auto", description="First feature index of svmlight files; 1 rejects rows with the index 0."
     )
 
-    ngram_range: tuple[int, int] = Field((1, 1), description="Smallest and largest n of the n-grams, in words.")
-    lowercase: bool = Field(True, description="Convert the text to lower case before tokenizing.")
     min_df: int | float = Field(
         default=1,
         union_mode="smart",
@@ -114,9 +113,6 @@ class TextOptions(OptionModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        low, high = self.ngram_range
-        if not 1 <= low <= high <= 100:
-            raise ValueError("ngram_range must be two numbers, 1 ≤ first ≤ second ≤ 100")
         for key in ("min_df", "max_df"):
             value = getattr(self, key)
             if isinstance(value, float) and not 0.0 <= value <= 1.0:

@@ -26,9 +26,9 @@ class Features(NamedTuple):
     hash_seed: int
 
     @classmethod
-    def named(cls, terms: pa.Array | list[str]) -> "Features":
-        """Column i counts terms[i]; terms are distinct."""
-        return cls(Vocabulary.from_terms(terms), np.arange(len(terms), dtype=np.int64), None, 0)
+    def named(cls, terms: pa.Array | list[str], *, characters: bool = False) -> "Features":
+        """Column i counts terms[i]; terms are distinct, of words or of `characters`."""
+        return cls(Vocabulary.from_terms(terms, characters=characters), np.arange(len(terms), dtype=np.int64), None, 0)
 
     @classmethod
     def hashed(cls, ids: NDArray[np.int64] | None, hash_bits: int, hash_seed: int) -> "Features":

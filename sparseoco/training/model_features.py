@@ -23,6 +23,7 @@ from sparseoco.store.feature_subset import FeatureSubset
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import TermWeights
 from sparseoco.store.weighting import Weighting
+from sparseoco.text.options import TextOptions
 from sparseoco.text.transform import Features
 
 VOCABULARY = "vocabulary.parquet"
@@ -115,10 +116,13 @@ def read_features(
         If the vocabulary is not the one that the model was saved with.
     """
     weighting, features = Weighting.model_validate(described["weighting"]), described["features"]
+    characters = TextOptions.model_validate(described["text"]).counts_characters
     hashed = features["kind"] == "hashed"
     if weighting.norm == "none":
         counted = (
-            Features.hashed(ids, features["hash_bits"], features["hash_seed"]) if hashed else Features.named(terms)
+            Features.hashed(ids, features["hash_bits"], features["hash_seed"])
+            if hashed
+            else Features.named(terms, characters=characters)
         )
         return ModelFeatures(counted, TermWeights(weighting, idf), None, None, ids.size)
     path = folder / VOCABULARY
@@ -132,7 +136,7 @@ def read_features(
     used[np.searchsorted(every, ids)] = np.arange(ids.size)
     known = None
     if not hashed:
-        counted = Features.named(table["feature"].combine_chunks())
+        counted = Features.named(table["feature"], characters=characters)
     elif "features_from" in described:
         counted = Features.hashed(every, features["hash_bits"], features["hash_seed"])
     else:

@@ -1,6 +1,5 @@
 """Counts and vocabulary equal those of CountVectorizer for any text."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import CountVectorizer
 
-from sparseoco.store.shards import read_shards
-from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.transform import Features, count_texts
+from tests.support.count_vectorizer import counted, ingested, same
 from tests.support.errors import raises_code
 
 DIFFICULT = [
@@ -36,36 +33,6 @@ characters = st.one_of(
     st.characters(exclude_categories=["Cs"]),
 )
 texts = st.lists(st.text(characters, max_size=40), min_size=1, max_size=8)
-
-
-def counted(documents: list[str], **options: Any) -> tuple[Any, list[str]]:
-    """CountVectorizer's counts with columns in this project's order."""
-    vectorizer = CountVectorizer(**options)
-    matrix = vectorizer.fit_transform(documents)
-    terms = vectorizer.get_feature_names_out()
-    totals = np.asarray(matrix.sum(axis=0)).ravel()
-    order = sorted(range(len(terms)), key=lambda i: (-totals[i], terms[i].count(" "), terms[i]))
-    ordered = matrix[:, order]
-    ordered.sort_indices()
-    return ordered, [terms[i] for i in order]
-
-
-def ingested(folder: Path, documents: list[str], **options: Any) -> tuple[Any, list[str]]:
-    shard_bytes = options.pop("shard_bytes", 1 << 20)
-    source = folder / "in.jsonl"
-    with source.open("w") as file:
-        for k, text in enumerate(documents):
-            file.write(json.dumps({"text": text, "label": k % 2}, ensure_ascii=k % 3 == 0) + "\n")
-    ingest([str(source)], folder / "out", TextOptions.of(options), shard_bytes=shard_bytes)
-    return read_shards(folder / "out")
-
-
-def same(ours: tuple[Any, list[str]], theirs: tuple[Any, list[str]]) -> None:
-    assert ours[1] == theirs[1]
-    assert ours[0].shape == theirs[0].shape
-    assert (ours[0].indptr == theirs[0].indptr).all()
-    assert (ours[0].indices == theirs[0].indices).all()
-    assert (ours[0].data == theirs[0].data).all()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value, remove_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings, string_array
@@ -27,7 +28,15 @@ from sparseoco.text.counting.allocator import retain_freed_memory
 from sparseoco.text.counting.preprocess import preprocess
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, store_labels, stored_labels
 from sparseoco.text.kernels.keys import map_keys, pack_sortable, unpack_sortable
-from sparseoco.text.kernels.ngrams import COUNT, DOCUMENTS, count_ngrams
+from sparseoco.text.kernels.ngrams import (
+    CHARACTERS,
+    COUNT,
+    DOCUMENTS,
+    SHORT_WORDS,
+    WORD_CHARACTERS,
+    WORDS,
+    count_ngrams,
+)
 from sparseoco.text.options import TextOptions
 from sparseoco.text.splits import Split, read_split
 
@@ -85,7 +94,15 @@ def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -
 
 def count_documents(documents: Documents | CountedDocuments, options: TextOptions) -> Arrays:
     """The arrays of partial counts of documents."""
-    arrays = _from_counted(documents) if isinstance(documents, CountedDocuments) else _count_text(documents, options)
+    if isinstance(documents, Documents):
+        arrays = _count_text(documents, options)
+    elif options.counts_characters:
+        raise InputError(
+            f'Documents given as counts have no characters: analyzer = "{options.analyzer}" requires text.',
+            code="unsupported-combination",
+        )
+    else:
+        arrays = _from_counted(documents)
     arrays["lines"] = documents.lines
     store_strings(arrays, "id", documents.ids)
     store_labels(arrays, documents.labels)
@@ -126,15 +143,19 @@ def _describe(path: Location, split: Split) -> PartialCounts:
 
 
 def _count_text(documents: Documents, options: TextOptions) -> Arrays:
-    words, bounds = preprocess(documents, lowercase=options.lowercase)
+    words, bounds = preprocess(documents, options)
     low, high = options.ngram_range
+    if options.counts_characters:
+        unit = WORD_CHARACTERS if options.analyzer == "char_wb" else CHARACTERS
+    else:
+        unit = WORDS if options.pattern.shortest > 1 and not options.pattern.folds_numbers else SHORT_WORDS
     # Work space for typical text. NumPy asks the system for large pages; the kernel enlarges it if needed.
     slots = 1 << 10
     while high > 1 and slots * 12 < words.size * (high - 1):
         slots <<= 1
     room = 1024 + words.size * high // 32
     indptr, ngrams, counts, keys, lengths, state, token_bytes, token_offsets = count_ngrams(
-        words, bounds, low, high, _SEED,
+        words, bounds, unit, low, high, _SEED,
         np.zeros(2 * slots, np.uint64), np.empty(room, np.uint64), np.empty(room, np.int8),
         np.empty(4 * room, np.int32), np.empty(4 * room, np.int32), np.empty(4 * room, np.uint32),
     )  # fmt: skip
@@ -152,7 +173,7 @@ def _count_text(documents: Documents, options: TextOptions) -> Arrays:
             arrays[f"keys_{n}"], nodes = _sort_by_key(keys, nodes, position, token_rank)
         position[nodes] = np.arange(nodes.size, dtype=np.uint32)
         arrays[f"nodes_{n}"] = nodes
-        if n >= low:
+        if n >= options.counted_from:
             arrays[f"totals_{n}"] = state[nodes, COUNT]
             arrays[f"documents_{n}"] = state[nodes, DOCUMENTS]
     store_strings(arrays, "token", tokens.take(pa.array(order)))

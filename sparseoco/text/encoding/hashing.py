@@ -22,13 +22,15 @@ class HashedNgrams(NamedTuple):
         The feature of each n-gram by its number, or −1 if it is only a prefix.
     terms : pyarrow.Array of strings
         The counted n-grams in alphabetical order, level by level.
-    nodes : ndarray of int64
-        The number of each of these terms.
+    nodes, totals, documents : ndarray of int64
+        The number of each of these terms, its occurrences, and the documents with it.
     """
 
     features: NDArray[np.int64]
     terms: pa.Array
     nodes: NDArray[np.int64]
+    totals: NDArray[np.int64]
+    documents: NDArray[np.int64]
 
 
 def hash_ngrams(arrays: Arrays, options: TextOptions) -> HashedNgrams:
@@ -37,10 +39,17 @@ def hash_ngrams(arrays: Arrays, options: TextOptions) -> HashedNgrams:
     levels = all_levels(arrays)
     starts = np.cumsum([0, *(arrays[f"nodes_{n}"].size for n in levels)])
     counted = counted_levels(arrays)
-    nodes = np.concatenate([arrays[f"nodes_{n}"] for n in counted]).astype(np.int64)
+    nodes, totals, documents = (
+        np.concatenate([arrays[f"{what}_{n}"] for n in counted]).astype(np.int64, copy=False)
+        for what in ("nodes", "totals", "documents")
+    )
     keys = tuple(arrays[f"keys_{n}"] for n in levels[1:])
     trie = Vocabulary(stored_strings(arrays, "token"), keys, (), 0)
-    terms = trie.terms(np.arange(starts[counted[0] - 1], starts[-1]))
+    numbers = np.arange(starts[counted[0] - 1], starts[-1])
+    if counted[0] < options.ngram_range[0]:  # of short words; the other n-grams of these levels are only prefixes
+        occurs = documents > 0
+        numbers, nodes, totals, documents = (array[occurs] for array in (numbers, nodes, totals, documents))
+    terms = trie.terms(numbers, characters=options.counts_characters)
     features = np.full(starts[-1], -1, np.int64)
     features[nodes] = hash_strings(terms, options.hash_seed, options.hash_bits)
-    return HashedNgrams(features, terms, nodes)
+    return HashedNgrams(features, terms, nodes, totals, documents)

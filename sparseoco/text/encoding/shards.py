@@ -12,7 +12,7 @@ from sparseoco.store.manifest import FileEntry, Manifest, ShardEntry
 from sparseoco.store.shards import ShardRows
 from sparseoco.store.writing import write_names, write_shard
 from sparseoco.text.array_files import load_arrays, stored_strings
-from sparseoco.text.counting.partial_counts import COLUMN, PartialCounts, counted_levels
+from sparseoco.text.counting.partial_counts import COLUMN, PartialCounts
 from sparseoco.text.encoding.encode import encode_rows
 from sparseoco.text.encoding.frequencies import stage_frequencies
 from sparseoco.text.encoding.hashing import hash_ngrams
@@ -68,12 +68,8 @@ class ShardEncoder(NamedTuple):
         if self.feature_map is not None:
             features = self.feature_map.features(arrays, index)
         else:
-            features, terms, nodes = hash_ngrams(arrays, self.options)
+            features, terms, nodes, totals, documents = hash_ngrams(arrays, self.options)
             if len(terms):
-                totals, documents = (
-                    np.concatenate([arrays[f"{what}_{n}"] for n in counted_levels(arrays)])
-                    for what in ("totals", "documents")
-                )
                 names = write_names(self.out, features[nodes], terms, totals, documents)
         indptr, indices, values = encode_rows(arrays, features, self.n_features, self.options)
         if frequencies is not None:

@@ -8,6 +8,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
+from sparseoco.text.kernels.characters import decode
 from sparseoco.text.kernels.intrinsics import B3, HIGHS, ONE, ONES, ZERO, load8, prefetch, trailing_zeros
 from sparseoco.text.kernels.keys import HALF, LOW
 
@@ -17,6 +18,9 @@ ODD_2 = np.uint64(0xC2B2AE3D27D4EB4F)
 B7 = np.uint64(7)
 # Columns of the state of an n-gram, in one cache line: the last document and its entry there, total count, documents.
 DOCUMENT, ENTRY, COUNT, DOCUMENTS = 0, 1, 2, 3
+# What tokens are: words of two characters and more, of one and more, characters, characters within words.
+WORDS, SHORT_WORDS, CHARACTERS, WORD_CHARACTERS = 0, 1, 2, 3
+N_CODE_POINTS = 0x110000
 
 
 @register_jitable
@@ -28,9 +32,10 @@ def _mix(word):
 
 
 @register_jitable
-def _tokenize(clean, start, end, seed, table, hashes, heads, offsets, arena, n_tokens, tokens):
+def _tokenize(clean, start, end, singles, seed, table, hashes, heads, offsets, arena, n_tokens, tokens):
     """Write the numbers of the tokens of clean[start:end], which ends with a zero, to `tokens`; (count, n_tokens).
 
+    singles  whether a single character is a token
     table    uint64, open addressing: high half of the hash, then number + 1; 0 is free
     heads    the first eight bytes of each token, zero-padded; with the length they decide most comparisons
     """
@@ -58,10 +63,10 @@ def _tokenize(clean, start, end, seed, table, hashes, heads, offsets, arena, n_t
         i += 1
         if size < 8:
             head = word
-            if size == 1:
+            if size == 1 and not singles:
                 continue
             first = clean[begin]
-            if first >= 0xC0 and size == (2 if first < 0xE0 else (3 if first < 0xF0 else 4)):
+            if not singles and first >= 0xC0 and size == (2 if first < 0xE0 else (3 if first < 0xF0 else 4)):
                 continue
         h = _mix(h ^ word)
         h ^= h >> HALF
@@ -92,6 +97,38 @@ def _tokenize(clean, start, end, seed, table, hashes, heads, offsets, arena, n_t
         tokens[m] = token
         m += 1
     return m, n_tokens
+
+
+@register_jitable
+def _tokenize_characters(clean, start, end, points, offsets, arena, n_tokens, tokens):
+    """Write the numbers of the characters of clean[start:end] to `tokens`; (count, n_tokens).
+
+    points   int32: the number of each code point + 1, or 0
+    """
+    m = 0
+    i = start
+    while i < end:
+        point, size = decode(clean, i)
+        if points[point] == 0:
+            at = offsets[n_tokens]
+            for k in range(size):
+                arena[at + k] = clean[i + k]
+            n_tokens += 1
+            offsets[n_tokens] = at + size
+            points[point] = n_tokens
+        tokens[m] = points[point] - 1
+        m += 1
+        i += size
+    return m, n_tokens
+
+
+@register_jitable
+def _word_end(tokens, begin, space):
+    """The end of the word that begins with the space tokens[begin], with the space after it."""
+    end = begin + 1
+    while tokens[end] != space:
+        end += 1
+    return end + 1
 
 
 @register_jitable
@@ -199,11 +236,14 @@ def _ngram_table(keys, lengths, n, capacity, shift):
 
 
 @kernel
-def count_ngrams(clean, bounds, min_n, max_n, seed, table, keys, lengths, state, ngrams, counts):
+def count_ngrams(clean, bounds, unit, min_n, max_n, seed, table, keys, lengths, state, ngrams, counts):
     """Count the n-grams, min_n ≤ n ≤ max_n, of documents whose words are separated by zeros.
 
     clean   uint8 with 16 zero bytes of slack; document d is clean[bounds[d] : bounds[d + 1]] and ends with a zero
-    A token is a maximal run of word bytes of at least two characters. The key of a unigram is the number of its token;
+    unit    A token is a maximal run of nonzero bytes, of at least two characters (WORDS) or one (SHORT_WORDS), or a
+            character (CHARACTERS). WORD_CHARACTERS: documents are words between single spaces; n-grams have characters
+            of one word and the spaces around it, and a word of fewer characters than min_n is counted as a whole.
+    The key of a unigram is the number of its token;
     the key of a longer n-gram is (number of the n-gram of its first n − 1 tokens) · 2^32 + (number of its last token).
     Numbers are given in order of first appearance and do not depend on `seed`. The hash table, keys, lengths, state,
     ngrams and counts are work space, enlarged as needed.
@@ -227,11 +267,13 @@ def count_ngrams(clean, bounds, min_n, max_n, seed, table, keys, lengths, state,
 
     indptr = np.zeros(rows + 1, np.int64)
     tokens, current = np.empty(1 << 12, np.int32), np.empty(1 << 12, np.int32)
+    characters, within_words = unit >= CHARACTERS, unit == WORD_CHARACTERS
+    points = np.zeros(N_CODE_POINTS if characters else 1, np.int32)
 
     for d in range(rows):
         size = bounds[d + 1] - bounds[d]
-        possible = size // 3 + 1
-        while n_tokens + possible > token_limit:
+        possible = size if characters else size // (2 if unit == SHORT_WORDS else 3) + 1
+        while n_tokens + (min(possible, N_CODE_POINTS) if characters else possible) > token_limit:
             token_limit *= 2
             hashes, heads = _enlarged(hashes, token_limit), _enlarged(heads, token_limit)
             offsets, token_ngram = _enlarged(offsets, token_limit + 1), _enlarged(token_ngram, token_limit)
@@ -241,9 +283,14 @@ def count_ngrams(clean, bounds, min_n, max_n, seed, table, keys, lengths, state,
         while possible > tokens.size:
             tokens, current = np.empty(2 * tokens.size, np.int32), np.empty(2 * tokens.size, np.int32)
         before = n_tokens
-        m, n_tokens = _tokenize(
-            clean, bounds[d], bounds[d + 1] - 1, seed, token_table, hashes, heads, offsets, arena, n_tokens, tokens
-        )
+        start, stop = bounds[d], bounds[d + 1] - 1
+        if characters:
+            m, n_tokens = _tokenize_characters(clean, start, stop, points, offsets, arena, n_tokens, tokens)
+        else:
+            m, n_tokens = _tokenize(
+                clean, start, stop, unit == SHORT_WORDS, seed, token_table, hashes, heads, offsets, arena, n_tokens,
+                tokens,
+            )  # fmt: skip
         while n_ngrams + m * max_n > limit:
             limit *= 2
             keys, lengths = _enlarged(keys, limit), _enlarged(lengths, limit)
@@ -262,16 +309,21 @@ def count_ngrams(clean, bounds, min_n, max_n, seed, table, keys, lengths, state,
             _init_state(state, n_ngrams)
             token_ngram[token] = n_ngrams
             n_ngrams += 1
-        for i in range(m):
-            current[i] = token_ngram[tokens[i]]
-        if min_n == 1:
-            nonzeros = _count_level(current, m, d, state, ngrams, counts, nonzeros)
-        for n in range(2, max_n + 1):
-            known = n_ngrams
-            n_ngrams = _extend_ngrams(current, tokens, n, m - n + 1, table, shift, keys, state, n_ngrams)
-            lengths[known:n_ngrams] = n
-            if n >= min_n:
-                nonzeros = _count_level(current, m - n + 1, d, state, ngrams, counts, nonzeros)
+        begin = 0
+        while begin < m:
+            end = _word_end(tokens, begin, points[32] - 1) if within_words else m
+            run, words = current[begin:end], tokens[begin:end]
+            for i in range(run.size):
+                run[i] = token_ngram[words[i]]
+            if min_n == 1:
+                nonzeros = _count_level(run, run.size, d, state, ngrams, counts, nonzeros)
+            for n in range(2, min(max_n, run.size) + 1):
+                known = n_ngrams
+                n_ngrams = _extend_ngrams(run, words, n, run.size - n + 1, table, shift, keys, state, n_ngrams)
+                lengths[known:n_ngrams] = n
+                if n >= min_n or (within_words and n == run.size):
+                    nonzeros = _count_level(run, run.size - n + 1, d, state, ngrams, counts, nonzeros)
+            begin = end - 1 if within_words and end < m else m
         indptr[d + 1] = nonzeros
 
     return (

@@ -4,6 +4,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
+from sparseoco.text.kernels.characters import decode
 
 ASCII, LATIN, OTHER = 0, 1, 2
 IRREGULAR = 0xFFFF  # in a table of Latin letters: Python must lower-case the document
@@ -86,19 +87,11 @@ def _copy_utf8(data, start, stop, to, word_points, clean):
     i = start
     shift = to - start
     while i < stop:
-        byte = np.int64(data[i])
-        if byte < 0x80:
+        if data[i] < 0x80:
             clean[i + shift] = data[i] if is_word(data[i]) else np.uint8(0)
             i += 1
             continue
-        if byte < 0xE0:
-            size, point = 2, byte & 0x1F
-        elif byte < 0xF0:
-            size, point = 3, byte & 0x0F
-        else:
-            size, point = 4, byte & 0x07
-        for k in range(1, size):
-            point = (point << 6) | (np.int64(data[i + k]) & 0x3F)
+        point, size = decode(data, i)
         word = word_points[point]
         for k in range(size):
             clean[i + k + shift] = data[i + k] if word else np.uint8(0)

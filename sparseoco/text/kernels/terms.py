@@ -7,8 +7,11 @@ from sparseoco.text.kernels.intrinsics import load8, store8
 
 
 @kernel
-def term_offsets(numbers, parents, lasts, token_offsets):
-    """(numbers.size + 1,) int64: offsets of the names of n-grams when they are concatenated."""
+def term_offsets(numbers, parents, lasts, token_offsets, space):
+    """(numbers.size + 1,) int64: offsets of the names of n-grams when they are concatenated.
+
+    space   bytes between two tokens: 1, or 0 if tokens are characters
+    """
     offsets = np.empty(numbers.size + 1, np.int64)
     at = 0
     for k in range(numbers.size):
@@ -16,16 +19,16 @@ def term_offsets(numbers, parents, lasts, token_offsets):
         ngram = numbers[k]
         while ngram >= 0:
             token = lasts[ngram]
-            at += token_offsets[token + 1] - token_offsets[token] + 1
+            at += token_offsets[token + 1] - token_offsets[token] + space
             ngram = parents[ngram]
-        at -= 1
+        at -= space
     offsets[numbers.size] = at
     return offsets
 
 
 @kernel
-def write_terms(numbers, parents, lasts, token_bytes, token_offsets, offsets, depth):
-    """The bytes of the names, tokens joined by spaces, with eight bytes of slack; token_bytes has slack, too.
+def write_terms(numbers, parents, lasts, token_bytes, token_offsets, space, offsets, depth):
+    """The bytes of the names, tokens joined by spaces if `space`, with eight bytes of slack; so has token_bytes.
 
     Copies eight bytes at a time: bytes beyond the end of a token are overwritten by the next token.
     """
@@ -47,7 +50,7 @@ def write_terms(numbers, parents, lasts, token_bytes, token_offsets, offsets, de
                 store8(result, at + done, load8(token_bytes, begin + done))
                 done += 8
             at += size
-            if i > 0:
+            if space and i > 0:
                 result[at] = 32
                 at += 1
     return result

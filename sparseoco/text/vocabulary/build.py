@@ -110,7 +110,7 @@ def build_features(
     if store is None:
         ids = candidates.select()
     else:
-        known = _load_vocabulary(store).features_in_trie(merged.trie(), selected.counted_from)
+        known = _load_vocabulary(store, job).features_in_trie(merged.trie(), selected.counted_from)
         ids = candidates.select_new(known, n_known)
         if n_known <= 2**31 <= int(ids.max(initial=-1)):
             raise InputError(
@@ -120,19 +120,19 @@ def build_features(
     save_arrays(location(selected.ids), {"ids": ids.astype(np.int32) if n_features < 2**31 else ids})
     written = None
     if n_features > n_known:
-        written = job.tasks(_write_new_terms, str(job.out), selected, n_known, real)
+        written = job.tasks(_write_new_terms, str(job.out), selected, n_known, real, job.options.counts_characters)
     return FeatureMap(key, None, selected, n_known, n_features), written
 
 
 def _freeze(job: IngestJob, store: Store) -> FeatureMap:
     path = job.staging / f"{store.features_digest()[:32]}.vocabulary"
-    vocabulary = _load_vocabulary(store)
+    vocabulary = _load_vocabulary(store, job)
     vocabulary.save(path)
     return FeatureMap(path.name, str(path), None, vocabulary.size, vocabulary.size)
 
 
-def _load_vocabulary(store: Store) -> Vocabulary:
-    return Vocabulary.from_terms(store.vocabulary()["term"].combine_chunks())
+def _load_vocabulary(store: Store, job: IngestJob) -> Vocabulary:
+    return Vocabulary.from_terms(store.vocabulary()["term"], characters=job.options.counts_characters)
 
 
 def _merge(job: IngestJob, counts: list[PartialCounts], key: str) -> SelectedNgrams:
@@ -140,7 +140,7 @@ def _merge(job: IngestJob, counts: list[PartialCounts], key: str) -> SelectedNgr
     paths = [split.path for split in counts]
     tokens = job.staging / f"{key}.tokens"
     _unite_tokens(job, counts, key, tokens)
-    counted_from = job.options.ngram_range[0]
+    counted_from = job.options.counted_from
     size = sum(sum(split.levels) for split in counts)
     # Bounds depend on the number of workers, which may differ in a rerun: they are part of the file names.
     bounds = token_ranges(paths, tokens, min(MAX_RANGES, _n_tasks(job, size, NGRAMS_PER_TASK)))
@@ -172,11 +172,12 @@ def _n_tasks(job: IngestJob, size: int, per_task: int) -> int:
     return job.tasks.width * -(-(1 + size // per_task) // job.tasks.width)
 
 
-def _write_new_terms(out: str, selected: SelectedNgrams, n_known: int, real: bool) -> FileEntry:
+def _write_new_terms(out: str, selected: SelectedNgrams, n_known: int, real: bool, characters: bool) -> FileEntry:
     merged, ids = selected.merged(), selected.feature_ids()
     new = np.flatnonzero(ids >= n_known)
     order = np.empty(new.size, np.int64)
     order[ids[new] - n_known] = new
     documents = merged.sums("documents")[order]
     totals = documents if real else merged.sums("totals")[order]
-    return write_vocabulary(location(out), merged.trie().terms(order + merged.first), totals, documents)
+    terms = merged.trie().terms(order + merged.first, characters=characters)
+    return write_vocabulary(location(out), terms, totals, documents)

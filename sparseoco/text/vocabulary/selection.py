@@ -47,7 +47,8 @@ class Candidates:
         """
         if not self.documents.any():
             raise InputError(
-                "No document has a term: a token has at least two word characters.", code="empty-vocabulary"
+                "No document has a term: none of its text is a token (token_pattern, stop_words, ngram_range).",
+                code="empty-vocabulary",
             )
         if self.high < self.low:
             raise InputError(

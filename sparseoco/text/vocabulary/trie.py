@@ -43,14 +43,13 @@ class Vocabulary(NamedTuple):
     size: int
 
     @classmethod
-    def from_terms(cls, terms: pa.Array | list[str]) -> "Vocabulary":
-        """The vocabulary in which term i, tokens joined by spaces, is feature i."""
+    def from_terms(cls, terms: pa.Array | list[str], *, characters: bool = False) -> "Vocabulary":
+        """The vocabulary in which term i, tokens joined by spaces or a run of `characters`, is feature i."""
         strings = pa.array(terms, pa.large_string()) if isinstance(terms, list) else terms.cast(pa.large_string())
-        lists = pc.split_pattern(strings, " ")
-        if isinstance(lists, pa.ChunkedArray):
-            lists = lists.combine_chunks()
-        sizes = np.diff(lists.offsets.to_numpy()).astype(np.int64)
-        flat = lists.flatten().dictionary_encode()
+        if isinstance(strings, pa.ChunkedArray):
+            strings = strings.combine_chunks()
+        flat, sizes = _characters(strings) if characters else _words(strings)
+        flat = flat.dictionary_encode()
         order = alphabetical_order(flat.dictionary)
         tokens = inverse(order)[flat.indices.to_numpy()] if len(flat) else np.empty(0, np.int64)
         starts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
@@ -127,13 +126,17 @@ class Vocabulary(NamedTuple):
         """Number of n-grams of each length."""
         return [len(self.tokens), *(keys.size for keys in self.keys)]
 
-    def terms(self, numbers: NDArray[np.int64]) -> pa.Array:
-        """Names of n-grams, numbered over all levels concatenated. Strings, or large strings from 2 GiB on."""
+    def terms(self, numbers: NDArray[np.int64], *, characters: bool = False) -> pa.Array:
+        """Names of n-grams, numbered over all levels concatenated, tokens joined by spaces or runs of `characters`.
+
+        Strings, or large strings from 2 GiB on.
+        """
+        space = 0 if characters else 1
         parents, lasts = self.parents()
         token_bytes, token_offsets = string_buffers(self.tokens)
         padded = np.concatenate([token_bytes, np.zeros(8, np.uint8)])
-        offsets = term_offsets(numbers, parents, lasts, token_offsets)
-        data = write_terms(numbers, parents, lasts, padded, token_offsets, offsets, len(self.level_sizes))
+        offsets = term_offsets(numbers, parents, lasts, token_offsets, space)
+        data = write_terms(numbers, parents, lasts, padded, token_offsets, space, offsets, len(self.level_sizes))
         return string_array(data, offsets)
 
     def parents(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -146,3 +149,17 @@ class Vocabulary(NamedTuple):
             lasts.append((keys & LOW).astype(np.int32))
             first += parents[-2].size
         return np.concatenate(parents), np.concatenate(lasts)
+
+
+def _words(terms: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """(the words of all terms, number of words of each)."""
+    lists = pc.split_pattern(terms, " ")
+    return lists.flatten(), np.diff(lists.offsets.to_numpy()).astype(np.int64)
+
+
+def _characters(terms: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """(the characters of all terms, number of characters of each)."""
+    data, offsets = string_buffers(terms)
+    starts = np.flatnonzero((data & 0xC0) != 0x80)
+    characters = string_array(data, np.append(starts, data.size)).cast(pa.large_string())
+    return characters, np.diff(np.searchsorted(starts, offsets))

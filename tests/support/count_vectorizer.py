@@ -1,0 +1,70 @@
+"""scikit-learn's CountVectorizer in the order of this project, and the same options for both."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.feature_extraction.text import CountVectorizer
+
+from sparseoco.store.shards import read_shards
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from sparseoco.text.tokenizer import NUMBER, NUMBERS, TOKEN_PATTERNS
+
+
+def vectorizer(**options: Any) -> CountVectorizer:
+    """The CountVectorizer with the same options; what it lacks, as a tokenizer of regular expressions."""
+    options = dict(options)
+    name, longest = options.pop("token_pattern", "words"), options.pop("max_token_length", None)
+    pattern = TOKEN_PATTERNS[name]
+    if options.get("analyzer", "word") != "word":
+        return CountVectorizer(**options)
+    if longest is None and not pattern.folds_numbers:
+        return CountVectorizer(token_pattern=pattern.regex, **options)
+
+    def tokens(text: str) -> list[str]:
+        found = []
+        for token in re.findall(pattern.regex, text):
+            if pattern.folds_numbers and re.fullmatch(NUMBERS, token):
+                found.append(NUMBER)
+            elif longest is None or len(token) <= longest:
+                found.append(token)
+        return found
+
+    return CountVectorizer(tokenizer=tokens, token_pattern=None, **options)
+
+
+def counted(documents: list[str], **options: Any) -> tuple[Any, list[str]]:
+    """CountVectorizer's counts with columns in this project's order."""
+    theirs = vectorizer(**options)
+    matrix = theirs.fit_transform(documents)
+    terms = theirs.get_feature_names_out()
+    totals = np.asarray(matrix.sum(axis=0)).ravel()
+    words = options.get("analyzer", "word") == "word"
+    sizes = [term.count(" ") if words else len(term) for term in terms]
+    order = sorted(range(len(terms)), key=lambda i: (-totals[i], sizes[i], terms[i]))
+    ordered = matrix[:, order]
+    ordered.sort_indices()
+    return ordered, [terms[i] for i in order]
+
+
+def ingested(folder: Path, documents: list[str], **options: Any) -> tuple[Any, list[str]]:
+    """The counts and terms of a store of these documents."""
+    shard_bytes = options.pop("shard_bytes", 1 << 20)
+    source = folder / "in.jsonl"
+    with source.open("w") as file:
+        for k, text in enumerate(documents):
+            file.write(json.dumps({"text": text, "label": k % 2}, ensure_ascii=k % 3 == 0) + "\n")
+    ingest([str(source)], folder / "out", TextOptions.of(options), shard_bytes=shard_bytes)
+    return read_shards(folder / "out")
+
+
+def same(ours: tuple[Any, list[str]], theirs: tuple[Any, list[str]]) -> None:
+    """Assert equal terms and counts."""
+    assert ours[1] == theirs[1]
+    assert ours[0].shape == theirs[0].shape
+    assert (ours[0].indptr == theirs[0].indptr).all()
+    assert (ours[0].indices == theirs[0].indices).all()
+    assert (ours[0].data == theirs[0].data).all()
