@@ -1,19 +1,19 @@
 """The default run beside pipelines of scikit-learn and Vowpal Wabbit, on the training and test text of real corpora.
 
 Prints, for each corpus and model: test error, macro F1, average precision (of the rarer class, or the macro average),
-seconds from raw text to predictions, and the weights that are not zero. Vowpal Wabbit is left out unless its command
-`vw` is found. The default run must not err more than the best of the others by more than one standard error, and no l1
-model of scikit-learn may have both a smaller error and fewer weights than every model of our front.
+seconds from raw text to predictions, and the weights that are not zero. Vowpal Wabbit is left out unless its package
+`vowpalwabbit` is installed. The default run must not err more than the best of the others by more than one standard
+error, and no l1 model of scikit-learn may have both a smaller error and fewer weights than every model of our front.
 """
 
 import gzip
 import json
 import math
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,9 +138,8 @@ def peers(task: Task, truth: Any, labels: Any) -> Iterator[Result]:
 
 def vowpal_wabbit(task: Task, truth: Any, names: list[str], folder: Path) -> Iterator[Result]:
     """Vowpal Wabbit with its defaults and bigrams."""
-    command = shutil.which("vw")
-    if command is None:
-        print("Vowpal Wabbit: vw is not installed")
+    if find_spec("vowpalwabbit") is None:
+        print("Vowpal Wabbit is not installed")
         return
     number = {name: i + 1 for i, name in enumerate(names)}
     for part, found in zip(("train", "test"), task, strict=True):
@@ -152,7 +151,7 @@ def vowpal_wabbit(task: Task, truth: Any, names: list[str], folder: Path) -> Ite
     kind = ["--oaa", str(len(names))] if len(names) > 2 else ["--binary"]
     loss = [] if len(names) > 2 else ["--loss_function", "logistic"]
     started = time.perf_counter()
-    common = [command, "--quiet", "--ngram", "2", "-b", "22"]
+    common = [sys.executable, "-m", "vowpalwabbit", "--quiet", "--ngram", "2", "-b", "22"]
     subprocess.run([*common, *kind, *loss, "-d", folder / "train.vw", "-f", folder / "model"], check=True)
     subprocess.run(
         [*common, "-t", "-i", folder / "model", "-d", folder / "test.vw", "-p", folder / "predicted"], check=True
