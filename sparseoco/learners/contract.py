@@ -59,7 +59,7 @@ class Clock(NamedTuple):
     """Number of rows in `max_abs_sum`."""
 
 
-START = Clock()
+CLOCK_START = Clock()
 
 
 @register_jitable
@@ -206,7 +206,7 @@ class Rule:
     """``row_term(state, x)``: its sum over the row is `RowInfo.state_sum`."""
     initial_state: tuple[float, ...] = ()
     """The state of a coordinate before its first update; empty for zeros."""
-    start: Clock = START
+    start: Clock = CLOCK_START
     """The clock of the first round."""
     iterate_valid_rounds: float = 0.0
     """Number of rounds for which the first stored number is the iterate w_t itself: inf; K if all coordinates change

@@ -28,7 +28,7 @@ from sparseoco.search.held_out import has_held_out, held_out_blocks, held_out_ru
 from sparseoco.search.lambda_max import resolve_relative
 from sparseoco.search.mixture_task import train_mixture
 from sparseoco.search.model_task import train_model
-from sparseoco.search.runner import run_search as run_search_on
+from sparseoco.search.runner import search_configurations
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import Location, local_work_folder, location, resolve_against
 from sparseoco.storage.locks import exclusive_lock
@@ -36,7 +36,7 @@ from sparseoco.storage.metrics import SEARCH_TABLES, write_result_table
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
-from sparseoco.text.options import Policy, TextOptions
+from sparseoco.text.options import TextOptions, VocabularyPolicy
 from sparseoco.training.block import search_setting
 from sparseoco.training.decisions.thresholds import check_has_threshold
 from sparseoco.training.folds import check_folds
@@ -58,7 +58,7 @@ def ingest_texts(
     cluster: ClusterOptions,
     *,
     shard_bytes: int,
-    vocabulary: Policy = "frozen",
+    vocabulary: VocabularyPolicy = "frozen",
     progress: ProgressCallback = no_progress,
 ) -> Manifest:
     """Raw text to a store of shards at `out`; new inputs add shards and, with ``vocabulary="extend"``, terms."""
@@ -95,7 +95,7 @@ def search(
             if options.relative_parameters:
                 options = resolve_relative(client, selected, options)
                 commit_json(out / "run.json", describe_run(name, store, out, options))
-            tables = run_search_on(client, options.configurations(), options, selected, folder, progress)
+            tables = search_configurations(client, options.configurations(), options, selected, folder, progress)
             for table, schema in SEARCH_TABLES.items():
                 write_result_table(folder / f"{table}.parquet", tables[table], schema)
             best = describe_choice(tables["metrics"], options, store)

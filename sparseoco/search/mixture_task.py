@@ -52,7 +52,7 @@ from sparseoco.training.warm_start import take_weights
 MEMORY = 1 << 30
 """Bytes for the columns of a mixture; of a larger grid some configurations choose the features first."""
 SCREENED = 3
-REGRET = pa.schema(
+MIXTURE_REGRET = pa.schema(
     [
         ("rows", pa.int64()),  # learned so far, all epochs; sums and means are over them
         ("progressive_loss", pa.float64()),  # mean of the mixture, each example predicted before it is learned
@@ -79,7 +79,7 @@ COLUMNS = pa.schema(
         ("diverged", pa.int64()),  # the row, or null
     ]
 )
-TIMINGS = pa.schema([("rows", pa.int64()), ("seconds", pa.float64())])
+MIXTURE_TIMINGS = pa.schema([("rows", pa.int64()), ("seconds", pa.float64())])
 
 
 def train_mixture(
@@ -158,9 +158,9 @@ def mix_blocks(
             curve.append({"epoch": position.epoch, "nonzeros": None} | _progress(marks[-1], numbers))
     if (mixture.diverged > 0).all():
         raise SparseocoError("Every column of the mixture diverged: choose smaller steps with --grid.", code="diverged")
-    write_result_table(model / "regret.parquet", [_regret_row(mark, numbers) for mark in marks], REGRET)
+    write_result_table(model / "regret.parquet", [_regret_row(mark, numbers) for mark in marks], MIXTURE_REGRET)
     write_result_table(model / "columns.parquet", _column_rows(mixture, marks), COLUMNS)
-    write_result_table(model / "timings.parquet", timings, TIMINGS)
+    write_result_table(model / "timings.parquet", timings, MIXTURE_TIMINGS)
     description = _description(mixture, mixing, name, blocks[0])
     state = None
     if mixing.keep == "sparse":

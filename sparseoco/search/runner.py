@@ -3,9 +3,9 @@
 Results are committed as cells and identified by their contents. A search that was killed, extended or stopped at its
 time limit runs what is missing, and ends with the same tables as one that was not interrupted.
 
-`run_search` goes through the `stages`; `Runner` packs missing work into blocks (`packing`) and runs them as `tasks`; a
-`worker` runs each block to its milestones (`block_run`, `checkpoints`) and commits cells, from which the tables are
-built. Nightly runs use `Runner` for a chain of increments (`chain`).
+`search_configurations` goes through the `stages`; `Runner` packs missing work into blocks (`packing`) and runs them as
+`tasks`; a `worker` runs each block to its milestones (`block_run`, `checkpoints`) and commits cells, from which the
+tables are built. Nightly runs use `Runner` for a chain of increments (`chain`).
 """
 
 import logging
@@ -104,7 +104,7 @@ def _start(setting: Setting) -> str:
     return setting.digest if setting.increment is None else setting.increment.previous or ""
 
 
-def run_search(
+def search_configurations(
     client: Client,
     configurations: Sequence[Configuration],
     options: SearchOptions,

@@ -32,7 +32,7 @@ from sparseoco.text.encoding.frequencies import merge_frequencies
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
 from sparseoco.text.encoding.shards import encode_shards
 from sparseoco.text.job import IngestJob
-from sparseoco.text.options import PER_INGEST, SHARD_BYTES, Policy, TextOptions
+from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions, VocabularyPolicy
 from sparseoco.text.sources import Source, find_sources, real_path, with_unique_names
 from sparseoco.text.splits import SplitReader, forget_in_memory
 from sparseoco.text.staging import clear_staging, staging_folder
@@ -47,7 +47,7 @@ def ingest(
     *,
     client: object | None = None,
     shard_bytes: int = SHARD_BYTES,
-    vocabulary: Policy = "frozen",
+    vocabulary: VocabularyPolicy = "frozen",
     progress: ProgressCallback | None = None,
 ) -> Manifest:
     """Count raw text into a store.

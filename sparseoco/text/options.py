@@ -12,7 +12,7 @@ from sparseoco.store.manifest import Column
 from sparseoco.text.tokenizer import TokenizerOptions
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
-Policy = Literal["frozen", "extend"]
+VocabularyPolicy = Literal["frozen", "extend"]
 SHARD_BYTES = 8 << 20  # the hash tables of a split of this size fit the processor's caches
 # Options that may differ from one ingest into a store to the next.
 PER_INGEST = frozenset({"max_bad_rows", "duplicates"})
@@ -191,7 +191,7 @@ class IngestOptions(TextOptions):
         union_mode="smart",
         description="Ignore terms in fewer documents than this number (2) or fraction (0.01); with hash_bits, none.",
     )
-    vocabulary: Policy = Field(
+    vocabulary: VocabularyPolicy = Field(
         "frozen",
         description="New terms in files ingested later: dropped (frozen), or appended after the last feature id "
         "(extend).",

@@ -15,7 +15,7 @@ from sparseoco.learners import dense_learners, find_algorithm
 from sparseoco.pipeline import steps
 from sparseoco.search import packing
 from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
-from sparseoco.search.runner import run_search
+from sparseoco.search.runner import search_configurations
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training import sizes
@@ -75,7 +75,7 @@ OPTIONS = plain_search(
 
 
 def search(client: Client, store: Path, folder: Path) -> dict[str, Any]:
-    tables = run_search(client, OPTIONS.configurations(), OPTIONS, Store.open(store), folder, no_progress)
+    tables = search_configurations(client, OPTIONS.configurations(), OPTIONS, Store.open(store), folder, no_progress)
     del tables["timings"]
     return tables
 

@@ -12,7 +12,7 @@ from distributed import Client
 from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.run_folder import describe_choice
-from sparseoco.search.runner import run_search
+from sparseoco.search.runner import search_configurations
 from sparseoco.store.shards import Store
 from sparseoco.training.metrics.scores import majority_error
 from sparseoco.training.options.search import SearchOptions
@@ -36,9 +36,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def run(client: Client, store: Store, folder: Path, options: SearchOptions) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = run_search(client, options.configurations(), options, store, folder, no_progress)[
-        "metrics"
-    ]
+    rows: list[dict[str, Any]] = search_configurations(
+        client, options.configurations(), options, store, folder, no_progress
+    )["metrics"]
     return rows
 
 

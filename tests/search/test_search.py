@@ -17,7 +17,7 @@ from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline import steps
 from sparseoco.search import block_run
-from sparseoco.search.runner import run_search
+from sparseoco.search.runner import search_configurations
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.store.shards import Store
 from sparseoco.training.options.search import SearchOptions
@@ -37,7 +37,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 def search(client: Client, store: Path, folder: Path, options: SearchOptions = OPTIONS) -> dict[str, Any]:
     configurations = options.configurations()
-    tables = run_search(client, configurations, options, Store.open(store), folder, no_progress)
+    tables = search_configurations(client, configurations, options, Store.open(store), folder, no_progress)
     del tables["timings"]
     return tables
 

@@ -16,7 +16,7 @@ from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.search import block_run, worker
-from sparseoco.search.runner import run_search
+from sparseoco.search.runner import search_configurations
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
@@ -47,7 +47,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def search(client: Client, store: Path, folder: Path, options: SearchOptions = OPTIONS) -> dict[str, Any]:
     configurations = options.configurations()
-    tables = run_search(client, configurations, options, Store.open(store), folder, no_progress)
+    tables = search_configurations(client, configurations, options, Store.open(store), folder, no_progress)
     del tables["timings"]
     return tables
 

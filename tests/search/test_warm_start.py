@@ -15,7 +15,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners import find_algorithm
 from sparseoco.search.model_task import train_model
-from sparseoco.search.runner import run_search
+from sparseoco.search.runner import search_configurations
 from sparseoco.storage.commit import read_json
 from sparseoco.store.manifest import ClassEntry, FeatureTable, LabelTable, commit_manifest
 from sparseoco.store.shards import Store
@@ -251,7 +251,7 @@ def test_every_configuration_of_a_search_starts_from_the_weights(client: Client,
 
     def search(warm_start: str | None) -> list[float]:
         options = cold.model_copy(update={"warm_start": warm_start and str(tmp_path / warm_start)})
-        tables = run_search(
+        tables = search_configurations(
             client, options.configurations(), options, Store.open(store), tmp_path / "search", lambda *_: None
         )
         assert {row["status"] for row in tables["metrics"]} == {"ok"}

@@ -12,7 +12,7 @@ from sparseoco.core.progress import no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.offline.cluster.lambda_max import lambda_max
 from sparseoco.pipeline import steps
-from sparseoco.search.runner import run_search
+from sparseoco.search.runner import search_configurations
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.metrics import read_metrics
 from sparseoco.store.shards import Store
@@ -44,7 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def search(client: Client, store: Path, folder: Path, options: SearchOptions) -> dict[str, Any]:
-    tables = run_search(client, options.configurations(), options, Store.open(store), folder, no_progress)
+    tables = search_configurations(client, options.configurations(), options, Store.open(store), folder, no_progress)
     del tables["timings"]
     return tables
 

@@ -87,7 +87,9 @@ CLASSES = pa.schema(
         ("deployed_precision", pa.float64()),
     ]
 )
-TIMINGS = pa.schema([("increment", pa.int32()), ("seconds", pa.float64()), ("ended", pa.timestamp("s", tz="UTC"))])
+INCREMENT_TIMINGS = pa.schema(
+    [("increment", pa.int32()), ("seconds", pa.float64()), ("ended", pa.timestamp("s", tz="UTC"))]
+)
 ROLLBACKS = pa.schema(
     [
         ("after", pa.int32()),  # the last increment in the history then
@@ -99,7 +101,7 @@ ROLLBACKS = pa.schema(
 TABLES = {
     "history-configurations": CONFIGURATIONS,
     "history-classes": CLASSES,
-    "history-timings": TIMINGS,
+    "history-timings": INCREMENT_TIMINGS,
     "history": HISTORY,
 }
 

@@ -3,7 +3,7 @@
 from sparseoco.text.kernels import kernel
 
 # At the start of a field; in a field without quotes; in a quoted field; after a quote in a quoted field.
-START, UNQUOTED, QUOTED, CLOSED = 0, 1, 2, 3
+RECORD_START, UNQUOTED, QUOTED, CLOSED = 0, 1, 2, 3
 NEEDS_MORE, TOO_LONG = -1, -2
 
 QUOTE, NEWLINE, RETURN = 0x22, 0x0A, 0x0D
@@ -33,17 +33,17 @@ def scan_records(data, position, state, begin, opened, at_least, longest, delimi
             if byte == RETURN and i + 1 == size and not final:
                 break  # CR or CRLF? The next byte decides
             i += 2 if byte == RETURN and i + 1 < size and data[i + 1] == NEWLINE else 1
-            state = START
+            state = RECORD_START
             if i - begin > longest:
                 return TOO_LONG, i, state, begin, opened
             begin = i
             if i > at_least:
                 return i, i, state, begin, opened
         elif byte == delimiter:
-            state = START
+            state = RECORD_START
             i += 1
-        elif byte == QUOTE and state in (START, CLOSED):
-            if state == START:
+        elif byte == QUOTE and state in (RECORD_START, CLOSED):
+            if state == RECORD_START:
                 opened = i
             state = QUOTED
             i += 1

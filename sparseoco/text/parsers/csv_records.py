@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.kernels.csv_records import NEEDS_MORE, NEWLINE, QUOTED, RETURN, START, TOO_LONG, scan_records
+from sparseoco.text.kernels.csv_records import NEEDS_MORE, NEWLINE, QUOTED, RECORD_START, RETURN, TOO_LONG, scan_records
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import line_too_long
 
@@ -37,7 +37,7 @@ class RecordScanner:
         self._reset()
 
     def _reset(self) -> None:
-        self._position, self._state, self._begin, self._opened = 0, START, 0, 0
+        self._position, self._state, self._begin, self._opened = 0, RECORD_START, 0, 0
 
     def find_end(self, pending: bytearray, at_least: int, line: int, *, at_end: bool) -> int:
         """Size of the shortest run of whole records longer than `at_least`, or -1 if more bytes are needed.

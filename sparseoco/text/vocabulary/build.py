@@ -15,7 +15,7 @@ from sparseoco.store.writing import write_vocabulary
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.job import IngestJob
-from sparseoco.text.options import Policy
+from sparseoco.text.options import VocabularyPolicy
 from sparseoco.text.tasks import Result
 from sparseoco.text.vocabulary.merge import (
     MergedNgrams,
@@ -82,7 +82,7 @@ class FeatureMap(NamedTuple):
 
 
 def build_features(
-    job: IngestJob, counts: list[PartialCounts], store: Store | None, policy: Policy
+    job: IngestJob, counts: list[PartialCounts], store: Store | None, policy: VocabularyPolicy
 ) -> tuple[FeatureMap, Result | None]:
     """The features of an ingest, and the task that writes new terms, if there are any.
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparseoco.pipeline.nightly.history import CLASSES, CONFIGURATIONS, HISTORY, TIMINGS
+from sparseoco.pipeline.nightly.history import CLASSES, CONFIGURATIONS, HISTORY, INCREMENT_TIMINGS
 from sparseoco.pipeline.nightly.page import class_figure, difference_figure, difference_text, render_nightly
 from sparseoco.storage.metrics import Row
 from tests.support.pages import figures
@@ -125,7 +125,9 @@ def test_the_page_shows_promotions_and_classes() -> None:
         ],
     )
     rows = history(9)
-    page = render_nightly("mail", rows, configurations, classes(9, ["ham", HOSTILE]), rows_of(TIMINGS, timings), [])
+    page = render_nightly(
+        "mail", rows, configurations, classes(9, ["ham", HOSTILE]), rows_of(INCREMENT_TIMINGS, timings), []
+    )
     assert set(figures(page)) == {"errors", "difference", "recall", "precision", "mix", "unknown"}
     assert f"Last increment: {difference_text(rows[-1])}." in page
     assert "alert(1)" in page
