@@ -10,9 +10,11 @@ from sparseoco.report.overview import overview
 from sparseoco.report.results import read_results
 from sparseoco.storage.locations import Location
 
+MAX_ROWS = 100
 
-def leaderboard_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]:
-    """The first `limit` rows as text, ready for a Prefect table artifact."""
+
+def leaderboard_table(run: Location) -> list[dict[str, Any]]:
+    """The first `MAX_ROWS` rows as text, ready for a Prefect table artifact."""
     return [
         {
             "rank": "" if s.rank is None else s.rank,
@@ -25,7 +27,7 @@ def leaderboard_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]
             "status": s.status,
             "reason": s.reason,
         }
-        for s in leaderboard_rows(read_results(run))[:limit]
+        for s in leaderboard_rows(read_results(run))[:MAX_ROWS]
     ]
 
 

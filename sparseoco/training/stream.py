@@ -153,9 +153,9 @@ def train_stream(
         yield position
 
 
-def curve_marks(n_rows: int, count: int = 20) -> list[int]:
+def curve_marks(n_rows: int) -> list[int]:
     """Positions in an epoch at which curves are recorded: evenly spaced in the logarithm, the last row included."""
     if n_rows == 0:
         return []
-    spread = np.geomspace(min(50, n_rows), n_rows, count)
+    spread = np.geomspace(min(50, n_rows), n_rows, 20)
     return sorted({round(float(position)) for position in spread} | {n_rows})

@@ -113,13 +113,13 @@ def best_fixed(dataset: Dataset) -> tuple[NDArray[np.float64], float]:
     return x, mean_loss(x)[0]
 
 
-def theorem_as_printed(d: int, T: int, F: float, D: float, r: float, sigma: float = 1.0) -> tuple[float, float]:
+def theorem_as_printed(d: int, T: int, F: float, D: float, r: float) -> tuple[float, float]:
     """γ of Theorem 3.1, which must be below 1, and its bound on the regret, as printed; `sparseoco.offline.bounds`
     has the corrected bound."""
     log = math.log(T)
     gamma = (15 * d**2 * D * log / (r * T)) ** (1 / 3)
     delta = (25 * d**4 * D**2 * log**2 * r / (3 * T**2)) ** (1 / 3)
-    alpha = sigma * delta**2 / (d * F) ** 2
+    alpha = delta**2 / (d * F) ** 2
     return gamma, 6 * F * T ** (2 / 3) * (15 * d**2 * D * log / r) ** (1 / 3) + 5 * d / alpha * log
 
 

@@ -20,12 +20,8 @@ LISTED = 10  # increments named in an error
 
 
 @logged_step("rollback", "run")
-def roll_back(run: RunFile, increment: int, *, if_running: str | None = None) -> NightlyResult:
+def roll_back(run: RunFile, increment: int) -> NightlyResult:
     """Deploy the model of an earlier increment; nothing is ingested or learned.
-
-    Parameters
-    ----------
-    if_running : "wait" for another run in the same folder, or "end" at once; by default as in the run file.
 
     Raises
     ------
@@ -34,7 +30,7 @@ def roll_back(run: RunFile, increment: int, *, if_running: str | None = None) ->
     FolderInUseError : if another run uses the folder and is not waited for.
     """
     _find(run.out, read_history(run.out, "history"), increment)  # before the lock, which creates a missing folder
-    with exclusive_lock(run.out.resolve(), wait=(if_running or run.nightly.if_running) == "wait"):
+    with exclusive_lock(run.out.resolve(), wait=run.nightly.if_running == "wait"):
         history = read_history(run.out, "history")
         row = _find(run.out, history, increment)
         _check_model(run.out, increment)

@@ -57,14 +57,8 @@ class NightlyResult(NamedTuple):
 
 
 @logged_step("nightly", "run")
-def run_nightly(
-    run: RunFile, *, if_running: str | None = None, progress: ProgressCallback = no_progress
-) -> NightlyResult:
+def run_nightly(run: RunFile, *, progress: ProgressCallback = no_progress) -> NightlyResult:
     """Ingest the new files among the inputs of a run file, learn them and decide which model is deployed.
-
-    Parameters
-    ----------
-    if_running : "wait" for another run in the same folder, or "end" at once; by default as in the run file.
 
     Raises
     ------
@@ -72,7 +66,7 @@ def run_nightly(
     SparseocoError : for what cannot be done.
     """
     _check_options(run)
-    wait = (if_running or run.nightly.if_running) == "wait"
+    wait = run.nightly.if_running == "wait"
     try:
         with ExitStack() as locks:
             for folder in dict.fromkeys((run.out.resolve(), run.store.resolve())):  # they may be the same

@@ -5,12 +5,12 @@ from typing import Any
 from sparseoco.pipeline.nightly.history import find_deployed, read_history
 from sparseoco.pipeline.nightly.page import deployed_line, increment_line, parameters_label
 from sparseoco.report.formatting import integer, percent, plural
-from sparseoco.report.summary import plain
+from sparseoco.report.summary import MAX_ROWS, plain
 from sparseoco.storage.locations import Location
 
 
-def increments_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]:
-    """The last `limit` increments, the latest first, as rows of text for a Prefect table artifact."""
+def increments_table(run: Location) -> list[dict[str, Any]]:
+    """The last `MAX_ROWS` increments, the latest first, as rows of text for a Prefect table artifact."""
     return [
         {
             "increment": row["increment"],
@@ -24,7 +24,7 @@ def increments_table(run: Location, *, limit: int = 100) -> list[dict[str, Any]]
             "decision": "promoted" if row["promoted"] else "not promoted",
             "reason": row["reason"],
         }
-        for row in reversed(read_history(run, "history")[-limit:])
+        for row in reversed(read_history(run, "history")[-MAX_ROWS:])
     ]
 
 

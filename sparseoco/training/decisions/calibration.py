@@ -60,16 +60,13 @@ class Calibration(BaseModel):
         return np.asarray(expit(np.array(self.slopes) * margins + np.array(self.offsets)))
 
 
-def fit_calibration(
-    margins: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None
-) -> Calibration | None:
+def fit_calibration(margins: NDArray[Any], labels: NDArray[Any]) -> Calibration | None:
     """The calibration of held-out margins; None without rows.
 
     Parameters
     ----------
     margins : (rows, outputs).
     labels : (rows,) class indices, or (rows, outputs) booleans for several labels per row.
-    weights : (rows,) ≥ 0; by default 1.
 
     Notes
     -----
@@ -77,21 +74,20 @@ def fit_calibration(
     would be negative is 0: probabilities are the share of the class, and never contradict the order of margins.
     """
     margins = np.asarray(margins, np.float64)
-    w = np.ones(len(margins)) if weights is None else np.asarray(weights, np.float64)
-    if not w.any():
+    if not len(margins):
         return None
     if labels.ndim == 1 and margins.shape[1] > 1:
-        slope = fit_inverse_temperature(margins, labels, w)
-        return Calibration(method="temperature", slopes=(slope,), rows=len(w))
+        slope = fit_inverse_temperature(margins, labels)
+        return Calibration(method="temperature", slopes=(slope,), rows=len(margins))
     truth = labels[:, None] > 0 if labels.ndim == 1 else labels.astype(bool)
-    fits = [fit_sigmoid(z, own, w) for z, own in zip(margins.T, truth.T, strict=True)]
+    fits = [fit_sigmoid(z, own) for z, own in zip(margins.T, truth.T, strict=True)]
     slopes, offsets = zip(*fits, strict=True)
-    return Calibration(method="sigmoid", slopes=slopes, offsets=offsets, rows=len(w))
+    return Calibration(method="sigmoid", slopes=slopes, offsets=offsets, rows=len(margins))
 
 
-def fit_sigmoid(margins: Floats, positive: NDArray[np.bool_], weights: Floats) -> tuple[float, float]:
+def fit_sigmoid(margins: Floats, positive: NDArray[np.bool_]) -> tuple[float, float]:
     """Slope and offset of the sigmoid with the least log loss."""
-    n_positive, n_negative = weights[positive].sum(), weights[~positive].sum()
+    n_positive, n_negative = positive.sum(), (~positive).sum()
     targets = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
     scale = _scale(margins)
     z = margins / scale
@@ -99,25 +95,25 @@ def fit_sigmoid(margins: Floats, positive: NDArray[np.bool_], weights: Floats) -
     def objective(point: Floats) -> tuple[float, Floats, Floats]:
         raw = point[0] * z + point[1]
         p = expit(raw)
-        residual, curvature = weights * (p - targets), weights * p * (1 - p)
-        value = float((weights * (np.logaddexp(0, raw) - targets * raw)).sum())
+        residual, curvature = p - targets, p * (1 - p)
+        value = float((np.logaddexp(0, raw) - targets * raw).sum())
         mixed = (curvature * z).sum()
         hessian = np.array([[(curvature * z * z).sum(), mixed], [mixed, curvature.sum()]])
         return value, np.array([(residual * z).sum(), residual.sum()]), hessian
 
     slope, offset = _minimum(objective, np.array([0.0, np.log((n_positive + 1) / (n_negative + 1))]))
     if slope <= 0:
-        share = float((weights * targets).sum() / weights.sum())
+        share = float(targets.mean())
         return 0.0, float(np.log(share / (1 - share)))
     return float(slope / scale), float(offset)
 
 
-def fit_inverse_temperature(margins: Floats, labels: NDArray[Any], weights: Floats) -> float:
+def fit_inverse_temperature(margins: Floats, labels: NDArray[Any]) -> float:
     """1/T, T the temperature with the least log loss; 0 if no temperature is better than equal probabilities."""
     rows, outputs = margins.shape
     scale = _scale(margins)
     z = (margins - margins.max(axis=1, keepdims=True)) / scale
-    missed = 1 / (weights.sum() + 2) / (outputs - 1)
+    missed = 1 / (rows + 2) / (outputs - 1)
     wanted = missed * (z.sum(axis=1) - z[np.arange(rows), labels])
     wanted += (1 - missed * (outputs - 1)) * z[np.arange(rows), labels]
 
@@ -126,8 +122,8 @@ def fit_inverse_temperature(margins: Floats, labels: NDArray[Any], weights: Floa
         p = softmax(raw, axis=1)
         mean = (p * z).sum(axis=1)
         variance = (p * (z - mean[:, None]) ** 2).sum(axis=1)
-        value = float((weights * (logsumexp(raw, axis=1) - point[0] * wanted)).sum())
-        return value, np.array([(weights * (mean - wanted)).sum()]), np.array([[(weights * variance).sum()]])
+        value = float((logsumexp(raw, axis=1) - point[0] * wanted).sum())
+        return value, np.array([(mean - wanted).sum()]), np.array([[variance.sum()]])
 
     return max(float(_minimum(objective, np.zeros(1))[0]), 0.0) / scale
 

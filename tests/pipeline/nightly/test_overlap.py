@@ -28,8 +28,9 @@ def test_a_run_that_overlaps_ends(tmp_path: Path) -> None:
 def test_a_run_that_overlaps_waits(tmp_path: Path) -> None:
     """For whoever holds the run's folder, or the shards'."""
     run = prepare(tmp_path, 1)
+    run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"if_running": "wait"})})
     outcomes = []
-    waiting = threading.Thread(target=lambda: outcomes.append(run_nightly(run, if_running="wait")))
+    waiting = threading.Thread(target=lambda: outcomes.append(run_nightly(run)))
     with exclusive_lock(run.store):
         waiting.start()
         time.sleep(1.0)
@@ -41,7 +42,7 @@ def test_a_run_that_overlaps_waits(tmp_path: Path) -> None:
 def test_shards_in_the_folder_of_the_run(tmp_path: Path) -> None:
     """A run does not meet itself."""
     run = prepare(tmp_path, 1, **{'inputs = ["incoming"]': 'inputs = ["incoming"]\nstore = "run"'})
-    outcome = run_nightly(run, if_running="end")
+    outcome = run_nightly(run)
     assert [row["increment"] for row in outcome.increments] == [1], outcome.message
 
 

@@ -13,35 +13,33 @@ from sparseoco.training.decisions.calibration import Calibration, fit_calibratio
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def _two_classes(seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _two_classes(seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     margins = random.normal(0, 2, 60)
     labels = (random.random(60) < expit(0.7 * margins - 0.5)).astype(np.int32)
-    return scale * margins, labels, random.integers(0, 3, 60).astype(float)
+    return scale * margins, labels
 
 
 @settings(max_examples=30, deadline=None)
-@given(SEEDS, st.sampled_from([1e-3, 1.0, 1e4]), st.booleans())
-def test_a_sigmoid_is_that_of_scikit_learn(seed: int, scale: float, weighted: bool) -> None:
-    margins, labels, weights = _two_classes(seed, scale)
-    chosen = weights if weighted else None
-    a, b = _sigmoid_calibration(margins, labels, chosen)
+@given(SEEDS, st.sampled_from([1e-3, 1.0, 1e4]))
+def test_a_sigmoid_is_that_of_scikit_learn(seed: int, scale: float) -> None:
+    margins, labels = _two_classes(seed, scale)
+    a, b = _sigmoid_calibration(margins, labels)
     assume(a < 0)
-    found = fit_calibration(margins[:, None], labels, chosen)
+    found = fit_calibration(margins[:, None], labels)
     assert found is not None
     np.testing.assert_allclose(found.probabilities(margins[:, None])[:, 0], expit(-(a * margins + b)), atol=2e-4)
     # scikit-learn stops earlier: ours has no greater loss.
-    assert _platt_loss(-np.array(found.slopes[0]), -found.offsets[0], margins, labels, chosen) <= 1e-9 + _platt_loss(
-        a, b, margins, labels, chosen
+    assert _platt_loss(-np.array(found.slopes[0]), -found.offsets[0], margins, labels) <= 1e-9 + _platt_loss(
+        a, b, margins, labels
     )
 
 
-def _platt_loss(a: float, b: float, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> float:
-    w = np.ones(len(labels)) if weights is None else weights
-    positive, negative = w[labels == 1].sum(), w[labels == 0].sum()
+def _platt_loss(a: float, b: float, margins: np.ndarray, labels: np.ndarray) -> float:
+    positive, negative = (labels == 1).sum(), (labels == 0).sum()
     targets = np.where(labels == 1, (positive + 1) / (positive + 2), 1 / (negative + 2))
     p = expit(-(a * margins + b))
-    return float(-(w * (targets * np.log(p) + (1 - targets) * np.log(1 - p))).sum())
+    return float(-(targets * np.log(p) + (1 - targets) * np.log(1 - p)).sum())
 
 
 @settings(max_examples=20, deadline=None)
@@ -50,14 +48,12 @@ def test_a_temperature_is_that_of_scikit_learn_for_smoothed_labels(seed: int, sc
     random = np.random.default_rng(seed)
     margins = scale * random.normal(0, 2, (40, 4))
     labels = np.array([random.choice(4, p=row) for row in softmax(margins / scale, axis=1)])
-    weights = random.integers(0, 3, 40).astype(float)
-    assume(weights.any())
-    missed = 1 / (weights.sum() + 2)
+    missed = 1 / (40 + 2)
     targets = np.full((40, 4), missed / 3)
     targets[np.arange(40), labels] = 1 - missed
-    every = np.repeat(margins, 4, axis=0), np.tile(np.arange(4), 40), (weights[:, None] * targets).ravel()
+    every = np.repeat(margins, 4, axis=0), np.tile(np.arange(4), 40), targets.ravel()
     expected = _TemperatureScaling().fit(every[0], every[1], sample_weight=every[2]).beta_
-    found = fit_calibration(margins, labels, weights)
+    found = fit_calibration(margins, labels)
     assert found is not None
     assert found.slopes == (pytest.approx(expected, rel=1e-5, abs=5e-5 / scale),)
     np.testing.assert_allclose(found.probabilities(margins), softmax(found.slopes[0] * margins, axis=1), atol=1e-12)
@@ -65,9 +61,9 @@ def test_a_temperature_is_that_of_scikit_learn_for_smoothed_labels(seed: int, sc
 
 def test_labels_of_several_classes_have_a_sigmoid_each() -> None:
     parts = [_two_classes(seed) for seed in (1, 2)]
-    margins, labels = (np.stack(columns, axis=1) for columns in list(zip(*parts, strict=True))[:2])
+    margins, labels = (np.stack(columns, axis=1) for columns in zip(*parts, strict=True))
     both = fit_calibration(margins, labels)
-    alone = [fit_calibration(own[:, None], truth) for own, truth, _ in parts]
+    alone = [fit_calibration(own[:, None], truth) for own, truth in parts]
     assert both is not None
     assert both.method == "sigmoid"
     assert both.slopes == tuple(found.slopes[0] for found in alone if found is not None)
@@ -96,7 +92,6 @@ def test_a_temperature_of_rows_that_are_all_right_or_wrong_is_finite(right: bool
 
 def test_there_is_no_calibration_without_rows() -> None:
     assert fit_calibration(np.empty((0, 1)), np.empty(0, np.int32)) is None
-    assert fit_calibration(np.ones((2, 1)), np.array([0, 1]), np.zeros(2)) is None
 
 
 @pytest.mark.parametrize(
