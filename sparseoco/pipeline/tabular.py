@@ -22,7 +22,7 @@ from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, 
 from sparseoco.training.validation import checked_labels, checked_rows
 
 INTERCEPT: Final = "(intercept)"
-METRICS: Final = pa.schema(
+FIT_METRICS: Final = pa.schema(
     [
         ("rows", pa.int64()),  # learned, in all epochs; spaced logarithmically
         # Both are null from the row at which the learner diverged.
@@ -30,7 +30,7 @@ METRICS: Final = pa.schema(
         ("progressive_error", pa.float64()),  # error rate; null if labels are numbers
     ]
 )
-WEIGHTS: Final = pa.schema(
+FIT_WEIGHTS: Final = pa.schema(
     [
         ("feature", pa.string()),
         ("class", pa.string()),  # the second of two classes; null if labels are numbers
@@ -134,8 +134,8 @@ def fit_table(
         scaling.constant,
     )
     with exclusive_lock(out):
-        write_result_table(out / "metrics.parquet", metrics, METRICS)
-        write_result_table(out / "weights.parquet", described, WEIGHTS)
+        write_result_table(out / "metrics.parquet", metrics, FIT_METRICS)
+        write_result_table(out / "weights.parquet", described, FIT_WEIGHTS)
         record = fitted._asdict() | {
             "classes": table.classes,
             "epochs": epochs,

@@ -13,9 +13,8 @@ from sparseoco.report.formatting import (
     plural,
 )
 from sparseoco.report.leaderboard import LeaderboardRow, chosen_row, trains_on_all_documents
-from sparseoco.report.quality import held_out_metric, test_metric
+from sparseoco.report.quality import baseline_error, test_metric
 from sparseoco.report.results import Results
-from sparseoco.training.metrics.scores import majority_error
 
 
 class Tile(NamedTuple):
@@ -54,15 +53,6 @@ def status_counts(table: list[LeaderboardRow]) -> str:
         return ""
     resume = " Run the same command again to finish." if counts["unfinished"] else ""
     return f"Not finished, of {plural(len(table), 'configuration')}: {', '.join(parts)}.{resume}"
-
-
-def baseline_error(results: Results) -> float | None:
-    """Error of always predicting the largest class of the corpus, or no label; None if it is not known."""
-    if results.several:
-        found = held_out_metric(results, "majority_error")
-        return None if found is None else found[0]
-    rows = [record.rows for record in results.run.corpus.classes]
-    return majority_error(rows) if sum(rows) else None
 
 
 def overview(results: Results, table: list[LeaderboardRow]) -> Overview:

@@ -25,9 +25,9 @@ from sparseoco.report.leaderboard import (
     write_leaderboard,
 )
 from sparseoco.report.mistakes import explained_mistakes
-from sparseoco.report.overview import baseline_error, overview
+from sparseoco.report.overview import overview
 from sparseoco.report.predictions import PredictionSet, confusion, cost_rows, prediction_sets, threshold_rows
-from sparseoco.report.quality import class_table, metric_rows
+from sparseoco.report.quality import baseline_error, class_table, metric_rows
 from sparseoco.report.regret import distant, growth_figure, regret_figure, regret_lines, suboptimality_figure
 from sparseoco.report.results import Results, check_results, read_results
 from sparseoco.storage.commit import commit_bytes

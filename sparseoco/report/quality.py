@@ -4,14 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from sparseoco.report.formatting import NONE, metric_name, metric_with_error
 from sparseoco.report.predictions import PredictionSet, confusion, positive_index
 from sparseoco.report.results import Results
+from sparseoco.search.selection import mean_error
 from sparseoco.storage.metric_names import METRICS
-from sparseoco.training.metrics.classes import classification_metrics
-from sparseoco.training.metrics.scores import baseline
+from sparseoco.training.metrics.classes import classification_metrics, metrics_by_class
+from sparseoco.training.metrics.scores import baseline, majority_error
 
 
 class MetricRow(NamedTuple):
@@ -36,10 +35,16 @@ def held_out_metric(results: Results, name: str) -> tuple[float, float | None] |
     values = [row[column] for row in rows if (row["configuration"], row["epoch"]) == chosen]
     if not values or any(value is None or not math.isfinite(value) for value in values):
         return None
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return mean, None
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
+    return math.fsum(values) / len(values), mean_error(values) if len(values) > 1 else None
+
+
+def baseline_error(results: Results) -> float | None:
+    """Error of always predicting the largest class of the corpus, or no label; None if it is not known."""
+    if results.several:
+        found = held_out_metric(results, "majority_error")
+        return None if found is None else found[0]
+    rows = [record.rows for record in results.run.corpus.classes]
+    return majority_error(rows) if sum(rows) else None
 
 
 def test_metric(results: Results, name: str) -> float | None:
@@ -78,8 +83,7 @@ def _baseline(results: Results, name: str, sizes: Sequence[int], positive: int) 
     if not results.several:
         return baseline(name, sizes, positive)
     if name == "error":
-        found = held_out_metric(results, "majority_error")
-        return None if found is None else found[0]
+        return baseline_error(results)
     return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(name)
 
 
@@ -119,16 +123,9 @@ def _rows(of: object) -> int:
 
 
 def _class_scores(found: PredictionSet) -> list[ClassScores]:
-    if not found.several:
+    if found.several:
+        truth, predicted = found.found.labels.astype(bool), found.predicted
+        described = metrics_by_class(found.classes, *(of.sum(axis=0) for of in (truth, predicted, truth & predicted)))
+    else:
         described = classification_metrics(found.classes, confusion(found))["classes"]
-        return [ClassScores(row["rows"], row["precision"], row["recall"], row["f1"]) for row in described]
-    truth, predicted = found.found.labels.astype(bool), found.predicted
-    hits, said, rows = ((of).sum(axis=0) for of in (truth & predicted, predicted, truth))
-    precision, recall, f1 = (
-        np.divide(a, b, out=np.zeros(len(a)), where=b > 0)
-        for a, b in ((hits, said), (hits, rows), (2 * hits, said + rows))
-    )
-    return [
-        ClassScores(int(n), float(p), float(r), float(f))
-        for n, p, r, f in zip(rows, precision, recall, f1, strict=True)
-    ]
+    return [ClassScores(row["rows"], row["precision"], row["recall"], row["f1"]) for row in described]

@@ -1,6 +1,6 @@
 """The files of a run folder, read and checked once for everything that reports on them."""
 
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,19 +10,7 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.storage.commit import digest_file, read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, read_result_table
-
-WEIGHTS: Final = pa.schema(
-    {
-        "feature_id": pa.int64(),
-        "feature": pa.string(),
-        "class": pa.string(),
-        "weight": pa.float64(),
-        "count": pa.int64(),
-        "documents": pa.int64(),
-    }
-)
-"""The model's nonzero weights, as `sparseoco.training.model` writes them."""
+from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, WEIGHTS, read_result_table
 
 
 class _Record(BaseModel):

@@ -96,13 +96,18 @@ def standard_error(rows: Sequence[Row], metric: str, epoch: int) -> float:
     """The standard error of the mean of a metric over the folds, see `candidates`."""
     values = fold_values(rows, metric)
     if len(values) > 1:
-        mean = math.fsum(values) / len(values)
-        spread = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-        return math.sqrt(spread / len(values))
+        return mean_error(values)
     if metric != "error":
         return 0.0
     rows_tried = rows[0]["held_out_rows"] or rows[0]["rows"] / epoch
     return math.sqrt(values[0] * (1 - values[0]) / max(rows_tried, 1))
+
+
+def mean_error(values: Sequence[float]) -> float:
+    """The standard error of the mean of two values or more."""
+    mean = math.fsum(values) / len(values)
+    spread = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return math.sqrt(spread / len(values))
 
 
 def choose(metrics: Sequence[Row], select: Select = "best", metric: str = "error") -> Candidate:

@@ -1,4 +1,4 @@
-"""The result tables of a search: their columns, writing and reading.
+"""The tables of a search and of a model: their columns, writing and reading.
 
 Only `timings.parquet` has measured times, so all other files of two equal runs have the same bytes.
 """
@@ -75,6 +75,18 @@ TIMINGS = pa.schema(
         ("seconds", pa.float64()),  # the block's, divided by its columns
     ]
 )
+WEIGHTS = pa.schema(
+    [
+        ("feature_id", pa.int64()),
+        ("feature", pa.string()),
+        ("class", pa.string()),
+        ("weight", pa.float64()),
+        ("count", pa.int64()),  # in the corpus it was trained on
+        ("documents", pa.int64()),
+        ("idf", pa.float64()),  # null where values are not multiplied by it
+    ]
+)
+"""The nonzero weights of a model."""
 SEARCH_TABLES = {"metrics": METRICS, "curves": CURVES, "feature_survival": FEATURE_SURVIVAL, "timings": TIMINGS}
 
 

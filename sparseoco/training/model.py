@@ -23,7 +23,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, read_json, remove_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import Row, read_result_table, write_result_table
+from sparseoco.storage.metrics import WEIGHTS, Row, read_result_table, write_result_table
 from sparseoco.store.feature_subset import read_feature_subset
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import TermWeights, term_weights
@@ -37,17 +37,6 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.metrics.scores import class_probabilities
 from sparseoco.training.model_features import ModelFeatures, read_features, write_vocabulary
 
-WEIGHTS = pa.schema(
-    [
-        ("feature_id", pa.int64()),
-        ("feature", pa.string()),
-        ("class", pa.string()),
-        ("weight", pa.float64()),
-        ("count", pa.int64()),  # in the corpus it was trained on
-        ("documents", pa.int64()),
-        ("idf", pa.float64()),  # null where values are not multiplied by it
-    ]
-)
 STATE = "learner.npz"
 PROMOTED = "promoted.json"
 """The file in the folder of nightly runs that names the promoted model."""

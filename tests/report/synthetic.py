@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 from sparseoco.offline.bounds import Bound, NoBound
 from sparseoco.offline.regret.rounds import spread_marks
 from sparseoco.offline.regret.tables import REGRET, SLOPES, slope_row
-from sparseoco.report.results import WEIGHTS
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, write_result_table
+from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS, TIMINGS, WEIGHTS, write_result_table
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions.predictions import Predictions, predictions_table
 

@@ -29,9 +29,8 @@ from sparseoco.report.predictions import (
     threshold_curve,
     threshold_rows,
 )
-from sparseoco.report.results import WEIGHTS
 from sparseoco.storage.locations import location
-from sparseoco.storage.metrics import METRICS, write_result_table
+from sparseoco.storage.metrics import METRICS, WEIGHTS, write_result_table
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.training.decisions.calibration import fit_calibration
 from sparseoco.training.decisions.predictions import Predictions
@@ -162,7 +161,7 @@ def test_features_of_mistakes_are_their_contributions(tmp_path: Path) -> None:
         "class": ["c1"] * 4,
         "weight": list(own.values()),
     }
-    table = pa.table(columns | {"count": [1] * 4, "documents": [1] * 4}).cast(WEIGHTS)
+    table = pa.table(columns | {"count": [1] * 4, "documents": [1] * 4, "idf": [None] * 4}).cast(WEIGHTS)
     results = read_results(location(str(run)))._replace(weights=table)
     rows, _ = read_shards(store.folder)
     ids = pa.array([f"d{k}" for k in range(6)])

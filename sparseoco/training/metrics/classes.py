@@ -18,7 +18,7 @@ def label_set_metrics(classes: Sequence[str], rows: int, counts: NDArray[np.int6
     counts : (3, classes) int64: documents with the class, predicted to have it, both.
     exact : documents whose predicted set is the true one.
     """
-    return {"rows": rows, "error": 1 - exact / rows, "classes": _by_class(classes, *counts)}
+    return {"rows": rows, "error": 1 - exact / rows, "classes": metrics_by_class(classes, *counts)}
 
 
 def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64]) -> Row:
@@ -34,14 +34,15 @@ def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64])
         "rows": int(rows),
         "error": float((rows - correct.sum()) / rows),
         "majority_error": majority_error(support.tolist()),
-        "classes": _by_class(classes, support, predicted, correct),
+        "classes": metrics_by_class(classes, support, predicted, correct),
         "confusion": confusion.tolist(),
     }
 
 
-def _by_class(
+def metrics_by_class(
     classes: Sequence[str], support: NDArray[np.int64], predicted: NDArray[np.int64], correct: NDArray[np.int64]
 ) -> list[Row]:
+    """Precision, recall and F1 of each class, from its documents, those predicted to have it, and those with both."""
     columns = {
         "name": classes,
         "rows": support.tolist(),
