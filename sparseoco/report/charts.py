@@ -175,6 +175,25 @@ def log_axis(label: str, values: Iterable[float], *, counts: bool = False) -> Ax
     return Axis(label, 10.0**start, 10.0**end, tuple(([(ZERO, "0")] if zero else []) + inside), log=True)
 
 
+def line_chart(
+    series: Sequence[Series], x: str, y: str, *, log: str = "", zero: str = "", levels: Sequence[Level] = ()
+) -> Chart:
+    """Series on axes around their values.
+
+    Parameters
+    ----------
+    x, y : labels.
+    log, zero : of "x" and "y", which are logarithmic and which begin at 0.
+    """
+
+    def axis(name: str, label: str, values: list[float]) -> Axis:
+        if name in log:
+            return log_axis(f"{label} (log scale)", values)
+        return linear_axis(label, values, zero=name in zero)
+
+    return Chart(axis("x", x, values_x(series)), axis("y", y, values_y(series, bands=True)), series, levels)
+
+
 def category_axis(label: str, names: Sequence[str]) -> Axis:
     """An axis whose values 0, 1, 2 … have names."""
     return Axis(label, -0.5, max(len(names) - 0.5, 0.5), tuple((float(k), name) for k, name in enumerate(names)))

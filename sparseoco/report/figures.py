@@ -18,6 +18,7 @@ from sparseoco.report.charts import (
     Style,
     category_axis,
     dashes,
+    line_chart,
     linear_axis,
     log_axis,
     values_x,
@@ -72,12 +73,8 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
         Level(rows, "end of epoch 1" if epoch == 1 else "", vertical=True)
         for epoch, rows in enumerate(_epoch_ends(results)[:-1], start=1)
     ]
-    return Chart(
-        log_axis("documents seen (log scale)", values_x(series)),
-        linear_axis("progressive loss" if results.numbers else "progressive error, %", values_y(series)),
-        series,
-        levels,
-    )
+    label = "progressive loss" if results.numbers else "progressive error, %"
+    return line_chart(series, "documents seen", label, log="x", levels=levels)
 
 
 def sparsity_figure(

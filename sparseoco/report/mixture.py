@@ -7,19 +7,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from sparseoco.core.errors import InputError
-from sparseoco.report.charts import (
-    COLOURS,
-    NEUTRAL,
-    Chart,
-    Series,
-    Style,
-    dashes,
-    linear_axis,
-    log_axis,
-    styles,
-    values_x,
-    values_y,
-)
+from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Series, Style, dashes, line_chart, styles
 from sparseoco.report.curves import confusion_figure
 from sparseoco.report.features import MAX_CLASSES, strongest, used_features
 from sparseoco.report.formatting import amount, integer, parameters, percent
@@ -151,8 +139,7 @@ def weights_figure(columns: list[MixtureColumn], style: Style) -> Chart:
                 labels=[_at(at, percent(total)) for at, total in zip(rows, sums, strict=True)],
             )
         )
-    x = log_axis("documents seen (log scale)", values_x(series))
-    return Chart(x, linear_axis("weight, %", values_y(series), zero=True), series)
+    return line_chart(series, "documents seen", "weight, %", log="x", zero="y")
 
 
 def mixture_errors_figure(marks: list[Row], columns: list[MixtureColumn], style: Style) -> Chart:
@@ -172,9 +159,8 @@ def mixture_errors_figure(marks: list[Row], columns: list[MixtureColumn], style:
         ("mixture", f"progressive_{measure}", OWN, 3.5, "solid"),
     ):
         series.append(_sum(name, marks, key, colour, width, dash, scale, written))
-    x = log_axis("documents seen (log scale)", values_x(series))
     label = "progressive error, %" if measure == "error" else "progressive loss"
-    return Chart(x, linear_axis(label, values_y(series)), series)
+    return line_chart(series, "documents seen", label, log="x")
 
 
 def mixture_regret_figure(marks: list[Row]) -> Chart:
@@ -188,8 +174,7 @@ def mixture_regret_figure(marks: list[Row]) -> Chart:
         )
         if any(mark[key] is not None for mark in marks)
     ]
-    x = linear_axis("documents seen", values_x(series), zero=True)
-    return Chart(x, linear_axis("sum over documents", values_y(series), zero=True), series)
+    return line_chart(series, "documents seen", "sum over documents", zero="xy")
 
 
 def _line(

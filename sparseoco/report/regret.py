@@ -6,17 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.regret.tables import Slope
-from sparseoco.report.charts import (
-    NEUTRAL,
-    Chart,
-    Series,
-    Style,
-    dashes,
-    linear_axis,
-    log_axis,
-    values_x,
-    values_y,
-)
+from sparseoco.report.charts import NEUTRAL, Chart, Series, Style, dashes, line_chart
 from sparseoco.report.formatting import amount, integer, percent
 from sparseoco.report.leaderboard import LeaderboardRow
 from sparseoco.report.results import Results
@@ -79,8 +69,7 @@ def regret_figure(lines: Sequence[Line], style: Style) -> Chart:
         )
         for line, colour, dash in _styled(lines, style)
     ]
-    x = linear_axis("documents seen", values_x(series), zero=True)
-    return Chart(x, linear_axis("regret, sum of losses", values_y(series, bands=True), zero=True), series)
+    return line_chart(series, "documents seen", "regret, sum of losses", zero="xy")
 
 
 def growth_figure(lines: Sequence[Line], style: Style) -> Chart:
@@ -125,10 +114,8 @@ def growth_figure(lines: Sequence[Line], style: Style) -> Chart:
                     legend=False,
                 )
             )
-    x = log_axis("documents seen (log scale)", values_x(series))
-    y = log_axis("regret, sum of losses (log scale)", values_y(series))
     series += [Series(name, [], [], NEUTRAL, dash=dash) for name, dash in (("fitted slope", "solid"), ("bound", "dot"))]
-    return Chart(x, y, series)
+    return line_chart(series, "documents seen", "regret, sum of losses", log="xy")
 
 
 def suboptimality_figure(lines: Sequence[Line], style: Style) -> Chart:
@@ -154,8 +141,7 @@ def suboptimality_figure(lines: Sequence[Line], style: Style) -> Chart:
                 ],
             )
         )
-    x = linear_axis("passes over the data", values_x(series), zero=True)
-    return Chart(x, log_axis("objective above the optimum (log scale)", values_y(series)), series)
+    return line_chart(series, "passes over the data", "objective above the optimum", log="y", zero="x")
 
 
 def distant(lines: Sequence[Line]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from sparseoco.pipeline.run_file import RunFile, load_run_file
+from sparseoco.training.learner import Learner
 from tests.support.texts import write_reviews
 
 RUN_FILE = """
@@ -83,3 +84,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 def rows_of(run: Path, table: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = pq.read_table(run / f"{table}.parquet").to_pylist()
     return rows
+
+
+def new_learner(row: dict[str, Any], n_features: int) -> Learner:
+    """A learner of three classes, with the configuration in a row of a nightly run's tables."""
+    return Learner(
+        row["algorithm"],
+        grid=[json.loads(row["parameters"])],
+        n_features=n_features,
+        n_classes=3,
+        dtype="float32",
+        intercept=True,
+    )

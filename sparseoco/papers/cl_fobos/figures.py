@@ -13,6 +13,7 @@ from sparseoco.report.charts import (
     Chart,
     Series,
     category_axis,
+    line_chart,
     linear_axis,
     log_axis,
     values_x,
@@ -90,8 +91,7 @@ def nonzeros_figure(rows: Sequence[Row]) -> Chart:
         rounds, shares = [row["rounds"] for row in own], [100 * row["share"] for row in own]
         labels = [f"{t:,} rounds: {share:.2f} %" for t, share in zip(rounds, shares, strict=True)]
         series.append(Series(name, rounds, shares, method_colour(name), width=1.2, heading=name, labels=labels))
-    x = linear_axis("rounds", values_x(series), zero=True)
-    return Chart(x, linear_axis("nonzero weights, %", values_y(series), zero=True), series)
+    return line_chart(series, "rounds", "nonzero weights, %", zero="xy")
 
 
 def snapshots_figure(rows: Sequence[Row], examples: int) -> Chart:

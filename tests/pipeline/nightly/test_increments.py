@@ -1,6 +1,5 @@
 """Increments have the bits of one uninterrupted stream, for any workers and interruptions."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from sparseoco.training.decisions.calibration import fit_calibration
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
 from tests.support.errors import raises_code
-from tests.support.nightly_runs import arrive, contents, prepare, rows_of
+from tests.support.nightly_runs import arrive, contents, new_learner, prepare, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +58,7 @@ def test_the_bits_of_an_uninterrupted_run(four_nights: Path, tmp_path: Path, shu
     last = rows_of(folder / "run", "history")[-1]
     assert last["promoted"]
     X, y = stream(store, 3, shuffle)
-    whole = Learner(
-        last["algorithm"],
-        grid=[json.loads(last["parameters"])],
-        n_features=store.n_features,
-        n_classes=3,
-        dtype="float32",
-        intercept=True,
-    ).partial_fit(X, y)
+    whole = new_learner(last, store.n_features).partial_fit(X, y)
     whole.save(tmp_path / "whole.npz")
     model = folder / "run" / "models" / "00000004"
     assert (model / "learner.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
@@ -82,14 +74,7 @@ def test_models_are_calibrated_on_the_newest_progressive_margins(four_nights: Pa
     store = Store.open(run / "shards")
     X, y = stream(store, 3, True)
     for row in rows_of(run, "history"):
-        learner = Learner(
-            row["algorithm"],
-            grid=[json.loads(row["parameters"])],
-            n_features=X.shape[1],
-            n_classes=3,
-            dtype="float32",
-            intercept=True,
-        )
+        learner = new_learner(row, X.shape[1])
         end = 90 * row["increment"]
         margins = np.empty((end, 1, 3), np.float32)
         learner.learn_rows(X[:end].indptr, X[:end].indices, X[:end].data, y[:end], margins_out=margins)
@@ -107,14 +92,7 @@ def test_every_configuration_is_evaluated_before_it_learns(four_nights: Path) ->
     table = rows_of(run, "history-configurations")
     for number in (0, 7):
         own = [row for row in table if row["configuration"] == number]
-        learner = Learner(
-            own[0]["algorithm"],
-            grid=[json.loads(own[0]["parameters"])],
-            n_features=store.n_features,
-            n_classes=3,
-            dtype="float32",
-            intercept=True,
-        )
+        learner = new_learner(own[0], store.n_features)
         before = 0
         for increment, row in enumerate(own):
             rows = slice(90 * increment, 90 * (increment + 1))

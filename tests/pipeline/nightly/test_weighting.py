@@ -15,7 +15,7 @@ from sparseoco.store.term_weights import TermWeights, increment_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.learner import Learner
 from sparseoco.training.model import Model
-from tests.support.nightly_runs import ROWS, arrive, prepare, rows_of
+from tests.support.nightly_runs import ROWS, arrive, new_learner, prepare, rows_of
 
 TFIDF = Weighting(tf="log", idf=True, norm="l2")
 FEATURES = {'tf = "count"': 'tf = "log"', "idf = false": "idf = true", 'norm = "none"': 'norm = "l2"'}
@@ -63,14 +63,7 @@ def test_bits_are_those_of_one_learner_on_weighted_rows(run: Path) -> None:
     order = np.concatenate(places)
     last = rows_of(run, "history-configurations")[-1]
     assert Weighting.of(last) == Weighting.of(rows_of(run, "history")[-1]) == TFIDF
-    learner = Learner(
-        last["algorithm"],
-        grid=[json.loads(last["parameters"])],
-        n_features=X.shape[1],
-        n_classes=3,
-        dtype="float32",
-        intercept=True,
-    ).partial_fit(X[order], store.labels()[order])
+    learner = new_learner(last, X.shape[1]).partial_fit(X[order], store.labels()[order])
     errors = sum(row["progressive_error"] for row in rows_of(run, "history-configurations")) * ROWS
     assert errors == pytest.approx(int(learner.progress.error_count[0]))
     deployed = run / "models" / f"{rows_of(run, 'history')[-1]['increment']:08d}"
