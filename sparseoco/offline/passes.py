@@ -183,6 +183,9 @@ class Passes(Protocol):
     def columns(self) -> ColumnMajor | None:
         """The span by columns if it is in this process's memory, else None."""
 
+    def sample_weights(self) -> Floats | None:
+        """(rows,): the weights of the span's rows; None if all are 1, or if `columns` is None."""
+
 
 def leaf_bounds(span: Span, shape: Shape) -> list[tuple[int, int]]:
     """The (start, stop) positions of each leaf: 2^k equal ranges, some empty in a tiny corpus."""
@@ -246,7 +249,7 @@ def leaf_squares(source: Source, span: Span, bounds: tuple[int, int], n_features
 
 
 def leaf_weights(source: Source, span: Span, bounds: tuple[int, int]) -> Floats | None:
-    """(rows,): the sample weights of one leaf; None if all are 1."""
+    """(rows,): the sample weights of the positions of one leaf; None if all are 1."""
     if source.rows(0, 0).weights is None:
         return None
     parts = [row_weights(rows) for rows in chunks(source, span, *bounds)]
@@ -319,6 +322,10 @@ class LocalPasses:
 
     def drop(self, result: PassResult) -> None:
         """See `Passes.drop`; there are no files."""
+
+    def sample_weights(self) -> Floats | None:
+        """See `Passes.sample_weights`."""
+        return leaf_weights(self.source, self.span, (self.span.start, self.span.stop))
 
     def columns(self) -> ColumnMajor:
         """See `Passes.columns`; a copy."""

@@ -21,12 +21,18 @@ FARTHEST = 1e9
 
 
 class WeightedRowPasses:
-    """The interface of `passes.Passes` over a checked CSR matrix; `weights` (rows,) are all 1 if None."""
+    """The interface of `passes.Passes` over a checked CSR matrix; `weights` (rows,) are all 1 if None.
 
-    def __init__(self, X: Any, y: NDArray[Any], weights: Floats | None, *, intercept: bool) -> None:
-        self._X, self._y = X, np.asarray(y, np.float64)
+    If all labels are of one class, some losses are least at an infinite intercept: an `InputError`, or, with
+    `one_class`, an intercept at which they are 0.
+    """
+
+    def __init__(
+        self, X: Any, y: NDArray[Any], weights: Floats | None, *, intercept: bool, one_class: bool = False
+    ) -> None:
+        self._X, self._y, self._given = X, np.asarray(y, np.float64), weights
         self.weights = np.ones(len(self._y)) if weights is None else weights
-        self._intercept = intercept
+        self._intercept, self._one_class = intercept, one_class
         self.shape = Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz))
         self.span = Span().within(self.shape.n_rows)
 
@@ -64,6 +70,10 @@ class WeightedRowPasses:
             low *= 2.0
         while total(high) < 0.0 and high < FARTHEST:
             high *= 2.0
+        if self._one_class and total(high) <= 0.0:
+            return high
+        if self._one_class and total(low) >= 0.0:
+            return low
         if total(low) > 0.0 or total(high) < 0.0:
             raise InputError("All labels are of one class: no intercept minimises the loss.", code="one-class")
         return float(brentq(total, low, high, xtol=1e-15, rtol=1e-15))
@@ -86,6 +96,10 @@ class WeightedRowPasses:
 
     def drop(self, result: PassResult) -> None:
         """See `Passes.drop`; there are no files."""
+
+    def sample_weights(self) -> Floats | None:
+        """See `Passes.sample_weights`."""
+        return self._given
 
     def columns(self) -> ColumnMajor:
         """See `Passes.columns`; a copy."""

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.structs import RowBatch
-from sparseoco.store.shards import Store
 from sparseoco.training.stream import RowSource
 
 
@@ -54,12 +53,3 @@ class ClassWeighted:
 def class_weighted(source: RowSource, class_weights: Sequence[float] | None) -> RowSource:
     """`ClassWeighted`, or the source itself without class weights."""
     return source if class_weights is None else ClassWeighted(source, class_weights)
-
-
-def check_unweighted(store: Store, class_weights: Any, method: str) -> None:
-    """Raises `InputError` where documents or classes have weights, which `method` does not take."""
-    if class_weights is not None or "weight" in store.manifest.columns:
-        raise InputError(
-            f"{method} minimises the unweighted loss: it takes no class_weight and no store with weights of documents.",
-            code="unsupported-combination",
-        )

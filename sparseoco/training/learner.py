@@ -367,11 +367,13 @@ class Learner:
         values = block.thresholds()
         return None if values is None else values[:, own]
 
-    def slots_of(self, configuration: int) -> dict[str, np.ndarray]:
+    def slots_of(self, configuration: int, *, intercept: bool = False) -> dict[str, np.ndarray]:
         """The state of one configuration: (n_features, outputs) by the name of the slot in its learner's docstring, and
-        `last_update` (n_features, 1) where features have a time stamp. These are views: do not write to them."""
+        `last_update` (n_features, 1) where features have a time stamp. These are views: do not write to them.
+
+        With `intercept` its state, if there is one, is the last row."""
         block, own = self._find(configuration)
-        n = self.n_features
+        n = self.n_features + (intercept and self.intercept)
         stored = {name: block.state[:n, i, own] for i, name in enumerate(block.slot_names)}
         return stored | ({"last_update": block.last_update[:n, None]} if len(block.last_update) else {})
 

@@ -12,7 +12,6 @@ from sparseoco.core.option_models import validate
 from sparseoco.search.model_task import train_block
 from sparseoco.store.shards import read_shards
 from sparseoco.training.block import Block, search_setting
-from sparseoco.training.class_weights import check_unweighted
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.warm_start import Origin, take_weights
@@ -86,9 +85,6 @@ def test_what_has_no_meaning_is_refused(store: Path) -> None:
         search_setting(options(algorithms={"fobos": {"R": 1.0}}, penalty="box"), Store.open(store), NO_FOLD),
         options(algorithms={"fobos": {"R": 1.0}}, penalty="box").configurations(),
     ).intercept
-    with raises_code("unsupported-combination", "Regret"):
-        check_unweighted(Store.open(store), "balanced", "Regret")
-    check_unweighted(Store.open(store), None, "Regret")
     for bad in ("even", {"c0": -1.0}, {"c0": "much"}):
         with raises_code("invalid-option", "class_weight"):
             options(class_weight=bad)

@@ -79,19 +79,25 @@ def regret_bound(algorithm: str, configuration: Mapping[str, Any], penalty: str 
     return THEOREMS[algorithm](configuration, penalty)
 
 
-def state_quantities(learner: Learner, configuration: int, x: ArrayLike, peaks: ArrayLike) -> dict[str, NDArray[Any]]:
+def state_quantities(
+    learner: Learner, configuration: int, x: ArrayLike, peaks: ArrayLike, intercepts: ArrayLike | None = None
+) -> dict[str, NDArray[Any]]:
     """The quantities of a configuration that follow from its state after the last round, (outputs,) each.
 
-    `x` is the comparator and `peaks` is max_t |w_{t,i}| so far, both (n_features, outputs).
+    `x` is the comparator and `peaks` is max_t |w_{t,i}| so far, both (n_features, outputs). The `intercepts` of the
+    comparator (outputs,), if the learner has them, are one more coordinate.
     """
     comparator, largest = np.asarray(x, np.float64), np.asarray(peaks, np.float64)
+    if learner.intercept:
+        own = np.zeros(learner.n_outputs) if intercepts is None else np.asarray(intercepts, np.float64)
+        comparator = np.vstack([comparator, own])
     parameters = learner.configurations[configuration]
-    found = {"x": np.sqrt((comparator**2).sum(axis=0)), "n": np.full(learner.n_outputs, float(learner.n_features))}
+    found = {"x": np.sqrt((comparator**2).sum(axis=0)), "n": np.full(learner.n_outputs, float(len(comparator)))}
     h = learner.thresholds_of(configuration)
     if h is not None:
         h = parameters["lam"] * h.astype(np.float64)
         found |= {"U": np.sqrt((h**2).sum(axis=0)), "peak": (h * largest).sum(axis=0)}
-    slots = learner.slots_of(configuration)
+    slots = learner.slots_of(configuration, intercept=learner.intercept)
     if "Delta" in slots:
         Delta = slots["Delta"].astype(np.float64)
         if "g_last" in slots:  # not updated in the last round: one prediction of g_last, whose gradient was 0

@@ -140,14 +140,7 @@ def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
     matrix = csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
     weights = None if own is None else np.asarray(own, np.float64)
     passes = local_passes(matrix, labels, weights, fit_intercept=chosen.intercept)
-    newton = Newton(
-        passes,
-        passes.columns(),
-        problem,
-        tol=chosen.tol,
-        max_passes=chosen.max_passes,
-        sample_weight=weights,
-    )
+    newton = Newton(passes, passes.columns(), problem, tol=chosen.tol, max_passes=chosen.max_passes)
     while newton.active:
         check_worker_running()
         newton.step()

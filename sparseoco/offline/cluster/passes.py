@@ -176,6 +176,9 @@ class ClusterPasses:
     def columns(self) -> None:
         """See `passes.Passes.columns`: rows are on the workers."""
 
+    def sample_weights(self) -> None:
+        """See `passes.Passes.sample_weights`."""
+
     def clear(self) -> None:
         """Delete the folder of files."""
         remove_folder(self.work)

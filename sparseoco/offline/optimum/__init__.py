@@ -125,9 +125,7 @@ def offline_optimum(
     begin = None if start is None else _start_weights(start, matrix.shape[1], columns, several, problem)
     weights = checked_sample_weights(sample_weight, matrix.shape[0])
     passes = local_passes(matrix, labels, weights, fit_intercept=fit_intercept)
-    newton = Newton(
-        passes, passes.columns(), problem, tol=tol, max_passes=max_passes, start=begin, sample_weight=weights
-    )
+    newton = Newton(passes, passes.columns(), problem, tol=tol, max_passes=max_passes, start=begin)
     found = _run(newton, problem)
     unfinished = [f"{a:g}" for a, fine in zip(alphas, found.converged, strict=True) if not fine]
     if unfinished:

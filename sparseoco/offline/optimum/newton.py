@@ -139,8 +139,7 @@ class Newton:
     """Minimises columns one after another; `step` is one pass and the next iterate.
 
     `data` has the rows of `passes` by columns; `start` is (features, columns). A column is done at a gap of `tol`,
-    relative to its objective at 0, or after `max_passes`. With `sample_weight` (rows,), those of `passes`, rows have
-    weights; an intercept that `passes` fit is fixed within a step.
+    relative to its objective at 0, or after `max_passes`. An intercept that `passes` fit is fixed within a step.
 
     Raises `InputError` for an invalid tolerance or number of passes.
     """
@@ -154,12 +153,11 @@ class Newton:
         tol: float = TOLERANCE,
         max_passes: int = MAX_PASSES,
         start: Floats | None = None,
-        sample_weight: Floats | None = None,
     ) -> None:
         check_stopping(tol, max_passes)
         self.passes, self.tol, self.max_passes, self.start = passes, tol, max_passes, start
         self.data = data._replace(counts=_compact(data.counts))
-        self.loss, self.sample_weight = find_loss(problem.loss), sample_weight
+        self.loss, self.sample_weight = find_loss(problem.loss), passes.sample_weights()
         q = passes.squares()
         q[q == 0.0] = 1.0  # features in no example, whose weights stay 0
         self.weight = 1.0 / np.sqrt(q)

@@ -23,18 +23,18 @@ FROM_GAPS = {"K", "spread", "S"}
 
 
 class SparseComparator:
-    """A comparator x (features, outputs), stored as its nonzero entries."""
+    """A comparator x (features, outputs), stored as its nonzero entries, and its intercepts b (outputs,)."""
 
-    def __init__(self, x: Floats) -> None:
-        self.x = x
+    def __init__(self, x: Floats, b: Floats) -> None:
+        self.x, self.b = x, b
         self.rows, self.columns = np.nonzero(x)
         self.values = x[self.rows, self.columns]
         self.square = (x**2).sum(axis=0)
 
-    def distance(self, w: Floats, square: Floats) -> Floats:
-        """(outputs,) ‖w − x‖₂, given ‖w‖₂²."""
+    def distance(self, w: Floats, square: Floats, b: Floats) -> Floats:
+        """(outputs,) ‖(w, b) − (x, own b)‖₂, given ‖w‖₂²."""
         cross = np.bincount(self.columns, w[self.rows, self.columns] * self.values, self.x.shape[1])
-        return np.asarray(np.sqrt(np.maximum(square - 2 * cross + self.square, 0.0)))
+        return np.asarray(np.hypot(np.sqrt(np.maximum(square - 2 * cross + self.square, 0.0)), b - self.b))
 
     def spread(self, w: Floats, total: Floats) -> Floats:
         """(outputs,) Σ_i ||w_i| − |x_i||, given ‖w‖₁."""
@@ -43,10 +43,10 @@ class SparseComparator:
 
 
 class _RowQuantities:
-    """Quantities of the rows seen so far."""
+    """Quantities of the rows seen so far, times their sample weights, and with the 1 of an intercept."""
 
-    def __init__(self, n_features: int, gaps: bool) -> None:
-        self.gaps = gaps
+    def __init__(self, n_features: int, gaps: bool, intercept: bool) -> None:
+        self.gaps, self.one = gaps, float(intercept)
         self.t = 0
         self.norm = self.largest = 0.0
         self.seen = np.zeros(n_features, bool)
@@ -56,15 +56,21 @@ class _RowQuantities:
         self.steps = np.zeros(1)  # Σ_{τ≤t} 1/√τ
 
     def observe(self, rows: RowBatch) -> None:
-        indptr, indices, counts, *_ = rows
+        indptr, indices, counts, _, weights = rows
         size = len(indptr) - 1
         if size == 0:
             return
-        values = np.asarray(counts, np.float64)
-        sums = np.concatenate([[0.0], np.cumsum(values**2)])
+        values, one = np.asarray(counts, np.float64), np.full(size, self.one)
         bounds = np.asarray(indptr, np.int64) - indptr[0]
-        self.norm = max(self.norm, float(np.sqrt(np.diff(sums[bounds]).max())))
-        self.largest = max(self.largest, float(np.abs(values).max(initial=0.0)))
+        if weights is not None:  # a row of weight 0 is a round without features
+            one *= weights
+            values = values * np.repeat(weights, np.diff(bounds))
+            learned = values != 0.0
+            values, indices = values[learned], indices[learned]
+            bounds = np.concatenate([[0], np.cumsum(learned)])[bounds]
+        sums = np.concatenate([[0.0], np.cumsum(values**2)])
+        self.norm = max(self.norm, float(np.sqrt((np.diff(sums[bounds]) + one**2).max())))
+        self.largest = max(self.largest, float(np.abs(values).max(initial=0.0)), float(one.max()))
         self.seen[indices] = True
         if self.gaps:
             more = 1 / np.sqrt(np.arange(self.t + 1, self.t + size + 1))
@@ -96,33 +102,42 @@ def measurable(bound: Bound | NoBound, loss: str) -> Bound | NoBound:
 
 
 def measure_bounds(
-    learner: Learner, rounds: FirstEpoch, samples: Sequence[int], optima: Mapping[int, Floats]
+    learner: Learner,
+    rounds: FirstEpoch,
+    samples: Sequence[int],
+    optima: Mapping[int, Floats],
+    intercepts: Mapping[int, Floats] | None = None,
 ) -> Iterator[tuple[int, float]]:
     """(T, bound on the regret after T rounds, all outputs together) at each mark, a key of `optima`.
 
     Learns the stream with a new learner of one configuration, as `curve.measure`; `optima` are the comparators
-    (features, outputs). Yields nothing if there is no theorem, and stops when the learner diverges.
+    (features, outputs) and `intercepts` theirs (outputs,), 0 by default. The intercept is a coordinate without a
+    penalty. Yields nothing if there is no theorem or the intercept is outside its box, and stops when the learner
+    diverges.
     """
     parameters = learner.configurations[0]
     bound = measurable(regret_bound(learner.algorithm, parameters, learner.penalty), learner.loss)
     if isinstance(bound, NoBound):
         return
-    comparators = {T: SparseComparator(np.asarray(x, np.float64)) for T, x in sorted(optima.items())}
-    rows = _RowQuantities(learner.n_features, gaps="K" in bound.needs)
     outputs = learner.n_outputs
+    comparators = {
+        T: SparseComparator(np.asarray(x, np.float64), np.zeros(outputs) if intercepts is None else intercepts[T])
+        for T, x in sorted(optima.items())
+    }
+    rows = _RowQuantities(learner.n_features, gaps="K" in bound.needs, intercept=learner.intercept)
     peaks = np.zeros((learner.n_features, outputs))
     norm = np.zeros(outputs)
     D, spread = ({T: np.zeros(outputs) for T in comparators} for _ in range(2))
     for t in samples:
         rounds.learn(learner, t - 1, rows.observe)
-        w = np.asarray(learner.weights_of(0), np.float64)
+        w, b = np.asarray(learner.weights_of(0), np.float64), np.asarray(learner.intercepts()[0], np.float64)
         size = np.abs(w)
         np.maximum(peaks, size, out=peaks)
         square, total = np.einsum("jc,jc->c", w, w), size.sum(axis=0)
         norm = np.maximum(norm, np.sqrt(square))
         for T, x in comparators.items():
             if t <= T:
-                D[T] = np.maximum(D[T], x.distance(w, square))
+                D[T] = np.maximum(D[T], x.distance(w, square, b))
                 if rows.gaps:
                     spread[T] = np.maximum(spread[T], x.spread(w, total))
         if t in comparators:
@@ -138,8 +153,10 @@ def measure_bounds(
                 "K": rows.longest_gap(),
                 "spread": lam * spread[t],
                 "S": lam * peaks.max(axis=0),
-                **state_quantities(learner, 0, comparators[t].x, peaks),
+                **state_quantities(learner, 0, comparators[t].x, peaks, comparators[t].b),
             }
+            if bound.radius is not None and np.abs(comparators[t].b).max() > bound.radius:
+                continue
             yield t, float(np.sum(np.broadcast_to(bound.value(t, quantities), outputs)))
 
 

@@ -7,7 +7,8 @@ For epoch methods, whose loss in every round is the sum over all examples, it is
     min_w Σ_j f_j(w) + α·(ρ‖w‖₁ + (1 − ρ)‖w‖²/2),  |w_i| ≤ R
 
 For learners that weight the penalty by each coordinate's history (sgft, stda) ‖w‖₁ is Σ_i (Σ_{t≤T} h_{t,i}/T)·|w_i|,
-with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19).
+with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19). f_t has the sample weight of its row. A
+learner with an intercept is compared with the minimum over b, too, of the losses of ⟨w, x⟩ + b.
 """
 
 from collections.abc import Mapping
@@ -29,6 +30,8 @@ class Comparator(NamedTuple):
     """Bound of every weight, or None."""
     own_history: bool
     """Whether the penalty has the learner's weights h."""
+    intercept: bool = False
+    """Whether it has an intercept, which neither the penalty nor R bounds."""
     epochs: bool = False
     """Whether every round has all examples; then λ is the α of their sum."""
 
@@ -50,12 +53,14 @@ class Comparator(NamedTuple):
             penalty = f" + {weight}‖w‖²/2"
         else:
             penalty = f" + {weight}(ρ‖w‖₁ + (1 − ρ)‖w‖²/2), ρ = {self.l1_ratio:g}"
-        losses = "Σ_j f_j(w)" if self.epochs else "Σ_t f_t(w)"
+        losses = ("Σ_j f_j(" if self.epochs else "Σ_t f_t(") + ("w, b)" if self.intercept else "w)")
         return losses + penalty + (f", |w_i| ≤ {self.R:g}" if self.R is not None else "")
 
 
-def find_comparator(algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str) -> Comparator:
-    """The comparator of a configuration. Raises `InputError` if there is none."""
+def find_comparator(
+    algorithm: str, parameters: Mapping[str, Any], loss: str, penalty: str, *, intercept: bool = False
+) -> Comparator:
+    """The comparator of a configuration, which may have an intercept. Raises `InputError` if there is none."""
     if find_loss(loss).joint:
         raise InputError(
             f"loss={loss!r} is joint over the classes and its optimum is not supported: "
@@ -75,7 +80,9 @@ def find_comparator(algorithm: str, parameters: Mapping[str, Any], loss: str, pe
         )
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
     if not definition.online:
-        return Comparator(parameters["alpha"], ratio, parameters["R"], own_history=False, epochs=True)
+        return Comparator(
+            parameters["alpha"], ratio, parameters["R"], own_history=False, intercept=intercept, epochs=True
+        )
     R, lam = parameters.get("R"), parameters.get("lam", 0.0)
     if R is None and lam == 0:
         raise InputError(
@@ -84,4 +91,4 @@ def find_comparator(algorithm: str, parameters: Mapping[str, Any], loss: str, pe
             code="no-comparator",
         )
     rule = definition.under(kind).rule(find_loss(loss), kind, parameters)
-    return Comparator(lam, ratio, R, rule.threshold is not None)
+    return Comparator(lam, ratio, R, rule.threshold is not None, intercept)

@@ -1,6 +1,7 @@
 """The loss and penalty that a learner incurs on a stream: Σ_{t≤T} f_t(w_t) and Σ_{t≤T} ψ_t(w_t) at marks.
 
-The learner itself sums the losses; every row is predicted before it is learned. ψ_t(w_t) is
+The learner itself sums the losses, times the sample weights of their rows; every row is predicted before it is learned.
+ψ_t(w_t), without the intercept, is
 
 - λ·ψ(w_t), of the iterate that predicts round t; or
 - λ·Σ_i h_{t,i}|w_{t,i}| for learners that weight the penalty by each coordinate's history (`Learner.thresholds_of`):
@@ -95,7 +96,7 @@ def _measure_exactly(learner: Learner, rounds: FirstEpoch, marks: Sequence[int])
             return
         learner.mark()
         penalty = float(learner.history.objective[-1, 0] - learner.history.progressive_loss[-1, 0]) * T
-        yield Mark(T, float(learner.progress.loss_sum[0]), penalty, 0.0, True, None)
+        yield Mark(T, float(learner.weighted_loss_sum[0]), penalty, 0.0, True, None)
 
 
 def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samples: Sequence[int]) -> Iterator[Mark]:
@@ -121,5 +122,5 @@ def _measure_sampled(learner: Learner, rounds: FirstEpoch, marks: set[int], samp
             rounds.learn(learner, t)
             if learner.diverged[0]:
                 return
-            loss, error = float(learner.progress.loss_sum[0]), 0.0 if exact else abs(penalty.total - coarse.total)
+            loss, error = float(learner.weighted_loss_sum[0]), 0.0 if exact else abs(penalty.total - coarse.total)
             yield Mark(t, loss, penalty.total, error, exact, np.array(thresholds.total) if weighted else None)

@@ -11,8 +11,9 @@ from scipy.sparse import csr_matrix
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.offline.coordinates import ColumnMajor
 from sparseoco.offline.optimum import Optimum, Problem, minimise
-from sparseoco.offline.passes import Floats, LocalPasses, Passes, PassRequest, PassResult
+from sparseoco.offline.passes import Floats, LocalPasses, Passes, PassRequest, PassResult, row_weights
 from sparseoco.offline.regret.comparator import Comparator
+from sparseoco.offline.weighted_passes import WeightedRowPasses
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location
 
@@ -20,11 +21,13 @@ MIN_THRESHOLD = 1e-4
 
 
 class Solution(NamedTuple):
-    """An optimum: weights (features, outputs), the objective there, summed over outputs, and its duality gap."""
+    """An optimum: weights (features, outputs), the objective there, summed over outputs, its duality gap, and the
+    intercepts (outputs,), 0 without them."""
 
     weights: Floats
     objective: float
     gap: float
+    intercepts: Floats
 
     def write(self, path: Location) -> None:
         """Commit it, the nonzero weights only."""
@@ -34,6 +37,7 @@ class Solution(NamedTuple):
             "values": self.weights.ravel()[places],
             "shape": np.array(self.weights.shape, np.int64),
             "sums": np.array([self.objective, self.gap]),
+            "intercepts": self.intercepts,
         }
         write_checkpoint(path, {}, arrays.items())
 
@@ -44,7 +48,7 @@ class Solution(NamedTuple):
             weights = np.zeros(read("shape"))
             weights.ravel()[read("places")] = read("values")
             objective, gap = read("sums")
-            return cls(weights, float(objective), float(gap))
+            return cls(weights, float(objective), float(gap), read("intercepts"))
 
 
 class WeightedPasses:
@@ -80,6 +84,10 @@ class WeightedPasses:
         """See `Passes.drop`."""
         self.passes.drop(result)
 
+    def sample_weights(self) -> Floats | None:
+        """See `Passes.sample_weights`."""
+        return self.passes.sample_weights()
+
     def columns(self) -> ColumnMajor | None:
         """See `Passes.columns`; a copy."""
         found = self.passes.columns()
@@ -90,7 +98,9 @@ class WeightedPasses:
         )
 
 
-def local_passes(rows: RowBatch, n_features: int) -> tuple[LocalPasses, NDArray[np.int64]]:
+def local_passes(
+    rows: RowBatch, n_features: int, *, intercept: bool
+) -> tuple[LocalPasses | WeightedRowPasses, NDArray[np.int64]]:
     """(passes over rows in this process, restricted to the features that occur; these features).
 
     All other weights are 0; the first rounds of a stream have few of its features.
@@ -102,7 +112,9 @@ def local_passes(rows: RowBatch, n_features: int) -> tuple[LocalPasses, NDArray[
     place = np.zeros(n_features, np.int32)
     place[seen] = np.arange(seen.size)
     matrix = csr_matrix((counts, place[indices], indptr), shape=(labels.size, seen.size), copy=False)
-    return LocalPasses.of(matrix, labels), seen
+    if intercept:
+        return WeightedRowPasses(matrix, labels, row_weights(rows), intercept=True, one_class=True), seen
+    return LocalPasses.of(matrix, labels, weights=row_weights(rows)), seen
 
 
 def find_optima(
@@ -121,7 +133,12 @@ def find_optima(
     found = _solve(passes, loss, positive, comparators[0], alphas, tol)
     shape = passes.shape.n_features, len(positive)
     return [
-        Solution(found.weights[i].reshape(shape), float(found.objective[i]), float(found.gap[i]))
+        Solution(
+            found.weights[i].reshape(shape),
+            float(found.objective[i]),
+            float(found.gap[i]),
+            np.reshape(found.intercept[i], len(positive)),
+        )
         for i in range(len(comparators))
     ]
 
@@ -138,13 +155,13 @@ def find_weighted_optimum(
     """
     T = passes.span.stop - passes.span.start
     mean = np.maximum(h, MIN_THRESHOLD * h.max(axis=0)) / T
-    weights, objective, gap = np.zeros_like(h), 0.0, 0.0
+    weights, objective, gap, intercepts = np.zeros_like(h), 0.0, 0.0, np.zeros(len(positive))
     for i, own in enumerate(positive):
         weighted = WeightedPasses(passes, mean[:, i])
         found = _solve(weighted, loss, [own], comparator, [comparator.alpha(T)], tol)
-        weights[:, i] = found.weights[0] * weighted.inverse
+        weights[:, i], intercepts[i] = found.weights[0] * weighted.inverse, found.intercept[0]
         objective, gap = objective + float(found.objective[0]), gap + float(found.gap[0])
-    return Solution(weights, objective, gap)
+    return Solution(weights, objective, gap, intercepts)
 
 
 def _solve(

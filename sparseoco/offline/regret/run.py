@@ -17,6 +17,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool, failure_reason
 from sparseoco.execution.reports import task_reports
+from sparseoco.learners import takes_intercept
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
 from sparseoco.offline.passes import Span
@@ -40,13 +41,13 @@ from sparseoco.storage.commit import commit_json, digest_value, read_json, remov
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.block import Block, Setting
-from sparseoco.training.class_weights import check_unweighted
+from sparseoco.training.block import Block, Setting, resolve_class_weights
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.stream import NO_FOLD
 
 TOL = 1e-3  # relative to the objective at w = 0; regret is typically some tenths of it
+_SHARED = {"manifest", "loss", "penalty", "seed", "shuffle", "epochs", "intercept", "class_weights"}
 EPOCHS_TOL = 0.01  # factor of the tolerance for epoch methods, which come that close
 
 
@@ -67,7 +68,8 @@ def run_regret(
     client : distributed.Client
     configurations : sequence of Configuration
     options : SearchOptions
-        Loss, penalty, seed, shuffling and epochs.
+        Loss, penalty, class weights, seed, shuffling and epochs. With an intercept, optima are found in one task: in a
+        store that is too large for it learners are measured without one, unless `intercept` asks for it.
     store : Store
     folder : Location
         Folder of the result files; existing ones are not computed again.
@@ -87,16 +89,10 @@ def run_regret(
     Raises
     ------
     InputError
-        No configuration has a comparator.
+        No configuration has a comparator, or an intercept is asked for in a store that is too large.
     SparseocoError
         An error that would stop every task or pass.
     """
-    check_unweighted(store, options.class_weight, "Regret")
-    if options.intercept:
-        raise InputError(
-            "Regret is measured without an intercept: the optimum that learners are compared with has none.",
-            code="unsupported-combination",
-        )
     regret = _Regret(client, options, store, folder.absolute(), marks, tol, progress)  # workers have other folders
     compared, reasons = {}, {}
     for c in configurations:
@@ -164,7 +160,8 @@ class _Curve:
         """The file of the optimum after T rounds, which curves with the same comparator share."""
         m = self.measurement
         comparator: Any = m.digest if self.comparator.own_history else list(self.comparator)
-        stream = [m.manifest, m.weighting.model_dump(mode="json"), m.loss, m.seed, m.shuffle, m.sparseoco]
+        rows = [m.manifest, m.weighting.model_dump(mode="json"), m.class_weights]
+        stream = [*rows, m.loss, m.seed, m.shuffle, m.sparseoco]
         return self.folder / f"optimum-{digest_value([stream, comparator, T, self.tol])[:32]}.npz"
 
     @property
@@ -176,7 +173,8 @@ class _Curve:
         """Its optima."""
         cells = [(T, str(self.optimum(T).resolve())) for T in self.compared_marks()]
         thresholds = str(self.path.with_suffix(".npy").resolve()) if self.comparator.own_history else None
-        return Series(self.comparator, cells, thresholds, self.tol, self.measurement.weighting)
+        rows = self.measurement.weighting, self.measurement.class_weights
+        return Series(self.comparator, cells, thresholds, self.tol, *rows)
 
 
 class _Regret:
@@ -195,11 +193,20 @@ class _Regret:
         self.marks = spread_marks(store.n_rows, marks)
         self.outputs = store.n_outputs
         self.positive = list(range(self.outputs)) if self.outputs > 1 else [1]
+        self.class_weights = resolve_class_weights(options.class_weight, store)
+        self.fits_task = store.manifest.nonzeros * self.outputs <= NEWTON_NONZEROS
+        if options.intercept and not self.fits_task:
+            raise InputError(
+                f"With an intercept regret is measured for at most {NEWTON_NONZEROS:,} nonzeros times classes: keep "
+                "fewer documents or features at ingest, or search with intercept = false.",
+                code="unsupported-combination",
+            )
 
     def compare(self, c: Configuration) -> _Curve:
         """The curve to measure for a configuration. Raises `InputError` if it has no comparator."""
         options, store = self.options, self.store
-        comparator = find_comparator(c.algorithm, c.parameters, options.loss, options.penalty)
+        intercept = self.fits_task and takes_intercept(c.algorithm, options.penalty) and options.intercept is not False
+        comparator = find_comparator(c.algorithm, c.parameters, options.loss, options.penalty, intercept=intercept)
         measurement = Measurement(
             manifest=store.manifest.digest,
             algorithm=c.algorithm,
@@ -211,6 +218,8 @@ class _Regret:
             shuffle=options.shuffle and not comparator.epochs,
             marks=() if comparator.epochs else tuple(self.marks),
             samples=0 if comparator.epochs else sample_size(store.n_rows, store.manifest.nonzeros, store.n_features),
+            intercept=intercept,
+            class_weights=self.class_weights,
             epochs=options.epochs if comparator.epochs else 1,
         )
         bound = measurable(regret_bound(c.algorithm, c.parameters, options.penalty), options.loss)
@@ -261,7 +270,7 @@ class _Regret:
             if curve.path.exists():
                 continue
             m = curve.measurement
-            shared = m.model_dump(include={"manifest", "loss", "penalty", "seed", "shuffle", "epochs"})
+            shared = m.model_dump(include=_SHARED)
             setting = Setting(**shared, dtype=DTYPE, fold=NO_FOLD, folds=1)
             block = Block(setting=setting, weighting=m.weighting, algorithm=m.algorithm, configurations=(m.parameters,))
 
@@ -316,7 +325,8 @@ class _Regret:
     def _solve_by_passes(self, T: int, series: Sequence[Series], weighting: Weighting) -> None:
         """Solve the missing optima of T rounds by passes; those that differ only in λ are solved together."""
         span = Span(seed=self.options.seed, epoch=FIRST_EPOCH, shuffle=self.options.shuffle, stop=T)
-        passes = ClusterPasses(self.client, self.store, self.folder / "passes", span, weighting)
+        work = self.folder / "passes"
+        passes = ClusterPasses(self.client, self.store, work, span, weighting, self.class_weights)
         groups: dict[tuple[Any, ...], list[tuple[Location, Series]]] = {}
         for own in series:
             path = own.missing(T)
@@ -351,7 +361,7 @@ class _Regret:
                 extra["suboptimality"] = mark["epoch_objective"] - one.objective
                 optimum, gap = T * one.objective, T * one.gap
             else:
-                _, optimum, gap = Solution.read(curve.optimum(T))
+                _, optimum, gap, _ = Solution.read(curve.optimum(T))
             incurred = mark["loss"] + mark["penalty"]
             figures = {"learner_loss": incurred, "optimum": optimum, "gap": gap, "regret": incurred - optimum}
             exact = {name: mark[name] for name in ("exact", "penalty_error")}

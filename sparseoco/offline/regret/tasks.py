@@ -24,6 +24,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.store.worker import worker_corpus
+from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import Order
 
@@ -47,6 +48,8 @@ class Measurement(BaseModel):
     shuffle: bool
     marks: tuple[int, ...]
     samples: int
+    intercept: bool = False
+    class_weights: tuple[float, ...] | None = None
     epochs: int = 1
     """1 for online learners, whose regret is that of the first epoch."""
     sparseoco: str = __version__
@@ -67,6 +70,7 @@ class Series(NamedTuple):
     """Path of Σ_{t≤T} h_t (marks, features, outputs), if h weights the penalty."""
     tol: float
     weighting: Weighting = COUNTS
+    class_weights: tuple[float, ...] | None = None
 
     def missing(self, T: int) -> Location | None:
         """The path of the optimum of T rounds if T is a mark and the file is missing."""
@@ -103,14 +107,14 @@ def optima_task(
 ) -> None:
     series = Series(Comparator(*description[0]), *description[1:])
     opened = Store.open(store)
-    corpus = worker_corpus(opened, series.weighting)
+    corpus = class_weighted(worker_corpus(opened, series.weighting), series.class_weights)
     report = task_reporter(["optima"])
     for T, _ in series.cells:
         path = series.missing(T)
         if path is None:
             continue
         rows = Order(seed, shuffle).rows(FIRST_EPOCH, opened.n_rows, 0, T)
-        passes, seen = local_passes(corpus.gather(rows), opened.n_features)
+        passes, seen = local_passes(corpus.gather(rows), opened.n_features, intercept=series.comparator.intercept)
         found = find_optimum(passes, loss, positive, series, T, opened.n_features, seen)
         weights = np.zeros((opened.n_features, len(positive)))
         weights[seen] = found.weights
@@ -139,8 +143,11 @@ def bound_task(description: dict[str, Any], store: str, cell: str, optima: list[
     if path.exists():
         return
     learner, rounds = _new_learner(measurement, Store.open(store), path, objective=False)
-    comparators = {T: Solution.read(location(name)).weights for T, name in optima}
-    bounds = measure_bounds(learner, rounds, sampled_rounds(measurement.marks, measurement.samples), comparators)
+    solutions = {T: Solution.read(location(name)) for T, name in optima}
+    comparators = {T: solution.weights for T, solution in solutions.items()}
+    intercepts = {T: solution.intercepts for T, solution in solutions.items()}
+    samples = sampled_rounds(measurement.marks, measurement.samples)
+    bounds = measure_bounds(learner, rounds, samples, comparators, intercepts)
     commit_json(path, {"measurement": description, "bounds": list(bounds)})
 
 
@@ -158,6 +165,8 @@ def _new_learner(
         multilabel=store.is_multilabel,
         dtype=DTYPE,
         objective=objective,
+        intercept=measurement.intercept,
     )
     order = Order(measurement.seed, measurement.shuffle)
-    return learner, FirstEpoch(worker_corpus(store, measurement.weighting), order, task_reporter([path.stem]))
+    source = class_weighted(worker_corpus(store, measurement.weighting), measurement.class_weights)
+    return learner, FirstEpoch(source, order, task_reporter([path.stem]))

@@ -26,7 +26,7 @@ CLUSTER = ClusterOptions(threads=2)
 
 def write_search(run: Path, store: Path, **more: Any) -> Path:
     """Write the files of a search that regret reads: of a search in which all configurations succeeded."""
-    options = plain_search(**({"algorithms": ALGORITHMS, "folds": 1, "seed": SEED} | more))
+    options = plain_search(**({"algorithms": ALGORITHMS, "folds": 1, "seed": SEED, "intercept": False} | more))
     opened = Store.open(store)
     classes = [entry.model_dump(mode="json") for entry in opened.manifest.labels.classes]
     sizes = {"rows": opened.n_rows, "features": opened.n_features, "classes": classes}
@@ -62,17 +62,19 @@ def table(run: Path, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def minimum(X: np.ndarray, y: np.ndarray, alpha: np.ndarray, R: float | None) -> float:
-    """min Σ log(1 + exp(−y⟨x, w⟩)) + Σ_i α_i|w_i|, |w_i| ≤ R, by L-BFGS-B over w = u − v."""
+def minimum(X: np.ndarray, y: np.ndarray, alpha: np.ndarray, R: Any, weights: np.ndarray | float = 1.0) -> float:
+    """min Σ ω·log(1 + exp(−y⟨x, w⟩)) + Σ_i α_i|w_i|, |w_i| ≤ R_i, by L-BFGS-B over w = u − v."""
     d = X.shape[1]
 
     def value(z: np.ndarray) -> tuple[float, np.ndarray]:
         m = y * (X @ (z[:d] - z[d:]))
-        g = X.T @ (-y / (1 + np.exp(m)))
-        return np.logaddexp(0, -m).sum() + np.tile(alpha, 2) @ z, np.concatenate([g, -g]) + np.tile(alpha, 2)
+        g = X.T @ (-y * weights / (1 + np.exp(m)))
+        both = np.tile(alpha, 2)
+        return (weights * np.logaddexp(0, -m)).sum() + both @ z, np.concatenate([g, -g]) + both
 
     options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
-    found = scipy_minimize(value, np.zeros(2 * d), jac=True, bounds=[(0, R)] * (2 * d), options=options)
+    bounds = [(0, bound) for bound in (R if isinstance(R, list) else [R] * d)] * 2
+    found = scipy_minimize(value, np.zeros(2 * d), jac=True, bounds=bounds, options=options)
     return float(found.fun)
 
 

@@ -10,9 +10,11 @@ from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.offline.passes import LocalPasses, PassRequest
 from sparseoco.offline.regret.bound_quantities import measurable, measure_bounds
 from sparseoco.offline.regret.comparator import Comparator
+from sparseoco.offline.regret.curve import FirstEpoch
 from sparseoco.offline.regret.optima import WeightedPasses, find_weighted_optimum
 from sparseoco.offline.regret.rounds import sampled_rounds
 from sparseoco.training.learner import Learner
+from sparseoco.training.stream import MatrixRows, Order
 from tests.offline.regret.dense_curves import (
     ALL_ROUNDS,
     FEATURES,
@@ -23,7 +25,8 @@ from tests.offline.regret.dense_curves import (
     first_epoch,
     iterates,
 )
-from tests.oracles.stream import SLOPES
+from tests.oracles.stream import ORACLES, SLOPES
+from tests.oracles.weights import labels_of, rows_of, unpenalised
 
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("fobos", {"eta0": 0.5, "lam": 0.02}, {}),
@@ -41,27 +44,42 @@ def comparators() -> dict[int, np.ndarray]:
     return {T: rng.normal(0, 1, (FEATURES, 1)) * (rng.random((FEATURES, 1)) < 0.5) for T in MARKS}
 
 
-def quantities(name: str, parameters: dict[str, Any], w: np.ndarray, T: int, x: np.ndarray) -> dict[str, float]:
-    """As `bounds.QUANTITIES` says, of the dense iterates w_1 … w_T; the slope of the loss taken as 1 in G."""
+def quantities(
+    name: str,
+    parameters: dict[str, Any],
+    w: np.ndarray,
+    T: int,
+    x: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> dict[str, float]:
+    """As `bounds.QUANTITIES` says, of the dense iterates w_1 … w_T; the slope of the loss taken as 1 in G.
+
+    With `weights` of the rows the last coordinate is the intercept.
+    """
     X, labels = data()
-    X, w, y, lam = X[:T], w[:T], 2.0 * labels[:T] - 1, parameters["lam"]
+    y, lam, each = 2.0 * labels - 1, parameters["lam"], np.ones(ROWS)
+    if weights is not None:
+        X, y, each = rows_of(X, weights, intercept=True), labels_of(y, weights), weights
+    X, w, y, each = X[:T], w[:T], y[:T], each[:T, None]
     g = np.array([SLOPES["logistic"](a @ v, b) for a, v, b in zip(X, w, y, strict=True)])[:, None] * X
     root = np.sqrt((g**2).sum(axis=0))
     found = {
         "D": np.linalg.norm(w - x, axis=1).max(),
         "x": np.linalg.norm(x),
-        "G": np.linalg.norm(X, axis=1).max(),
-        "G_inf": np.abs(X).max(),
-        "U": lam * np.sqrt((X != 0).any(axis=0).sum()),
-        "n": FEATURES,
-        "spread": lam * np.abs(np.abs(w) - np.abs(x)).sum(axis=1).max(),
-        "S": lam * np.abs(w).max(),
+        "G": np.linalg.norm(each * X, axis=1).max(),
+        "G_inf": np.abs(each * X).max(),
+        "U": lam * np.sqrt((X[:, :FEATURES] != 0).any(axis=0).sum()),
+        "n": X.shape[1],
+        "spread": lam * np.abs(np.abs(w) - np.abs(x))[:, :FEATURES].sum(axis=1).max(),
+        "S": lam * np.abs(w[:, :FEATURES]).max(),
         "Delta": root.sum(),
         "root": root.sum(),
         "x_root": ((parameters.get("delta", 0.0) + root) * x**2).sum(),
     }
+    X, w = X[:, :FEATURES], w[:, :FEATURES]
     if name in ("sgft", "stda"):
-        h = dense_thresholds(name, case_iterates(name), 2.0 * labels - 1)[T - 1]
+        full = case_iterates(name) if weights is None else weighted_iterates(name, weights)
+        h = dense_thresholds(name, full, 2.0 * labels - 1, weights)[T - 1]
         found |= {"U": lam * np.linalg.norm(h), "peak": lam * (h * np.abs(w).max(axis=0)).sum()}
     if name == "cl-fobos":
         steps, last = 1 / np.sqrt(np.arange(1, T + 1)), np.zeros(FEATURES, int)
@@ -92,6 +110,31 @@ def test_bounds_equal_those_of_the_dense_recursion(
     assert list(measured) == MARKS
     for T in MARKS:
         expected = bound.value(T, quantities(name, parameters, w, T, x[T][:, 0]))
+        assert measured[T] == pytest.approx(float(expected), rel=1e-9)
+
+
+def weighted_iterates(name: str, weights: np.ndarray) -> np.ndarray:
+    """(ROWS, FEATURES + 1), with rows of these weights and an intercept."""
+    parameters, dense = next((mine, more) for case, mine, more in CASES if case == name)
+    X, labels = data()
+    rows, y = rows_of(X, weights, intercept=True), labels_of(2.0 * labels - 1, weights)
+    own = unpenalised(parameters | dense, FEATURES + 1)
+    return np.array([np.zeros(FEATURES + 1), *ORACLES[name](rows, y, "logistic", **own)][:ROWS])
+
+
+@pytest.mark.parametrize(("name", "parameters", "dense"), CASES, ids=[case[0] for case in CASES])
+def test_bounds_with_weights_and_an_intercept(name: str, parameters: dict[str, Any], dense: dict[str, Any]) -> None:
+    weights = np.random.default_rng(9).choice([0.0, 0.37, 1.0, 2.9], ROWS)
+    learner = Learner(name, grid=[parameters], n_features=FEATURES, intercept=True)
+    bound = regret_bound(name, learner.configurations[0])
+    assert isinstance(bound, Bound)
+    x, w, b = comparators(), weighted_iterates(name, weights), {T: np.array([0.1 * T / ROWS + 0.3]) for T in MARKS}
+    X, labels = data()
+    rounds = FirstEpoch(MatrixRows(sp.csr_matrix(X), labels, weights), Order())
+    measured = dict(measure_bounds(learner, rounds, ALL_ROUNDS, x, b))
+    assert list(measured) == MARKS
+    for T in MARKS:
+        expected = bound.value(T, quantities(name, parameters, w, T, np.append(x[T][:, 0], b[T]), weights))
         assert measured[T] == pytest.approx(float(expected), rel=1e-9)
 
 
