@@ -11,10 +11,10 @@ from sparseoco.cli.app import MODELS, command
 from sparseoco.cli.console import output, progress_bars
 from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.model_tables import print_comparison, print_explanation
-from sparseoco.cli.options import InputsArgument, JsonFlag, ModelArgument, path_or_uri
+from sparseoco.cli.options import READING, InputsArgument, JsonFlag, ModelArgument, ReadingFlags, path_or_uri
 from sparseoco.pipeline.run_file import EvaluateOptions
 from sparseoco.storage.locations import Location
-from sparseoco.text.options import TextOptions
+from sparseoco.text.options import OF_FILES, TextOptions
 
 
 @command(MODELS)
@@ -27,21 +27,26 @@ def predict(
     ] = None,
     margins: Annotated[bool, typer.Option("--margins", help="Also print the margin of each class.")] = False,
     proba: Annotated[bool, typer.Option("--proba", help="Also print the probability of each class.")] = False,
-    given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where", "format", "text_field"), defaults=False)],
+    given: ReadingFlags,
 ) -> None:
     """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
+
+    Of a folder of plain text, each file is a document. Standard input is read as lines, unless an option says what
+    it is.
 
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
     """
     _import_pyarrow()
+    from sparseoco.cli.inputs import STDIN, print_outcome, told_lines, with_stdin
     from sparseoco.pipeline.prediction import predict_files, predict_lines
     from sparseoco.training.model import Model
 
     opened = Model(model)
-    if inputs:
-        predict_files(opened, inputs, {"where": {}, "format": "auto"} | given, sys.stdout, margins=margins, proba=proba)
-    else:
-        predict_lines(opened, sys.stdin.buffer, sys.stdout, margins=margins, proba=proba)
+    if inputs in (None, [STDIN]) and not given:
+        predict_lines(opened, told_lines(sys.stdin.buffer), sys.stdout, margins=margins, proba=proba)
+        return
+    with with_stdin(inputs or [STDIN]) as files:
+        print_outcome(predict_files(opened, files, given, sys.stdout, margins=margins, proba=proba))
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -68,7 +73,9 @@ def evaluate(
     *,
     model: ModelArgument,
     inputs: InputsArgument,
-    given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, without=("inputs",))],
+    given: Annotated[
+        dict[str, Any], ModelOptions(TextOptions, only=(*READING, "label_field", "label_depth"), defaults=False)
+    ],
     predictions: Annotated[
         Location | None,
         typer.Option(
@@ -87,13 +94,16 @@ def evaluate(
     from rich.table import Table
     from rich.text import Text
 
+    from sparseoco.cli.inputs import with_stdin
     from sparseoco.cli.summaries import summarize_evaluation
     from sparseoco.pipeline.evaluation import evaluate_model
     from sparseoco.report.formatting import metric_name
     from sparseoco.training.model import Model
 
     with progress_bars() as progress:
-        result = evaluate_model(Model(model), inputs, given.get("where", {}), progress, predictions)
+        where, reading = given.get("where", {}), OF_FILES | given
+        with with_stdin(inputs) as files:
+            result = evaluate_model(Model(model), files, where, progress, predictions, reading=reading)
     if as_json:
         print(json.dumps(result, indent=1))
         return
@@ -125,7 +135,7 @@ def explain(
         typer.Option("--class", metavar="NAME", help="The class to explain; by default the predicted one."),
     ] = None,
     terms: Annotated[int, typer.Option("--terms", min=1, metavar="N", help="Terms to show of each text.")] = 10,
-    given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=("where", "format", "text_field"), defaults=False)],
+    given: ReadingFlags,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
 ) -> None:
     """Show why texts get their predictions: what each term adds to the margin, the intercept, the probability.
@@ -133,21 +143,26 @@ def explain(
     Example: sparseoco explain model reviews.jsonl --where split=test --terms 5
     """
     _import_pyarrow()
+    from sparseoco.cli.inputs import STDIN, print_outcome, told_lines, with_stdin
     from sparseoco.pipeline.explanation import Explainer, explain_batches
     from sparseoco.pipeline.prediction import document_batches, text_batches
+    from sparseoco.text.readers import ReadOutcome
     from sparseoco.training.model import Model
 
     opened = Model(model)
     explainer = Explainer(opened, terms=terms, of=of)
-    batches: Any = ((texts, None) for texts in text_batches(sys.stdin.buffer))
-    if inputs:
-        found = document_batches(opened, inputs, {"where": {}, "format": "auto"} | given)
-        batches = ((batch, batch.ids.to_pylist()) for batch in found)
-    for explanation in explain_batches(explainer, batches, ids or ()):
-        if as_json:
-            print(json.dumps(explanation.described, ensure_ascii=False))
-        else:
-            print_explanation(explanation)
+    outcome = ReadOutcome()
+    with with_stdin(inputs or ([STDIN] if given else [])) as files:
+        batches: Any = ((texts, None) for texts in text_batches(told_lines(sys.stdin.buffer)))
+        if files:
+            found = document_batches(opened, files, given, outcome)
+            batches = ((batch, batch.ids.to_pylist()) for batch in found)
+        for explanation in explain_batches(explainer, batches, ids or ()):
+            if as_json:
+                print(json.dumps(explanation.described, ensure_ascii=False))
+            else:
+                print_explanation(explanation)
+    print_outcome(outcome)
 
 
 @command(MODELS)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from sparseoco.cli.app import STEPS, command
-from sparseoco.cli.console import errors, progress_bars
+from sparseoco.cli.console import progress_bars
 from sparseoco.cli.model_options import ModelOptions
 from sparseoco.cli.options import (
     ClusterFile,
@@ -42,11 +42,15 @@ TRAIN_FIELDS = (
 def run(file: RunFileArgument, cluster_file: ClusterFile = None) -> None:
     """Run every step of a run file: ingest, search, train, evaluate, report."""
     described = run_of_file(file, cluster_file)
-    from sparseoco.cli.summaries import summarize_run
+    from sparseoco.cli.inputs import print_inputs
+    from sparseoco.cli.summaries import summarize_ingest, summarize_run
     from sparseoco.pipeline import run_steps
+    from sparseoco.store.shards import Store
 
+    print_inputs(list(described.ingest.inputs), described.store, described.text)
     with progress_bars() as progress:
         page = run_steps.run_all(described, progress)
+    summarize_ingest(described.store, Store.open(described.store).manifest)
     summarize_run(described.out, page)
 
 
@@ -64,20 +68,30 @@ def ingest(
         dict[str, Any],
         ModelOptions(IngestOptions, without=("inputs", "store", "holdout"), flags={"classes": "--class"}),
     ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what is understood of the inputs, and end before counting.")
+    ] = False,
     cluster_file: ClusterFile = None,
     cluster_flags: ClusterFlags,
 ) -> None:
     """Convert raw text to Parquet shards of term counts, identical to those of scikit-learn's CountVectorizer.
 
+    First it prints what it understands of the inputs. The input - is standard input.
+
     Example: sparseoco ingest reviews.jsonl --out shards --where split=train --min-df 2
     """
     options = validate(IngestOptions, given | {"inputs": inputs})
     cluster = cluster_options(cluster_file, cluster_flags)
+    from sparseoco.cli.inputs import print_inputs, with_stdin
+    from sparseoco.cli.summaries import summarize_ingest
     from sparseoco.pipeline import steps
 
-    with progress_bars() as progress:
+    with with_stdin(inputs) as files, progress_bars() as progress:
+        print_inputs(files, out, options.text)
+        if dry_run:
+            return
         manifest = steps.ingest_texts(
-            inputs,
+            files,
             out,
             options.text,
             cluster,
@@ -91,9 +105,7 @@ def ingest(
     )
     if manifest.labels.classes:
         print("classes: " + ", ".join(f"{entry.name} ({entry.rows:,})" for entry in manifest.labels.classes))
-    if manifest.quarantined_rows:
-        files = ", ".join(entry.file for entry in manifest.quarantine)
-        errors.print(f"{manifest.quarantined_rows:,} malformed rows quarantined, listed in {out}: {files}")
+    summarize_ingest(out, manifest)
 
 
 @command(STEPS)

@@ -3,11 +3,32 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sparseoco.cli.console import errors
 from sparseoco.report.formatting import metric_name
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import read_result_table
+from sparseoco.store.manifest import Manifest
 from sparseoco.training.model import Model
+
+
+def summarize_ingest(store: Location, manifest: Manifest) -> None:
+    """Print, as errors, which rows of a store are in quarantine or span several lines, and files without any."""
+    if manifest.quarantined_rows:
+        files = ", ".join(entry.file for entry in manifest.quarantine)
+        errors.print(f"{manifest.quarantined_rows:,} malformed rows quarantined, listed in {store}: {files}")
+    print_multiline(manifest.multiline_rows)
+    absent = [source.path for source in manifest.sources if not source.rows]
+    if absent:
+        more = f" and {len(absent) - 1:,} more" if len(absent) > 1 else ""
+        errors.print(f"no documents from {absent[0]}{more}", markup=False)
+
+
+def print_multiline(records: int) -> None:
+    """Print, as an error, how many records of CSV and TSV span several lines."""
+    if records:
+        spans = "record spans" if records == 1 else "records span"
+        errors.print(f"{records:,} {spans} several lines, in quoted fields; if quotes are text, set --quoting none")
 
 
 def summarize_run(folder: Location, page: Location) -> None:
@@ -33,7 +54,10 @@ def summarize_run(folder: Location, page: Location) -> None:
 
 def summarize_evaluation(result: Mapping[str, Any]) -> str:
     """The metrics of an evaluation in a sentence."""
-    where = f"on {result['rows']:,} documents"
+    left = f", {result['bad_rows']:,} malformed rows left out" if "bad_rows" in result else ""
+    if "multiline_rows" in result:
+        left += f", {result['multiline_rows']:,} of them over several lines"
+    where = f"on {result['rows']:,} documents{left}"
     if "rmse" in result:
         return f"RMSE {result['rmse']:.4g}, MAE {result['mae']:.4g}, R² {result.get('r2', float('nan')):.4f} {where}"
     sentence = f"error {result['error']:.2%} {where}"

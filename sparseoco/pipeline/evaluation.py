@@ -1,6 +1,6 @@
 """Evaluation of a saved model on labelled text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,8 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import Row
-from sparseoco.text.readers import read_documents
+from sparseoco.text.options import TextOptions
+from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.training.decisions.predictions import Predictions, numbered_labels, predictions_table
 from sparseoco.training.metrics import scores
 from sparseoco.training.metrics.classes import classification_metrics, label_set_metrics
@@ -35,6 +36,7 @@ def evaluate_model(
     predictions: Location | None = None,
     *,
     holdout: float = 0.0,
+    reading: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Compare a model's predictions with the labels of text.
 
@@ -48,6 +50,8 @@ def evaluate_model(
         Receives ids, labels and margins, as a table of `sparseoco.training.decisions.predictions`.
     holdout : float
         If not 0, evaluate on the documents only that ingest withheld with this share.
+    reading : mapping, optional
+        Options of reading that differ from those of the model's own text, such as the format.
 
     Returns
     -------
@@ -55,8 +59,8 @@ def evaluate_model(
         Every metric of `sparseoco.storage.metric_names` that is defined, by name: those of predicted classes at the
         model's threshold, log loss of its probabilities. With classes, also the error of predicting the majority
         class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class; with more than
-        two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold. As written
-        to ``evaluation.json``.
+        two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold;
+        ``bad_rows`` and ``multiline_rows`` as in `ReadOutcome`, if there are any. As written to ``evaluation.json``.
 
     Raises
     ------
@@ -64,12 +68,12 @@ def evaluate_model(
         If there are no documents, or more malformed rows than allowed, such as labels that are not classes of the
         model.
     """
-    options = model.text.model_copy(update={"where": where, "holdout": holdout})
+    options = TextOptions.of(model.text.plain() | {"holdout": holdout} | dict(reading or {}) | {"where": where})
     if model.classes:
         options = options.with_classes(model.classes)
-    sums = _Sums(model)
+    sums, outcome = _Sums(model), ReadOutcome()
     with _writer(predictions) as write:
-        for batch in read_documents(inputs, options, withheld=holdout > 0):
+        for batch in read_documents(inputs, options, withheld=holdout > 0, outcome=outcome):
             if batch.labels is None:
                 raise InputError(
                     "Plain lines of text have no labels: evaluate needs labelled documents.", code="no-labels"
@@ -81,7 +85,8 @@ def evaluate_model(
             progress("evaluate", sums.rows, 0)
         if not sums.rows:
             raise InputError("No documents to evaluate: check the inputs and --where.", code="no-documents")
-    return sums.metrics() | {"inputs": list(inputs), "where": where}
+    left = {"bad_rows": outcome.bad_rows, "multiline_rows": outcome.multiline_rows}
+    return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
 
 
 class _Sums:

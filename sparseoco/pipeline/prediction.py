@@ -8,8 +8,8 @@ import numpy as np
 
 from sparseoco.core.errors import InputError
 from sparseoco.text.documents import CountedDocuments, Documents
-from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import read_documents
+from sparseoco.text.options import OF_FILES, TextOptions
+from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.training.model import Model
 
 BATCH_LINES = 10_000
@@ -27,13 +27,15 @@ def predict_lines(model: Model, lines: Iterable[bytes], out: TextIO, *, margins:
 
 def predict_files(
     model: Model, inputs: Sequence[str], overrides: dict[str, Any], out: TextIO, *, margins: bool, proba: bool = False
-) -> None:
+) -> ReadOutcome:
     """Write the id, a tab and the prediction of each document in files; `margins` and `proba` as `predict_lines`.
 
-    They are read with the options of the model's own text, updated by `overrides`; labels are not needed.
+    They are read as `document_batches` reads them; labels are not needed. Returns what was read, and what was not.
     """
-    for batch in document_batches(model, inputs, overrides):
+    outcome = ReadOutcome()
+    for batch in document_batches(model, inputs, overrides, outcome):
         _write(model, batch, out, margins, proba, [(document,) for document in batch.ids.to_pylist()])
+    return outcome
 
 
 def text_batches(lines: Iterable[bytes]) -> Iterator[list[str]]:
@@ -51,11 +53,15 @@ def text_batches(lines: Iterable[bytes]) -> Iterator[list[str]]:
 
 
 def document_batches(
-    model: Model, inputs: Sequence[str], overrides: dict[str, Any]
+    model: Model, inputs: Sequence[str], overrides: dict[str, Any], outcome: ReadOutcome | None = None
 ) -> Iterator[Documents | CountedDocuments]:
-    """The documents in files, read with the options of the model's own text, updated by `overrides`."""
-    options = TextOptions.of(model.text.plain() | {"classes": None, "holdout": 0.0} | overrides)
-    return iter(read_documents(inputs, options, labelled=False))
+    """The documents in files, read with the options of the model's own text, updated by `overrides`.
+
+    The options that describe the training files themselves (`OF_FILES`, and the format) do not apply to others.
+    """
+    own = {"classes": None, "holdout": 0.0, "format": "auto"}
+    options = TextOptions.of(model.text.plain() | own | OF_FILES | overrides)
+    return iter(read_documents(inputs, options, labelled=False, outcome=outcome))
 
 
 def _write(

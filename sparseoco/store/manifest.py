@@ -102,6 +102,8 @@ class Manifest(_Record):
     dropped_terms: int = 0
     quarantined_rows: int = 0
     quarantine: tuple[FileEntry, ...] = ()
+    multiline_rows: int = 0
+    """Records of CSV and TSV that span several lines."""
     sources: tuple[SourceEntry, ...]
     shards: tuple[ShardEntry, ...]
 

@@ -58,6 +58,8 @@ class Documents(NamedTuple):
     bad : list of BadRow
     columns : mapping
         The optional columns of shards, by name.
+    multiline : int
+        Records, of documents and others, that span several lines.
     """
 
     data: NDArray[np.uint8]
@@ -68,10 +70,16 @@ class Documents(NamedTuple):
     lines: NDArray[np.int64]
     bad: list[BadRow]
     columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
+    multiline: int = 0
 
     @classmethod
     def from_rows(
-        cls, rows: list["ParsedRow"], bad: list[BadRow], labels: LabelKind | None, columns: Iterable[Column] = ()
+        cls,
+        rows: list["ParsedRow"],
+        bad: list[BadRow],
+        labels: LabelKind | None,
+        columns: Iterable[Column] = (),
+        multiline: int = 0,
     ) -> "Documents":
         """Collect rows, which have these columns, into one buffer."""
         sizes = np.fromiter((len(row.text) for row in rows), np.int64, len(rows))
@@ -85,6 +93,7 @@ class Documents(NamedTuple):
             lines=np.fromiter((row.line for row in rows), np.int64, len(rows)),
             bad=bad,
             columns={name: column_array(name, [row.columns[k] for row in rows]) for k, name in enumerate(columns)},
+            multiline=multiline,
         )
 
     def __len__(self) -> int:
@@ -121,6 +130,7 @@ class CountedDocuments(NamedTuple):
     lines: NDArray[np.int64]
     bad: list[BadRow]
     columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
+    multiline: int = 0
 
     def __len__(self) -> int:
         return int(self.indptr.size - 1)

@@ -56,4 +56,5 @@ def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> D
         lines=documents.lines[rows],
         bad=documents.bad,
         columns={name: values[rows] for name, values in documents.columns.items()},
+        multiline=documents.multiline,
     )

@@ -33,6 +33,7 @@ from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
 from sparseoco.text.encoding.shards import encode_shards
 from sparseoco.text.job import IngestJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions, VocabularyPolicy
+from sparseoco.text.preview import Kind, describe_sources
 from sparseoco.text.sources import Source, find_sources, real_path, with_unique_names
 from sparseoco.text.splits import SplitReader, forget_in_memory
 from sparseoco.text.staging import clear_staging, staging_folder
@@ -90,11 +91,7 @@ def ingest(
     if not 1 << 10 <= shard_bytes <= 1 << 30:
         raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.", code="invalid-option")
     previous = latest_manifest(out)
-    if previous is not None:
-        _check_options(out, options, previous)
-    found = find_sources(inputs, options, may_be_empty=previous is not None)
-    sources = new_sources(found, options, previous)
-    log_event("ingest", "sources found", new=len(sources), known=len(found) - len(sources))
+    sources = _find_new(inputs, out, options, previous)
     if previous is not None and not sources:
         clear_staging(out)  # of a run that was killed right after the commit
         return previous
@@ -112,7 +109,7 @@ def ingest(
             forget_in_memory(staging)
         counts = drop_duplicates(job, counted, store)
         if store is None:
-            _check_not_empty(counted, counts)
+            _check_not_empty(sources, counted, counts)
         labels = encode_labels(counts, options, previous)
         feature_map, new_terms = None, None
         if options.hash_bits is None:
@@ -140,6 +137,7 @@ def ingest(
         "empty_rows": sum(split.empty for split in counts),
         "dropped_terms": sum(shard.dropped for shard in shards),
         "quarantined_rows": len(bad),
+        "multiline_rows": sum(split.multiline for split in counted),
         "quarantine": (write_quarantine(out, bad),) if bad else (),
         "sources": _source_entries(sources, states, counts),
         "shards": tuple(shard.entry for shard in shards),
@@ -159,6 +157,25 @@ def ingest(
     commit_manifest(out, manifest)
     clear_staging(out)
     return manifest
+
+
+def preview(inputs: list[str], out: Location, options: TextOptions) -> tuple[list[Kind], list[str]]:
+    """What `ingest` would understand of the inputs that are not in the store yet: their kinds, and the empty files.
+
+    Raises as `ingest`.
+    """
+    sources = _find_new(inputs, out, options, latest_manifest(out))
+    return describe_sources(sources, options), [source.path for source in sources if not source.bytes]
+
+
+def _find_new(inputs: list[str], out: Location, options: TextOptions, previous: Manifest | None) -> list[Source]:
+    """The sources of the inputs that are not in the store yet."""
+    if previous is not None:
+        _check_options(out, options, previous)
+    found = find_sources(inputs, options, may_be_empty=previous is not None)
+    sources = new_sources(found, options, previous)
+    log_event("ingest", "sources found", new=len(sources), known=len(found) - len(sources))
+    return sources
 
 
 def new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:
@@ -206,11 +223,16 @@ def _check_options(out: Location, options: TextOptions, previous: Manifest) -> N
         )
 
 
-def _check_not_empty(counted: list[PartialCounts], counts: list[PartialCounts]) -> None:
+def _check_not_empty(sources: list[Source], counted: list[PartialCounts], counts: list[PartialCounts]) -> None:
     if any(split.rows for split in counts):
         return
     reasons = [row.reason for split in counted for row in split.bad]
-    why = f"every row was quarantined, the first because: {reasons[0]}" if reasons else "check the option where"
+    if reasons:
+        why = f"every row was quarantined, the first because: {reasons[0]}"
+    elif not counted:
+        why = f"{sources[0].path} is empty"
+    else:
+        why = "check the option where"
     raise InputError(f"There is nothing to ingest: no document was read ({why}).", code="no-documents")
 
 

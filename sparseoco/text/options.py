@@ -9,15 +9,20 @@ from pydantic import Field, field_validator, model_validator
 from sparseoco.core.option_models import validate
 from sparseoco.storage.commit import digest_value
 from sparseoco.store.manifest import Column
+from sparseoco.text.charsets import UTF8, codec_name
 from sparseoco.text.tokenizer import TokenizerOptions
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
+Quoting = Literal["auto", "csv", "none"]
 VocabularyPolicy = Literal["frozen", "extend"]
 SHARD_BYTES = 8 << 20  # the hash tables of a split of this size fit the processor's caches
 # Options that may differ from one ingest into a store to the next.
 PER_INGEST = frozenset({"max_bad_rows", "duplicates"})
 # Options that do not change the counts of a split.
 AFTER_COUNTING = PER_INGEST | {"min_df", "max_df", "max_features", "hash_bits", "hash_seed"}
+
+# Options that describe particular files, not others of the same kind, with their defaults.
+OF_FILES: dict[str, Any] = {"where": {}, "include": (), "exclude": (), "encoding": UTF8}
 
 
 class TextOptions(TokenizerOptions):
@@ -53,6 +58,28 @@ class TextOptions(TokenizerOptions):
     time_field: str | None = Field(
         None, description="Field or column of the time of a document, a number or an ISO 8601 date, for folds by time."
     )
+    encoding: str = Field(
+        UTF8,
+        description="Encoding of the files: a codec of Python, such as cp1252 or utf-16; auto detects that of each "
+        "file with charset-normalizer.",
+    )
+    quoting: Quoting = Field(
+        "auto",
+        description="Quoted fields of CSV and TSV: as in CSV, or none, so that quotes are text and every line is a "
+        "record; auto is csv for CSV, and for TSV only if the header is quoted.",
+    )
+    label_depth: int | None = Field(
+        None,
+        ge=0,
+        description="The folder that is the label, where each file is a document: 1 is the first below the input; 0 "
+        "reads no labels; by default the folder of the file.",
+    )
+    include: tuple[str, ...] = Field(
+        (),
+        description="Of folders, read only files that match one of these patterns, by path in the folder or by the "
+        "name of the file or one of its folders: *.txt, spam, 2024/*.",
+    )
+    exclude: tuple[str, ...] = Field((), description="Of folders, leave out files that match one of these patterns.")
     where: dict[str, str] = Field({}, description="Read only the documents whose fields have these values.")
     holdout: float = Field(
         0.0, ge=0, lt=1, description="Withhold this share of the documents, drawn by a digest of their ids, for a test."
@@ -100,8 +127,8 @@ class TextOptions(TokenizerOptions):
     )
     encoding_errors: Literal["error", "replace", "skip"] = Field(
         "error",
-        description="Text that is not valid UTF-8: count the row as bad, replace the invalid bytes by U+FFFD, or skip "
-        "the document.",
+        description="Text that is not valid in its encoding: count the row as bad, replace the invalid bytes by "
+        "U+FFFD, or skip the document.",
     )
     max_bad_rows: int = Field(
         default=0, ge=0, description="Quarantine up to this many malformed rows before the ingest fails."
@@ -133,6 +160,11 @@ class TextOptions(TokenizerOptions):
         if len(set(value)) < max(2, len(value)) or "" in value:
             raise ValueError("classes must be two or more distinct names")
         return tuple(sorted(value))
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_codec(cls, value: str) -> str:
+        return codec_name(value)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "TextOptions":

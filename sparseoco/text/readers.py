@@ -2,12 +2,23 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.sources import UNLABELLED, find_sources
 from sparseoco.text.splits import SplitReader, check_bad_rows, read_split
+
+
+@dataclass
+class ReadOutcome:
+    """What was read: documents, rows that are left out as bad, records that span several lines, empty files."""
+
+    documents: int = 0
+    bad_rows: int = 0
+    multiline_rows: int = 0
+    empty: list[str] = field(default_factory=list)
 
 
 def read_documents(
@@ -17,6 +28,7 @@ def read_documents(
     labelled: bool = True,
     withheld: bool = False,
     batch_bytes: int = SHARD_BYTES,
+    outcome: ReadOutcome | None = None,
 ) -> Iterator[Documents | CountedDocuments]:
     """Iterate over the documents of the inputs, in order.
 
@@ -27,11 +39,13 @@ def read_documents(
     options : TextOptions
         Weights, groups and times are not read.
     labelled : bool
-        Whether labels are requested; plain text has none.
+        Whether labels are requested; plain text has none, and otherwise folders of plain text need none.
     withheld : bool
         Read the documents that `options.holdout` withholds from a store, instead of the others.
     batch_bytes : int
         Approximate size of a batch.
+    outcome : ReadOutcome, optional
+        Counts what is read, as it is read.
 
     Raises
     ------
@@ -39,13 +53,20 @@ def read_documents(
         With file and line, if more than ``max_bad_rows`` rows are bad.
     """
     bad = 0
+    outcome = outcome or ReadOutcome()
     options = options.without_columns()
+    if not labelled:
+        options = options.model_copy(update={"label_depth": 0})
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
         for index, source in enumerate(find_sources(list(inputs), options)):
+            outcome.empty += [source.path] * (not source.bytes)
             for split in SplitReader(index, source, options, batch_bytes, Path(folder)):
                 wanted = labelled and source.format not in UNLABELLED
                 batch = read_split(split, options, labelled=wanted, withheld=withheld)
                 if split.staged:
                     Path(split.path).unlink()
                 bad = check_bad_rows(split, batch.bad, options, bad)
+                outcome.documents += len(batch)
+                outcome.bad_rows += len(batch.bad)
+                outcome.multiline_rows += batch.multiline
                 yield batch

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -10,7 +10,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import is_remote_uri, remote_location
-from sparseoco.storage.remote import FileStatus
+from sparseoco.text.charsets import AUTO
+from sparseoco.text.folders import FolderFile, check_labels, check_name, folder_name, list_files
 from sparseoco.text.options import TextOptions
 from sparseoco.text.streams import first_bytes
 
@@ -29,7 +30,8 @@ SUFFIXES = {
     ".review": "processed",
 }
 WITH_FIELDS = frozenset({"jsonl", "csv", "tsv"})
-UNLABELLED = frozenset({"lines"})
+FOLDERS = frozenset({"folder", "files"})  # with one document per file; `files` without labels
+UNLABELLED = frozenset({"lines", "files"})
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
 
 
@@ -76,8 +78,8 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
     Parameters
     ----------
     inputs : list of str
-        Files, folders and remote URIs. A folder of folders is one source, each folder a class; any other folder expands
-        to its files.
+        Files, folders and remote URIs. A folder of plain text is one source, in which each file is a document; any
+        other folder expands to its files, also those of folders in it.
     options : TextOptions
     may_be_empty : bool
         Allow folders without files.
@@ -85,18 +87,21 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
     Raises
     ------
     InputError
-        For a file that is missing or unreadable, and for an unknown format.
+        For a file that is missing or unreadable, for an unknown format, and for folders that can be read in several
+        ways.
     """
     sources: list[Source] = []
     for item in inputs:
         check_name(item)
         try:
             found = _expand(item, options)
-            if not found and not may_be_empty:
-                raise InputError(f"{item} is an empty folder.", code="no-documents")
-            sources += [_source(path, status, options) for path, status in found]
         except OSError as error:
             raise storage_error(error, Path(item)) from error
+        if not found and not may_be_empty:
+            chosen = options.include or options.exclude
+            reason = "has no file that --include and --exclude leave" if chosen else "is an empty folder"
+            raise InputError(f"{item} {reason}.", code="no-documents")
+        sources += found
     if not sources and not may_be_empty:
         raise InputError("There is nothing to ingest: no input names a file.", code="no-documents")
     return with_unique_names(sources, [])
@@ -124,137 +129,123 @@ def real_path(path: str) -> str:
     return path if is_remote_uri(path) else os.path.realpath(path)
 
 
-def check_name(path: str) -> None:
-    """Raises `InputError` for a file name that is not UTF-8, which neither manifest nor messages can represent."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        raise InputError(f"{shown}: the file name is not UTF-8; rename the file.", code="file-name") from None
-
-
-def _expand(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
-    """The files, or folders of class folders, of an input, with the status of remote files."""
+def _expand(item: str, options: TextOptions) -> list[Source]:
+    """The sources of an input."""
     if is_remote_uri(item):
-        return _expand_remote(item, options)
+        remote = remote_location(item)
+        try:
+            status = remote.stat()
+        except FileNotFoundError:
+            files = list_files(item, options)
+            if not files and not (item.endswith("/") or remote.list()):  # a bucket has no empty folders
+                raise _missing(item) from None
+            return _folder_sources(item, files, options)
+        modified = int(status.st_mtime) * 10**9
+        return [_file_source(FolderFile(remote.name, item, status.st_size, modified, status.e_tag), options)]
     path = Path(item.removeprefix("file://"))
     if not path.exists():
         raise _missing(item)
-    if path.is_file():
-        return [(str(path), None)]
-    if not path.is_dir():
+    if path.is_dir():
+        return _folder_sources(str(path), list_files(str(path), options), options)
+    if not path.is_file():
         raise InputError(
             f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.",
             code="not-a-file",
         )
-    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    if _has_class_folders(options, any(entry.is_dir() for entry in entries)):
-        return [(str(path), None)]
-    files = [str(entry) for entry in entries if entry.is_file()]
-    for file in files:
-        check_name(file)
-    return [(file, None) for file in files]
+    local = path.stat()
+    return [_file_source(FolderFile(path.name, str(path), local.st_size, local.st_mtime_ns, None), options)]
 
 
-def _expand_remote(item: str, options: TextOptions) -> list[tuple[str, FileStatus | None]]:
-    path = remote_location(item)
-    try:
-        return [(item, path.stat())]
-    except FileNotFoundError:
-        listed = path.list()
-    if not listed:
-        if item.endswith("/"):  # a bucket has no empty folders
-            return []
-        raise _missing(item)
-    entries = [(entry, status) for entry, status in listed if not entry.name.startswith(".")]
-    if _has_class_folders(options, any(status is None for _, status in entries)):
-        return [(item, None)]
-    # The listing has the status of every file; a request per file would be slow.
-    return [(str(entry), status) for entry, status in entries if status is not None]
+def _folder_sources(folder: str, files: list[FolderFile], options: TextOptions) -> list[Source]:
+    """One source of all files if they are plain text, otherwise one for each."""
+    if not files or options.format not in ("auto", "folder") or (options.format == "auto" and _are_tables(files)):
+        return [_file_source(file, options) for file in files]
+    unlabelled = options.label_depth == 0
+    if not unlabelled:
+        check_labels(folder, files, options.label_depth)
+    form = "files" if unlabelled else "folder"
+    size = sum(file.bytes for file in files)
+    _check_fields(folder, form, size, options)
+    versions = [[file.name, file.bytes, file.modified_ns, file.e_tag] for file in files]
+    key = digest_value([real_path(folder), versions])
+    return [Source(folder, folder_name(folder), form, None, size, max(file.modified_ns for file in files), key)]
 
 
-def _has_class_folders(options: TextOptions, has_folders: bool) -> bool:
-    return options.format == "folder" or (options.format == "auto" and has_folders)
+def _are_tables(files: list[FolderFile]) -> bool:
+    """Whether the files of a folder are tables; otherwise each is a document.
+
+    Raises `InputError` if some are and others are not.
+    """
+    known = [_format_of_name(file.path) for file in files]
+    tables = [file for file, form in zip(files, known, strict=True) if form not in (None, "lines")]
+    plain = [file for file, form in zip(files, known, strict=True) if form in (None, "lines") and file.bytes]
+    if tables and plain:
+        raise InputError(
+            f"{plain[0].path} has no format of a table, and {tables[0].path} has: choose with --include or --exclude, "
+            "or set --format (folder: every file is a document).",
+            code="mixed-folder",
+        )
+    if tables or not plain or _format_of_name(plain[0].path) is not None:
+        return bool(tables) or not plain
+    return _content_format(plain[0].path, _compression(plain[0].path)) is not None  # parts of a table without suffixes
 
 
-def list_files(folder: str) -> Iterator[tuple[str, str]]:
-    """(name in the folder, path) of all visible files below a folder, in order. Raises `InputError`."""
-    if is_remote_uri(folder):
-        root_path = remote_location(folder)
-        below = [path for path, _ in root_path.list(recursive=True)]
-        found = [(path.key.removeprefix(root_path.key).lstrip("/"), str(path)) for path in below]
-        ordered = sorted(found, key=lambda entry: entry[0].split("/"))
-    else:
-        root = Path(folder)
-        paths = sorted(root.rglob("*"))
-        ordered = [(path.relative_to(root).as_posix(), str(path)) for path in paths if not path.is_dir()]
-    for name, path in ordered:
-        if any(part.startswith(".") for part in name.split("/")):
-            continue
-        check_name(path)
-        if not is_remote_uri(path) and not Path(path).is_file():
-            raise InputError(f"{path} is not a regular file.", code="not-a-file")
-        yield name, path
-
-
-def _source(path: str, status: FileStatus | None, options: TextOptions) -> Source:
-    if is_remote_uri(path):
-        size, modified, key = _remote_state(path, status)
-        is_folder = status is None
-    else:
-        local = Path(path).stat()
-        is_folder = Path(path).is_dir()
-        size, modified = _folder_state(Path(path)) if is_folder else (local.st_size, local.st_mtime_ns)
-        check_name(os.path.abspath(path))
-        key = digest_value([str(Path(path).resolve()), size, modified])
-    compression = None if is_folder else COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
-    form: str = "folder" if is_folder else options.format
+def _file_source(file: FolderFile, options: TextOptions) -> Source:
+    path = file.path
+    check_name(path if is_remote_uri(path) else os.path.abspath(path))
+    compression = _compression(path)
+    form: str = options.format
+    if form == "folder":
+        raise InputError(
+            f"{path} is a file, and --format folder is for folders: name the folder, and choose with --include.",
+            code="unsupported-combination",
+        )
     if form == "auto":
-        stem = PurePosixPath(path).with_suffix("") if compression else PurePosixPath(path)
         # Empty files, such as Spark's _SUCCESS, have nothing to detect a format from, and nothing to read.
-        form = SUFFIXES.get(stem.suffix.lower()) or (_detect_format(path, compression) if size else "lines")
+        form = _format_of_name(path) or (_detect_format(path, compression) if file.bytes else "lines")
+    _check_fields(path, form, file.bytes, options)
+    key = digest_value([real_path(path), file.bytes, file.modified_ns, file.e_tag])
+    return Source(path, PurePosixPath(path).name, form, compression, file.bytes, file.modified_ns, key)
+
+
+def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None:
     used = ["where"] * bool(options.where) + [f"{name}_field" for name in options.columns]
     if used and size and form not in WITH_FIELDS:
         raise InputError(
             f"{path} ({form}) has no fields, which {used[0]} needs: use JSON lines, CSV or TSV.",
             code="unsupported-combination",
         )
-    return Source(path, PurePosixPath(path).name, form, compression, size, modified, key)
 
 
-def _folder_state(path: Path) -> tuple[int, int]:
-    states = [entry.stat() for entry in path.rglob("*") if entry.is_file()]
-    return sum(state.st_size for state in states), max((state.st_mtime_ns for state in states), default=0)
+def _compression(path: str) -> str | None:
+    return COMPRESSIONS.get(PurePosixPath(path).suffix.lower())
 
 
-def _remote_state(path: str, status: FileStatus | None) -> tuple[int, int | None, str]:
-    """(bytes, modification time in ns, `Source.key`) of a remote file, or of a folder, which has no status."""
-    if status is not None:
-        return status.st_size, _modified_ns(status), digest_value([path, *status])
-    below = remote_location(path).list(recursive=True)
-    found = {str(path): status for path, status in below if status is not None}
-    states = [[name, status.e_tag, status.st_size] for name, status in found.items()]
-    latest = max(map(_modified_ns, found.values()), default=None)
-    return sum(status.st_size for status in found.values()), latest, digest_value([path, states])
+def _format_of_name(path: str) -> str | None:
+    name = PurePosixPath(path)
+    return SUFFIXES.get((name.with_suffix("") if _compression(path) else name).suffix.lower())
 
 
 def _missing(path: str) -> InputError:
     return InputError(f"{path} does not exist.", code="missing-file")
 
 
-def _modified_ns(status: FileStatus) -> int:
-    return int(status.st_mtime) * 10**9
-
-
 def _detect_format(path: str, compression: str | None) -> str:
-    head = first_bytes(path, compression, 1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
+    form = _content_format(path, compression)
+    if form is None:
+        raise InputError(
+            f"{path}: neither the name nor the first line shows the format; set it with --format.",
+            code="unknown-format",
+        )
+    return form
+
+
+def _content_format(path: str, compression: str | None) -> str | None:
+    """The format that the first line of a file shows, if any."""
+    head = first_bytes(path, compression, 1 << 16, AUTO).removeprefix(b"\xef\xbb\xbf").lstrip()
     line = head.partition(b"\n")[0]
     if line.startswith(b"{"):
         return "jsonl"
     if b"#label#:" in line:
         return "processed"
-    if _SVMLIGHT.fullmatch(line.strip()):
-        return "svmlight"
-    raise InputError(
-        f"{path}: neither the name nor the first line shows the format; set it with --format.", code="unknown-format"
-    )
+    return "svmlight" if _SVMLIGHT.fullmatch(line.strip()) else None

@@ -1,9 +1,10 @@
 """Split sources into runs of whole lines, records or files, each counted by one task."""
 
+import builtins
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import committed, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings, write_all
+from sparseoco.text.charsets import SAMPLE, UTF8, NotTextError, suggestion
 from sparseoco.text.documents import (
     BadRow,
     CountedDocuments,
@@ -20,15 +22,16 @@ from sparseoco.text.documents import (
     store_labels,
     stored_labels,
 )
+from sparseoco.text.folders import document_label, list_files
 from sparseoco.text.holdout import read_part
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS, PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, line_too_long
 from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
-from sparseoco.text.parsers.delimited import parse_header
+from sparseoco.text.parsers.delimited import is_quoted, parse_header
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text, parse_label
-from sparseoco.text.sources import COMPRESSIONS, Source, list_files
-from sparseoco.text.streams import Stream, read_range, with_contents
+from sparseoco.text.sources import COMPRESSIONS, FOLDERS, Source
+from sparseoco.text.streams import Stream, first_bytes, read_range, with_contents
 
 # Bytes of splits for tasks of this process, by their staging path.
 _in_memory: dict[str, NDArray[np.uint8]] = {}
@@ -51,6 +54,8 @@ class Split(NamedTuple):
         Line number and byte offset of its first line in the uncompressed source.
     header : tuple of str
         Column names of CSV and TSV.
+    quoted : bool
+        Whether their fields may be quoted.
     key : str
         Identifies the split and the options it is counted with.
     """
@@ -67,16 +72,17 @@ class Split(NamedTuple):
     line: int
     offset: int
     header: tuple[str, ...]
+    quoted: bool
     key: str
 
 
 @dataclass
 class SplitReader:
-    """Iterates over the splits of one source and reads it once; afterwards `sha256` and `bytes` are set.
+    """Iterates over the splits of one source and reads it once; afterwards `sha256`, `bytes` and `codec` are set.
 
-    A split ends with the first line that reaches `shard_bytes`, so its end is deterministic. Splits of
-    uncompressed files are ranges of the file. Others are copied to `staging`, unless `is_counted(key)`, or, for tasks
-    of this process, kept `in_memory`, remote files included.
+    A split ends with the first line that reaches `shard_bytes`, so its end is deterministic. Splits of uncompressed
+    files in UTF-8 are ranges of the file. Others are copied to `staging`, unless `is_counted(key)`, or, for tasks of
+    this process, kept `in_memory`, remote files included.
     """
 
     index: int
@@ -88,18 +94,21 @@ class SplitReader:
     in_memory: bool = False
     sha256: str = field(default="", init=False)
     bytes: int = field(default=0, init=False)
+    codec: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         self._delimiter = DELIMITERS.get(self.source.format)
-        self._records = self._delimiter and RecordScanner(self.source.path, ord(self._delimiter), self.options)
+        self._records: RecordScanner | None = None
 
     def __iter__(self) -> Iterator[Split]:
-        yield from self._split_folder() if self.source.format == "folder" else self._split_file()
+        yield from self._split_folder() if self.source.format in FOLDERS else self._split_file()
+
+    def _stream(self, path: str, compression: str | None, content: "builtins.bytes | None" = None) -> Stream:
+        return Stream(path, compression, self.options.max_inflation, content, self.options.encoding)
 
     def _split_file(self) -> Iterator[Split]:
         source = self.source
-        stream = Stream(source.path, source.compression, self.options.max_inflation)
-        by_range = source.compression is None and not (source.remote and self.in_memory)
+        stream = self._stream(source.path, source.compression)
         pending = bytearray()
         number, line, offset = 0, 1, 0
         header: tuple[str, ...] | None = None if self._delimiter and self.options.header else ()
@@ -109,13 +118,22 @@ class SplitReader:
             part = next(parts, None)
             at_end = part is None
             pending += part or b""
+            self.codec = stream.codec
+            if self._delimiter and self._records is None:
+                if not at_end and b"\n" not in pending and len(pending) <= self.options.max_line_bytes:
+                    continue  # the first line decides about quotes
+                quoted = is_quoted(pending, self._delimiter, self.options)
+                self._records = RecordScanner(source.path, ord(self._delimiter), quoted, self.options)
             if header is None:
                 blank = len(pending) - len(pending.lstrip(b"\xef\xbb\xbf\r\n"))  # blank lines may precede the header
                 size = self._find_end(pending, blank, line, at_end)
                 if size < 0:
                     continue
-                assert self._delimiter is not None
-                header = parse_header(pending[:size], self._delimiter, source.path, self.options)
+                assert self._delimiter
+                assert self._records
+                header = parse_header(
+                    pending[:size], self._delimiter, source.path, self.options, quoted=self._records.quoted
+                )
                 line, offset = line + self._count_lines(pending, size), size
                 del pending[:size]
             while len(pending) >= self.shard_bytes or (at_end and pending):
@@ -123,7 +141,7 @@ class SplitReader:
                 if size < 0:
                     break
                 split = self._split(number, line, offset, size, header)
-                if not by_range:
+                if source.compression is not None or stream.codec != UTF8 or (source.remote and self.in_memory):
                     split = self._as_staged(split)._replace(start=0, stop=size)
                     if not self.is_counted(split.key):
                         self._stage_bytes(split.path, memoryview(pending)[:size])
@@ -157,7 +175,7 @@ class SplitReader:
         key = digest_value(state)[:32]
         return Split(
             self.index, number, source.path, source.short, source.format, source.absolute, offset, offset + size,
-            False, line, offset, header, key,
+            False, line, offset, header, self._records is not None and self._records.quoted, key,
         )  # fmt: skip
 
     def _as_staged(self, split: Split) -> Split:
@@ -174,31 +192,28 @@ class SplitReader:
         data.release()
 
     def _split_folder(self) -> Iterator[Split]:
-        """Splits of a folder with one document per file, in a folder per class."""
+        """Splits of a folder with one document per file."""
         digests: list[tuple[str, str]] = []
         rows: list[ParsedRow] = []
         bad: list[BadRow] = []
         size = number = 0
-        for name, path, content in with_contents(list_files(self.source.path)):
-            if "/" not in name:
-                raise InputError(
-                    f"{path} is not in a class folder: every file must be in a folder named after its class.",
-                    code="invalid-input",
-                )
-            compression = COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
-            stream = Stream(path, compression, self.options.max_inflation, content)
-            data = b"".join(stream)
-            if len(data) > self.options.max_line_bytes:
-                raise line_too_long(path, None, self.options)
-            digests.append((name, stream.sha256))
-            self.bytes += stream.bytes
+        self.codec = self.options.encoding
+        files = list_files(self.source.path, self.options)
+        for name, path, content in with_contents((file.name, file.path) for file in files):
+            stream = self._stream(path, COMPRESSIONS.get(PurePosixPath(name).suffix.lower()), content)
             try:
+                data = b"".join(stream)
+                if len(data) > self.options.max_line_bytes:
+                    raise line_too_long(path, None, self.options)
+                size += len(data)
                 text = encode_text(data.decode("utf-8-sig", "surrogateescape"), self.options)
-                label = parse_label(name.partition("/")[0], self.options)
-                rows.append(ParsedRow(text, f"{self.source.short}/{name}", label, 1))
+                rows.append(ParsedRow(text, f"{self.source.short}/{name}", self._label(name), 1))
+            except NotTextError as error:
+                bad.append(BadRow(1, 0, error.reason, error.code, file=name))
             except MalformedRowError as error:
                 bad.append(error.at(1, 0)._replace(file=name))
-            size += len(data)
+            digests.append((name, stream.sha256))
+            self.bytes += stream.bytes
             if size >= self.shard_bytes:
                 yield self._stage_documents(number, rows, bad)
                 rows, bad, size, number = [], [], 0, number + 1
@@ -206,10 +221,16 @@ class SplitReader:
             yield self._stage_documents(number, rows, bad)
         self.sha256 = digest_value(digests)
 
+    def _label(self, name: str) -> Any:
+        if self.source.format == "files":
+            return None
+        return parse_label(document_label(name, self.source.path, self.options.label_depth), self.options)
+
     def _stage_documents(self, number: int, rows: list[ParsedRow], bad: list[BadRow]) -> Split:
         split = self._as_staged(self._split(number, 1, 0, 0, ()))
         if not self.is_counted(split.key):
-            _save_documents(location(split.path), Documents.from_rows(rows, bad, self.options.labels))
+            kind = None if self.source.format == "files" else self.options.labels
+            _save_documents(location(split.path), Documents.from_rows(rows, bad, kind))
         return split
 
 
@@ -221,7 +242,7 @@ def read_split(
 
 
 def _read_all(split: Split, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments:
-    if split.format == "folder":
+    if split.format in FOLDERS:
         return _load_documents(location(split.path))
     size = split.stop - split.start
     data = _in_memory.pop(split.path, None)
@@ -230,7 +251,7 @@ def _read_all(split: Split, options: TextOptions, *, labelled: bool) -> Document
         read_range(split.path, split.name, split.start, data[:size].data)
     data[size:] = 0
     data[size] = 10
-    chunk = Chunk(data, size, split.name, split.short, split.line, split.offset, split.header)
+    chunk = Chunk(data, size, split.name, split.short, split.line, split.offset, split.header, split.quoted)
     return PARSERS[split.format](chunk, options, labelled=labelled)
 
 
@@ -250,12 +271,20 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
         return before + len(counted)
     row = counted[options.max_bad_rows - before]
     position = f"{split.name}/{row.file}" if row.file else f"{split.name}, line {row.line}"
+    mend = f"; {_codec_to_try(split, row)}" if row.code == "encoding" and "--encoding" not in row.reason else ""
     if options.max_bad_rows == 0:
-        raise InputError(f"{position}: {row.reason} (max_bad_rows allows bad rows).", code=row.code)
+        raise InputError(f"{position}: {row.reason}{mend} (max_bad_rows allows bad rows).", code=row.code)
     raise InputError(
-        f"{position}: {row.reason} (more bad rows than max_bad_rows = {options.max_bad_rows}).",
+        f"{position}: {row.reason}{mend} (more bad rows than max_bad_rows = {options.max_bad_rows}).",
         code="too-many-bad-rows",
     )
+
+
+def _codec_to_try(split: Split, row: BadRow) -> str:
+    """What to set for a row that is not valid in its encoding, by the text around it."""
+    path, start = (f"{split.name}/{row.file}", 0) if row.file else (split.name, max(0, row.offset - SAMPLE // 2))
+    sample = first_bytes(path, COMPRESSIONS.get(PurePosixPath(path).suffix.lower()), SAMPLE, start=start)
+    return suggestion(sample[:SAMPLE])
 
 
 def _save_documents(path: Location, documents: Documents) -> None:

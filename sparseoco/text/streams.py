@@ -1,9 +1,9 @@
-"""The bytes of a source, read once: hashed on the way, and decompressed in bounded memory."""
+"""The bytes of a source, read once: hashed on the way, decompressed in bounded memory, and converted to UTF-8."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import is_remote_uri, location, remote_location
 from sparseoco.storage.remote import map_concurrently
+from sparseoco.text.charsets import AUTO, SAMPLE, UTF8, check_text, detect, to_utf8
 
 BLOCK = 1 << 20
 SMALL_FILE, BATCH = 1 << 18, 64  # small remote files are requested in batches
@@ -25,9 +26,10 @@ _CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error),
 
 
 class Stream:
-    """Iterates over the decompressed bytes of a file.
+    """Iterates over the decompressed bytes of a file, as UTF-8.
 
-    Attributes `sha256` and `bytes` describe the stored (compressed) bytes read so far.
+    Attributes `sha256` and `bytes` describe the stored (compressed) bytes read so far, `codec` is the encoding, known
+    once the first bytes are read.
 
     Parameters
     ----------
@@ -38,17 +40,26 @@ class Stream:
         Largest ratio of decompressed to compressed bytes.
     content : bytes, optional
         Stored bytes of the file, if they were read before.
+    encoding : str
+        A codec as `codec_name` gives it, or "auto". Text that is UTF-8 already passes unchanged, valid or not; in any
+        other encoding, bytes that cannot be decoded become 0xFF.
 
     Raises
     ------
     InputError
-        While iterating, for a file that is truncated, corrupt, cannot be read, or expands too much.
+        While iterating, for a file that is truncated, corrupt, cannot be read, expands too much, or is not text.
     """
 
     def __init__(
-        self, path: str, compression: str | None, max_inflation: int = 1000, content: bytes | None = None
+        self,
+        path: str,
+        compression: str | None,
+        max_inflation: int = 1000,
+        content: bytes | None = None,
+        encoding: str = UTF8,
     ) -> None:
         self.path = path
+        self.codec = encoding
         self.compression = compression
         self.max_inflation = max_inflation
         self.bytes = 0
@@ -61,6 +72,19 @@ class Stream:
         return self._hash.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:
+        parts = filter(None, self._decompressed())
+        first = [part] if (part := next(parts, b"")) else []
+        if self.codec == AUTO:
+            while sum(map(len, first)) < SAMPLE and (part := next(parts, b"")):
+                first.append(part)
+            self.codec = detect(b"".join(first)[:SAMPLE]) or UTF8
+        if self.codec == UTF8:
+            check_text(b"".join(first[:1]), self.path)
+            yield from chain(first, parts)
+        else:
+            yield from to_utf8(chain(first, parts), self.codec)
+
+    def _decompressed(self) -> Iterator[bytes]:
         if self.compression is None:
             yield from self._stored()
             return
@@ -187,11 +211,12 @@ def _shorter(name: str) -> InputError:
     return InputError(f"{name} was truncated while it was read; run again.", code="input-changed")
 
 
-def first_bytes(path: str, compression: str | None, size: int) -> bytes:
-    """At most about `size` bytes from the beginning of a file, decompressed."""
-    head = b""
-    for part in Stream(path, compression):
-        head += part
+def first_bytes(path: str, compression: str | None, size: int, encoding: str = UTF8, start: int = 0) -> bytes:
+    """At most about `size` bytes of a file from `start` on, decompressed."""
+    head, skip = b"", start
+    for part in Stream(path, compression, encoding=encoding):
+        head += part[skip:]
+        skip = max(0, skip - len(part))
         if len(head) >= size:
             break
     return head

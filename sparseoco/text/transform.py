@@ -1,6 +1,6 @@
 """Counts of the features of a model in new text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +57,8 @@ def count_texts(
     Raises
     ------
     InputError
-        For a text with lone surrogates, unless ``encoding_errors`` is "replace".
+        For one string instead of a sequence, for texts that are not strings, and for a text with lone surrogates,
+        unless ``encoding_errors`` is "replace".
     """
     documents = texts if isinstance(texts, Documents | CountedDocuments) else _documents(texts, options)
     counts = count_documents(documents, options)
@@ -79,8 +80,14 @@ def count_texts(
 
 
 def _documents(texts: Sequence[str], options: TextOptions) -> Documents:
+    if isinstance(texts, str | bytes | Mapping):
+        raise InputError(
+            f"The texts are one {type(texts).__name__}: write [text], a list of strings.", code="invalid-texts"
+        )
     rows = []
     for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise InputError(f"Text {number} is not a string, but {type(text).__name__}.", code="invalid-texts")
         try:
             rows.append(ParsedRow(encode_text(text, options), "", None, number))
         except MalformedRowError as error:

@@ -17,13 +17,13 @@ from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.text.ingest import new_sources
 from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import Source, find_sources
+from sparseoco.text.sources import FOLDERS, Source, find_sources
 from sparseoco.text.streams import first_bytes
 
 
 def check_inputs(subject: str, inputs: Sequence[str], options: TextOptions) -> Iterator[Finding]:
     """Whether the inputs exist and can be read."""
-    yield _readable(subject, find_sources(list(inputs), options))
+    yield _readable(subject, find_sources(list(inputs), options), options)
 
 
 def check_new_inputs(run: RunFile) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def check_new_inputs(run: RunFile) -> Iterator[Finding]:
     options, manifest = run.ingest.text, latest_manifest(run.store)
     sources = find_sources(list(run.ingest.inputs), options, may_be_empty=is_nightly(run))
     new = len(new_sources(sources, options, manifest))
-    yield _readable("inputs", sources, "" if manifest is None else f", {new:,} of them new")
+    yield _readable("inputs", sources, options, "" if manifest is None else f", {new:,} of them new")
 
 
 def is_nightly(run: RunFile) -> bool:
@@ -39,10 +39,10 @@ def is_nightly(run: RunFile) -> bool:
     return bool(read_history(run.out, "history"))
 
 
-def _readable(subject: str, sources: list[Source], more: str = "") -> Finding:
+def _readable(subject: str, sources: list[Source], options: TextOptions, more: str = "") -> Finding:
     for source in sources:
-        if source.format != "folder":
-            first_bytes(source.path, source.compression, 1)
+        if source.format not in FOLDERS:
+            first_bytes(source.path, source.compression, 1, options.encoding)
     size = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}{more}"
     return ok(subject, f"{size}, all readable." if sources else "There are no new files.")
 

@@ -7,6 +7,7 @@ extrapolated from those of half the sample and of all of it, by a power law (Hea
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -14,10 +15,13 @@ import numpy as np
 
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
+from sparseoco.text.charsets import UTF8, NotTextError
+from sparseoco.text.folders import folder_name, list_files
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS
-from sparseoco.text.sources import COMPRESSIONS, SUFFIXES, Source, list_files
+from sparseoco.text.parsers.delimited import is_quoted
+from sparseoco.text.sources import COMPRESSIONS, FOLDERS, SUFFIXES, Source
 from sparseoco.text.streams import Stream
 
 SLICE = 1 << 18
@@ -51,10 +55,11 @@ def extrapolate(sources: Sequence[Source], options: TextOptions, folder: Path, s
     Raises `InputError` if a source cannot be read.
     """
     sampled = [sources[i * len(sources) // min(FILES, len(sources))] for i in range(min(FILES, len(sources)))]
-    taken = [_take(source, SAMPLE_SECONDS / len(sampled)) for source in sampled]
+    taken = [_take(source, options, SAMPLE_SECONDS / len(sampled)) for source in sampled]
     stored = sum(source.bytes for source in sampled)
     total = sum(part.bytes for part in taken) * sum(source.bytes for source in sources) / max(stored, 1)
-    lenient = options.model_copy(update={"duplicates": "all", "max_bad_rows": 1 << 40})
+    of_files = {"encoding": UTF8, "include": (), "exclude": ()}  # of the originals, not of the sample
+    lenient = options.model_copy(update={"duplicates": "all", "max_bad_rows": 1 << 40, **of_files})
     halves: list[tuple[Manifest, int, float]] = []
     for name, step in (("half", 2), ("all", 1)):
         inputs = [_written(part, folder / name, i, step) for i, part in enumerate(taken)]
@@ -70,15 +75,17 @@ def extrapolate(sources: Sequence[Source], options: TextOptions, folder: Path, s
     return Extrapolation(Store(store, every), whole, seconds * times, share)
 
 
-def _take(source: Source, seconds: float) -> _Sample:
-    if source.format == "folder":
-        return _take_files(source)
-    stream = Stream(source.path, source.compression)
+def _take(source: Source, options: TextOptions, seconds: float) -> _Sample:
+    if source.format in FOLDERS:
+        return _take_files(source, options)
+    stream = Stream(source.path, source.compression, encoding=options.encoding)
     slices: list[tuple[str, bytes]] = []
-    quoted = source.format in DELIMITERS
+    quoted = False
     position, gap, until = 0, 1, time.monotonic() + seconds
     quotes = 0  # before the part: after an odd number of them, a newline does not end a record
     for number, part in enumerate(stream):
+        if position == 0 and source.format in DELIMITERS:
+            quoted = is_quoted(part, DELIMITERS[source.format], options)
         if number % gap == 0:
             whole = _whole_records(
                 bytes(part[:SLICE]), quotes, quoted=quoted, first=position == 0, last=len(part) <= SLICE
@@ -93,10 +100,14 @@ def _take(source: Source, seconds: float) -> _Sample:
     return _Sample(source, slices, source.bytes * position / max(stream.bytes, 1))
 
 
-def _take_files(source: Source) -> _Sample:
-    files = list(list_files(source.path))
+def _take_files(source: Source, options: TextOptions) -> _Sample:
+    files = list_files(source.path, options)
+    slices = []
     chosen = files[:: max(1, len(files) // FOLDER_FILES)]
-    slices = [(name, b"".join(Stream(path, COMPRESSIONS.get(PurePosixPath(name).suffix)))) for name, path in chosen]
+    for file in chosen:
+        compression = COMPRESSIONS.get(PurePosixPath(file.name).suffix.lower())
+        with suppress(NotTextError):  # a bad row
+            slices.append((file.name, b"".join(Stream(file.path, compression, encoding=options.encoding))))
     size = sum(len(data) for _, data in slices)
     return _Sample(source, slices, size * len(files) / max(len(chosen), 1))
 
@@ -115,12 +126,13 @@ def _written(taken: _Sample, folder: Path, number: int, step: int) -> tuple[str,
     """Every `step`-th slice as a source: (path, bytes)."""
     slices = taken.slices[::step]
     size = sum(len(data) for _, data in slices)
-    if taken.source.format == "folder":
+    if taken.source.format in FOLDERS:
+        root = folder / str(number) / folder_name(taken.source.path)  # which may be the label
         for name, data in slices:
-            path = folder / str(number) / PurePosixPath(name).with_suffix(".txt")
+            path = root / f"{name}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        return str(folder / str(number)), size
+        return str(root), size
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number}{ENDINGS[taken.source.format]}"
     path.write_bytes(b"".join(data for _, data in slices))

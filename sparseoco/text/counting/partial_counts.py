@@ -59,6 +59,8 @@ class PartialCounts(NamedTuple):
     bad : list of BadRow
     dtype : str
         Type of the counts.
+    multiline : int
+        Records that span several lines.
     """
 
     path: str
@@ -69,6 +71,7 @@ class PartialCounts(NamedTuple):
     levels: tuple[int, ...]
     bad: list[BadRow]
     dtype: str
+    multiline: int
 
 
 def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -> PartialCounts:
@@ -85,6 +88,7 @@ def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -
             "empty": int(np.count_nonzero(np.diff(arrays["indptr"]) == 0)),
             "levels": [arrays[f"nodes_{n}"].size for n in all_levels(arrays)],
             "bad": documents.bad,
+            "multiline": documents.multiline,
         }
         save_arrays(target, arrays, facts)
     if split.staged:
@@ -139,6 +143,7 @@ def _describe(path: Location, split: Split) -> PartialCounts:
         levels=tuple(facts["levels"]),
         bad=[BadRow(*row) for row in facts["bad"]],
         dtype=arrays["counts"].dtype.name,
+        multiline=facts["multiline"],
     )
 
 

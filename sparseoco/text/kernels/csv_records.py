@@ -7,15 +7,17 @@ RECORD_START, UNQUOTED, QUOTED, CLOSED = 0, 1, 2, 3
 NEEDS_MORE, TOO_LONG = -1, -2
 
 QUOTE, NEWLINE, RETURN = 0x22, 0x0A, 0x0D
+NO_QUOTE = -1  # no byte
 
 
 @kernel
-def scan_records(data, position, state, begin, opened, at_least, longest, delimiter, final):
+def scan_records(data, position, state, begin, opened, at_least, longest, delimiter, quote, final):
     """Scan data[position:] for the first end of a record beyond `at_least`.
 
     A quote opens a quoted field only at the start of a field; two quotes in a quoted field stand for one, and text
     after the closing quote continues without quotes. LF, CR and CRLF end a record, except in a quoted field. `begin`
-    is the start of the current record, `opened` the start of the last quoted field; `final` means that no data follows.
+    is the start of the current record, `opened` the start of the last quoted field; `quote` is QUOTE, or NO_QUOTE if
+    quotes are text; `final` means that no data follows.
 
     Returns (end, or NEEDS_MORE, or TOO_LONG for a record of more than `longest` bytes; position; state; begin; opened).
     """
@@ -24,7 +26,7 @@ def scan_records(data, position, state, begin, opened, at_least, longest, delimi
     while i < size:
         byte = data[i]
         if state == QUOTED:
-            while i < size and data[i] != QUOTE:
+            while i < size and data[i] != quote:
                 i += 1
             if i < size:
                 state = CLOSED
@@ -42,7 +44,7 @@ def scan_records(data, position, state, begin, opened, at_least, longest, delimi
         elif byte == delimiter:
             state = RECORD_START
             i += 1
-        elif byte == QUOTE and state in (RECORD_START, CLOSED):
+        elif byte == quote and state in (RECORD_START, CLOSED):
             if state == RECORD_START:
                 opened = i
             state = QUOTED

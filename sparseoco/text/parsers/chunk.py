@@ -29,6 +29,8 @@ class Chunk(NamedTuple):
         Number of the first line, from 1, and offset of its first byte in the uncompressed file.
     header : tuple of str
         Column names, if the file has them.
+    quoted : bool
+        Whether fields may be quoted.
     """
 
     data: NDArray[np.uint8]
@@ -38,6 +40,7 @@ class Chunk(NamedTuple):
     line: int
     offset: int
     header: tuple[str, ...] = ()
+    quoted: bool = False
 
     def lines(self, options: TextOptions) -> NDArray[np.int64]:
         """Offsets of the lines, and the end. Raises `InputError` for a line that is too long."""

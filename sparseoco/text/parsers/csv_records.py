@@ -6,7 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.text.kernels.csv_records import NEEDS_MORE, NEWLINE, QUOTED, RECORD_START, RETURN, TOO_LONG, scan_records
+from sparseoco.text.kernels.csv_records import (
+    NEEDS_MORE,
+    NEWLINE,
+    NO_QUOTE,
+    QUOTE,
+    QUOTED,
+    RECORD_START,
+    RETURN,
+    TOO_LONG,
+    scan_records,
+)
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import line_too_long
 
@@ -25,11 +35,13 @@ def line_starts(data: bytes | bytearray | NDArray[np.uint8], size: int) -> NDArr
 class RecordScanner:
     """Finds ends of records in a file that is read in parts, scanning each byte once.
 
-    Records are those of `csv.reader`; their ends depend neither on the parts nor on where the file is split.
+    Records are those of `csv.reader`; their ends depend neither on the parts nor on where the file is split. Without
+    quotes (`quoted`), every line is a record.
     """
 
     name: str
     delimiter: int
+    quoted: bool
     options: TextOptions
 
     def __post_init__(self) -> None:
@@ -63,7 +75,7 @@ class RecordScanner:
             self._position = len(BOM) if pending.startswith(BOM) else 0
         found, self._position, self._state, self._begin, self._opened = scan_records(
             np.frombuffer(pending, np.uint8), self._position, self._state, self._begin, self._opened,
-            at_least, self.options.max_line_bytes, self.delimiter, at_end,
+            at_least, self.options.max_line_bytes, self.delimiter, QUOTE if self.quoted else NO_QUOTE, at_end,
         )  # fmt: skip
         if self._state == QUOTED and (found == TOO_LONG or at_end):
             number = line + line_starts(pending, self._opened).size - 1
@@ -73,7 +85,9 @@ class RecordScanner:
                 else "is still open at the end of the file"
             )
             raise InputError(
-                f"{self.name}, line {number}: a quoted field that starts here {problem}.", code="unclosed-quote"
+                f"{self.name}, line {number}: a quoted field that starts here {problem}; if quotes are text, set "
+                "--quoting none.",
+                code="unclosed-quote",
             )
         if found == TOO_LONG:
             raise line_too_long(self.name, line + line_starts(pending, self._begin).size - 1, self.options)

@@ -3,7 +3,7 @@
 import csv
 import io
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sparseoco.core.errors import InputError
 from sparseoco.text.documents import Documents, ParsedRow
@@ -27,29 +27,41 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 NOT_A_NUMBER = frozenset({"nan", "NaN", "NAN", "-nan", "-NaN"})
 
 
-def parse_header(data: bytes | bytearray, delimiter: str, name: str, options: TextOptions) -> tuple[str, ...]:
+def is_quoted(start: bytes | bytearray, delimiter: str, options: TextOptions) -> bool:
+    """Whether fields may be quoted, by the options and, for TSV, by the header at the beginning of the file."""
+    if options.quoting != "auto" or delimiter == ",":
+        return options.quoting != "none"
+    first = start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").replace(b"\r", b"\n").partition(b"\n")[0]
+    names = first.split(delimiter.encode())
+    return options.header and all(len(name) > 1 and name[:1] == name[-1:] == b'"' for name in names)
+
+
+def parse_header(
+    data: bytes | bytearray, delimiter: str, name: str, options: TextOptions, *, quoted: bool
+) -> tuple[str, ...]:
     """The column names at the beginning of the file `name`: its first record that is not blank."""
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
     try:
-        return tuple(next(filter(None, _records(text, delimiter, options)), []))
+        return tuple(next(filter(None, _records(text, delimiter, options, quoted=quoted)), []))
     except csv.Error as error:
         raise InputError(f"{name}: the header cannot be read: {error}.", code="malformed-record") from None
 
 
-def _records(text: str, delimiter: str, options: TextOptions) -> "Reader":
+def _records(text: str, delimiter: str, options: TextOptions, *, quoted: bool) -> "Reader":
     csv.field_size_limit(min(options.max_line_bytes, sys.maxsize))
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     # newline="" keeps LF, CR and CRLF in quoted fields, and lets the reader end records at them.
-    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
 
 
 def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimiter: str) -> Documents:
     """Read records; columns are named by the header, or 1, 2, … without one."""
     _check_columns(chunk, options, labelled=labelled)
     text = decode_lines(chunk.data[: chunk.size].tobytes(), chunk.offset)
-    records = _records(text, delimiter, options)
+    records = _records(text, delimiter, options, quoted=chunk.quoted)
     rows: list[ParsedRow] = []
     malformed: list[tuple[int, MalformedRowError]] = []
-    lines_read = 0
+    lines_read = multiline = 0
     while True:
         begin = lines_read
         try:
@@ -59,6 +71,7 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
         if record is None:
             break
         lines_read = records.line_num
+        multiline += lines_read - begin > 1
         try:
             row = _parse_record(record, chunk, chunk.line + begin, options, labelled=labelled) if record else None
         except MalformedRowError as error:
@@ -68,7 +81,12 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
             rows.append(row)
     starts = line_starts(chunk.data, chunk.size if malformed else 0)
     bad = [error.at(chunk.line + k, chunk.offset + int(starts[k])) for k, error in malformed]
-    return Documents.from_rows(rows, bad, options.labels if labelled else None, options.columns)
+    kind = options.labels if labelled else None
+    return Documents.from_rows(rows, bad, kind, options.columns, multiline=multiline)
+
+
+def _starts_quoted(value: str) -> bool:
+    return value.startswith('"')
 
 
 def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> None:
@@ -80,6 +98,11 @@ def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Non
                 f"{chunk.name}: the header has {chunk.header.count(name)} columns {name!r}; rename all but one.",
                 code="duplicate-column",
             )
+    absent = set(options.where) - set(chunk.header)
+    if chunk.header and absent:
+        raise InputError(
+            f"{chunk.name}: the header has no column {min(absent)!r}, which where names.", code="missing-field"
+        )
 
 
 def _parse_record(
@@ -88,7 +111,8 @@ def _parse_record(
     """The document of a record, or None if `where` excludes it."""
     names = chunk.header or tuple(str(k + 1) for k in range(len(record)))
     if len(record) != len(names):
-        raise MalformedRowError(f"{len(record)} fields instead of {len(names)}")
+        hint = "" if chunk.quoted or not any(map(_starts_quoted, record)) else "; set --quoting csv if it has quotes"
+        raise MalformedRowError(f"{len(record)} fields instead of {len(names)}{hint}")
     values = dict(zip(names, record, strict=True))
     if any(values.get(name) != wanted for name, wanted in options.where.items()):
         return None

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sparseoco.text.charsets import AUTO, UTF8
 from sparseoco.text.documents import BadRow
 from sparseoco.text.options import TextOptions
 
@@ -36,8 +37,9 @@ def encode_text(text: str, options: TextOptions) -> bytes:
     except UnicodeEncodeError:
         if options.encoding_errors == "replace":
             return _SURROGATE.sub(REPLACEMENT, text).encode()
+        codec = "UTF-8" if options.encoding in (UTF8, AUTO) else options.encoding
         raise MalformedRowError(
-            "not valid UTF-8", code="encoding", counted=options.encoding_errors == "error"
+            f"not valid {codec}", code="encoding", counted=options.encoding_errors == "error"
         ) from None
 
 

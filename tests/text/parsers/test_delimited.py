@@ -37,20 +37,21 @@ def read(path: Path, shard_bytes: int, **options: Any) -> tuple[list[tuple[Any, 
     return rows, len(splits)
 
 
-def reference(text: str, delimiter: str) -> list[list[str]]:
+def reference(text: str, delimiter: str, quoting: str) -> list[list[str]]:
     """The records `csv.reader` finds in the whole file, without blank lines."""
-    text = text.removeprefix("\ufeff")
-    return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
+    text, quotes = text.removeprefix("\ufeff"), csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
+    return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quotes) if row]
 
 
-def is_open(text: str, delimiter: str) -> bool:
+def is_open(text: str, delimiter: str, quoting: str) -> bool:
     """Does the file end in a quoted field? Then another line is not another record."""
-    return reference(f"{text}\nEND", delimiter)[-1] != ["END"]
+    return reference(f"{text}\nEND", delimiter, quoting)[-1] != ["END"]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(["csv", "tsv"]),
+    st.sampled_from(["csv", "none"]),
     st.lists(
         st.tuples(st.lists(st.sampled_from(PIECES), max_size=8), st.sampled_from(["\n", "\r", "\r\n"])), max_size=40
     ),
@@ -59,10 +60,12 @@ def is_open(text: str, delimiter: str) -> bool:
     st.sampled_from([1, 2, 7, 1000, 1 << 20]),
     st.booleans(),
 )
-@example("csv", [(['5" disk', "word " * 40], "\n")] * 20 + [(['"', "\n", "a", '"'], "\n")] * 600, "", 1024, 7, False)
+@example(
+    "csv", "csv", [(['5" disk', "word " * 40], "\n")] * 20 + [(['"', "\n", "a", '"'], "\n")] * 600, "", 1024, 7, False
+)
 def test_any_split_reads_like_the_whole_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, lines: list[tuple[list[str], str]], before: str,
-    shard_bytes: int, block: int, packed: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, quoting: str, lines: list[tuple[list[str], str]],
+    before: str, shard_bytes: int, block: int, packed: bool,
 ) -> None:  # fmt: skip
     delimiter = DELIMITERS[form]
     text = before + delimiter.join(["id", "label", "text"]) + "\r\n"
@@ -70,14 +73,14 @@ def test_any_split_reads_like_the_whole_file(
     path = tmp_path / f"a.{form}{'.gz' if packed else ''}"
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     monkeypatch.setattr(sparseoco.text.streams, "BLOCK", block)
-    if is_open(text, delimiter):
+    if is_open(text, delimiter, quoting):
         with raises_code("unclosed-quote", path):
-            read(path, shard_bytes)
+            read(path, shard_bytes, quoting=quoting)
     else:
-        rows, _ = read(path, shard_bytes)
-        expected = [row for row in reference(text, delimiter)[1:] if len(row) == 3 and row[1]]
+        rows, _ = read(path, shard_bytes, quoting=quoting)
+        expected = [row for row in reference(text, delimiter, quoting)[1:] if len(row) == 3 and row[1]]
         assert [list(row[:3]) for row in rows] == expected
-        whole, splits = read(path, 1 << 30)
+        whole, splits = read(path, 1 << 30, quoting=quoting)
         assert splits <= 1
         assert rows == whole
 

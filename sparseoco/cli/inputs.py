@@ -1,0 +1,120 @@
+"""Inputs of commands: standard input as a file, and what is understood of raw text before it is counted."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sparseoco.cli.console import errors
+from sparseoco.cli.summaries import print_multiline
+from sparseoco.storage.locations import Location
+from sparseoco.text.ingest import preview
+from sparseoco.text.options import TextOptions
+from sparseoco.text.preview import Kind
+from sparseoco.text.readers import ReadOutcome
+
+STDIN = "-"
+FORMATS = {
+    "jsonl": "JSON lines, one document per object",
+    "csv": "CSV, one document per record",
+    "tsv": "TSV, one document per record",
+    "lines": "plain text, one document per line, without labels",
+    "folder": "one document per file",
+    "files": "one document per file, without labels",
+    "svmlight": "SVMlight, one document per line",
+    "processed": "processed reviews, one document per line",
+}
+SHOWN = 12  # fields or classes, at most
+_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5": ".zst"}
+
+
+@contextmanager
+def with_stdin(inputs: Sequence[str]) -> Iterator[list[str]]:
+    """The inputs, with standard input (`-`) copied to a file, which is deleted afterwards."""
+    if STDIN not in inputs:
+        yield list(inputs)
+        return
+    with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
+        start: bytes = sys.stdin.buffer.read(2)
+        path = Path(folder) / f"stdin{_MAGIC.get(start, '')}"
+        with path.open("wb") as file:
+            file.write(start)
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield [str(path) if item == STDIN else item for item in inputs]
+
+
+def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
+    """What is understood of sources, in lines."""
+    first = kind.sources[0]
+    details = [FORMATS[kind.format]]
+    if kind.quoted is not None:
+        details.append("fields may be quoted" if kind.quoted else "quotes are text")
+    details += [f"encoding {kind.codec}"] * (kind.codec != "utf-8")
+    more = f" and {len(kind.sources) - 1:,} more" if len(kind.sources) > 1 else ""
+    lines = [f"{first.path}{more}: {', '.join(details)} ({_size(kind.bytes)})"]
+    if kind.format in ("jsonl", "csv", "tsv"):
+        columns: dict[str, str] = {"text": options.text_field, "label": options.label_field}
+        columns |= {str(name): field for name, field in options.columns.items()}
+        used = [f"{name} from {field!r}" for name, field in columns.items()]
+        named = options.id_field in kind.fields
+        used.append(
+            f"id from {options.id_field!r}" if named else f"no field {options.id_field!r}: ids by file and line"
+        )
+        lines.append(f"  fields: {_shown(kind.fields) or 'by number'}; {', '.join(used)}")
+    if kind.format == "folder":
+        label = "the folder of the file" if options.label_depth is None else f"folder {options.label_depth} of its path"
+        lines.append(f"  label: {label}")
+    elif kind.hint:
+        lines.append(f"  its lines look like {kind.hint}: if they are, set --format")
+    count = (
+        f"{kind.documents:,} documents" if kind.format in ("folder", "files") else f"first {kind.documents:,} documents"
+    )
+    classes = _shown([f"{name} ({number:,})" for name, number in kind.classes.items()])
+    lines.append(f"  {count}{f', {classes}' if classes else ''}; first id: {kind.first_id}")
+    if kind.bad is not None:
+        lines.append(f"  line {kind.bad.line}: {kind.bad.reason}")
+    return lines
+
+
+def print_inputs(inputs: list[str], out: Location, options: TextOptions) -> None:
+    """Print what an ingest into the store `out` will understand of the inputs that are new, and the empty files."""
+    kinds, empty = preview(inputs, out, options)
+    for kind in kinds:
+        print("\n".join(describe_kind(kind, options)))
+    if empty:
+        print(f"empty files: {_shown(empty)}")
+
+
+def print_outcome(outcome: ReadOutcome) -> None:
+    """Print, as errors, which rows and files gave no prediction of their own."""
+    if outcome.bad_rows:
+        errors.print(f"{outcome.bad_rows:,} malformed rows left out")
+    print_multiline(outcome.multiline_rows)
+    if outcome.empty:
+        errors.print(f"empty files: {_shown(outcome.empty)}", markup=False)
+
+
+def told_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of standard input; an error line is printed if they look like another format than plain text."""
+    for number, line in enumerate(lines):
+        if number == 0 and line.lstrip().startswith((b'{"', b'{ "')):
+            errors.print(
+                "standard input looks like JSON lines, and is read as plain text, one document per line: "
+                "--format jsonl reads its fields"
+            )
+        yield line
+
+
+def _shown(names: Sequence[str]) -> str:
+    cut = [name if len(name) <= 40 else f"{name[:39]}…" for name in names[:SHOWN]]
+    return ", ".join(cut) + (f", … ({len(names):,})" if len(names) > SHOWN else "")
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} GB"

@@ -1,0 +1,126 @@
+"""The files of a folder, and which of its folders are labels."""
+
+import os
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from sparseoco.core.errors import InputError
+from sparseoco.storage.locations import is_remote_uri, remote_location
+from sparseoco.text.options import TextOptions
+
+MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})  # of complete folders; they hold no documents
+
+
+class FolderFile(NamedTuple):
+    """A file below a folder.
+
+    Parameters
+    ----------
+    name, path : str
+        Path in the folder, with slashes; and local path or remote URI.
+    bytes : int
+    modified_ns : int
+    e_tag : str or None
+        Of remote files.
+    """
+
+    name: str
+    path: str
+    bytes: int
+    modified_ns: int
+    e_tag: str | None
+
+
+def list_files(folder: str, options: TextOptions) -> list[FolderFile]:
+    """All files below a folder that `include` and `exclude` leave, in order; hidden files and `MARKERS` are left out.
+
+    Links are followed. Raises `InputError` for a link to a folder that contains it, and for what is not a regular file.
+    """
+    found = _remote_files(folder) if is_remote_uri(folder) else _local_files(folder, "", ())
+    return sorted((file for file in found if _is_chosen(file.name, options)), key=lambda file: file.name.split("/"))
+
+
+def _is_chosen(name: str, options: TextOptions) -> bool:
+    def matches(patterns: Sequence[str]) -> bool:
+        return any(fnmatchcase(part, pattern) for pattern in patterns for part in (name, *name.split("/")))
+
+    return (not options.include or matches(options.include)) and not matches(options.exclude)
+
+
+def _local_files(folder: str, name: str, above: tuple[tuple[int, int], ...]) -> Iterator[FolderFile]:
+    state = os.stat(folder)
+    place = state.st_dev, state.st_ino
+    if place in above:
+        raise InputError(f"{folder} is a link to a folder that contains it: remove or --exclude it.", code="not-a-file")
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in MARKERS:
+                continue
+            check_name(entry.path)
+            if entry.is_dir():
+                yield from _local_files(entry.path, f"{name}{entry.name}/", (*above, place))
+            elif entry.is_file():
+                status = entry.stat()
+                yield FolderFile(name + entry.name, entry.path, status.st_size, status.st_mtime_ns, None)
+            else:
+                raise InputError(f"{entry.path} is not a regular file.", code="not-a-file")
+
+
+def _remote_files(folder: str) -> Iterator[FolderFile]:
+    root = remote_location(folder)
+    for path, status in root.list(recursive=True):
+        name = path.key.removeprefix(root.key).lstrip("/")
+        parts = name.split("/")
+        if status is not None and not any(part.startswith(".") or part in MARKERS for part in parts):
+            yield FolderFile(name, str(path), status.st_size, int(status.st_mtime) * 10**9, status.e_tag)
+
+
+def check_name(path: str) -> None:
+    """Raises `InputError` for a file name that is not UTF-8, which neither manifest nor messages can represent."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise InputError(f"{shown}: the file name is not UTF-8; rename the file.", code="file-name") from None
+
+
+def folder_name(path: str) -> str:
+    """The name of a folder, even of the working directory."""
+    return PurePosixPath(path if is_remote_uri(path) else os.path.abspath(path)).name
+
+
+def document_label(name: str, folder: str, depth: int | None) -> str:
+    """The label of a file `name` of `folder`, with one document per file.
+
+    >>> [document_label("enron1/ham/7.txt", "enron", depth) for depth in (None, 1)], document_label("7", "a/ham", None)
+    (['ham', 'enron1'], 'ham')
+    """
+    if depth is not None:
+        return name.split("/")[depth - 1]
+    return PurePosixPath(name).parent.name or folder_name(folder)
+
+
+def check_labels(folder: str, files: Sequence[FolderFile], depth: int | None) -> None:
+    """Check that the label of every file is clear. Raises `InputError`, with the file.
+
+    By default labels are the folders of the files, so that none of these folders may contain another.
+    """
+    if depth is not None:
+        for file in files:
+            if file.name.count("/") < depth:
+                raise InputError(
+                    f"{file.path} is not below {depth} folders of {folder}, as --label-depth {depth} needs.",
+                    code="invalid-input",
+                )
+        return
+    parents = [file.name.rpartition("/")[0] for file in files]
+    above = {parent[:k] for parent in set(parents) - {""} for k in range(len(parent)) if k == 0 or parent[k] == "/"}
+    for file, parent in zip(files, parents, strict=True):
+        if parent in above:
+            raise InputError(
+                f"{file.path} lies beside folders that are labels: leave it out with --exclude, or say with "
+                "--label-depth which folders are the labels (0: none).",
+                code="invalid-input",
+            )

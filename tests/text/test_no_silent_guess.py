@@ -1,0 +1,268 @@
+"""No document is lost, joined, split or mislabelled without an error or a line that says so."""
+
+import io
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.store.manifest import Manifest, latest_manifest
+from sparseoco.store.shards import Store
+from sparseoco.text.charsets import codec_name, detect, to_utf8
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from sparseoco.training.model import Model
+from tests.support.commands import call
+from tests.support.errors import raises_code
+from tests.support.ingests import ingest_bytes, jsonl, store_content
+
+SMS = 'ham\tgo until\nham\t"hello there\nspam\tfree entry\nspam\tcall "now"\n'
+ACCENTS = "label,text\nham,été à la plage naïve\nspam,garçon très content\n"
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def taken(folder: Path, *inputs: Path, **options: Any) -> tuple[Manifest, list[str], list[str]]:
+    """(manifest, ids, labels by name) of an ingest into a new store."""
+    out = folder / f"out{len(list(folder.glob('out*')))}"
+    manifest = ingest([str(path) for path in inputs], out, TextOptions.of(options))
+    _, ids, labels, _ = store_content(out)
+    names = [entry.name for entry in manifest.labels.classes]
+    return manifest, ids, [names[label] if names else "" for label in labels]
+
+
+# Quotes
+
+
+def test_quotes_in_tsv_are_text_unless_the_header_is_quoted(tmp_path: Path) -> None:
+    fields = {"header": False, "label_field": "1", "text_field": "2"}
+    for data in (SMS, SMS.replace("\n", "\r\n")):
+        manifest = ingest_bytes(tmp_path, "a.tsv", data.encode(), out=f"{len(data)}", **fields)
+        assert (manifest.rows, manifest.multiline_rows) == (4, 0)
+        assert [(entry.name, entry.rows) for entry in manifest.labels.classes] == [("ham", 2), ("spam", 2)]
+    quoted = '"label"\t"text"\n"ham"\t"two\nlines"\n"spam"\t"a ""b"""\n'
+    manifest = ingest_bytes(tmp_path, "b.tsv", quoted.encode(), out="b")
+    assert (manifest.rows, manifest.multiline_rows) == (2, 1)
+    with raises_code("missing-field", "c.tsv, line 2"):
+        ingest_bytes(tmp_path, "c.tsv", quoted.encode(), out="c", quoting="none")
+    with raises_code("malformed-record", "d.tsv, line 2", "--quoting csv"):
+        ingest_bytes(tmp_path, "d.tsv", b'label\ttext\nham\t"a\tb"\n', out="d")
+
+
+def test_records_over_several_lines_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, {"a.csv": "label,text\n" + SMS.replace("\t", ",")})
+    arguments = ("ingest", tmp_path / "a.csv", "--min-df", 1, "--out")
+    assert call(monkeypatch, *arguments, tmp_path / "csv") == 0
+    assert "1 record spans several lines" in capsys.readouterr().err
+    assert call(monkeypatch, *arguments, tmp_path / "none", "--quoting", "none") == 0
+    said = capsys.readouterr()
+    assert "4 documents" in said.out
+    assert said.err == ""
+
+
+# Folders
+
+
+def test_labels_are_the_folders_of_files(tmp_path: Path) -> None:
+    files = {f"enron{k}/{name}/{k}.{name}": f"mail {name}\nof {k}" for k in (1, 2) for name in ("ham", "spam")}
+    enron = write(tmp_path / "enron", files)
+    labels = ["ham", "spam", "ham", "spam"]
+    assert taken(tmp_path, enron)[2] == labels
+    assert taken(tmp_path, enron / "enron1/ham", enron / "enron1/spam")[1:] == (
+        ["ham/1.ham", "spam/1.spam"],
+        labels[:2],
+    )
+    assert taken(tmp_path, enron, label_depth=1)[2] == ["enron1"] * 2 + ["enron2"] * 2
+    assert taken(tmp_path, enron, label_depth=0)[2] == [""] * 4
+    assert taken(tmp_path, enron, include=["enron1"], exclude=["*.spam"])[1] == ["enron/enron1/ham/1.ham"]
+    with raises_code("no-documents", enron, "--include"):
+        taken(tmp_path, enron, include=["nothing"])
+    write(enron, {"enron1/Summary.txt": "of all", ".hidden/x": "y"})
+    with raises_code("invalid-input", "Summary.txt", "--exclude"):
+        taken(tmp_path, enron)
+    assert taken(tmp_path, enron, exclude=["Summary.txt"])[2] == labels
+    assert taken(tmp_path, enron, label_depth=1)[0].rows == 5
+    with raises_code("invalid-input", "Summary.txt", "--label-depth 2"):
+        taken(tmp_path, enron, label_depth=2)
+
+
+def test_linked_folders_are_read(tmp_path: Path) -> None:
+    write(tmp_path, {"else/ham/1": "one", "mail/spam/2": "two"})
+    (tmp_path / "mail" / "ham").symlink_to(tmp_path / "else" / "ham")
+    assert taken(tmp_path, tmp_path / "mail")[2] == ["ham", "spam"]
+    (tmp_path / "mail" / "spam" / "again").symlink_to(tmp_path / "mail")
+    with raises_code("not-a-file", "again"):
+        taken(tmp_path, tmp_path / "mail")
+
+
+def test_folders_of_tables_and_of_text(tmp_path: Path) -> None:
+    rows = [jsonl([f"text {k}"], id=lambda _, k=k: f"d{k}").decode() for k in range(2)]
+    tables = write(tmp_path / "t", {"2024/a.jsonl": rows[0], "2025/b.jsonl": rows[1], "_SUCCESS": ""})
+    assert taken(tmp_path, tables)[1] == ["d0", "d1"]  # rows, not files, though in folders of folders
+    parts = write(tmp_path / "parts", {"part-0": rows[0], "part-1": rows[1]})
+    assert taken(tmp_path, parts)[1] == ["d0", "d1"]
+    write(tables, {"2025/readme.md": "about them"})
+    with raises_code("mixed-folder", "readme.md", "a.jsonl"):
+        taken(tmp_path, tables)
+    assert taken(tmp_path, tables, include=["*.jsonl"])[0].rows == 2
+    lines = write(tmp_path / "lines", {"a.txt": "one\ntwo\n", "b.txt": "three\n"})
+    assert taken(tmp_path, lines)[1:] == (["lines/a.txt", "lines/b.txt"], ["lines"] * 2)
+    assert taken(tmp_path, lines, format="lines")[1] == ["a.txt:1", "a.txt:2", "b.txt:1"]
+    with raises_code("unsupported-combination", "a.txt", "--format folder"):
+        taken(tmp_path, lines / "a.txt", format="folder")
+
+
+# Encodings
+
+
+def test_encodings_are_told_and_read(tmp_path: Path) -> None:
+    data = ACCENTS.encode("latin-1")
+    with raises_code("encoding", "a.csv, line 2: not valid UTF-8", "--encoding cp1252"):
+        ingest_bytes(tmp_path, "a.csv", data)
+    expected = store_content_of(tmp_path, "b.csv", ACCENTS.encode())
+    for name, codec in (("c.csv", "latin-1"), ("d.csv", "auto")):
+        assert store_content_of(tmp_path, name, data, encoding=codec) == expected
+    for codec in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
+        wide = ACCENTS.encode(codec)
+        with raises_code("encoding", f"{codec}.csv is UTF-", f"--encoding {codec}"):
+            ingest_bytes(tmp_path, f"{codec}.csv", wide, out="none")
+        for chosen in (codec, "auto"):
+            found = store_content_of(tmp_path, f"{codec}.csv", wide, out=f"{codec}-{chosen}", encoding=chosen)
+            assert found == expected
+    for name, data in (("a.xlsx", b"PK\x03\x04etc"), ("x.jsonl", b"\x1f\x8b\x08\0")):
+        with raises_code("not-text", name):
+            ingest_bytes(tmp_path, name, data, out="none", format="jsonl")
+    with raises_code("invalid-option", "encoding"):
+        TextOptions.of({"encoding": "rot13"})
+    assert codec_name("UTF_8-SIG") == "utf-8"
+
+
+def store_content_of(folder: Path, name: str, data: bytes, out: str = "", **options: Any) -> Any:
+    """Terms, labels and counts of a file, whose ids begin with its name."""
+    ingest_bytes(folder, name, data, out=out or f"{name}.out", shard_bytes=1024, **options)
+    terms, _, labels, rows = store_content(folder / (out or f"{name}.out"))
+    return terms, labels, rows
+
+
+@pytest.mark.parametrize("policy", ["error", "replace", "skip"])
+def test_bytes_that_a_codec_does_not_have(tmp_path: Path, policy: str) -> None:
+    data = b"label,text\nham,a\x81b caf\xe9\nspam,words\n"
+    options = {"encoding": "cp1252", "encoding_errors": policy}
+    if policy == "error":
+        with raises_code("encoding", "a.csv, line 2: not valid cp1252"):
+            ingest_bytes(tmp_path, "a.csv", data, **options)
+    else:
+        terms, _, rows = store_content_of(tmp_path, "a.csv", data, **options)
+        assert ("café" in terms, len(rows)) == ((True, 2) if policy == "replace" else (False, 1))
+
+
+def test_conversion_in_any_parts() -> None:
+    for codec in ("utf-16", "shift_jis", "utf-7", "cp1252"):
+        text = "ab +é日" if codec != "cp1252" else "ab +é€"
+        data = text.replace("é", "e").encode(codec) if codec == "shift_jis" else text.encode(codec)
+        parts = [data[k : k + 1] for k in range(len(data))]
+        assert b"".join(to_utf8(parts, codec_name(codec))).decode() == data.decode(codec)
+    assert b"".join(to_utf8([b"a\0\0", b"\xd8"], "utf-16-le")) == b"a\xff"
+    assert detect(b"plain") == "utf-8"
+    assert detect("日本語のテキストです。これは長い文です。".encode("shift_jis") * 5) == "cp932"
+
+
+def test_files_in_other_encodings_in_a_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path / "t", {"a/1": "été", "b/2": "x"})
+    (folder / "a" / "3").write_bytes("deux mots".encode("utf-16"))
+    with raises_code("encoding", "t/a/3", "is UTF-16", "--encoding utf-16"):
+        taken(tmp_path, folder)
+    assert taken(tmp_path, folder, max_bad_rows=1)[0].quarantined_rows == 1
+    assert taken(tmp_path, folder, encoding="auto")[0].rows == 3
+
+
+# Empty files, standard input, and what is printed
+
+
+def test_what_is_understood_is_printed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, {"a.tsv": "label\ttext\n" + SMS, "b.jsonl": "", "c.txt": '{"text": "x"}\n', "d/ham/1": "e"})
+    (tmp_path / "e.csv").write_bytes(ACCENTS.encode("latin-1"))
+    monkeypatch.chdir(tmp_path)
+    for inputs, parts in {
+        ("a.tsv", "b.jsonl"): (
+            "quotes are text",
+            "label, text",
+            "'id'",
+            "ham (2), spam (2)",
+            "a.tsv:2",
+            "empty files: b.jsonl",
+        ),
+        ("c.txt",): ("one document per line", "look like JSON lines", "c.txt:1"),
+        ("d",): ("one document per file", "ham (1)", "d/ham/1"),
+        ("e.csv",): ("line 2: not valid UTF-8",),
+        ("e.csv", "--encoding", "auto"): ("cp1252", "ham (1), spam (1)"),
+    }.items():
+        assert call(monkeypatch, "ingest", *inputs, "--out", "out", "--dry-run") == 0
+        printed = capsys.readouterr().out
+        assert all(part in printed for part in parts), printed
+    assert not (tmp_path / "out").exists()
+    assert call(monkeypatch, "ingest", "b.jsonl", "--out", "out") == 2
+    assert "b.jsonl is empty" in capsys.readouterr().err
+
+
+def test_predictions_of_folders_and_of_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["alpha beta", "gamma delta"] * 10
+    given(monkeypatch, jsonl(texts))
+    assert call(monkeypatch, "ingest", "-", "--out", tmp_path / "out", "--min-df", 1, "--max-bad-rows", 1) == 0
+    manifest = latest_manifest(tmp_path / "out")
+    assert manifest is not None
+    assert manifest.rows == 20
+    assert call(monkeypatch, "train", tmp_path / "out", "--out", tmp_path / "m", "--algorithm", "rda") == 0
+    capsys.readouterr()
+    write(tmp_path, {"inbox/1.txt": "alpha\nbeta", "inbox/sub/2": "gamma", "inbox/empty": ""})
+    assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "inbox", tmp_path / "none.txt") == 2
+    assert call(monkeypatch, "predict", tmp_path / "m", tmp_path / "inbox") == 0
+    assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "inbox/1.txt", "inbox/empty", "inbox/sub/2",
+    ]  # fmt: skip
+    for arguments, expected, told in (
+        (("-",), 20, "looks like JSON lines"),
+        (("--format", "jsonl"), 20, ""),
+        (("-", "--format", "jsonl"), 20, ""),
+    ):
+        given(monkeypatch, jsonl(texts))
+        assert call(monkeypatch, "predict", tmp_path / "m", *arguments) == 0
+        said = capsys.readouterr()
+        assert len(said.out.splitlines()) == expected
+        assert told in said.err
+    rows = jsonl(texts) + b"{\n"
+    given(monkeypatch, rows)
+    assert call(monkeypatch, "predict", tmp_path / "m", "--format", "jsonl") == 0
+    assert "1 malformed row" in capsys.readouterr().err
+    (tmp_path / "t.jsonl").write_bytes(rows)
+    assert evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {}, lambda *_: None)["bad_rows"] == 1
+    model = Model(tmp_path / "m")
+    for wrong in ("one string", b"bytes", {"a": "mapping"}, [b"bytes"], [None]):
+        with raises_code("invalid-texts"):
+            model.predict(wrong)  # type: ignore[arg-type]
+    assert Store.open(tmp_path / "out").n_rows == 20
+
+
+def given(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Make these bytes standard input."""
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data), fileno=os.devnull))
+
+
+def test_where_names_a_column(tmp_path: Path) -> None:
+    with raises_code("missing-field", "a.csv", "'spilt'"):
+        ingest_bytes(tmp_path, "a.csv", ACCENTS.encode(), where={"spilt": "train"})
