@@ -22,6 +22,7 @@ from sparseoco.report.formatting import integer, percent
 from sparseoco.report.predictions import (
     PredictionSet,
     Ranked,
+    drawn_apart,
     merged_confusion,
     precision_recall,
     reliability,
@@ -103,7 +104,7 @@ def threshold_figure(found: PredictionSet) -> Chart:
         "recall": 100 * tps / max(curve.positives, 1),
         "F1": 200 * tps / (tps + fps + curve.positives),
     }
-    kept = _apart(x)
+    kept = drawn_apart(x)
     series = [
         Series(
             name,
@@ -173,14 +174,6 @@ def _series(curves: Sequence[Ranked], area: str, label: str) -> list[Series]:
         )
         for k, (curve, dash) in enumerate(zip(drawn, dashes(len(drawn)), strict=True))
     ]
-
-
-def _apart(x: Any) -> Any:
-    """The indices of points that a drawing tells apart."""
-    places = np.round(np.asarray(x) * 1.5).astype(np.int64)
-    kept = np.append(True, np.diff(places) != 0)
-    kept[-1] = True
-    return kept
 
 
 def _square(x: str, y: str, series: Sequence[Series], levels: Sequence[Level] = ()) -> Chart:

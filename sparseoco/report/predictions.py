@@ -167,11 +167,16 @@ def precision_recall(found: PredictionSet, k: int, name: str) -> Ranked:
 
 
 def _few(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[list[float], list[float]]:
-    """The points of a curve that a drawing tells apart, with the first and the last."""
-    places = np.round(np.stack([x, y]) * 1.5).astype(np.int64)
+    kept = drawn_apart(x, y)
+    return x[kept].tolist(), y[kept].tolist()
+
+
+def drawn_apart(*coordinates: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which points of a curve in per cent a drawing tells apart, the first and the last among them."""
+    places = np.round(np.stack(coordinates) * 1.5).astype(np.int64)
     kept = np.append(True, (np.diff(places, axis=1) != 0).any(axis=0))
     kept[-1] = True
-    return x[kept].tolist(), y[kept].tolist()
+    return kept
 
 
 class Bin(NamedTuple):

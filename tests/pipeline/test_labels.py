@@ -114,14 +114,24 @@ def test_a_run_on_numbers(prices: RunFile) -> None:
     assert "RMSE" in (prices.out / "report" / "report.html").read_text()
 
 
+def evaluate_and_predict(
+    run: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[str, list[str]]:
+    """What the commands print of the test documents: the evaluation, and the predictions."""
+    documents = run.out.parent / "documents.jsonl"
+    printed = []
+    for command in ("evaluate", "predict"):
+        assert call(monkeypatch, command, run.out, documents, "--where", "split=test") == 0
+        printed.append(capsys.readouterr().out)
+    return printed[0], [line.split("\t")[1] for line in printed[1].splitlines()]
+
+
 def test_commands_on_numbers(
     prices: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    documents = prices.out.parent / "documents.jsonl"
-    assert call(monkeypatch, "evaluate", prices.out, documents, "--where", "split=test") == 0
-    assert "RMSE" in capsys.readouterr().out
-    assert call(monkeypatch, "predict", prices.out, documents, "--where", "split=test") == 0
-    assert len([float(line.split("\t")[1]) for line in capsys.readouterr().out.splitlines()]) == 100
+    evaluated, predicted = evaluate_and_predict(prices, monkeypatch, capsys)
+    assert "RMSE" in evaluated
+    assert len([float(answer) for answer in predicted]) == 100
     assert call(monkeypatch, "status", prices.out) == 0
     store = prices.store
     for algorithm in ("auto", "adagrad"):
@@ -247,12 +257,9 @@ def test_label_sets_have_the_weights_of_binary_learners(topical: RunFile) -> Non
 def test_commands_on_label_sets(
     topical: RunFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    documents = topical.out.parent / "documents.jsonl"
-    assert call(monkeypatch, "evaluate", topical.out, documents, "--where", "split=test") == 0
-    assert "macro F1" in capsys.readouterr().out
-    assert call(monkeypatch, "predict", topical.out, documents, "--where", "split=test") == 0
-    answers = {line.split("\t")[1] for line in capsys.readouterr().out.splitlines()}
-    assert {"", "t0", "t0,t1"} <= answers
+    evaluated, predicted = evaluate_and_predict(topical, monkeypatch, capsys)
+    assert "macro F1" in evaluated
+    assert {"", "t0", "t0,t1"} <= set(predicted)
     assert call(monkeypatch, "train", topical.store, "--out", tmp_path / "auto", "--algorithm", "auto") == 0
     assert Model(tmp_path / "auto").predict(["word0 word1"])[0]
     for loss, algorithm in (("softmax", "adagrad"), ("logistic", "caos-erm"), ("logistic", "ons")):
