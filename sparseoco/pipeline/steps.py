@@ -86,7 +86,7 @@ def search(
     """
     folder = out / "search"
     store, options = _open_store(store_folder, options, out / "model")
-    options = options.for_rare_class(store)
+    options = options.for_rare_class(store).for_size(store)
     if options.threshold is not None:
         check_has_threshold(options.threshold, store.n_outputs, several=store.is_multilabel)
     with _cluster(cluster, out) as client:

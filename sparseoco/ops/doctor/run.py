@@ -66,12 +66,19 @@ def _cost(run: RunFile, shape: Shape) -> Iterator[Finding]:
     if manifest is not None:
         store = Store(run.store, manifest)
         yield from _report(
-            run, shape, estimate_cost(run.search.for_store(store), store, store, shape), store, text, basis="its shards"
+            run,
+            shape,
+            estimate_cost(run.search.for_store(store).for_size(store), store, store, shape),
+            store,
+            text,
+            basis="its shards",
         )
         return
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
         result = extrapolate(run_sources(run), run.ingest.text, Path(folder), run.ingest.shard_bytes)
-        cost = estimate_cost(run.search.for_store(result.whole), result.whole, result.sample, shape)
+        cost = estimate_cost(
+            run.search.for_store(result.whole).for_size(result.whole), result.whole, result.sample, shape
+        )
         basis = f"a sample of {percent(result.share)} of the text"
         text = text._replace(ingest_seconds=result.seconds / shape.tasks)
         yield from _report(run, shape, cost, result.whole, text, basis=basis)

@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from sparseoco.training.grid import Grid
 
 
-RARE_CLASS = 0.1
+RARE_CLASS = 0.125
 """The least share of the documents at which a class is not rare."""
+MANY_DOCUMENTS = 20_000
+"""Documents from which on three folds estimate a metric well enough."""
+HALVED_WEIGHTS = 30_000_000
+"""Weights of a configuration of several classes up to which a search halves by default: at a rung all are stored."""
 DEFAULT_ALGORITHM = "adagrad"
 AUTO = "auto"
 DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
@@ -71,8 +75,8 @@ class SearchOptions(OptionModel):
     folds: int = Field(
         5,
         ge=1,
-        description="Folds of cross-validation; with 1, configurations are compared by progressive error (epoch "
-        "methods: by training error).",
+        description="Folds of cross-validation, by default 3 for several classes and from 20,000 documents on; with 1, "
+        "configurations are compared by progressive error (epoch methods: by training error).",
     )
     folds_by: Literal["group", "time"] | None = Field(
         None,
@@ -83,7 +87,7 @@ class SearchOptions(OptionModel):
     metric: str | None = Field(
         None,
         description="Metric of the held-out documents to choose by, such as log_loss, roc_auc, average_precision, f1, "
-        "f1_macro, or of numbers rmse, mae, r2; by default error, of a class with less than a tenth of the documents "
+        "f1_macro, or of numbers rmse, mae, r2; by default error, of a class with less than an eighth of the documents "
         "average_precision, of numbers rmse. With one fold, error or loss.",
     )
     select: Select = Field(
@@ -98,7 +102,7 @@ class SearchOptions(OptionModel):
         None,
         description="Rule of the threshold above which a document belongs to a class, chosen on the held-out folds: "
         '"f1", { precision = 0.9 }, { recall = 0.8 } or { top = 0.01 }; by default a margin of 0, or f1 if '
-        "metric is not set and a class has less than a tenth of the documents.",
+        "metric is not set and a class has less than an eighth of the documents.",
     )
     intercept: bool | None = Field(
         None,
@@ -121,7 +125,11 @@ class SearchOptions(OptionModel):
     features_from: str | None = Field(
         None, description="Folder of a model: train on the features with nonzero weights in it only; by default on all."
     )
-    halving: Halving | None = Field(None, description="Successive halving; none by default.")
+    halving: Halving | None = Field(
+        None,
+        description="Successive halving; by default, with several classes, two thirds of the configurations are "
+        "dropped in the middle of the first pass.",
+    )
     patience: int | None = Field(
         None, ge=1, description="Stop a configuration after this many epochs in a row without improvement."
     )
@@ -300,6 +308,22 @@ class SearchOptions(OptionModel):
             return self
         threshold = self.threshold or ThresholdRule(rule="f1")
         return self.model_copy(update={"metric": "average_precision", "threshold": threshold})
+
+    def for_size(self, store: "Store") -> "SearchOptions":
+        """The options with cheaper defaults where a search is long: with many documents, or several classes.
+
+        Then there are three folds. With several classes, two thirds of the configurations are dropped in the middle of
+        the first pass, unless the sparse ones are wanted (`at_most`).
+        """
+        several = store.n_outputs > 1
+        changed: dict[str, Any] = {}
+        if "folds" not in self.model_fields_set and (several or store.n_rows >= MANY_DOCUMENTS):
+            changed["folds"] = 3
+        weights = store.n_outputs * store.n_features
+        early = not self.model_fields_set & {"halving", "patience"} and not isinstance(self.select, AtMost)
+        if several and early and weights <= HALVED_WEIGHTS:
+            changed["halving"] = Halving(factor=3, rungs=(0.5,))
+        return self.model_copy(update=changed)
 
     def _default_loss(self, store: "Store") -> str:
         if store.manifest.labels.kind == "numbers":
