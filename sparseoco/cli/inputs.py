@@ -14,6 +14,7 @@ from sparseoco.text.ingest import preview
 from sparseoco.text.options import TextOptions
 from sparseoco.text.preview import Kind
 from sparseoco.text.readers import ReadOutcome
+from sparseoco.text.sources import WITH_FIELDS
 
 STDIN = "-"
 FORMATS = {
@@ -25,6 +26,8 @@ FORMATS = {
     "files": "one document per file, without labels",
     "svmlight": "SVMlight, one document per line",
     "processed": "processed reviews, one document per line",
+    "parquet": "Parquet, one document per row",
+    "arrow": "Arrow, one document per row",
 }
 SHOWN = 12  # fields or classes, at most
 _MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5": ".zst"}
@@ -54,7 +57,7 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
     details += [f"encoding {kind.codec}"] * (kind.codec != "utf-8")
     more = f" and {len(kind.sources) - 1:,} more" if len(kind.sources) > 1 else ""
     lines = [f"{first.path}{more}: {', '.join(details)} ({_size(kind.bytes)})"]
-    if kind.format in ("jsonl", "csv", "tsv"):
+    if kind.format in WITH_FIELDS:
         columns: dict[str, str] = {"text": options.text_field, "label": options.label_field}
         columns |= {str(name): field for name, field in options.columns.items()}
         used = [f"{name} from {field!r}" for name, field in columns.items()]
@@ -63,6 +66,10 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
             f"id from {options.id_field!r}" if named else f"no field {options.id_field!r}: ids by file and line"
         )
         lines.append(f"  fields: {_shown(kind.fields) or 'by number'}; {', '.join(used)}")
+        parts: dict[str, set[str]] = {}
+        for name, value in (pair for source in kind.sources for pair in source.facts.all):
+            parts.setdefault(name, set()).add(str(value))
+        lines += [f"  by path: {name} = {_shown(sorted(values))}" for name, values in parts.items()]
     if kind.format == "folder":
         label = "the folder of the file" if options.label_depth is None else f"folder {options.label_depth} of its path"
         lines.append(f"  label: {label}")

@@ -13,6 +13,8 @@ _MARKS |= {codecs.BOM_UTF16_BE: "utf-16"}
 _BINARY = {
     b"PK\x03\x04": "a zip archive or an office document",
     b"\xfd7zXZ\0": "compressed by xz",
+    b"PAR1": "Parquet (set --format parquet)",
+    b"ARROW1": "Arrow (set --format arrow)",
     b"%PDF-": "a PDF document",
     b"\x1f\x8b": "compressed by gzip, without the suffix .gz",
     b"\x28\xb5\x2f\xfd": "compressed by zstd, without the suffix .zst",

@@ -32,6 +32,8 @@ class BadRow(NamedTuple):
         Whether the row counts against ``max_bad_rows``; rows skipped by an option do not.
     file : str
         Name of the row's own file, in a folder with one document per file.
+    place : str
+        Row group and row in a table, in words.
     """
 
     line: int
@@ -40,6 +42,7 @@ class BadRow(NamedTuple):
     code: str
     counted: bool = True
     file: str = ""
+    place: str = ""
 
 
 class Documents(NamedTuple):

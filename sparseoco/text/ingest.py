@@ -126,7 +126,12 @@ def ingest(
             files += () if new_terms is None else (new_terms.result(),)
             features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=files)
     bad = [
-        (f"{path}/{row.file}" if row.file else path, row.line, row.offset, row.reason)
+        (
+            f"{path}/{row.file}" if row.file else path,
+            row.line,
+            row.offset,
+            f"{row.place}: {row.reason}" if row.place else row.reason,
+        )
         for split in counted
         for path in [sources[split.split.source].absolute]
         for row in split.bad

@@ -12,7 +12,7 @@ from sparseoco.store.manifest import Column
 from sparseoco.text.charsets import UTF8, codec_name
 from sparseoco.text.tokenizer import TokenizerOptions
 
-Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed"]
+Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed", "parquet", "arrow"]
 Quoting = Literal["auto", "csv", "none"]
 VocabularyPolicy = Literal["frozen", "extend"]
 SHARD_BYTES = 8 << 20  # the hash tables of a split of this size fit the processor's caches

@@ -13,9 +13,10 @@ from sparseoco.text.charsets import UTF8
 from sparseoco.text.documents import BadRow
 from sparseoco.text.folders import document_label, list_files
 from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import FOLDERS, UNLABELLED, Source
+from sparseoco.text.sources import FOLDERS, TABLES, UNLABELLED, Source
 from sparseoco.text.splits import SplitReader, read_split
 from sparseoco.text.streams import first_bytes
+from sparseoco.text.tables.files import close_tables, open_table
 
 FIRST_BYTES = 1 << 16  # of a source that are read
 
@@ -97,8 +98,13 @@ def _of_files(sources: list[Source], options: TextOptions) -> Kind:
         if split is None:
             return Kind(sources, codec, None, (), 0, None, {}, None, "")
         documents = read_split(split, options, labelled=source.format not in UNLABELLED)
-    head = first_bytes(source.path, source.compression, FIRST_BYTES, options.encoding)
-    fields = split.header or _keys(head)
+    if source.format in TABLES:
+        schema = open_table(source.absolute, source.format, source.key).schema
+        fields = (*schema.names, *source.facts.fields(schema))
+        close_tables()
+    else:
+        head = first_bytes(source.path, source.compression, FIRST_BYTES, options.encoding)
+        fields = split.header or _keys(head)
     classes: Counter[str] = Counter()
     if isinstance(documents.labels, pa.Array):
         labels = documents.labels.flatten() if pa.types.is_list(documents.labels.type) else documents.labels

@@ -13,7 +13,10 @@ from sparseoco.storage.locations import is_remote_uri, remote_location
 from sparseoco.text.charsets import AUTO
 from sparseoco.text.folders import FolderFile, check_labels, check_name, folder_name, list_files
 from sparseoco.text.options import TextOptions
-from sparseoco.text.streams import first_bytes
+from sparseoco.text.streams import first_bytes, first_stored_bytes
+from sparseoco.text.tables.columns import NO_FACTS, TableFacts
+from sparseoco.text.tables.files import ARROW_MAGIC, STREAM_MAGIC
+from sparseoco.text.tables.folders import dataset_files
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = {
@@ -28,8 +31,16 @@ SUFFIXES = {
     ".libsvm": "svmlight",
     ".svm": "svmlight",
     ".review": "processed",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
 }
-WITH_FIELDS = frozenset({"jsonl", "csv", "tsv"})
+TABLES = frozenset({"parquet", "arrow"})
+WITH_FIELDS = frozenset({"jsonl", "csv", "tsv"}) | TABLES
+MAGIC = {b"PAR1": "parquet", ARROW_MAGIC: "arrow", STREAM_MAGIC: "arrow"}
 FOLDERS = frozenset({"folder", "files"})  # with one document per file; `files` without labels
 UNLABELLED = frozenset({"lines", "files"})
 _SVMLIGHT = re.compile(rb"[+-]?[\w.]+(\s+qid:\d+)?(\s+\d+:[-+.\deE]+)+\s*(#.*)?")
@@ -46,6 +57,8 @@ class Source(NamedTuple):
         File name, unique among the sources of the store; generated ids begin with it.
     key : str
         Identifies this version of the file: path, size, and modification time or ETag.
+    facts : TableFacts
+        Of a Parquet or Arrow file, what its folder says.
     """
 
     path: str
@@ -55,6 +68,7 @@ class Source(NamedTuple):
     bytes: int
     modified_ns: int | None
     key: str
+    facts: TableFacts = NO_FACTS
 
     @property
     def remote(self) -> bool:
@@ -158,6 +172,10 @@ def _expand(item: str, options: TextOptions) -> list[Source]:
 
 def _folder_sources(folder: str, files: list[FolderFile], options: TextOptions) -> list[Source]:
     """One source of all files if they are plain text, otherwise one for each."""
+    if options.format in ("auto", *TABLES) and any(_format_of_name(file.path) in TABLES for file in files):
+        found = [(file, facts) for file, facts in dataset_files(files, options)]
+        if options.format != "auto" or _are_tables([file for file, _ in found]):
+            return [_file_source(file, options, facts) for file, facts in found]
     if not files or options.format not in ("auto", "folder") or (options.format == "auto" and _are_tables(files)):
         return [_file_source(file, options) for file in files]
     unlabelled = options.label_depth == 0
@@ -190,7 +208,7 @@ def _are_tables(files: list[FolderFile]) -> bool:
     return _content_format(plain[0].path, _compression(plain[0].path)) is not None  # parts of a table without suffixes
 
 
-def _file_source(file: FolderFile, options: TextOptions) -> Source:
+def _file_source(file: FolderFile, options: TextOptions, facts: TableFacts = NO_FACTS) -> Source:
     path = file.path
     check_name(path if is_remote_uri(path) else os.path.abspath(path))
     compression = _compression(path)
@@ -203,16 +221,21 @@ def _file_source(file: FolderFile, options: TextOptions) -> Source:
     if form == "auto":
         # Empty files, such as Spark's _SUCCESS, have nothing to detect a format from, and nothing to read.
         form = _format_of_name(path) or (_detect_format(path, compression) if file.bytes else "lines")
+    if form in TABLES and compression is not None:
+        raise InputError(
+            f"{path}: a compressed file of {form} cannot be read in parts: decompress it.",
+            code="unsupported-combination",
+        )
     _check_fields(path, form, file.bytes, options)
     key = digest_value([real_path(path), file.bytes, file.modified_ns, file.e_tag])
-    return Source(path, PurePosixPath(path).name, form, compression, file.bytes, file.modified_ns, key)
+    return Source(path, PurePosixPath(path).name, form, compression, file.bytes, file.modified_ns, key, facts)
 
 
 def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None:
     used = ["where"] * bool(options.where) + [f"{name}_field" for name in options.columns]
     if used and size and form not in WITH_FIELDS:
         raise InputError(
-            f"{path} ({form}) has no fields, which {used[0]} needs: use JSON lines, CSV or TSV.",
+            f"{path} ({form}) has no fields, which {used[0]} needs: use JSON lines, CSV, TSV or Parquet.",
             code="unsupported-combination",
         )
 
@@ -241,7 +264,11 @@ def _detect_format(path: str, compression: str | None) -> str:
 
 
 def _content_format(path: str, compression: str | None) -> str | None:
-    """The format that the first line of a file shows, if any."""
+    """The format that the first bytes or the first line of a file show, if any."""
+    start = first_stored_bytes(path)
+    for magic, form in MAGIC.items():
+        if start.startswith(magic):
+            return form
     head = first_bytes(path, compression, 1 << 16, AUTO).removeprefix(b"\xef\xbb\xbf").lstrip()
     line = head.partition(b"\n")[0]
     if line.startswith(b"{"):

@@ -1,16 +1,17 @@
 """Split sources into runs of whole lines, records or files, each counted by one task."""
 
 import builtins
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import committed, digest_value
+from sparseoco.storage.commit import committed, digest_file, digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings, write_all
 from sparseoco.text.charsets import SAMPLE, UTF8, NotTextError, suggestion
@@ -30,8 +31,11 @@ from sparseoco.text.parsers.chunk import SLACK, line_too_long
 from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
 from sparseoco.text.parsers.delimited import is_quoted, parse_header
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text, parse_label
-from sparseoco.text.sources import COMPRESSIONS, FOLDERS, Source
+from sparseoco.text.sources import COMPRESSIONS, FOLDERS, TABLES, Source
 from sparseoco.text.streams import Stream, first_bytes, read_range, with_contents
+from sparseoco.text.tables.columns import NO_FACTS, TableFacts
+from sparseoco.text.tables.documents import projection, read_table
+from sparseoco.text.tables.files import RowGroup, close_tables, open_table
 
 # Bytes of splits for tasks of this process, by their staging path.
 _in_memory: dict[str, NDArray[np.uint8]] = {}
@@ -58,6 +62,10 @@ class Split(NamedTuple):
         Whether their fields may be quoted.
     key : str
         Identifies the split and the options it is counted with.
+    version : str
+        The key of the source, of Parquet and Arrow, whose `start` and `stop` are rows.
+    facts : TableFacts
+        What the folder of such a file says.
     """
 
     source: int
@@ -74,6 +82,8 @@ class Split(NamedTuple):
     header: tuple[str, ...]
     quoted: bool
     key: str
+    version: str = ""
+    facts: TableFacts = NO_FACTS
 
 
 @dataclass
@@ -101,7 +111,10 @@ class SplitReader:
         self._records: RecordScanner | None = None
 
     def __iter__(self) -> Iterator[Split]:
-        yield from self._split_folder() if self.source.format in FOLDERS else self._split_file()
+        if self.source.format in TABLES:
+            yield from self._split_table()
+        else:
+            yield from self._split_folder() if self.source.format in FOLDERS else self._split_file()
 
     def _stream(self, path: str, compression: str | None, content: "builtins.bytes | None" = None) -> Stream:
         return Stream(path, compression, self.options.max_inflation, content, self.options.encoding)
@@ -221,6 +234,22 @@ class SplitReader:
             yield self._stage_documents(number, rows, bad)
         self.sha256 = digest_value(digests)
 
+    def _split_table(self) -> Iterator[Split]:
+        """Splits of Parquet or Arrow: parts of row groups, or several of them, by the size of their columns."""
+        source = self.source
+        if not source.bytes:
+            self.sha256 = hashlib.sha256().hexdigest()
+            return
+        table = open_table(source.absolute, source.format, source.key)
+        groups = table.row_groups(projection(table, self.options, source.facts, labelled=False))
+        for number, (start, stop, share) in enumerate(_parts(groups, self.shard_bytes)):
+            self.bytes = int(source.bytes * share)
+            split = self._split(number, start + 1, 0, 0, ())
+            yield split._replace(start=start, stop=stop, version=source.key, facts=source.facts)
+        self.bytes = source.bytes
+        # A remote file is not read only for its digest: its ETag identifies it.
+        self.sha256 = source.key if source.remote else digest_file(Path(source.path))
+
     def _label(self, name: str) -> Any:
         if self.source.format == "files":
             return None
@@ -242,6 +271,9 @@ def read_split(
 
 
 def _read_all(split: Split, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments:
+    if split.format in TABLES:
+        table = open_table(split.path, split.format, split.version)
+        return read_table(table, split.short, split.start, split.stop, options, split.facts, labelled=labelled)
     if split.format in FOLDERS:
         return _load_documents(location(split.path))
     size = split.stop - split.start
@@ -255,8 +287,32 @@ def _read_all(split: Split, options: TextOptions, *, labelled: bool) -> Document
     return PARSERS[split.format](chunk, options, labelled=labelled)
 
 
+def _parts(groups: Sequence[RowGroup], size: int) -> Iterator[tuple[int, int, float]]:
+    """Rows [start, stop) of parts of about `size` bytes, and the share of rows up to there.
+
+    A larger row group is cut into parts with the same number of rows; smaller ones are put together.
+    """
+    total = sum(group.rows for group in groups)
+    begin = end = pending = 0
+    for group in groups:
+        if pending and pending + group.bytes > size:
+            yield begin, end, end / total
+            begin, pending = end, 0
+        pending += group.bytes
+        end += group.rows
+        if pending > size and group.rows > 1:
+            rows = -(-group.rows // -(-group.bytes // size))
+            while end - begin > rows:
+                yield begin, begin + rows, (begin + rows) / total
+                begin += rows
+            pending = size
+    if end > begin:
+        yield begin, end, 1.0
+
+
 def forget_in_memory(staging: Location) -> None:
-    """Free the in-memory splits under `staging` that were not read."""
+    """Free the in-memory splits under `staging` that were not read, and close Parquet and Arrow files."""
+    close_tables()
     for path in [path for path in _in_memory if path.startswith(f"{staging}/")]:
         _in_memory.pop(path, None)
 
@@ -270,7 +326,7 @@ def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before
     if before + len(counted) <= options.max_bad_rows:
         return before + len(counted)
     row = counted[options.max_bad_rows - before]
-    position = f"{split.name}/{row.file}" if row.file else f"{split.name}, line {row.line}"
+    position = f"{split.name}/{row.file}" if row.file else f"{split.name}, {row.place or f'line {row.line}'}"
     mend = f"; {_codec_to_try(split, row)}" if row.code == "encoding" and "--encoding" not in row.reason else ""
     if options.max_bad_rows == 0:
         raise InputError(f"{position}: {row.reason}{mend} (max_bad_rows allows bad rows).", code=row.code)

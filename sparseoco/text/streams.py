@@ -177,6 +177,14 @@ def _small_content(path: str) -> bytes | None:
     return None
 
 
+def first_stored_bytes(path: str) -> bytes:
+    """The first bytes of a file as it is stored, at least eight unless it is shorter."""
+    if is_remote_uri(path):
+        return remote_location(path).read_range(0, 8)
+    with Path(path).open("rb") as file:
+        return file.read(8)
+
+
 def read_blocks(path: str) -> Iterator[bytes]:
     """The bytes of a local or remote file, in blocks."""
     if is_remote_uri(path):

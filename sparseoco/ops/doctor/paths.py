@@ -17,8 +17,9 @@ from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.text.ingest import new_sources
 from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import FOLDERS, Source, find_sources
+from sparseoco.text.sources import FOLDERS, TABLES, Source, find_sources
 from sparseoco.text.streams import first_bytes
+from sparseoco.text.tables.files import open_table
 
 
 def check_inputs(subject: str, inputs: Sequence[str], options: TextOptions) -> Iterator[Finding]:
@@ -41,7 +42,9 @@ def is_nightly(run: RunFile) -> bool:
 
 def _readable(subject: str, sources: list[Source], options: TextOptions, more: str = "") -> Finding:
     for source in sources:
-        if source.format not in FOLDERS:
+        if source.format in TABLES:
+            open_table(source.absolute, source.format, source.key)
+        elif source.format not in FOLDERS:
             first_bytes(source.path, source.compression, 1, options.encoding)
     size = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}{more}"
     return ok(subject, f"{size}, all readable." if sources else "There are no new files.")

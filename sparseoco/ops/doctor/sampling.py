@@ -9,19 +9,22 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.charsets import UTF8, NotTextError
+from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.folders import folder_name, list_files
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS
 from sparseoco.text.parsers.delimited import is_quoted
-from sparseoco.text.sources import COMPRESSIONS, FOLDERS, SUFFIXES, Source
+from sparseoco.text.sources import COMPRESSIONS, FOLDERS, SUFFIXES, TABLES, Source
+from sparseoco.text.splits import SplitReader, read_split
 from sparseoco.text.streams import Stream
 
 SLICE = 1 << 18
@@ -29,7 +32,7 @@ SLICES = 32
 FILES = 16  # that are sampled, of many
 SAMPLE_SECONDS = 3.0
 FOLDER_FILES = 4096
-ENDINGS = {form: suffix for suffix, form in reversed(SUFFIXES.items())}
+ENDINGS = {form: suffix for suffix, form in reversed(SUFFIXES.items())} | dict.fromkeys(TABLES, ".jsonl")
 
 
 class Extrapolation(NamedTuple):
@@ -58,7 +61,7 @@ def extrapolate(sources: Sequence[Source], options: TextOptions, folder: Path, s
     taken = [_take(source, options, SAMPLE_SECONDS / len(sampled)) for source in sampled]
     stored = sum(source.bytes for source in sampled)
     total = sum(part.bytes for part in taken) * sum(source.bytes for source in sources) / max(stored, 1)
-    of_files = {"encoding": UTF8, "include": (), "exclude": ()}  # of the originals, not of the sample
+    of_files = {"encoding": UTF8, "include": (), "exclude": (), "format": "auto"}  # of the originals
     lenient = options.model_copy(update={"duplicates": "all", "max_bad_rows": 1 << 40, **of_files})
     halves: list[tuple[Manifest, int, float]] = []
     for name, step in (("half", 2), ("all", 1)):
@@ -78,6 +81,8 @@ def extrapolate(sources: Sequence[Source], options: TextOptions, folder: Path, s
 def _take(source: Source, options: TextOptions, seconds: float) -> _Sample:
     if source.format in FOLDERS:
         return _take_files(source, options)
+    if source.format in TABLES:
+        return _take_rows(source, options, seconds)
     stream = Stream(source.path, source.compression, encoding=options.encoding)
     slices: list[tuple[str, bytes]] = []
     quoted = False
@@ -98,6 +103,32 @@ def _take(source: Source, options: TextOptions, seconds: float) -> _Sample:
         if time.monotonic() > until:
             break
     return _Sample(source, slices, source.bytes * position / max(stream.bytes, 1))
+
+
+def _take_rows(source: Source, options: TextOptions, seconds: float) -> _Sample:
+    """Splits of a table as JSON lines."""
+    options = options.model_copy(update={"max_bad_rows": 1 << 40, "holdout": 0.0})
+    splits = list(SplitReader(0, source, options, SLICE, Path()))
+    until, slices = time.monotonic() + seconds, []
+    for split in splits[:: max(1, len(splits) // SLICES)]:
+        documents = read_split(split, options, labelled=True)
+        slices.append(("", _as_json(documents, options)))
+        if time.monotonic() > until:
+            break
+    size = sum(len(data) for _, data in slices)
+    return _Sample(source, slices, size * len(splits) / max(len(slices), 1))
+
+
+def _as_json(documents: Documents | CountedDocuments, options: TextOptions) -> bytes:
+    assert isinstance(documents, Documents)
+    labels: Any = documents.labels
+    columns = {options.id_field: documents.ids.to_pylist(), options.label_field: labels.tolist()}
+    columns |= {options.columns[name]: values.tolist() for name, values in documents.columns.items()}
+    columns |= {options.text_field: documents.texts()} | {
+        field: [value] * len(documents) for field, value in options.where.items()
+    }
+    rows = zip(*columns.values(), strict=True)
+    return b"".join(orjson.dumps(dict(zip(columns, row, strict=True))) + b"\n" for row in rows)
 
 
 def _take_files(source: Source, options: TextOptions) -> _Sample:

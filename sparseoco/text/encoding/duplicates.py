@@ -12,6 +12,7 @@ from sparseoco.text.counting.partial_counts import PartialCounts, without_rows
 from sparseoco.text.hashing import hash_strings
 from sparseoco.text.job import IngestJob
 from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import TABLES
 
 
 def drop_duplicates(job: IngestJob, counts: list[PartialCounts], store: Store | None) -> list[PartialCounts]:
@@ -95,7 +96,8 @@ class _Ids:
             return self._store.manifest.sources[self._store.manifest.shards[part].source].path
         counts = self._counts[part - self.n_shards]
         arrays, _ = load_arrays(location(counts.path))
-        return f"{counts.split.name}, line {int(arrays['lines'][document - self.starts[part]])}"
+        unit = "row" if counts.split.format in TABLES else "line"
+        return f"{counts.split.name}, {unit} {int(arrays['lines'][document - self.starts[part]])}"
 
 
 def _hash_ids(ids: pa.Array) -> NDArray[np.int64]:

@@ -1,0 +1,353 @@
+"""Parquet and Arrow give the stores of the same rows as JSON lines, by any types, row groups and splits."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from sparseoco.core.errors import InputError
+from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.locations import location
+from sparseoco.store.shards import Store
+from sparseoco.text.documents import Documents
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from sparseoco.text.readers import read_documents
+from sparseoco.text.sources import find_sources
+from sparseoco.text.splits import SplitReader, read_split
+from sparseoco.text.tables.files import TableFile
+from tests.support.errors import raises_code
+from tests.support.ingests import ingest_bytes, random_texts, store_content
+
+Write = Callable[[pa.Table, Path, int], None]
+
+
+def write_stream(table: pa.Table, path: Path, rows: int) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows)
+
+
+WRITERS: dict[str, Write] = {
+    "a.parquet": lambda table, path, rows: pq.write_table(table, path, row_group_size=rows),
+    "b.pq": lambda table, path, rows: pq.write_table(table, path, row_group_size=rows, data_page_size=64),
+    "c.feather": lambda table, path, rows: pyarrow.feather.write_feather(table, path, chunksize=rows),
+    "d.arrow": write_stream,
+}
+
+
+def rows_of(n: int) -> list[dict[str, Any]]:
+    return [
+        {"id": f"d{k}", "label": "pn"[k % 2], "text": text, "n": k / 4, "g": f"g{k % 3}", "t": 86400.0 * k}
+        for k, text in enumerate(random_texts(n))
+    ]
+
+
+def as_jsonl(rows: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def documents(path: Path, shard_bytes: int, **options: Any) -> list[tuple[Any, ...]]:
+    """(id, label, text, row) of all documents, read in splits of this size."""
+    chosen = TextOptions.of(options)
+    found: list[tuple[Any, ...]] = []
+    for source in find_sources([str(path)], chosen):
+        for split in SplitReader(0, source, chosen, shard_bytes, path.parent / "staging"):
+            batch = read_split(split, chosen, labelled=True)
+            assert isinstance(batch, Documents)
+            labels: Any = batch.labels
+            found += zip(batch.ids.to_pylist(), labels.tolist(), batch.texts(), batch.lines.tolist(), strict=True)
+    return found
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_stores_are_those_of_json_lines(tmp_path: Path, name: str) -> None:
+    rows = rows_of(300)
+    fields = {"weight_field": "n", "group_field": "g", "time_field": "t"}
+    ingest_bytes(tmp_path, "a.jsonl", as_jsonl(rows), out="jsonl", **fields)
+    expected, of = store_content(tmp_path / "jsonl"), Store.open(tmp_path / "jsonl")
+    table = pa.Table.from_pylist(rows)
+    for number, (group, size) in enumerate([(7, 1024), (120, 2048), (1000, 1024), (1000, 1 << 20)]):
+        WRITERS[name](table, tmp_path / name, group)
+        out = tmp_path / f"out{number}"
+        manifest = ingest([str(tmp_path / name)], out, TextOptions.of(fields), shard_bytes=size)
+        assert store_content(out) == expected
+        assert len(manifest.shards) == 1 if size > 2048 else len(manifest.shards) > 5
+        for column in ("weight", "group", "time"):
+            assert np.array_equal(Store.open(out).column(column), of.column(column))  # type: ignore[arg-type]
+
+
+TYPES: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "large": lambda array: array.cast(pa.large_string()),
+    "view": lambda array: array.cast(pa.string_view()),
+    "binary": lambda array: array.cast(pa.binary()),
+    "large binary": lambda array: array.cast(pa.large_binary()),
+    "dictionary": lambda array: array.dictionary_encode(),
+    "sliced": lambda array: pa.concat_arrays([pa.array(["é", None]), array]).slice(2),
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_types_of_text(tmp_path: Path, kind: str) -> None:
+    rows = [row | {"text": row["text"] if k % 5 else ""} for k, row in enumerate(rows_of(60))]
+    expected = [(row["id"], row["label"], row["text"], k) for k, row in enumerate(rows, 1)]
+    columns = {name: TYPES[kind](pa.array([row[name] for row in rows])) for name in ("id", "label", "text")}
+    for name, write in WRITERS.items():
+        if (kind, name) == ("dictionary", "c.feather"):
+            continue  # its batches would need one dictionary
+        write(pa.table(columns), tmp_path / name, 13)
+        for size in (1 << 10, 1 << 20):
+            assert documents(tmp_path / name, size) == expected
+
+
+def test_types_of_other_columns(tmp_path: Path) -> None:
+    moments = [datetime(2024, 1, 1, 12, k, tzinfo=UTC) for k in range(3)]
+    table = pa.table(
+        {
+            "text": ["one two", "three", ""],
+            "whole": pa.array([1, 0, 1], pa.int8()),
+            "flag": [True, False, True],
+            "price": pa.array([0.5, 1.5, 2.0]).cast(pa.decimal128(6, 2)),
+            "names": [["a", "b"], [], ["b"]],
+            "time": pa.array(moments, pa.timestamp("ns", tz="Europe/Paris")),
+            "day": [date(2024, 1, day) for day in (1, 2, 3)],
+            "seconds": pa.array([m.replace(tzinfo=None) for m in moments], pa.timestamp("s")),
+            "written": [moment.isoformat() for moment in moments],
+            "meta": [{"title": "a b", "in": {"label": "x"}}, None, {"title": None, "in": {"label": "y"}}],
+            "dotted.name": ["p", "q", "r"],
+        }
+    )
+    for name, write in WRITERS.items():
+        path = tmp_path / name
+        write(table, path, 2)
+        assert [row[1] for row in documents(path, 1024, label_field="whole")] == ["1", "0", "1"]
+        assert [row[0] for row in documents(path, 1024, label_field="flag")] == [f"{name}:{k}" for k in (1, 2, 3)]
+        assert [row[1] for row in documents(path, 1024, label_field="flag", id_field="whole")] == [
+            "true",
+            "false",
+            "true",
+        ]
+        assert [row[1] for row in documents(path, 1024, label_field="price", labels="numbers")] == [0.5, 1.5, 2.0]
+        assert [row[1] for row in documents(path, 1024, label_field="names", labels="multi")] == [["a", "b"], [], ["b"]]
+        assert [row[1] for row in documents(path, 1024, label_field="dotted.name")] == ["p", "q", "r"]
+        nested = {"text_field": "meta.title", "label_field": "meta.in.label", "max_bad_rows": 2}
+        assert documents(path, 1024, **nested) == [(f"{name}:1", "x", "a b", 1)]
+        for field, unit in (("time", 60.0), ("seconds", 60.0), ("written", 60.0), ("day", 86400.0)):
+            options = TextOptions(label_field="whole", time_field=field)
+            (source,) = find_sources([str(path)], options)
+            splits = SplitReader(0, source, options, 1024, tmp_path)
+            times = np.concatenate([read_split(s, options, labelled=True).columns["time"] for s in splits])
+            assert np.diff(times).tolist() == [unit] * 2
+            assert datetime.fromtimestamp(times[0], UTC).date() == date(2024, 1, 1)
+        for field, value, found in (
+            ("flag", "false", 1),
+            ("day", "2024-01-02", 1),
+            ("price", "2.00", 1),
+            ("names", "a", 0),
+        ):
+            assert len(documents(path, 1024, label_field="whole", where={field: value})) == found
+
+
+LABEL, RECORD, MISSING = "invalid-labels", "malformed-record", "missing-field"
+HOSTILE = {
+    "text": ("text", [b"okay", None, b"\xff\xfe", b"good"], {2: MISSING, 3: "encoding"}),
+    "label": ("label", ["p", None, "", "n"], {2: MISSING, 3: LABEL}),
+    "numbers": ("label", [1.0, float("nan"), float("inf"), 2.0], {2: LABEL, 3: LABEL}),
+    "weight": ("n", [1.0, -1.0, None, 0.0], {2: RECORD, 3: MISSING}),
+    "group": ("g", ["a", None, "b", "c"], {2: MISSING}),
+    "float ids": ("id", [1.5, None, None, None], {1: RECORD}),
+    "float labels": ("label", [1.0, 2.0, None, 1.0], {1: LABEL, 2: LABEL, 3: MISSING, 4: LABEL}),
+    "lists": ("label", [["p"], [], None, ["n"]], {1: LABEL, 2: LABEL, 3: MISSING, 4: LABEL}),
+    "numbers as text": ("text", [1, 2, None, 4], {1: RECORD, 2: RECORD, 3: MISSING, 4: RECORD}),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("name", ["a.parquet", "d.arrow"])
+def test_bad_rows_have_the_errors_of_json_lines(tmp_path: Path, case: str, name: str) -> None:
+    field, values, bad = HOSTILE[case]
+    columns: dict[str, Any] = {"text": ["ww", "xx", "yy", "zz"], "label": ["p", "n", "p", "n"]}
+    columns |= {"n": [1.0] * 4, "g": ["a"] * 4}
+    WRITERS[name](pa.table(columns | {field: values}), tmp_path / name, 3)
+    options = {"weight_field": "n", "group_field": "g"} | ({"labels": "numbers"} if case == "numbers" else {})
+    first, code = next(iter(bad.items()))
+    if len(bad) < 4:
+        place = f"row group {(first + 2) // 3}, row {first}" if name == "a.parquet" else f"row {first}"
+        with raises_code(code, f"{name}, {place}: "):
+            ingest([str(tmp_path / name)], tmp_path / "stop", TextOptions.of(options))
+        chosen = TextOptions.of(options | {"max_bad_rows": 4})
+        manifest = ingest([str(tmp_path / name)], tmp_path / "out", chosen, shard_bytes=1024)
+        assert (manifest.rows, manifest.quarantined_rows) == (4 - len(bad), len(bad))
+        table = pq.read_table(tmp_path / "out" / manifest.quarantine[0].file).to_pylist()
+        assert [row["line"] for row in table] == list(bad)
+        assert f"row {first}: " in table[0]["reason"]
+    chosen = TextOptions.of(options | {"max_bad_rows": 4})
+    (source,) = find_sources([str(tmp_path / name)], chosen)
+    splits = SplitReader(0, source, chosen, 1024, tmp_path)
+    found = [row for split in splits for row in read_split(split, chosen, labelled=True).bad]
+    assert {row.line: row.code for row in found} == bad
+
+
+def test_invalid_text_is_replaced_or_skipped(tmp_path: Path) -> None:
+    table = pa.table({"text": [b"a\xff b", b"fine", b"\xf0\x9f"], "label": [b"p", b"n", b"p\xff"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    found = documents(tmp_path / "a.parquet", 1024, encoding_errors="replace")
+    assert [row[1:3] for row in found] == [("p", "a� b"), ("n", "fine"), ("p�", "��")]
+    assert len(documents(tmp_path / "a.parquet", 1024, encoding_errors="skip")) == 1
+
+
+def test_fields_that_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a"], "label": ["p"], "s": [{"x": "y"}]}), path)
+    for options in ({"text_field": "body"}, {"label_field": "s.y"}, {"where": {"lang": "en"}}, {"weight_field": "w"}):
+        with raises_code("missing-field", "a.parquet", "there is no such column"):
+            ingest([str(path)], tmp_path / "out", TextOptions.of(options))
+    pq.write_table(pa.table([["a"], ["b"], ["p"]], names=["text", "text", "label"]), path)
+    with raises_code("duplicate-column", "a.parquet", "text"):
+        ingest([str(path)], tmp_path / "out", TextOptions())
+    pq.write_table(pa.table({"text": ["a"]}), path)
+    (batch,) = read_documents([str(path)], TextOptions(), labelled=False)
+    assert (len(batch), batch.labels) == (1, None)
+    pq.write_table(pa.table({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}), path)
+    with raises_code("no-documents", "a.parquet"):
+        ingest([str(path)], tmp_path / "out", TextOptions())
+
+
+# Folders
+
+
+def test_partitions_are_fields(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a b", "c d"], "part": ["x", "y"]})
+    for language in ("en", "fr", "a%2Fb"):
+        for year in (2023, 2024):
+            folder = tmp_path / "in" / f"lang={language}" / f"year={year}"
+            folder.mkdir(parents=True)
+            pq.write_table(table, folder / "part-0.parquet")
+    (tmp_path / "in" / "_SUCCESS").touch()
+    found = documents(tmp_path / "in", 1 << 20, label_field="lang")
+    assert [row[1] for row in found] == ["a/b"] * 4 + ["en"] * 4 + ["fr"] * 4
+    assert len(documents(tmp_path / "in", 1024, label_field="part", where={"lang": "fr", "year": "2024"})) == 2
+    assert documents(tmp_path / "in", 1024, label_field="year", labels="numbers")[0][1] == 2023.0
+    null = tmp_path / "in" / "lang=__HIVE_DEFAULT_PARTITION__"
+    null.mkdir()
+    pq.write_table(table, null / "x.parquet")
+    with raises_code("missing-field", "x.parquet, row group 1, row 1"):
+        ingest([str(tmp_path / "in")], tmp_path / "out", TextOptions(label_field="lang"))
+    pq.write_table(table.append_column("lang", pa.array(["z", "z"])), null / "x.parquet")
+    with raises_code("duplicate-column", "x.parquet", "lang"):
+        ingest([str(tmp_path / "in")], tmp_path / "out", TextOptions(label_field="lang"))
+
+
+FEATURES = {"text": {"dtype": "string", "_type": "Value"}, "label": {"names": ["neg", "pos"], "_type": "ClassLabel"}}
+
+
+def save_to_disk(folder: Path, labels: list[int], *, in_schema: bool) -> None:
+    """A dataset as the library `datasets` writes it, with a file of a cache that is no part of it."""
+    folder.mkdir(parents=True)
+    table = pa.table({"text": [f"text {label}" for label in labels], "label": labels})
+    if in_schema:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
+    names = [f"data-{k:05}-of-00002.arrow" for k in range(2)]
+    for k, name in enumerate(names):
+        write_stream(table.slice(k * 2, 2), folder / name, 1)
+    write_stream(table, folder / "cache-0123.arrow", 10)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    (folder / "dataset_info.json").write_text(json.dumps({"features": FEATURES}))
+
+
+@pytest.mark.parametrize("in_schema", [False, True])
+def test_datasets_saved_to_disk(tmp_path: Path, in_schema: bool) -> None:
+    save_to_disk(tmp_path / "one", [0, 1, 1, 0], in_schema=in_schema)
+    assert [row[1] for row in documents(tmp_path / "one", 1024)] == ["neg", "pos", "pos", "neg"]
+    for part in ("train", "test"):
+        save_to_disk(tmp_path / "both" / part, [1, 0, 1], in_schema=in_schema)
+    (tmp_path / "both" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    assert len(documents(tmp_path / "both", 1024)) == 6
+    assert len(documents(tmp_path / "both", 1024, where={"split": "train"})) == 3
+    save_to_disk(tmp_path / "unlabelled", [1, -1, 0], in_schema=in_schema)
+    with raises_code("missing-field", "data-00000-of-00002.arrow, row 2"):
+        ingest([str(tmp_path / "unlabelled")], tmp_path / "out", TextOptions())
+    (tmp_path / "one" / "state.json").write_text("{}")
+    with raises_code("corrupt-file", "state.json"):
+        find_sources([str(tmp_path / "one")], TextOptions())
+
+
+def test_datasets_as_on_the_hub(tmp_path: Path) -> None:
+    data = tmp_path / "in" / "data"
+    data.mkdir(parents=True)
+    (tmp_path / "in" / "README.md").write_text("about")
+    table = pa.table({"text": ["a", "b"], "label": [0, 1]})
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001-ab12"):
+        pq.write_table(table, data / f"{name}.parquet")
+    assert [row[1] for row in documents(tmp_path / "in", 1024, where={"split": "train"})] == ["neg", "pos"] * 2
+    assert len(documents(tmp_path / "in", 1024, where={"split": "test"})) == 2
+    (data / "notes.txt").write_text("of mine")
+    with raises_code("mixed-folder", "notes.txt"):
+        find_sources([str(tmp_path / "in")], TextOptions())
+
+
+# Damage, order, and remote files
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_damaged_files(tmp_path: Path, name: str) -> None:
+    WRITERS[name](pa.Table.from_pylist(rows_of(40)), tmp_path / name, 10)
+    data = (tmp_path / name).read_bytes()
+    path = tmp_path / f"x{name}"
+    cases = [data[: data.index(b"\xff\xff\xff\xff", 2000)]] if name == "d.arrow" else []  # between two batches
+    cases += [data[: len(data) * k // 7] for k in range(1, 7)] + [
+        b"PAR1",
+        b"text\n" * 99,
+        data[:99] + bytes(200) + data[299:],
+    ]
+    codes = set()
+    for damaged in cases:
+        path.write_bytes(damaged)
+        try:
+            ingest([str(path)], tmp_path / "out", TextOptions(max_bad_rows=40))
+        except InputError as error:
+            codes.add(error.code)
+        else:  # without checksums, damage to a value cannot be known
+            assert damaged is cases[-1]
+            for file in (tmp_path / "out").glob("manifest*"):
+                file.unlink()
+    assert codes <= {"corrupt-file", "unsupported-format", "no-documents", "duplicate-id"}
+    assert "corrupt-file" in codes
+
+
+def test_parts_in_any_order(tmp_path: Path) -> None:
+    table = pa.table({"text": [f"row {k}" for k in range(1000)]})
+    for name, write in WRITERS.items():
+        write(table, tmp_path / name, 400)
+        file = TableFile(str(tmp_path / name), "parquet" if name in ("a.parquet", "b.pq") else "arrow")
+        for start, stop in ((300, 350), (0, 10), (350, 900), (100, 150), (900, 1000), (0, 1000)):
+            found = pa.Table.from_batches([batch for _, batch in file.read(["text"], start, stop)])
+            assert found["text"].to_pylist() == [f"row {k}" for k in range(start, stop)]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_remote_files_are_read_by_range(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of(200)
+    for row in rows:
+        row["other"] = row["id"] * 5000
+    WRITERS[name](pa.Table.from_pylist(rows), tmp_path / name, 50)
+    remote = location(f"memory://tables/{name}")
+    commit_bytes(remote, (tmp_path / name).read_bytes())
+    ingest([str(tmp_path / name)], tmp_path / "here", TextOptions(), shard_bytes=1024)
+    requests: list[int] = []
+    read = type(remote).read_range
+    monkeypatch.setattr("sparseoco.text.tables.files.REMOTE_BUFFER", 1 << 12)
+    monkeypatch.setattr(type(remote), "read_range", lambda self, a, b: (requests.append(b - a), read(self, a, b))[1])
+    monkeypatch.setattr(type(remote), "read_chunks", None)
+    manifest = ingest([str(remote)], tmp_path / "there", TextOptions(), shard_bytes=1024)
+    assert store_content(tmp_path / "there") == store_content(tmp_path / "here")
+    assert ingest([str(remote)], tmp_path / "there", TextOptions(), shard_bytes=1024) == manifest
+    if name == "a.parquet":
+        assert sum(requests) < (tmp_path / name).stat().st_size
