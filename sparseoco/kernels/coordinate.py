@@ -35,6 +35,8 @@ class ColumnParams(NamedTuple):
     positive: Any
     R: Any
     alpha: Any
+    penalised: int
+    """How many features α penalises: all but an intercept, which is the last one."""
 
 
 class Sampling(NamedTuple):
@@ -78,13 +80,20 @@ def unlink(i, c, links, head):
 
 
 @register_jitable
+def penalty_weight(i, c, columns):
+    """α of coordinate i in column c."""
+    return columns.alpha[c] if i < columns.penalised else 0.0
+
+
+@register_jitable
 def start_segment(i, c, k, origin, columns, state):
     """Set a coordinate's line from round k on, and list its end in the calendar.
 
     Returns the change of the line: in round 0, and of its slope. The coordinate must not be in the calendar.
     """
     slots, lines, links, head = state.slots, state.lines, state.links, state.head
-    value, slope, length = segment(slots[i, 0, c], slots[i, 1, c], origin + k, columns.R[c], columns.alpha[c])
+    alpha = penalty_weight(i, c, columns)
+    value, slope, length = segment(slots[i, 0, c], slots[i, 1, c], origin + k, columns.R[c], alpha)
     at_0 = value - slope * k
     change, turn = at_0 - lines[i, 0, c], slope - lines[i, 1, c]
     lines[i, 0, c], lines[i, 1, c] = at_0, slope
@@ -213,7 +222,7 @@ def build_play(slope, weigh, snap, predict, store):
         data : `offline.coordinates.ColumnMajor`; weights : (m,) bool or float64, of the examples in F.
         """
         slots, lines, margins = state.slots, state.lines, state.margins
-        R, alpha, L, batch = columns.R, columns.alpha, sampling.L, sampling.batch
+        R, L, batch = columns.R, sampling.L, sampling.batch
         n, K = slots.shape[0], R.shape[0]
         x, shift, turn, g = np.zeros((batch, K)), np.zeros((batch, K)), np.zeros((batch, K)), np.zeros((batch, K))
         no_turn = np.zeros(K)
@@ -232,7 +241,8 @@ def build_play(slope, weigh, snap, predict, store):
                     g_tilde = predict(i, c, L, slots) / p
                     x[b, c], shift[b, c], g[b, c] = on_line, 0.0, 0.0
                     if g_tilde != 0.0:
-                        x[b, c] = weight(slots[i, 0, c], slots[i, 1, c], g_tilde, t, R[c], alpha[c])
+                        alpha = penalty_weight(i, c, columns)
+                        x[b, c] = weight(slots[i, 0, c], slots[i, 1, c], g_tilde, t, R[c], alpha)
                         shift[b, c] = x[b, c] - on_line
                         shifts = shifts or shift[b, c] != 0.0
                 if shifts:
@@ -252,8 +262,9 @@ def build_play(slope, weigh, snap, predict, store):
                 moves = False
                 for c in range(K):
                     g_tilde = predict(i, c, L, slots) / p
+                    alpha = penalty_weight(i, c, columns)
                     slots[i, 0, c], slots[i, 1, c] = update(
-                        slots[i, 0, c], slots[i, 1, c], x[b, c], g[b, c] / p, g_tilde, t, R[c], alpha[c]
+                        slots[i, 0, c], slots[i, 1, c], x[b, c], g[b, c] / p, g_tilde, t, R[c], alpha
                     )
                     store(i, c, slots, g[b, c])
                     unlink(i, c, state.links, state.head)
@@ -270,7 +281,8 @@ def column_weights(t, columns, slots, out):
     """x_t without a prediction, (features, columns)."""
     for i in range(out.shape[0]):
         for c in range(out.shape[1]):
-            out[i, c] = weight(slots[i, 0, c], slots[i, 1, c], 0.0, t, columns.R[c], columns.alpha[c])
+            alpha = penalty_weight(i, c, columns)
+            out[i, c] = weight(slots[i, 0, c], slots[i, 1, c], 0.0, t, columns.R[c], alpha)
 
 
 def append_entries(features, sizes, piece_rows, piece_counts, ends, rows, counts):

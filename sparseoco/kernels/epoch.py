@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from sparseoco.core.compile_cache import compiled
 from sparseoco.kernels import responses
 from sparseoco.kernels.order import key
-from sparseoco.kernels.stream import build_evaluate
+from sparseoco.kernels.stream import build_evaluate, only_part, own_part
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.cao_ftrl import Scalars
 from sparseoco.learners.caos_erm import after_control_variate, update, weight
@@ -97,7 +97,8 @@ class MiniBatches(NamedTuple):
 
 
 class EpochParams(NamedTuple):
-    """(columns,) arrays: the class with y = +1 (−1: y is the label), and R, 1/R, αρ and α(1 − ρ)R of every column."""
+    """(columns,) arrays: the class with y = +1 (−1: y is the label), R and 1/R of every column; and (1 or 2, columns)
+    arrays of αρ and α(1 − ρ)R, whose second row is that of the intercept, 0, if it is the last feature."""
 
     positive: Any
     R: Any
@@ -124,12 +125,12 @@ class EpochState(NamedTuple):
 
 
 @register_jitable(forceinline=True)
-def column_scalars(params, c, t, importance):
-    """The scalars of round t in column c."""
-    return Scalars(params.R[c], params.R_inverse[c], params.l1[c], params.ridge[c], t, importance)
+def column_scalars(params, part, c, t, importance):
+    """The scalars of round t in column c; `part` is 1 for the intercept."""
+    return Scalars(params.R[c], params.R_inverse[c], params.l1[part, c], params.ridge[part, c], t, importance)
 
 
-def build_play(slope, bound):
+def build_play(slope, bound, part_of):
     """``play``: rounds in turn, after `t` rounds. A column diverges if a margin is not finite or exceeds `bound`.
 
     `weights` (rows,), unless None, multiply the slopes s_j.
@@ -178,8 +179,10 @@ def build_play(slope, bound):
                 else:
                     for c in range(columns):
                         g_tilde[i, c] *= one_over_p
+                part = part_of(f, state)
                 for c in range(columns):
-                    x[i, c] = weight(Z[c], Delta[c], g_tilde[i, c], column_scalars(params, c, done + 1.0, one_over_p))
+                    scalars = column_scalars(params, part, c, done + 1.0, one_over_p)
+                    x[i, c] = weight(Z[c], Delta[c], g_tilde[i, c], scalars)
             for j in range(edges[d], edges[d + 1]):
                 for c in range(columns):
                     z[c] = 0.0
@@ -202,10 +205,11 @@ def build_play(slope, bound):
             for i in range(active):
                 position[features[i]] = -1
                 Z, Delta = slots[features[i], 0], slots[features[i], 1]
+                part = part_of(features[i], state)
                 for c in range(columns):
                     if diverged[c] == 0:
                         error = one_over_p * deviation[i, c]
-                        scalars = column_scalars(params, c, done + 1.0, one_over_p)
+                        scalars = column_scalars(params, part, c, done + 1.0, one_over_p)
                         Z[c], Delta[c] = update(Z[c], Delta[c], x[i, c], g_tilde[i, c], error, scalars)
 
     return play
@@ -223,9 +227,11 @@ def flush(t, state):
 
 def column_weights(t, params, slots, out):
     """The weights without a prediction after `t` rounds, (features, columns)."""
+    penalised = out.shape[0] - params.l1.shape[0] + 1
     for j in range(out.shape[0]):
+        part = 0 if j < penalised else 1
         for c in range(out.shape[1]):
-            out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], 0.0, column_scalars(params, c, t + 1.0, 0.0))
+            out[j, c] = weight(slots[j, 0, c], slots[j, 1, c], 0.0, column_scalars(params, part, c, t + 1.0, 0.0))
 
 
 def _compiled(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
@@ -239,9 +245,10 @@ WEIGHTS = _compiled(column_weights)
 
 
 @lru_cache(maxsize=16)
-def play_kernel(loss: Loss) -> Callable[..., None]:
-    """The compiled loop of a loss."""
-    return _compiled(build_play(loss.slope, loss.bound), loss.name)
+def play_kernel(loss: Loss, *, intercept: bool) -> Callable[..., None]:
+    """The compiled loop of a loss; with an `intercept`, it is the last feature."""
+    part_of = own_part if intercept else only_part
+    return _compiled(build_play(loss.slope, loss.bound, part_of), loss.name, str(intercept))
 
 
 @lru_cache(maxsize=16)
@@ -264,6 +271,8 @@ class EpochColumns:
         R, alpha and, for the elastic net, l1_ratio of each.
     positive : sequence of int
         The class with y = +1 of each column of a configuration; −1: y is the label.
+    n_features : int
+        With an `intercept`, which has no penalty, it is the last of them.
     """
 
     def __init__(
@@ -273,15 +282,18 @@ class EpochColumns:
         configurations: Sequence[Mapping[str, Any]],
         positive: Sequence[int],
         n_features: int,
+        *,
+        intercept: bool = False,
     ) -> None:
-        self._play = play_kernel(loss)
+        self._play = play_kernel(loss, intercept=intercept)
         R, alpha, ratio = (
             np.repeat([float(c.get(name, 0.0)) for c in configurations], len(positive))
             for name in ("R", "alpha", "l1_ratio")
         )
         l1, ridge = penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
         classes = np.tile(np.array(positive, np.int64), len(configurations))
-        self._params = EpochParams(classes, R, 1.0 / R, l1, ridge * R)
+        penalties = [np.stack([own, np.zeros_like(own)][: 1 + intercept]) for own in (l1, ridge * R)]
+        self._params = EpochParams(classes, R, 1.0 / R, *penalties)
         self._position = np.full(n_features, -1, np.int64)
         self.state = np.zeros((n_features, 2, classes.size))
         self.rounds = 0

@@ -12,7 +12,9 @@ also the model that is evaluated and stored. Mini-batches are runs of `batch` co
 each round draws one independently with probability p ∝ Σ_{j∈Π} L_j, L_j = max_i |a_{j,i}|, which bounds ‖∇f_j‖_∞ up to
 the loss's constant, which cancels. (Line 9 of Algorithm 4 writes the index j_t in the prediction of round t + 1;
 Corollary 6 needs that of the next round, j_{t+1}.) An example without features is never drawn. A sample weight ω_j
-multiplies f_j, and hence L_j: an example of weight 0 is never drawn alone.
+multiplies f_j, and hence L_j: an example of weight 0 is never drawn alone. An intercept is the weight of one more
+feature, 1 in every example, which ψ leaves out: the paper's box and closed forms are of each coordinate alone, so this
+one has α = 0, the same R, and 1 is one of the |a_{j,i}|.
 
 estimate = corrected uses the estimate of SVRG (Johnson and Zhang 2013) instead of the paper's,
 

@@ -263,8 +263,11 @@ class Algorithm:
         return self.driver in ONLINE_DRIVERS
 
     def takes_intercept(self, penalty: Penalty) -> bool:
-        """Whether it can learn an intercept, for which a convex set, or a box as penalty, leaves no room."""
-        return self.driver == "stream" and not penalty.bounded
+        """Whether it can learn an intercept, for which a convex set, or a box as penalty, leaves no room.
+
+        If a parameter R bounds its weights, it bounds the intercept too.
+        """
+        return not self.touches_all_features and not penalty.bounded
 
     @property
     def touches_all_features(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import hstack
 
 from sparseoco.kernels.coordinate import (
     BLOCK_WEIGHTS,
@@ -59,9 +60,9 @@ class ColumnMajor(NamedTuple):
         return int(self.labels.size)
 
 
-def column_major(X: Any, y: NDArray[Any]) -> ColumnMajor:
-    """A SciPy sparse matrix by columns, rows sorted."""
-    csc = X.tocsc()
+def column_major(X: Any, y: NDArray[Any], *, intercept: bool = False) -> ColumnMajor:
+    """A SciPy sparse matrix by columns, rows sorted; with an `intercept` as the last column."""
+    csc = (hstack([X, np.ones((X.shape[0], 1), X.dtype)]) if intercept else X).tocsc()
     csc.sort_indices()
     return ColumnMajor(csc.indptr.astype(np.int64), csc.indices, csc.data, y)
 
@@ -84,6 +85,8 @@ class Coordinates:
         Sample weights ω_j ≥ 0, 1 by default; F is the sum over the examples whose weight is not 0.
     release : callable, optional
         Called every few million nonzeros, to release pages of memory-mapped data.
+    intercept : bool
+        Whether the last feature is the intercept, 1 in every row, which has no penalty.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Coordinates:
         seed: int,
         weights: NDArray[Any] | None = None,
         release: Callable[[], None] = lambda: None,
+        intercept: bool = False,
     ) -> None:
         self.configurations = list(configurations)
         self.outputs = len(positive)
@@ -121,6 +125,7 @@ class Coordinates:
                     classes,
                     seed,
                     release,
+                    data.n_features - intercept,
                 ),
             )
             for members in groups.values()
@@ -205,11 +210,12 @@ class _Block:
         positive: NDArray[np.int64],
         seed: int,
         release: Callable[[], None],
+        penalised: int,
     ) -> None:
         self.data, self.weights_of_rows, self.seed, self.loss, self._release = data, weights, seed, loss, release
         first = configurations[0]
         R, alpha = (np.repeat([float(c[name]) for c in configurations], positive.size) for name in ("R", "alpha"))
-        self._columns = ColumnParams(np.tile(positive, len(configurations)), R, alpha)
+        self._columns = ColumnParams(np.tile(positive, len(configurations)), R, alpha, penalised)
         self.sampling, self._cumulative = self._sampling(first)
         self.rounds = self._rounds(first["rounds"])
         self._play = play_kernel(loss, first["predict"], weighted=weights.dtype != np.bool_)

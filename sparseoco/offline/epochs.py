@@ -12,17 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.binding import MEASURE
 from sparseoco.kernels.epoch import DRAW, ROW_SIZES, EpochColumns
-from sparseoco.learners import find_algorithm
-from sparseoco.learners.contract import Algorithm
-from sparseoco.learners.losses import Loss, find_loss
-from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
 from sparseoco.offline.coordinates import ColumnMajor, Coordinates, column_major
+from sparseoco.offline.epoch_problem import Problem
 from sparseoco.offline.passes import (
     Floats,
     LocalPasses,
-    PassRequest,
     PassResult,
     Source,
     Span,
@@ -30,8 +25,8 @@ from sparseoco.offline.passes import (
     row_weights,
     tree_sum,
 )
-from sparseoco.training.grid import Grid, expand, group_by_static
-from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
+from sparseoco.training.grid import Grid
+from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
 
 CHUNK_EXAMPLES = 4096  # read from a source at a time
 
@@ -46,80 +41,8 @@ class Fit(NamedTuple):
     """(epochs, configurations): Σ_j f_j(x) + αψ(x) of the weights at the end of each epoch, over all outputs."""
     diverged: NDArray[np.int64]
     """(configurations,): the round (from 1) in which it diverged, or 0."""
-
-
-class Problem(NamedTuple):
-    """Configurations of one epoch method, their loss and penalty; `positive` as in `EpochColumns`."""
-
-    algorithm: Algorithm
-    loss: Loss
-    penalty: Penalty
-    configurations: tuple[dict[str, Any], ...]
-    positive: tuple[int, ...]
-    n_features: int
-
-    @classmethod
-    def of(
-        cls, algorithm: str, loss: str, penalty: str, grid: Grid | None, n_classes: int | None, n_features: int
-    ) -> "Problem":
-        """A checked problem. Raises `InputError` for unknown names and unsupported combinations."""
-        loss_, penalty_ = find_loss(loss), find_penalty(penalty)
-        definition = find_algorithm(algorithm).under(penalty_)
-        if definition.online:
-            raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.", code="unsupported-algorithm")
-        outputs, response = output_shape(loss_, n_classes)
-        positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
-        problem = cls(definition, loss_, penalty_, tuple(expand(definition, grid)), positive, n_features)
-        problem.groups()
-        return problem
-
-    @property
-    def outputs(self) -> int:
-        """Columns per configuration."""
-        return len(self.positive)
-
-    @property
-    def response(self) -> str:
-        """The function of `kernels.responses` that evaluates margins."""
-        return "one_vs_rest" if self.outputs > 1 else "binary" if self.positive[0] == 1 else "regression"
-
-    @property
-    def pass_request(self) -> PassRequest:
-        """The request of a full pass."""
-        return PassRequest(self.loss.name, self.positive * len(self.configurations))
-
-    def groups(self) -> list[tuple[list[int], "Problem"]]:
-        """Groups of configurations that share their rounds: their indices, and a problem of that group."""
-        for configuration in self.configurations:
-            self.algorithm.rule(self.loss, self.penalty, configuration)  # raises for unsupported combinations
-        return [
-            (members, self._replace(configurations=tuple(self.configurations[i] for i in members)))
-            for members in group_by_static(self.algorithm, self.configurations)
-        ]
-
-    def sampled(self) -> EpochColumns:
-        """The state before the first round, for configurations that share their rounds."""
-        return EpochColumns(self.loss, self.penalty, self.configurations, self.positive, self.n_features)
-
-    def penalties(self, weights: Floats) -> Floats:
-        """(configurations,): αψ of weights (n_features, columns)."""
-        size = len(self.configurations)
-        absolute, squares, norms = np.zeros(size * self.outputs), np.zeros(size * self.outputs), np.zeros(size)
-        MEASURE(weights, absolute, squares, norms)
-        ratio = np.repeat([c.get("l1_ratio", 0.0) for c in self.configurations], self.outputs)
-        alpha = np.array([c["alpha"] for c in self.configurations])
-        values = penalty_values(self.penalty, absolute, squares, norms, ratio)
-        return np.asarray(alpha * self.by_configuration(values))
-
-    def by_configuration(self, values: NDArray[Any]) -> NDArray[Any]:
-        """(columns,) summed over the outputs of each configuration."""
-        return np.asarray(values.reshape(-1, self.outputs).sum(axis=1))
-
-    def diverged(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(configurations,): the first round in which a column of each diverged, or 0."""
-        rounds = columns.reshape(-1, self.outputs)
-        first = np.where(rounds > 0, rounds, np.iinfo(np.int64).max).min(axis=1)
-        return np.where((rounds > 0).any(axis=1), first, 0)
+    intercepts: Floats
+    """(configurations, outputs), 0 without an intercept."""
 
 
 class Blocks(NamedTuple):
@@ -279,13 +202,13 @@ class SampledEpochs:
         self._anchor = self._passes.totals(method.weights(), self.problem.pass_request)
 
     def weights(self) -> Floats:
-        """(n_features, columns) at the end of the last epoch."""
+        """(coordinates, columns) at the end of the last epoch."""
         return self._method.weights()
 
     def objectives(self) -> Floats:
         """(configurations,): Σ_j f_j + αψ at these weights."""
         losses = self.problem.by_configuration(self._anchor.loss_sum)
-        return np.asarray(losses + self.problem.penalties(self.weights()))
+        return np.asarray(losses + self.problem.penalties(self.problem.split(self.weights())[0]))
 
     @property
     def diverged(self) -> NDArray[np.int64]:
@@ -299,7 +222,13 @@ class CoordinateEpochs:
     def __init__(self, problem: Problem, data: ColumnMajor, seed: int, weights: Floats | None = None) -> None:
         self.problem = problem
         self._coordinates = Coordinates(
-            data, problem.configurations, loss=problem.loss, positive=problem.positive, seed=seed, weights=weights
+            data,
+            problem.configurations,
+            loss=problem.loss,
+            positive=problem.positive,
+            seed=seed,
+            weights=weights,
+            intercept=problem.intercept,
         )
 
     def play(self) -> None:
@@ -307,13 +236,13 @@ class CoordinateEpochs:
         self._coordinates.play()
 
     def weights(self) -> Floats:
-        """(n_features, columns) at the end of the last epoch."""
+        """(coordinates, columns) at the end of the last epoch."""
         return self._coordinates.weights()
 
     def objectives(self) -> Floats:
         """(configurations,): Σ_j f_j + α‖x‖₁ at these weights."""
         losses = self.problem.by_configuration(self._coordinates.losses())
-        return np.asarray(losses + self.problem.penalties(self.weights()))
+        return np.asarray(losses + self.problem.penalties(self.problem.split(self.weights())[0]))
 
     @property
     def diverged(self) -> NDArray[np.int64]:
@@ -333,6 +262,7 @@ def fit_epochs(
     seed: int = 0,
     n_classes: int | None = 2,
     sample_weight: Any = None,
+    fit_intercept: bool = False,
 ) -> Fit:
     """Minimise Σ_j f_j(x) + αψ(x) over the rows of a SciPy sparse matrix by an epoch method.
 
@@ -355,6 +285,9 @@ def fit_epochs(
         None for regression.
     sample_weight : (rows,) array, optional
         Factors ≥ 0 of the losses f_j, 1 by default. The bounds by which examples or features are drawn follow them.
+    fit_intercept : bool
+        Learn an intercept: the weight of one more feature, 1 in every row, which the penalty leaves out. Like every
+        weight it stays within the box, |b| ≤ R.
 
     Returns
     -------
@@ -383,24 +316,25 @@ def fit_epochs(
     matrix = checked_rows(X, n_features, np.dtype(np.float64))
     labels = checked_labels(y, matrix.shape[0], n_classes)
     weights = checked_sample_weights(sample_weight, matrix.shape[0])
-    problem = Problem.of(algorithm, loss, penalty, grid, n_classes, n_features)
+    problem = Problem.of(algorithm, loss, penalty, grid, n_classes, n_features, intercept=fit_intercept)
     size = len(problem.configurations)
     fit = Fit(
         list(problem.configurations),
         np.empty((n_features, size * problem.outputs)),
         np.empty((epochs, size)),
         np.zeros(size, np.int64),
+        np.zeros((size, problem.outputs)),
     )
     for members, part in problem.groups():
         method: SampledEpochs | CoordinateEpochs
         if part.algorithm.samples_features:
-            method = CoordinateEpochs(part, column_major(matrix, labels), seed, weights)
+            method = CoordinateEpochs(part, column_major(matrix, labels, intercept=fit_intercept), seed, weights)
         else:
-            method = SampledEpochs(part, LocalPasses.of(matrix, labels, weights=weights), seed)
+            method = SampledEpochs(part, LocalPasses.of(matrix, labels, weights=weights, intercept=fit_intercept), seed)
         for epoch in range(epochs):
             method.play()
             fit.objective[epoch, members] = method.objectives()
         columns = np.add.outer(np.array(members) * problem.outputs, np.arange(problem.outputs)).ravel()
-        fit.weights[:, columns] = method.weights()
+        fit.weights[:, columns], fit.intercepts[members] = part.split(method.weights())
         fit.diverged[members] = method.diverged
     return fit

@@ -26,8 +26,9 @@ from sparseoco.kernels.full_pass import (
     loss_kernels,
     row_kernels,
 )
+from sparseoco.kernels.intercept import with_intercept
 from sparseoco.kernels.order import epoch_rows, gather
-from sparseoco.kernels.structs import RowBatch
+from sparseoco.kernels.structs import RowBatch, Rows
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.coordinates import ColumnMajor, column_major
 
@@ -77,6 +78,30 @@ class Matrix:
         return batch._replace(weights=weights)
 
 
+class WithIntercept:
+    """The rows of a source with the intercept as their last feature, which has this number."""
+
+    def __init__(self, source: Source, feature: int) -> None:
+        self._source, self._feature = source, feature
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self._source.n_rows
+
+    def rows(self, start: int, stop: int) -> RowBatch:
+        """See `Source.rows`."""
+        return self._extended(self._source.rows(start, stop))
+
+    def gather(self, rows: NDArray[np.int64]) -> RowBatch:
+        """See `Source.gather`."""
+        return self._extended(self._source.gather(rows))
+
+    def _extended(self, batch: RowBatch) -> RowBatch:
+        rows = with_intercept(Rows(batch.indptr, batch.indices, batch.values), self._feature)
+        return batch._replace(indptr=rows.indptr, indices=rows.indices, values=rows.values)
+
+
 class Span(NamedTuple):
     """Positions start..stop of an epoch's stream, as `kernels.order.epoch_rows` returns them; all rows by default.
 
@@ -119,6 +144,10 @@ class Shape(NamedTuple):
     n_rows: int
     n_features: int
     nonzeros: int
+
+    def with_intercept(self) -> "Shape":
+        """The size with one more feature, which every row has."""
+        return Shape(self.n_rows, self.n_features + 1, self.nonzeros + self.n_rows)
 
 
 class Partial(NamedTuple):
@@ -283,9 +312,20 @@ class LocalPasses:
         self._bounds = leaf_bounds(self.span, shape)
 
     @classmethod
-    def of(cls, X: Any, y: NDArray[Any], span: Span | None = None, weights: Floats | None = None) -> "LocalPasses":
-        """Passes over a checked CSR matrix, its labels and sample weights."""
-        return cls(Matrix(X, y, weights), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz)), span)
+    def of(
+        cls,
+        X: Any,
+        y: NDArray[Any],
+        span: Span | None = None,
+        weights: Floats | None = None,
+        *,
+        intercept: bool = False,
+    ) -> "LocalPasses":
+        """Passes over a checked CSR matrix, its labels and sample weights; with an `intercept` as the last feature."""
+        source, shape = Matrix(X, y, weights), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz))
+        if intercept:
+            return cls(WithIntercept(source, shape.n_features), shape.with_intercept(), span)
+        return cls(source, shape, span)
 
     def totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """See `Passes.totals`."""

@@ -24,6 +24,7 @@ from sparseoco.core.progress import ProgressCallback, RowsCallback
 from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
+from sparseoco.offline.cluster.epoch_method import epoch_problem
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.search.block_run import BlockRun
 from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
@@ -134,16 +135,16 @@ class Predictor(Protocol):
 
 
 class LinearModel:
-    """Margins under given weights, (features, outputs)."""
+    """Margins under given weights (features, outputs) and intercepts (1, outputs)."""
 
-    def __init__(self, weights: NDArray[Any]) -> None:
-        self._weights = weights
+    def __init__(self, weights: NDArray[Any], intercepts: NDArray[Any]) -> None:
+        self._weights, self._intercepts = weights, intercepts
 
     def margins(self, indptr: Any, indices: Any, counts: Any) -> NDArray[Any]:
         """(rows, 1, outputs)."""
         shape = len(indptr) - 1, len(self._weights)
         matrix = csr_matrix((np.asarray(counts, np.float64), indices, indptr), shape=shape)
-        return np.asarray(matrix @ self._weights)[:, None]
+        return np.asarray(matrix @ self._weights + self._intercepts)[:, None]
 
 
 def train_fold(block: Block, store: Store, corpus: AnyCorpus, report: RowsCallback) -> Predictor:
@@ -204,7 +205,7 @@ def _fold_task(description: dict[str, Any], store_folder: str, path: str, state:
         predictor = train_fold(block, store, corpus, reporter([block]))
     else:
         with read_checkpoint(location(state)) as (_, read):
-            predictor = LinearModel(read("weights"))
+            predictor = LinearModel(*epoch_problem(block, store).split(read("weights")))
     table = predictions_table(predict_fold(predictor, block, store, corpus), store.classes)
     with committed(location(path)) as temporary:
         pq.write_table(table, temporary)

@@ -166,9 +166,12 @@ def train_epoch_block(
         raise _diverged(block, rows[-1]["reason"], "R")
     columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
     curve = [{name: row[name] for name in columns} for row in rows]
-    weights = at_most_features(begin(client, block, store, folder).weights(), block, store, rules.get("at_most"))
+    method = begin(client, block, store, folder)
+    every, intercepts = method.problem.split(method.weights())
+    weights = at_most_features(every, block, store, rules.get("at_most"))
     curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
-    write_model(model, weights, store, describe_block(block) | rules, curve)
+    own = intercepts[0] if block.intercept else None
+    write_model(model, weights, store, describe_block(block) | rules, curve, intercepts=own)
     remove_folder(work)
 
 

@@ -24,6 +24,8 @@ from scipy.sparse import csr_matrix
 from sparseoco import __version__
 from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.coordinate import APPEND_ENTRIES
+from sparseoco.kernels.intercept import with_intercept
+from sparseoco.kernels.structs import Rows
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
@@ -47,31 +49,36 @@ LABELS = "labels.npz"
 _lock = threading.Lock()  # blocks that run in parallel share one
 
 
-def transpose(client: Client, store: Store, folder: Location, weighting: Weighting = COUNTS) -> Store:
+def transpose(
+    client: Client, store: Store, folder: Location, weighting: Weighting = COUNTS, *, intercept: bool = False
+) -> Store:
     """The transposed store, in a subfolder of `folder` named by what it depends on; written if missing.
 
-    With a `weighting`, its counts are the weights (float64) that the terms have in their documents.
+    With a `weighting`, its counts are the weights (float64) that the terms have in their documents; with an
+    `intercept`, one more feature, the last one, is 1 in every document.
 
     Raises `StorageError` for a corrupt shard or a full disk, `SparseocoError` if a task fails.
     """
-    name = digest_value([store.manifest.digest, weighting.model_dump(mode="json")])
+    name = digest_value([store.manifest.digest, weighting.model_dump(mode="json"), intercept])
     own = folder.resolve() / f"columns-{name[:32]}"
     with _lock:
-        manifest = latest_manifest(own) or _write(client, store, own, weighting)
+        manifest = latest_manifest(own) or _write(client, store, own, weighting, intercept=intercept)
     return Store(own, manifest)
 
 
-def _write(client: Client, store: Store, own: Location, weighting: Weighting) -> Manifest:
+def _write(client: Client, store: Store, own: Location, weighting: Weighting, *, intercept: bool) -> Manifest:
     pieces = own / "pieces"
     make_folder(pieces)
     edges = range_edges(store.document_frequencies(), store.manifest.nonzeros)
+    if intercept:
+        edges.append(store.n_features + 1)
     source, values = str(store.folder.resolve()), weighting.model_dump(mode="json")
     shards, ranges = range(len(store.manifest.shards)), range(len(edges) - 1)
     pool = TaskPool(client, "The store could not be transposed")
     pool.map(_cut_shard, [(source, shard, edges, str(pieces), values) for shard in shards])
     pool.call(_merge_labels, source, str(own), str(pieces))
     entries = pool.map(_merge_range, [(source, edges, r, str(own), str(pieces), values) for r in ranges])
-    manifest = _manifest(store, [ShardEntry.model_validate(entry) for entry in entries])
+    manifest = _manifest(store, edges[-1], [ShardEntry.model_validate(entry) for entry in entries])
     commit_manifest(own, manifest)
     remove_folder(pieces)
     for leftover in own.glob(".*.tmp"):  # of tasks that were killed
@@ -110,6 +117,8 @@ def cut_shard(
 ) -> Location:
     """Phase one: the entries of a shard sorted by feature, with one part per range, in a file of `pieces`.
 
+    If the last range ends after the features of the store, it has the intercept.
+
     Parts have the features that occur (``features``, ``sizes``) and their entries (``rows``, numbered in the whole
     store, and ``counts``).
     """
@@ -118,11 +127,14 @@ def cut_shard(
         return path
     part = store.read(shard)
     first_row = sum(entry.rows for entry in store.manifest.shards[:shard])
-    shape = (len(part.labels), store.n_features)
+    shape = (len(part.labels), edges[-1])
     counts = part.counts
     if not weighting.is_identity:
         counts = term_weights(store, weighting).values(part.indptr, part.indices, counts)
-    columns = csr_matrix((counts, part.indices, part.indptr), shape=shape).tocsc()
+    entries = Rows(part.indptr, part.indices, counts)
+    if edges[-1] > store.n_features:
+        entries = with_intercept(entries, store.n_features)
+    columns = csr_matrix((entries.values, entries.indices, entries.indptr), shape=shape).tocsc()
     rows = (columns.indices.astype(np.int64) + first_row).astype(_rows_dtype(store))
     sizes = np.diff(columns.indptr)
     arrays: list[tuple[str, NDArray[Any]]] = [("labels", part.labels)]
@@ -216,7 +228,7 @@ def _counts_dtype(store: Store, weighting: Weighting) -> np.dtype[Any]:
     return store.counts_dtype if weighting.is_identity else np.dtype(np.float64)
 
 
-def _manifest(store: Store, shards: list[ShardEntry]) -> Manifest:
+def _manifest(store: Store, n_features: int, shards: list[ShardEntry]) -> Manifest:
     return Manifest(
         schema_version=SCHEMA_VERSION,
         version=1,
@@ -225,8 +237,8 @@ def _manifest(store: Store, shards: list[ShardEntry]) -> Manifest:
         options_digest=store.manifest.digest,
         features=FeatureTable(kind="hashed", count=max(store.n_rows, 1), files=()),
         labels=LabelTable(kind="classes"),
-        rows=store.n_features,
-        nonzeros=store.manifest.nonzeros,
+        rows=n_features,
+        nonzeros=store.manifest.nonzeros + (n_features - store.n_features) * store.n_rows,
         sources=(),
         shards=tuple(shards),
     )

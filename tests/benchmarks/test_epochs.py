@@ -15,7 +15,8 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
-from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_rounds, row_sizes
+from sparseoco.offline.epoch_problem import Problem
+from sparseoco.offline.epochs import Blocks, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.optimum import offline_optimum
 from sparseoco.offline.passes import LocalPasses
 from tests.benchmarks.corpora import corpus

@@ -32,6 +32,7 @@ def epoch_block(
     fold: int = NO_FOLD,
     loss: str = "logistic",
     class_weights: tuple[float, ...] | None = None,
+    intercept: bool = False,
 ) -> Block:
     setting = Setting(
         manifest=store.manifest.digest,
@@ -44,6 +45,7 @@ def epoch_block(
         seed=5,
         shuffle=True,
         class_weights=class_weights,
+        intercept=intercept,
     )
     configurations = tuple(find_algorithm(name).configuration(entry) for entry in grid)
     return Block(setting=setting, algorithm=name, configurations=configurations)
@@ -57,7 +59,7 @@ def weighted_store(folder: Path) -> tuple[Store, np.ndarray]:
 
 
 def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """The final weights, and the tables of each configuration and epoch."""
+    """The final weights, intercepts included, and the tables of each configuration and epoch."""
     reported: list[int] = []
     assert run_epoch_block(client, block, store, folder / "cells", folder / "work", reported.append, resumable=True)
     assert reported == [store.n_rows * epoch for epoch in range(1, block.setting.epochs + 1)]

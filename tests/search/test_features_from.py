@@ -122,10 +122,12 @@ def test_an_epoch_method(tmp_path: Path, algorithm: str) -> None:
     parameters = {"alpha": 1.0, "rounds": 50}
     model = train(store, tmp_path / "second", algorithm, parameters=parameters, features_from=str(first.folder))
     matrix, _ = read_shards(store)
-    fit = fit_epochs(matrix[:, kept], Store.open(store).labels(), algorithm=algorithm, grid=[parameters], epochs=1)
+    arguments = {"algorithm": algorithm, "grid": [parameters], "epochs": 1, "fit_intercept": True}
+    fit = fit_epochs(matrix[:, kept], Store.open(store).labels(), **arguments)
     weights = dense_weights(model, Store.open(store).n_features)
     np.testing.assert_array_equal(weights[kept], fit.weights)
     assert np.count_nonzero(weights) == np.count_nonzero(fit.weights) > 0
+    assert model.intercepts.tolist() == fit.intercepts[0].tolist()
 
 
 @pytest.mark.usefixtures("here")

@@ -148,11 +148,10 @@ def test_a_grid_relative_to_lambda_max(client: Client, store: Path, tmp_path: Pa
     resolved = SearchOptions.model_validate(described)
     assert not resolved.relative_parameters
     for weighting, own in zip(features.weightings, range(0, 6, 3), strict=True):
-        largest = lambda_max(client, opened, weighting, "logistic")
-        centred = lambda_max(client, opened, weighting, "logistic", intercept=True)  # caos-erm has no intercept
-        assert described["lambda_max"][weighting.label] == {"cl-fobos": centred, "caos-erm": 150 * largest}
+        largest = lambda_max(client, opened, weighting, "logistic", intercept=True)
+        assert described["lambda_max"][weighting.label] == {"cl-fobos": largest, "caos-erm": 150 * largest}
         chosen = [configuration.parameters for configuration in resolved.configurations()[own : own + 3]]
-        assert [p["lam"] for p in chosen if "lam" in p] == [2 * centred, 0.01 * centred]
+        assert [p["lam"] for p in chosen if "lam" in p] == [2 * largest, 0.01 * largest]
         assert [p["alpha"] for p in chosen if "alpha" in p] == [0.5 * 150 * largest]
     metrics = read_metrics(tmp_path).to_pylist()
     assert {row["parameters"] for row in metrics} == {c.parameters_json for c in resolved.configurations()}

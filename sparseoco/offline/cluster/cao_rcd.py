@@ -19,7 +19,7 @@ from sparseoco.execution.clusters import worker_shape
 from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster.epoch_method import EpochMethod, epoch_problem
 from sparseoco.offline.coordinates import ColumnMajor, Coordinates, bytes_needed
-from sparseoco.offline.epochs import Problem
+from sparseoco.offline.epoch_problem import Problem
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus
@@ -41,7 +41,7 @@ class CoordinatesOnCluster(EpochMethod):
     def __init__(self, client: Client, block: Block, problem: Problem, store: Store, folder: Location) -> None:
         _check_memory(client, problem, store)
         super().__init__(client, block, problem, store, folder)
-        self._columns = transpose(client, store, self._folder.parent, block.weighting)
+        self._columns = transpose(client, store, self._folder.parent, block.weighting, intercept=problem.intercept)
 
     def _play(self, before: Location | None, target: Location) -> None:
         state = None if before is None else str(before)
@@ -51,7 +51,7 @@ class CoordinatesOnCluster(EpochMethod):
 def _check_memory(client: Client, problem: Problem, store: Store) -> None:
     columns = len(problem.configurations) * problem.outputs
     rounds = problem.configurations[0]["rounds"]
-    needed, memory = bytes_needed(store.n_rows, store.n_features, columns, rounds), worker_shape(client)[1]
+    needed, memory = bytes_needed(store.n_rows, problem.coordinates, columns, rounds), worker_shape(client)[1]
     if needed > memory:
         raise InputError(
             f"cao-rcd needs {needed / 1e9:.1f} GB for {columns} columns ({store.n_features:,} features, "
@@ -92,6 +92,7 @@ def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
         seed=block.setting.seed,
         weights=_training_weights(block, labels, weights),
         release=corpus.rest,
+        intercept=problem.intercept,
     )
 
 

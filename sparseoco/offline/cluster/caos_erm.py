@@ -40,7 +40,8 @@ from sparseoco.execution.clusters import placements
 from sparseoco.kernels.epoch import EpochColumns
 from sparseoco.offline.cluster.epoch_method import EpochMethod, block_rows, epoch_problem
 from sparseoco.offline.cluster.passes import ClusterPasses, PassFiles, RowsSource, open_rows, read_rows
-from sparseoco.offline.epochs import Blocks, Problem, Share, State, mean_state, play_rounds, row_sizes
+from sparseoco.offline.epoch_problem import Problem
+from sparseoco.offline.epochs import Blocks, Share, State, mean_state, play_rounds, row_sizes
 from sparseoco.offline.passes import Floats, Span
 from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.locations import Location, location

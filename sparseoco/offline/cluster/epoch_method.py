@@ -7,7 +7,7 @@ from distributed import Client
 
 from sparseoco.execution.pool import TaskPool
 from sparseoco.offline.cluster.passes import RowsSource
-from sparseoco.offline.epochs import Problem
+from sparseoco.offline.epoch_problem import Problem
 from sparseoco.offline.passes import Floats
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint
 from sparseoco.storage.commit import make_folder, remove_file
@@ -19,7 +19,7 @@ from sparseoco.training.block import Block
 class EpochMethod:
     """A block of configurations of an epoch method, resumed from the last undamaged state in its folder.
 
-    A state is one file (see `storage.checkpoints`) with at least ``weights`` (features, columns), ``diverged``
+    A state is one file (see `storage.checkpoints`) with at least ``weights`` (coordinates, columns), ``diverged``
     (columns,) and ``examples`` (configurations,), and the number of the epoch.
     """
 
@@ -34,7 +34,7 @@ class EpochMethod:
         """(configurations,): the round (from 1) in which it diverged, or 0."""
         self.examples = np.zeros(len(problem.configurations), np.int64)
         """(configurations,): examples read per epoch."""
-        self._weights = np.zeros((problem.n_features, columns))
+        self._weights = np.zeros((problem.coordinates, columns))
         self._block, self._store, self._folder = block, store, folder.resolve()
         self._pool = TaskPool(client, self.failure)
         make_folder(self._folder)
@@ -44,7 +44,7 @@ class EpochMethod:
             self._load(latest)
 
     def weights(self) -> Floats:
-        """(n_features, columns) at the end of the last epoch."""
+        """(coordinates, columns) at the end of the last epoch."""
         return self._weights
 
     def play(self) -> None:
@@ -75,12 +75,18 @@ class EpochMethod:
 
 def block_rows(block: Block, store: Store) -> RowsSource:
     """The rows of a store as a block weights them."""
-    return RowsSource(str(store.folder.resolve()), block.weighting, block.setting.class_weights)
+    return RowsSource(str(store.folder.resolve()), block.weighting, block.setting.class_weights, block.intercept)
 
 
 def epoch_problem(block: Block, store: Store) -> Problem:
     """The problem of a block over a store. Raises `InputError` as `Problem.of`."""
     setting = block.setting
     return Problem.of(
-        block.algorithm, setting.loss, setting.penalty, block.configurations, store.n_classes, store.n_features
+        block.algorithm,
+        setting.loss,
+        setting.penalty,
+        block.configurations,
+        store.n_classes,
+        store.n_features,
+        intercept=block.intercept,
     )

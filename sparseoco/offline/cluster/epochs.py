@@ -128,7 +128,8 @@ class Evaluation(NamedTuple):
 
 def _tables(client: Client, method: EpochMethod, block: Block, store: Store, folder: Location) -> list[Tables]:
     """Each configuration's table rows for the last epoch, without the timings."""
-    problem, weights = method.problem, method.weights()
+    problem = method.problem
+    weights, _ = problem.split(method.weights())
     found = _evaluate(client, method, block, store, folder)
     bins, features = frequency_bins(store)
     kept = np.zeros((features.size, weights.shape[1]), np.int64)

@@ -28,7 +28,9 @@ from sparseoco.offline.passes import (
     PassRequest,
     PassResult,
     Shape,
+    Source,
     Span,
+    WithIntercept,
     leaf_bounds,
     leaf_conjugates,
     leaf_squares,
@@ -40,7 +42,6 @@ from sparseoco.storage.checkpoints import DAMAGE, read_checkpoint, read_header, 
 from sparseoco.storage.commit import as_local_file, digest_value, make_folder, remove_file, remove_folder
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.corpus import AnyCorpus
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.store.worker import worker_corpus
@@ -91,6 +92,8 @@ class ClusterPasses:
         How counts are weighted; not at all by default.
     class_weights : sequence of float, optional
         By class, factors of the sample weights of its rows.
+    intercept : bool
+        Whether rows have the intercept as their last feature.
 
     Raises
     ------
@@ -108,10 +111,12 @@ class ClusterPasses:
         span: Span | None = None,
         weighting: Weighting = COUNTS,
         class_weights: tuple[float, ...] | None = None,
+        intercept: bool = False,
     ) -> None:
         self.client, self.store, self.work = client, store, work.resolve()
-        self._source = RowsSource(str(store.folder.resolve()), weighting, class_weights)
-        self.shape = Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
+        self._source = RowsSource(str(store.folder.resolve()), weighting, class_weights, intercept)
+        shape = Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
+        self.shape = shape.with_intercept() if intercept else shape
         self.span = (span or Span()).within(store.n_rows)
         self.bounds = leaf_bounds(self.span, self.shape)
         self._pool = TaskPool(client, "A pass failed")
@@ -202,7 +207,7 @@ class ClusterPasses:
 
     def _digest(self, value: Any) -> str:
         """A digest that identifies a pass: equal requests for equal data have equal digests."""
-        rows = [self._source.weighting.model_dump(mode="json"), self._source.class_weights, list(self.span)]
+        rows = [self._source.weighting.model_dump(mode="json"), *self._source[2:], list(self.span)]
         return digest_value([self.store.manifest.digest, *rows, value, __version__])[:32]
 
     def _task_bounds(self, tasks_per_slot: int | None = None) -> list[tuple[int, int]]:
@@ -245,17 +250,22 @@ class ClusterPasses:
 
 
 class RowsSource(NamedTuple):
-    """The rows that a task reads: the path of a store, the weighting of its counts, the weights of its classes."""
+    """The rows that a task reads: the path of a store, the weighting of its counts, the weights of its classes, and
+    whether the intercept is the last feature."""
 
     store: str
     weighting: Weighting
     class_weights: tuple[float, ...] | None = None
+    intercept: bool = False
 
 
-def open_rows(source: RowsSource) -> AnyCorpus | ClassWeighted:
+def open_rows(source: RowsSource) -> Source:
     """The weighted rows of a store on this worker."""
-    corpus = worker_corpus(Store.open(source.store), source.weighting)
-    return corpus if source.class_weights is None else ClassWeighted(corpus, source.class_weights)
+    store = Store.open(source.store)
+    rows: Source = worker_corpus(store, source.weighting)
+    if source.class_weights is not None:
+        rows = ClassWeighted(rows, source.class_weights)
+    return WithIntercept(rows, store.n_features) if source.intercept else rows
 
 
 def read_rows(path: Location, columns: int) -> Floats:

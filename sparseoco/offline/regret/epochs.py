@@ -117,7 +117,9 @@ def measure_epochs(
     run_epoch_block(client, block, store, cells, work, report)
     ends = epoch_metrics(cells, block, store)
     fine = [end for end in ends if end["status"] == "ok"]
-    columns = transpose(client, store, work, block.weighting) if block.algorithm == "cao-rcd" else None
+    columns = None
+    if block.algorithm == "cao-rcd":
+        columns = transpose(client, store, work, block.weighting, intercept=block.intercept)
     paths = str(store.folder.resolve()), None if columns is None else str(columns.folder.resolve())
     pool = TaskPool(client, "The quantities of a bound could not be computed")
     facts = pool.call(_facts, block.model_dump(mode="json"), *paths)
@@ -143,7 +145,7 @@ def _facts(description: dict[str, Any], folder: str, columns: str | None) -> dic
     sums = Sums(0.0, 0.0)
     for rows in chunks(corpus, span, span.start, span.stop):
         sums += Sums.of(rows, problem.loss, problem.positive, parameters["R"])
-    quantities = {"n": float(store.n_features), "L": sums.L}
+    quantities = {"n": float(problem.coordinates), "L": sums.L}
     if columns is None:
         blocks = Blocks.of(row_sizes(corpus, span, span.start, span.stop), parameters["batch"])
         rounds = sum(share.rounds for share in blocks.shares(parameters))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from distributed import Client
 
 from sparseoco.core.errors import InputError
@@ -349,7 +350,8 @@ class _Regret:
         if curve.comparator.epochs and isinstance(curve.bound, Bound):
             values = curve.content["quantities"]
             marks = [mark["T"] for mark in curve.content["marks"]]
-            bounds = {T: self.outputs * float(curve.bound.value(T, values)) for T in marks}
+            if np.abs(Solution.read(curve.optimum(curve.last)).intercepts).max() <= (curve.bound.radius or np.inf):
+                bounds = {T: self.outputs * float(curve.bound.value(T, values)) for T in marks}
         elif curve.bound_path.exists():
             bounds = dict(read_json(curve.bound_path)["bounds"])
         rows: list[Row] = []

@@ -17,7 +17,8 @@ from scipy.sparse import csr_matrix
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.offline.cluster.epoch_method import epoch_problem
 from sparseoco.offline.coordinates import column_major
-from sparseoco.offline.epochs import CoordinateEpochs, Problem, SampledEpochs
+from sparseoco.offline.epoch_problem import Problem
+from sparseoco.offline.epochs import CoordinateEpochs, SampledEpochs
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.search.packing import state_bytes
 from sparseoco.store.shards import Store

@@ -89,15 +89,24 @@ def test_held_out_rows_are_not_learned(client: Client, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fold", [NO_FOLD, 1])
-def test_weights_of_documents_and_classes(fold: int, client: Client, tmp_path: Path) -> None:
+def test_weights_and_an_intercept(fold: int, client: Client, tmp_path: Path) -> None:
     store, sample_weights = weighted_store(tmp_path)
     X, labels = read_shards(store.folder)[0], store.labels()
-    own = epoch_block(store, "cao-rcd", GRID, epochs=EPOCHS, fold=fold, class_weights=CLASS_WEIGHTS)
+    own = epoch_block(store, "cao-rcd", GRID, epochs=EPOCHS, fold=fold, class_weights=CLASS_WEIGHTS, intercept=True)
     weights, figures = run(client, own, store, tmp_path)
     if fold != NO_FOLD:
         sample_weights[fold_rows(5, 0, store.n_rows, 1, 4)] = 0.0
-    fit = fit_epochs(X, labels, algorithm="cao-rcd", grid=GRID, epochs=EPOCHS, seed=5, sample_weight=sample_weights)
-    assert weights.tobytes() == fit.weights.tobytes()
+    fit = fit_epochs(
+        X,
+        labels,
+        algorithm="cao-rcd",
+        grid=GRID,
+        epochs=EPOCHS,
+        seed=5,
+        sample_weight=sample_weights,
+        fit_intercept=True,
+    )
+    assert weights.tobytes() == np.vstack([fit.weights, fit.intercepts[:, 0]]).tobytes()
     np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
 
 

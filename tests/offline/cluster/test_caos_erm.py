@@ -14,7 +14,8 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster import caos_erm as module
 from sparseoco.offline.cluster.epochs import run_epoch_block
-from sparseoco.offline.epochs import Problem, SampledEpochs, fit_epochs
+from sparseoco.offline.epoch_problem import Problem
+from sparseoco.offline.epochs import SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.search.model_task import train_epoch_block
 from sparseoco.storage.metrics import CURVES, FEATURE_SURVIVAL, METRICS
@@ -110,20 +111,29 @@ def test_metrics_of_a_fold(client: Client, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", [{}, PARALLEL], ids=["serial", "parallel"])
-def test_weights_of_documents_and_classes(variant: dict[str, Any], client: Client, tmp_path: Path) -> None:
-    """The objective has them; loss and error, as those of streams, do not."""
+def test_weights_and_an_intercept(variant: dict[str, Any], client: Client, tmp_path: Path) -> None:
+    """The objective has the weights of documents and classes; loss and error, as those of streams, do not."""
     store, sample_weights = weighted_store(tmp_path)
     X, labels = read_shards(store.folder)[0], store.labels()
-    own = epoch_block(store, "caos-erm", caos_erm_grid(variant), epochs=EPOCHS, class_weights=CLASS_WEIGHTS)
-    weights, tables = run_block(client, own, store, tmp_path)
-    arguments = {"grid": caos_erm_grid(variant), "epochs": EPOCHS, "seed": 5}
+    grid = caos_erm_grid(variant)
+    extended = {"class_weights": CLASS_WEIGHTS, "intercept": True}
+    weights, tables = run_block(
+        client, epoch_block(store, "caos-erm", grid, epochs=EPOCHS, **extended), store, tmp_path
+    )
+    arguments = {"grid": grid, "epochs": EPOCHS, "seed": 5, "fit_intercept": True}
     fit = fit_epochs(X, labels, sample_weight=sample_weights, **arguments)
-    assert weights.tobytes() == fit.weights.tobytes()
+    assert weights.tobytes() == np.vstack([fit.weights, fit.intercepts[:, 0]]).tobytes()
     assert weights.tobytes() != fit_epochs(X, labels, **arguments).weights.tobytes()
     figures = metrics(tables)
     np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
-    losses = np.logaddexp(0, -np.where(labels == 1, 1.0, -1.0)[:, None] * (X @ weights))
+    assert [row["nonzeros"] for row in figures[1::2]] == np.count_nonzero(fit.weights, axis=0).tolist()
+    z = X @ fit.weights + fit.intercepts[:, 0]
+    losses = np.logaddexp(0, -np.where(labels == 1, 1.0, -1.0)[:, None] * z)
     np.testing.assert_allclose([row["progressive_loss"] for row in figures[1::2]], losses.mean(axis=0), rtol=1e-12)
+
+    one = epoch_block(store, "caos-erm", grid[:1], epochs=EPOCHS, **extended)
+    train_epoch_block(client, one, store, tmp_path / "model", tmp_path / "training", lambda rows: None)
+    assert Model(tmp_path / "model").intercepts.tolist() == fit.intercepts[0].tolist()
 
 
 @pytest.mark.parametrize("variant", [pytest.param({}, marks=pytest.mark.slow), PARALLEL], ids=["serial", "parallel"])

@@ -45,7 +45,7 @@ def cao_rcd(
     *,
     loss: str,
     R: float,
-    alpha: float,
+    alpha: float | np.ndarray,
     rounds: int,
     batch: int,
     predict: str,

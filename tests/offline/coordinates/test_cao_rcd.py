@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from sparseoco import offline_optimum
 from sparseoco.kernels.coordinate import PREDICTIONS
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.losses import find_loss
@@ -17,7 +18,7 @@ from sparseoco.offline.coordinates import Coordinates, bytes_needed, column_majo
 from sparseoco.offline.epochs import fit_epochs
 from tests.offline.coordinates.oracle import bounds_of, cao_rcd, chances_of, objective, stable_weights
 from tests.oracles.stream import SLOPES, VALUES
-from tests.oracles.weights import labels_of
+from tests.oracles.weights import labels_of, rows_of
 from tests.support.errors import raises_code
 
 LOSSES = [
@@ -58,11 +59,25 @@ def random_problem(rows: int, features: int, seed: int = 0) -> tuple[Any, np.nda
 
 @pytest.mark.parametrize("loss", LOSSES)
 @settings(max_examples=60, deadline=None)
-@given(problem=problems(), configuration=CONFIGURATIONS, seed=st.integers(0, 2**53 - 1), weighted=st.booleans())
+@given(
+    problem=problems(),
+    configuration=CONFIGURATIONS,
+    seed=st.integers(0, 2**53 - 1),
+    weighted=st.booleans(),
+    intercept=st.booleans(),
+)
 def test_lazy_equals_dense(
-    loss: str, problem: tuple[np.ndarray, np.ndarray], configuration: dict[str, Any], seed: int, weighted: bool
+    loss: str,
+    problem: tuple[np.ndarray, np.ndarray],
+    configuration: dict[str, Any],
+    seed: int,
+    weighted: bool,
+    intercept: bool,
 ) -> None:
     A, y = problem
+    A = rows_of(A, intercept=intercept)
+    alpha = np.full(A.shape[1], configuration["alpha"])
+    alpha[A.shape[1] - intercept :] = 0.0
     weights = np.random.default_rng(seed).choice([0.0, 0.371, 1.0, 2.93] if weighted else [1.0], len(y))
     assume(A[weights > 0].any())
     signs = labels_of(2 * y - 1, weights)
@@ -73,8 +88,10 @@ def test_lazy_equals_dense(
         positive=[1],
         seed=seed,
         weights=weights if weighted else None,
+        intercept=intercept,
     )
-    expected = stable_weights(A, signs, SLOPES[loss], loss=loss, seed=seed, epochs=3, **configuration)
+    own = configuration | {"alpha": alpha}
+    expected = stable_weights(A, signs, SLOPES[loss], loss=loss, seed=seed, epochs=3, **own)
     assume(expected is not None)
     for x in expected or []:
         method.play()
@@ -200,6 +217,20 @@ def test_no_documents_to_learn_from() -> None:
     fit = fit_epochs(sp.csr_matrix((3, 4)), np.array([0, 1, 1]), algorithm="cao-rcd", epochs=2)
     np.testing.assert_array_equal(fit.weights, np.zeros((4, 1)))
     np.testing.assert_allclose(fit.objective, np.full((2, 1), 3 * np.log(2)))
+
+
+def test_the_objective_with_an_intercept_falls_to_its_optimum() -> None:
+    X, labels = random_problem(200, 40)
+    y, alpha = (labels > 0).astype(np.int64), 8.0
+    grid = {"alpha": alpha, "R": 2.0, "rounds": 2000}
+    fit = fit_epochs(X, y, algorithm="cao-rcd", grid=grid, epochs=30, fit_intercept=True)
+    optimum = offline_optimum(X, y, alpha=alpha, fit_intercept=True, tol=1e-9)
+    assert abs(optimum.intercept) < 2.0
+    assert -1e-9 < fit.objective[-1, 0] / optimum.objective - 1 < 1e-2
+    assert fit.weights.shape == (40, 1)
+    z = X @ fit.weights[:, 0] + fit.intercepts[0, 0]
+    objective = np.logaddexp(0, -(2 * y - 1) * z).sum() + alpha * np.abs(fit.weights).sum()
+    np.testing.assert_allclose(fit.objective[-1, 0], objective, rtol=1e-12)
 
 
 @pytest.mark.parametrize("batch", [1, 3])

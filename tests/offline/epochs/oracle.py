@@ -10,12 +10,12 @@ from tests.oracles.weights import weight_of
 Slope = Callable[[float, float], float]
 
 
-def argmin(v: np.ndarray, Delta: np.ndarray, t: int, R: float, alpha: float, ratio: float) -> np.ndarray:
+def argmin(v: np.ndarray, Delta: np.ndarray, t: int, R: float, alpha: np.ndarray, ratio: float) -> np.ndarray:
     """argmin over |x| ≤ R of v·x + Δx²/(2R) + tα(ρ|x| + (1 − ρ)x²/2), by the subgradient at 0 and at the wall."""
     x = np.zeros(len(v))
     for i, b in enumerate(v):
-        pull = abs(b) - t * alpha * ratio  # how steeply the sum falls away from 0, against the sign of b
-        stiffness = Delta[i] / R + t * alpha * (1 - ratio)
+        pull = abs(b) - t * alpha[i] * ratio  # how steeply the sum falls away from 0, against the sign of b
+        stiffness = Delta[i] / R + t * alpha[i] * (1 - ratio)
         if pull > 0:
             x[i] = -np.sign(b) * (R if pull >= stiffness * R else pull / stiffness)
     return x
@@ -33,7 +33,7 @@ def caos_erm(
     slope: Slope,
     *,
     R: float,
-    alpha: float,
+    alpha: float | np.ndarray,
     epochs: int,
     seed: int,
     rounds: int | str = "pass",
@@ -45,8 +45,10 @@ def caos_erm(
     l1_ratio: float = 0.0,
     played: list[np.ndarray] | None = None,
 ) -> list[np.ndarray]:
-    """x̄ after each epoch; `played` is given every x_t. `y` is ±1, or numbers; `Label`s have weights."""
+    """x̄ after each epoch; `played` is given every x_t. `y` is ±1, or numbers; `Label`s have weights. α may be of each
+    coordinate."""
     m, n = X.shape
+    alpha = np.broadcast_to(alpha, n)
     ratio = share_of_l1(penalty, l1_ratio)
     partition = [list(range(first, min(first + batch, m))) for first in range(0, m, batch)]
     bound = np.array([sum(weight_of(y[j]) * np.abs(X[j]).max(initial=0.0) for j in block) for block in partition])

@@ -13,13 +13,14 @@ from sklearn.linear_model import LogisticRegression
 from sparseoco import offline_optimum
 from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.kernels.epoch import DRAW
-from sparseoco.offline.epochs import Blocks, Problem, fit_epochs, play_rounds, row_sizes
+from sparseoco.offline.epoch_problem import Problem
+from sparseoco.offline.epochs import Blocks, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.passes import LocalPasses
 from sparseoco.training.learner import Learner
 from tests.learners.streams import Stream, streams
 from tests.offline.epochs.oracle import caos_erm, uniform
 from tests.oracles.stream import SLOPES
-from tests.oracles.weights import labels_of
+from tests.oracles.weights import labels_of, rows_of
 from tests.support.errors import raises_code
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
@@ -63,18 +64,24 @@ def test_lazy_equals_dense(
         for _ in range(data.draw(st.integers(1, 3)))
     ]
     epochs = stream.epochs
-    X, weights = sp.csr_matrix(stream.X), None if stream.weights is None else stream.weights[: len(stream.y)]
-    arguments = {"grid": grid, "epochs": epochs, "seed": seed, "sample_weight": weights}
-    fit = fit_epochs(X, stream.y, loss=loss, penalty=penalty, **arguments)
-    signs = labels_of(2.0 * stream.y - 1, np.ones(len(stream.y)) if weights is None else weights)
+    extended = stream.weights is not None  # weights and an intercept: one kernel more to compile
+    weights = stream.weights[: len(stream.y)] if extended else None
+    arguments = {"grid": grid, "epochs": epochs, "seed": seed, "sample_weight": weights, "fit_intercept": extended}
+    fit = fit_epochs(sp.csr_matrix(stream.X), stream.y, loss=loss, penalty=penalty, **arguments)
+    signs = labels_of(2.0 * stream.y - 1, weights if extended else np.ones(len(stream.y)))
+    full = rows_of(stream.X, intercept=extended)
     for i, entry in enumerate(grid):
+        alpha = np.full(full.shape[1], entry["alpha"])
+        alpha[stream.X.shape[1] :] = 0.0
+        own = entry | {"alpha": alpha}
         expected, shaken = (
-            caos_erm(X, signs, SLOPES[loss], epochs=epochs, seed=seed, penalty=penalty, **entry)[-1]
-            for X in (stream.X, stream.X * (1.0 + 2.0**-50))
+            caos_erm(X, signs, SLOPES[loss], epochs=epochs, seed=seed, penalty=penalty, **own)[-1]
+            for X in (full, full * (1.0 + 2.0**-50))
         )
         # Where slopes are as the pass foretold but for rounding, Δ is rounding, and so is the weight R·Z/Δ.
         assume(np.allclose(shaken, expected, **TOLERANCE))
-        np.testing.assert_allclose(fit.weights[:, i], expected, **TOLERANCE)
+        found = np.append(fit.weights[:, i], fit.intercepts[i]) if extended else fit.weights[:, i]
+        np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
 def bits_of(*arrays: np.ndarray) -> bytes:
@@ -227,27 +234,28 @@ def test_towards_the_optimum(way: dict[str, Any], gap: float) -> None:
     assert at_zero > 5 * gap
 
 
-def test_sample_weights() -> None:
+def test_sample_weights_and_an_intercept() -> None:
     """Rows of weight 0 are not there; one of weight 2 is two rows in the objective; the optimum is the weighted one."""
     X, y = problem(rows=200, features=25)
     weights = np.random.default_rng(5).choice([0.0, 1.0, 2.0], 200)
     there = weights > 0
-    way = {"R": 1.5, "alpha": 3.0, "rounds": 300}
+    way = {"R": 2.5, "alpha": 3.0, "rounds": 300}
     fit = fit_epochs(X, y, grid=[way], epochs=3, sample_weight=weights)
     without = fit_epochs(X[there], y[there], grid=[way], epochs=3, sample_weight=weights[there])
     assert bits_of(fit.weights) == bits_of(without.weights)
     np.testing.assert_allclose(fit.objective, without.objective, rtol=1e-12)
 
-    corrected = {"grid": [way | {"estimate": "corrected"}], "epochs": 40}
+    corrected = {"grid": [way | {"estimate": "corrected"}], "epochs": 80, "fit_intercept": True}
     repeated = np.repeat(np.arange(200), weights.astype(int))
     once, twice = (
         fit_epochs(X, y, sample_weight=weights, **corrected),
         fit_epochs(X[repeated], y[repeated], **corrected),
     )
-    optimum = offline_optimum(X, y, alpha=3.0, sample_weight=weights, tol=1e-10)
-    assert np.abs(optimum.weights).max() < 1.5
+    optimum = offline_optimum(X, y, alpha=3.0, sample_weight=weights, fit_intercept=True, tol=1e-10)
+    assert max(np.abs(optimum.weights).max(), abs(optimum.intercept)) < 2.5
     for found in (once, twice):
-        assert -1e-9 < found.objective[-1, 0] / optimum.objective - 1 < 1e-3
+        assert -1e-9 < found.objective[-1, 0] / optimum.objective - 1 < 5e-3
+        assert found.intercepts[0, 0] == pytest.approx(optimum.intercept, abs=0.1)
     with raises_code("invalid-sample-weights", "row 0"):
         fit_epochs(X, y, sample_weight=-weights - 1)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sparseoco.kernels.order import epoch_rows
+from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.regret import run as cluster_regret
 from sparseoco.pipeline import steps
 from sparseoco.store.shards import Store, read_shards
@@ -76,6 +77,35 @@ def test_regret_is_what_brute_force_says(
         assert row["bound"] is None or row["bound"] > row["regret"]
     if name != "ftrl-proximal":  # whose theorem has a box, which the best intercept may leave
         assert all(row["bound"] for row in rows)
+
+
+def test_epoch_methods(store: Path, tmp_path: Path) -> None:
+    """The objective of `fit_epochs` against the optimum over weights and intercept; bounds have one coordinate more."""
+    R, alpha, epochs = 3.0, 2.0, 2
+    own = {"R": [R], "alpha": [alpha]}
+    algorithms = {"caos-erm": own | {"estimate": ["corrected"]}, "cao-rcd": own}
+    options = {"algorithms": algorithms, "epochs": epochs, "class_weight": CLASS_WEIGHT, "intercept": None}
+    folder = write_search(tmp_path, store, **options)
+    steps.regret(folder, CLUSTER, marks=3, tol=1e-4, numbers=range(2))
+    X, labels = read_shards(store)[0], Store.open(store).labels()
+    weights = (np.arange(ROWS) % 4) / 2 * np.where(labels == 1, 0.5, 1.0)
+    A = rows_of(X.toarray().astype(float), intercept=True)
+    best = minimum(A, 2.0 * labels - 1, np.append(np.full(FEATURES, alpha), 0.0), [R] * FEATURES + [None], weights)
+    L = weights[:, None] * np.abs(A)
+    bounds = {
+        "caos-erm": lambda T: 8 * (FEATURES + 1) * R * np.sqrt(T) * L.max(axis=1).sum(),
+        "cao-rcd": lambda T: 4 * np.sqrt(T) * ((R * L.sum(axis=0)) ** (2 / 3)).sum() ** 1.5,
+    }
+    for number, (name, grid) in enumerate(algorithms.items()):
+        arguments = {"grid": grid, "epochs": epochs, "seed": SEED, "sample_weight": weights, "fit_intercept": True}
+        fit = fit_epochs(X, labels, algorithm=name, **arguments)
+        rows = [row for row in table(folder, "regret") if row["configuration"] == number]
+        for s, row in enumerate(rows):
+            assert row["objective"] == f"Σ_j f_j(w, b) + α‖w‖₁, |w_i| ≤ {R:g}"
+            assert row["epoch_objective"] == pytest.approx(fit.objective[s, 0], rel=1e-12)
+            assert row["suboptimality"] == pytest.approx(fit.objective[s, 0] - best, abs=1e-3)
+            assert row["bound"] == pytest.approx(bounds[name](row["T"]))
+            assert row["bound"] > row["regret"]
 
 
 def test_the_first_rows_may_be_of_one_class(store: Path, tmp_path: Path) -> None:
