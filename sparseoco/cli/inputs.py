@@ -79,7 +79,8 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
         f"{kind.documents:,} documents" if kind.format in ("folder", "files") else f"first {kind.documents:,} documents"
     )
     classes = _shown([f"{name} ({number:,})" for name, number in kind.classes.items()])
-    lines.append(f"  {count}{f', {classes}' if classes else ''}; first id: {kind.first_id}")
+    if kind.first_id is not None:
+        lines.append(f"  {count}{f', {classes}' if classes else ''}; first id: {kind.first_id}")
     if kind.bad is not None:
         lines.append(f"  line {kind.bad.line}: {kind.bad.reason}")
     return lines

@@ -298,12 +298,16 @@ def nightly(
     described = run_of_file(file, cluster_file)
     options = validate(NightlyOptions, described.nightly.model_dump() | given)
     described = described.model_copy(update={"nightly": options})
+    from sparseoco.cli.summaries import summarize_ingest
     from sparseoco.pipeline.nightly import increment_line, roll_back, run_nightly
+    from sparseoco.store.shards import Store
 
     with progress_bars() as progress:
         outcome = roll_back(described, rollback) if rollback else run_nightly(described, progress=progress)
     for increment in outcome.increments:
         print(increment_line(increment))
+    if outcome.increments:
+        summarize_ingest(described.store, Store.open(described.store).manifest)
     if outcome.message:
         print(outcome.message)
     if outcome.page is not None:

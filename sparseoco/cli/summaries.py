@@ -17,6 +17,8 @@ def summarize_ingest(store: Location, manifest: Manifest) -> None:
     if manifest.quarantined_rows:
         files = ", ".join(entry.file for entry in manifest.quarantine)
         errors.print(f"{manifest.quarantined_rows:,} malformed rows quarantined, listed in {store}: {files}")
+    if manifest.duplicate_rows:
+        errors.print(f"{manifest.duplicate_rows:,} documents left out, whose ids occurred before")
     print_multiline(manifest.multiline_rows)
     absent = [source.path for source in manifest.sources if not source.rows]
     if absent:

@@ -104,6 +104,8 @@ class Manifest(_Record):
     quarantine: tuple[FileEntry, ...] = ()
     multiline_rows: int = 0
     """Records of CSV and TSV that span several lines."""
+    duplicate_rows: int = 0
+    """Documents that were left out because their id occurred before."""
     sources: tuple[SourceEntry, ...]
     shards: tuple[ShardEntry, ...]
 

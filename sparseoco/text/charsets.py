@@ -48,14 +48,14 @@ def codec_name(name: str) -> str:
     return UTF8 if found.name == "utf-8-sig" else found.name
 
 
-def check_text(head: bytes, name: str) -> None:
-    """Raises `NotTextError` if the beginning of a file shows that it is something else than UTF-8 text."""
-    codec = _utf16(head)
-    if codec is not None:
-        raise NotTextError(name, f"is {codec.upper()}, not UTF-8: set --encoding {codec}", code="encoding")
+def check_text(head: bytes, name: str, codec: str) -> None:
+    """Raises `NotTextError` if the beginning of a file shows that it is not text, or not text in UTF-8 if it should."""
     for magic, kind in _BINARY.items():
         if head.startswith(magic):
             raise NotTextError(name, f"is not text, but {kind}", code="not-text")
+    marked = _utf16(head) if codec == UTF8 else None
+    if marked is not None:
+        raise NotTextError(name, f"is {marked.upper()}, not UTF-8: set --encoding {marked}", code="encoding")
 
 
 def _utf16(head: bytes) -> str | None:
@@ -80,6 +80,8 @@ def detect(sample: bytes) -> str | None:
         codecs.getincrementaldecoder(UTF8)().decode(sample)  # the sample may end within a character
         return UTF8
     except UnicodeDecodeError:
+        if b"\0" in sample:
+            return None  # not text
         from charset_normalizer import from_bytes
 
         found = from_bytes(sample)

@@ -143,6 +143,7 @@ def ingest(
         "dropped_terms": sum(shard.dropped for shard in shards),
         "quarantined_rows": len(bad),
         "multiline_rows": sum(split.multiline for split in counted),
+        "duplicate_rows": sum(split.rows for split in counted) - sum(split.rows for split in counts),
         "quarantine": (write_quarantine(out, bad),) if bad else (),
         "sources": _source_entries(sources, states, counts),
         "shards": tuple(shard.entry for shard in shards),

@@ -19,6 +19,7 @@ from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.files import close_tables, open_table
 
 FIRST_BYTES = 1 << 16  # of a source that are read
+TRIED = 8  # sources that may have no documents, by `where`
 
 
 class Kind(NamedTuple):
@@ -66,7 +67,7 @@ class Kind(NamedTuple):
 
 
 def describe_sources(sources: Sequence[Source], options: TextOptions) -> list[Kind]:
-    """The kinds of sources, in order; of each kind the first source is read, and only its beginning.
+    """The kinds of sources, in order; of each kind the first source with documents is read, and only its beginning.
 
     Raises `InputError` for a source that cannot be read; rows that cannot are for the ingest to judge.
     """
@@ -89,15 +90,18 @@ def _of_folder(sources: list[Source], options: TextOptions) -> Kind:
 
 
 def _of_files(sources: list[Source], options: TextOptions) -> Kind:
-    source = sources[0]
     options = options.model_copy(update={"holdout": 0.0})
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
-        reader = SplitReader(0, source, options, FIRST_BYTES, Path(folder))
-        split = next(iter(reader), None)
-        codec = reader.codec or UTF8
+        for source in sources[:TRIED]:
+            reader = SplitReader(0, source, options, FIRST_BYTES, Path(folder))
+            split = next(iter(reader), None)
+            codec = reader.codec or UTF8
+            if split is not None:
+                documents = read_split(split, options, labelled=source.format not in UNLABELLED)
+                if len(documents) or documents.bad:
+                    break
         if split is None:
             return Kind(sources, codec, None, (), 0, None, {}, None, "")
-        documents = read_split(split, options, labelled=source.format not in UNLABELLED)
     if source.format in TABLES:
         schema = open_table(source.absolute, source.format, source.key).schema
         fields = (*schema.names, *source.facts.fields(schema))

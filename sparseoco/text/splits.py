@@ -3,7 +3,7 @@
 import builtins
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS, PARSERS, Chunk
 from sparseoco.text.parsers.chunk import SLACK, line_too_long
 from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
-from sparseoco.text.parsers.delimited import is_quoted, parse_header
+from sparseoco.text.parsers.delimited import blank_size, is_quoted, parse_header
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text, parse_label
 from sparseoco.text.sources import COMPRESSIONS, FOLDERS, TABLES, Source
 from sparseoco.text.streams import Stream, first_bytes, read_range, with_contents
@@ -138,17 +138,19 @@ class SplitReader:
                 quoted = is_quoted(pending, self._delimiter, self.options)
                 self._records = RecordScanner(source.path, ord(self._delimiter), quoted, self.options)
             if header is None:
-                blank = len(pending) - len(pending.lstrip(b"\xef\xbb\xbf\r\n"))  # blank lines may precede the header
-                size = self._find_end(pending, blank, line, at_end)
+                size = self._find_end(pending, blank_size(pending), line, at_end)
                 if size < 0:
                     continue
-                assert self._delimiter
                 assert self._records
-                header = parse_header(
-                    pending[:size], self._delimiter, source.path, self.options, quoted=self._records.quoted
-                )
+                header = parse_header(pending[:size], self._records)
                 line, offset = line + self._count_lines(pending, size), size
                 del pending[:size]
+            if self._records and not header:
+                size = self._find_end(pending, blank_size(pending), line, at_end)
+                if size < 0:
+                    continue
+                header = tuple(str(k + 1) for k in range(len(parse_header(pending[:size], self._records))))
+                self._records = replace(self._records)  # the first record is read again
             while len(pending) >= self.shard_bytes or (at_end and pending):
                 size = self._find_end(pending, self.shard_bytes - 1, line, at_end)
                 if size < 0:
@@ -172,6 +174,11 @@ class SplitReader:
         if newline >= 0:
             return newline + 1
         if at_end:
+            if self.source.format == "lines" and line == 1 and b"\r" in pending.rstrip(b"\r") and b"\n" not in pending:
+                raise InputError(
+                    f"{self.source.path}: its lines end with CR alone, as on old Macs; convert them to LF.",
+                    code="line-ends",
+                )
             return len(pending)
         if len(pending) - (pending.rfind(b"\n") + 1) > self.options.max_line_bytes:
             raise line_too_long(self.source.path, line + pending.count(b"\n"), self.options)
@@ -241,7 +248,10 @@ class SplitReader:
             self.sha256 = hashlib.sha256().hexdigest()
             return
         table = open_table(source.absolute, source.format, source.key)
-        groups = table.row_groups(projection(table, self.options, source.facts, labelled=False))
+        columns = projection(table, self.options, source.facts, labelled=False)
+        fixed = source.facts.fields(table.schema)
+        excluded = any(fixed.get(name, wanted) != wanted for name, wanted in self.options.where.items())
+        groups = [] if excluded else table.row_groups(columns)
         for number, (start, stop, share) in enumerate(_parts(groups, self.shard_bytes)):
             self.bytes = int(source.bytes * share)
             split = self._split(number, start + 1, 0, 0, ())

@@ -78,8 +78,8 @@ class Stream:
             while sum(map(len, first)) < SAMPLE and (part := next(parts, b"")):
                 first.append(part)
             self.codec = detect(b"".join(first)[:SAMPLE]) or UTF8
+        check_text(b"".join(first[:1]), self.path, self.codec)
         if self.codec == UTF8:
-            check_text(b"".join(first[:1]), self.path)
             yield from chain(first, parts)
         else:
             yield from to_utf8(chain(first, parts), self.codec)

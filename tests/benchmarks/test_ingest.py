@@ -8,6 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.feather
+import pyarrow.json
+import pyarrow.parquet as pq
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 
@@ -68,3 +72,25 @@ def test_imdb_against_countvectorizer(tmp_path: Path) -> None:
         f"{theirs / best:.1f} times faster at best, {theirs / median:.1f} at the median; "
         f"memory {(memory.bytes - memory.before) / 1e9:.2f} GB above the {memory.before / 1e9:.2f} GB before"
     )
+
+
+@pytest.mark.benchmark
+def test_formats_against_json_lines(tmp_path: Path) -> None:
+    """Parquet, Arrow, CSV and a folder of the same reviews against JSON lines, by processor time; kernels compiled."""
+    with gzip.open(corpus("imdb/imdb_50k.jsonl.gz"), "rb") as file:
+        table = pyarrow.json.read_json(file, pyarrow.json.ReadOptions(block_size=1 << 24))
+    table = table.select(["label", "text"])
+    pq.write_table(table, tmp_path / "imdb.parquet")
+    pyarrow.feather.write_feather(table, tmp_path / "imdb.feather")
+    table.to_pandas().to_csv(tmp_path / "imdb.csv", index=False)
+    table.to_pandas().to_json(tmp_path / "imdb.jsonl", orient="records", lines=True, force_ascii=False)
+    best: dict[str, float] = {}
+    for k in range(4):
+        for name in ("imdb.jsonl", "imdb.parquet", "imdb.feather", "imdb.csv"):
+            start = time.process_time()
+            options = TextOptions(ngram_range=(1, 2))
+            ingest_texts(
+                [str(tmp_path / name)], tmp_path / f"{name}{k}", options, ClusterOptions(), shard_bytes=SHARD_BYTES
+            )
+            best[name] = min(best.get(name, np.inf), time.process_time() - start)
+    print("\n" + ", ".join(f"{name} {seconds / best['imdb.jsonl']:.2f}" for name, seconds in best.items()))

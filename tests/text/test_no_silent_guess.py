@@ -71,6 +71,27 @@ def test_records_over_several_lines_are_told(
     assert said.err == ""
 
 
+def test_records_without_a_header_have_one_size(tmp_path: Path) -> None:
+    options = {"header": False, "label_field": "1", "text_field": "2"}
+    with raises_code("malformed-record", "a.tsv, line 2: 3 fields instead of 2"):
+        ingest_bytes(tmp_path, "a.tsv", b"ham\tgo until\nspam\tfree\tentry\n", **options)
+    marked = b"\xef\xbb\xbf\r\n" + b'"ham","two\r\nlines"\r\nspam,x y\r\n' * 60
+    for size in (1024, 1 << 20):
+        manifest = ingest_bytes(tmp_path, "b.csv", marked, out=str(size), shard_bytes=size, **options)
+        assert (manifest.rows, manifest.multiline_rows) == (120, 60)
+
+
+def test_lines_that_end_with_cr_alone(tmp_path: Path) -> None:
+    with raises_code("line-ends", "a.txt"):
+        ingest_bytes(tmp_path, "a.txt", b"one\rtwo\rthree\r")
+    assert ingest_bytes(tmp_path, "b.txt", b"one\r\ntwo\r", out="b").rows == 2
+
+
+def test_documents_left_out_as_duplicates_are_counted(tmp_path: Path) -> None:
+    rows = jsonl(["alpha beta", "gamma"], id=lambda _: "same")
+    assert ingest_bytes(tmp_path, "a.jsonl", rows, duplicates="first").duplicate_rows == 1
+
+
 # Folders
 
 
@@ -140,9 +161,10 @@ def test_encodings_are_told_and_read(tmp_path: Path) -> None:
         for chosen in (codec, "auto"):
             found = store_content_of(tmp_path, f"{codec}.csv", wide, out=f"{codec}-{chosen}", encoding=chosen)
             assert found == expected
-    for name, data in (("a.xlsx", b"PK\x03\x04etc"), ("x.jsonl", b"\x1f\x8b\x08\0")):
-        with raises_code("not-text", name):
-            ingest_bytes(tmp_path, name, data, out="none", format="jsonl")
+    for name, data in (("a.xlsx", b"PK\x03\x04etc"), ("x.jsonl", b"\x1f\x8b\x08\0"), ("p.txt", b"PAR1\xff\0")):
+        for codec in ("utf-8", "auto", "cp1252"):
+            with raises_code("not-text", name):
+                ingest_bytes(tmp_path, name, data, out="none", format="jsonl", encoding=codec)
     with raises_code("invalid-option", "encoding"):
         TextOptions.of({"encoding": "rot13"})
     assert codec_name("UTF_8-SIG") == "utf-8"

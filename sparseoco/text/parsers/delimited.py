@@ -9,7 +9,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.text.documents import Documents, ParsedRow
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk, decode_lines
-from sparseoco.text.parsers.csv_records import line_starts
+from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
 from sparseoco.text.parsers.fields import (
     MalformedRowError,
     encode_text,
@@ -36,15 +36,19 @@ def is_quoted(start: bytes | bytearray, delimiter: str, options: TextOptions) ->
     return options.header and all(len(name) > 1 and name[:1] == name[-1:] == b'"' for name in names)
 
 
-def parse_header(
-    data: bytes | bytearray, delimiter: str, name: str, options: TextOptions, *, quoted: bool
-) -> tuple[str, ...]:
-    """The column names at the beginning of the file `name`: its first record that is not blank."""
+def blank_size(data: bytearray) -> int:
+    """Size of the mark and of the blank lines that precede the first record of a file."""
+    return len(data) - len(data.lstrip(b"\xef\xbb\xbf\r\n"))
+
+
+def parse_header(data: bytes | bytearray, scanner: RecordScanner) -> tuple[str, ...]:
+    """The column names at the beginning of the file that `scanner` reads: its first record that is not blank."""
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+    records = _records(text, chr(scanner.delimiter), scanner.options, quoted=scanner.quoted)
     try:
-        return tuple(next(filter(None, _records(text, delimiter, options, quoted=quoted)), []))
+        return tuple(next(filter(None, records), []))
     except csv.Error as error:
-        raise InputError(f"{name}: the header cannot be read: {error}.", code="malformed-record") from None
+        raise InputError(f"{scanner.name}: the header cannot be read: {error}.", code="malformed-record") from None
 
 
 def _records(text: str, delimiter: str, options: TextOptions, *, quoted: bool) -> "Reader":

@@ -194,6 +194,44 @@ def test_bad_rows_have_the_errors_of_json_lines(tmp_path: Path, case: str, name:
     assert {row.line: row.code for row in found} == bad
 
 
+def test_random_tables_are_read_as_json_lines(tmp_path: Path) -> None:
+    """Nulls, empty strings, kinds of values and row groups at random: the same documents and the same bad rows."""
+    random = np.random.default_rng(0)
+    values = {
+        "id": [None, "x", "é", ""],
+        "label": [None, "p", "n", ""],
+        "text": [None, "", "alpha beta", "Épée 東京"],
+        "w": [None, 0.0, 1.5, -1.0],
+        "g": [None, "a", "b", ""],
+        "s": [None, "a", "b", "1"],
+    }
+    options = {"weight_field": "w", "group_field": "g", "max_bad_rows": 10**6, "where": {"s": "a"}}
+    for number in range(12):
+        chosen = TextOptions.of(options | ({} if number % 2 else {"where": {}}))
+        weights = [0.1 if number % 3 else 0.0, 0.5, 0.3, 0.1 if number % 3 else 0.2]
+        n = int(random.integers(1, 60))
+        rows = [{name: kinds[random.choice(4, p=weights)] for name, kinds in values.items()} for _ in range(n)]
+        schema = pa.schema([(name, pa.float64() if name == "w" else pa.string()) for name in values])
+        (tmp_path / "x.jsonl").write_bytes(as_jsonl(rows))
+        found = {}
+        names = ["x.jsonl", *WRITERS]
+        for name in names:
+            if name in WRITERS:
+                WRITERS[name](pa.Table.from_pylist(rows, schema), tmp_path / name, int(random.integers(1, 20)))
+            (source,) = find_sources([str(tmp_path / name)], chosen)
+            parts = []
+            for split in SplitReader(0, source._replace(short="x"), chosen, 1024, tmp_path):
+                batch = read_split(split, chosen, labelled=True)
+                assert isinstance(batch, Documents)
+                labels: Any = batch.labels
+                columns = [batch.ids.to_pylist(), labels.to_pylist(), batch.texts(), batch.lines.tolist()]
+                columns += [batch.columns[column].tolist() for column in ("weight", "group")]
+                parts += list(zip(*columns, strict=True))
+                parts += [(row.line, row.reason, row.code) for row in batch.bad]
+            found[name] = sorted(parts, key=str)
+        assert all(found[name] == found["x.jsonl"] for name in names)
+
+
 def test_invalid_text_is_replaced_or_skipped(tmp_path: Path) -> None:
     table = pa.table({"text": [b"a\xff b", b"fine", b"\xf0\x9f"], "label": [b"p", b"n", b"p\xff"]})
     pq.write_table(table, tmp_path / "a.parquet")
