@@ -43,6 +43,15 @@ DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
 """Losses for classes, in order of preference."""
 
 
+SIZED_GRID: dict[str, dict[str, Values]] = {
+    DEFAULT_ALGORITHM: {
+        "eta": [0.1, 0.3, 1.0],
+        "lam": [1e-6, 5e-6, 1e-5, 2e-5, 3e-5, 5e-5, 7e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4, 1e-3],
+    }
+}
+"""The default grid if a model may have only so many features: close values of λ, so that one comes near that size."""
+
+
 def _default_grid() -> dict[str, dict[str, Values]]:
     return {DEFAULT_ALGORITHM: dict(find_algorithm(DEFAULT_ALGORITHM).grid)}
 
@@ -310,13 +319,16 @@ class SearchOptions(OptionModel):
         return self.model_copy(update={"metric": "average_precision", "threshold": threshold})
 
     def for_size(self, store: "Store") -> "SearchOptions":
-        """The options with cheaper defaults where a search is long: with many documents, or several classes.
+        """The options with defaults for the size of the data and of the model that is wanted.
 
-        Then there are three folds. With several classes, two thirds of the configurations are dropped in the middle of
-        the first pass, unless the sparse ones are wanted (`at_most`).
+        A search is long with many documents, or several classes: then there are three folds. With several classes, two
+        thirds of the configurations are dropped in the middle of the first pass, unless the sparse ones are wanted
+        (`at_most`); for these the grid is `SIZED_GRID`.
         """
         several = store.n_outputs > 1
         changed: dict[str, Any] = {}
+        if "algorithms" not in self.model_fields_set and isinstance(self.select, AtMost):
+            changed["algorithms"] = SIZED_GRID
         if "folds" not in self.model_fields_set and (several or store.n_rows >= MANY_DOCUMENTS):
             changed["folds"] = 3
         weights = store.n_outputs * store.n_features
