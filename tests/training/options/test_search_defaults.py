@@ -1,0 +1,48 @@
+"""Defaults of a search that depend on the store: its classes, their shares and its size."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparseoco.training.options.search import HALVED_WEIGHTS, SearchOptions
+from sparseoco.training.options.selection import AtMost, Halving
+
+
+def store(classes: list[int], *, features: int = 1000) -> Any:
+    """What the options read of a store with so many documents of each class."""
+    labels = SimpleNamespace(classes=[SimpleNamespace(rows=rows) for rows in classes])
+    return SimpleNamespace(
+        n_rows=sum(classes),
+        n_features=features,
+        n_outputs=1 if len(classes) == 2 else len(classes),
+        is_multilabel=False,
+        manifest=SimpleNamespace(labels=labels),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "rare"), [([90, 10], True), ([876, 124], True), ([80, 20], False), ([8, 1, 1], False)]
+)
+def test_a_rare_class_is_chosen_for_by_average_precision(rows: list[int], rare: bool) -> None:
+    found = SearchOptions().for_rare_class(store(rows))
+    assert (found.metric, str(found.threshold)) == (("average_precision", "f1") if rare else (None, "None"))
+    assert SearchOptions(metric="error").for_rare_class(store(rows)).threshold is None
+    assert SearchOptions(folds=1).for_rare_class(store(rows)).metric is None
+
+
+def test_long_searches_have_fewer_folds_and_halve_within_the_first_pass() -> None:
+    small, large, several = store([60, 40]), store([15_000, 10_000]), store([30, 30, 40])
+    default = SearchOptions()
+    assert (default.for_size(small).folds, default.for_size(large).folds, default.for_size(several).folds) == (5, 3, 3)
+    assert default.for_size(large).halving is None
+    assert default.for_size(several).halving == Halving(factor=3, rungs=(0.5,))
+    assert default.for_size(store([1, 1, 1], features=HALVED_WEIGHTS)).halving is None
+
+
+def test_what_is_set_stays_and_sizes_have_a_grid_of_their_own() -> None:
+    given = SearchOptions(folds=5, patience=1, algorithms={"fobos": {"lam": [0.1]}}, select=AtMost(at_most=7))
+    assert given.for_size(store([30, 30, 40])) == given
+    sized = SearchOptions(select=AtMost(at_most=7)).for_size(store([30, 30, 40]))
+    assert sized.halving is None
+    assert len(sized.configurations()) == 39
