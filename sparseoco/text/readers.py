@@ -9,6 +9,7 @@ from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.sources import UNLABELLED, find_sources
 from sparseoco.text.splits import SplitReader, check_bad_rows, read_split
+from sparseoco.text.tables.files import close_tables
 
 
 @dataclass
@@ -70,3 +71,4 @@ def read_documents(
                 outcome.bad_rows += len(batch.bad)
                 outcome.multiline_rows += batch.multiline
                 yield batch
+    close_tables()

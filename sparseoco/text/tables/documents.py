@@ -40,6 +40,7 @@ from sparseoco.text.tables.columns import (
 )
 from sparseoco.text.tables.files import TableFile
 
+SHOWN = 20  # columns in a message
 SECONDS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units of time in a second
 
 
@@ -61,8 +62,10 @@ def projection(table: TableFile, options: TextOptions, facts: TableFacts, *, lab
         if column_path(table.schema, field) is not None:
             columns.append(field)
         elif use != "id" and field not in in_path:
+            there = ", ".join([*table.schema.names, *in_path][:SHOWN])
             raise InputError(
-                f"{table.path}: {use} field {field!r} is missing: there is no such column.", code="missing-field"
+                f"{table.path}: {use} field {field!r} is missing: there is no such column, but {there}.",
+                code="missing-field",
             )
     return list(dict.fromkeys(columns))
 

@@ -2,7 +2,8 @@
 
 A dataset saved by ``save_to_disk`` has the file ``state.json``, which names its data files, and ``dataset_info.json``,
 which names the classes; with several parts (``train``, ``test``), each is in a folder beside ``dataset_dict.json``. On
-the hub the files of a part are named ``train-00000-of-00004.parquet``. The part is the field `split`.
+the hub the files of a part are named ``train-00000-of-00004.parquet`` or are in a folder `train`. The part is the field
+`split`.
 """
 
 import json
@@ -21,6 +22,7 @@ from sparseoco.text.tables.columns import TableFacts, class_names
 STATE, INFO, DICT = "state.json", "dataset_info.json", "dataset_dict.json"
 COMPANIONS = frozenset({STATE, INFO, DICT, "dataset_infos.json", "README.md", "LICENSE", "LICENSE.txt"})
 """Files beside the tables of a dataset that hold no documents."""
+PARTS = frozenset({"train", "test", "validation", "valid", "val", "dev"})
 _PART = re.compile(r"(?:.*/)?([\w.]+?)-\d{5}-of-\d{5}[^/]*")
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -50,7 +52,7 @@ def dataset_files(files: Sequence[FolderFile], options: TextOptions) -> list[tup
         if folder in data_files:
             name = path.parent.name if str(above / DICT) in described else None
         else:
-            name = part[1] if part else None
+            name = part[1] if part else path.parent.name if path.parent.name in PARTS else None
         found.append((file, TableFacts(values, infos[folder], name)))
     return found
 

@@ -327,6 +327,9 @@ def test_datasets_as_on_the_hub(tmp_path: Path) -> None:
     assert [row[1] for row in documents(tmp_path / "in", 1024, where={"split": "train"})] == ["neg", "pos"] * 2
     assert len(documents(tmp_path / "in", 1024, where={"split": "test"})) == 2
     (data / "notes.txt").write_text("of mine")
+    (tmp_path / "parts" / "test").mkdir(parents=True)
+    pq.write_table(table, tmp_path / "parts" / "test" / "0000.parquet")
+    assert len(documents(tmp_path / "parts", 1024, where={"split": "test"})) == 2
     with raises_code("mixed-folder", "notes.txt"):
         find_sources([str(tmp_path / "in")], TextOptions())
 
