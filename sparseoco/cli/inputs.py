@@ -82,7 +82,7 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
     if kind.first_id is not None:
         lines.append(f"  {count}{f', {classes}' if classes else ''}; first id: {kind.first_id}")
     if kind.bad is not None:
-        lines.append(f"  line {kind.bad.line}: {kind.bad.reason}")
+        lines.append(f"  {kind.bad.place or f'line {kind.bad.line}'}: {kind.bad.reason}")
     return lines
 
 

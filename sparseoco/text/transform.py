@@ -1,6 +1,6 @@
 """Counts of the features of a model in new text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +80,7 @@ def count_texts(
 
 
 def _documents(texts: Sequence[str], options: TextOptions) -> Documents:
-    if isinstance(texts, str | bytes | Mapping):
+    if isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns"):  # whose items are no texts in order
         raise InputError(
             f"The texts are one {type(texts).__name__}: write [text], a list of strings.", code="invalid-texts"
         )

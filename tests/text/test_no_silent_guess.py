@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from sparseoco.pipeline.evaluation import evaluate_model
@@ -274,7 +275,15 @@ def test_predictions_of_folders_and_of_standard_input(
     (tmp_path / "t.jsonl").write_bytes(rows)
     assert evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {}, lambda *_: None)["bad_rows"] == 1
     model = Model(tmp_path / "m")
-    for wrong in ("one string", b"bytes", {"a": "mapping"}, [b"bytes"], [None]):
+    for wrong in (
+        "one string",
+        b"bytes",
+        {"a": "mapping"},
+        {"a set"},
+        pd.DataFrame({"text": ["a"]}),
+        [b"bytes"],
+        [None],
+    ):
         with raises_code("invalid-texts"):
             model.predict(wrong)  # type: ignore[arg-type]
     assert Store.open(tmp_path / "out").n_rows == 20
