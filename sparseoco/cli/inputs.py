@@ -58,7 +58,8 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
     more = f" and {len(kind.sources) - 1:,} more" if len(kind.sources) > 1 else ""
     lines = [f"{first.path}{more}: {', '.join(details)} ({_size(kind.bytes)})"]
     if kind.format in WITH_FIELDS:
-        columns: dict[str, str] = {"text": options.text_field, "label": options.label_field}
+        columns = {name: name for name in options.fields} or {"text": options.text_field}
+        columns["label"] = options.label_field
         columns |= {str(name): field for name, field in options.columns.items()}
         used = [f"{name} from {field!r}" for name, field in columns.items()]
         named = options.id_field in kind.fields
@@ -104,10 +105,13 @@ def print_outcome(outcome: ReadOutcome) -> None:
         errors.print(f"empty files: {_shown(outcome.empty)}", markup=False)
 
 
-def told_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of standard input; an error line is printed if they look like another format than plain text."""
+def told_lines(lines: Iterable[bytes], options: TextOptions) -> Iterator[bytes]:
+    """The lines of standard input; an error line is printed if they look like another format than plain text.
+
+    With fields, lines are records.
+    """
     for number, line in enumerate(lines):
-        if number == 0 and line.lstrip().startswith((b'{"', b'{ "')):
+        if number == 0 and not options.fields and line.lstrip().startswith((b'{"', b'{ "')):
             errors.print(
                 "standard input looks like JSON lines, and is read as plain text, one document per line: "
                 "--format jsonl reads its fields"

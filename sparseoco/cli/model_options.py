@@ -170,7 +170,10 @@ def _type(info: FieldInfo) -> Any:
 
 
 def _is_model(info: FieldInfo) -> bool:
+    """Whether the values of a field are models, or tables of models by name."""
     kind = _type(info)
+    if get_origin(kind) is dict:
+        return get_args(kind)[1] is not str
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 

@@ -13,13 +13,17 @@ from sparseoco.training.model import Model
 
 
 def summarize_ingest(store: Location, manifest: Manifest) -> None:
-    """Print, as errors, which rows of a store are in quarantine or span several lines, and files without any."""
+    """Print, as errors, which rows of a store are in quarantine, span several lines or lack the value of a field, and
+    files without any."""
     if manifest.quarantined_rows:
         files = ", ".join(entry.file for entry in manifest.quarantine)
         errors.print(f"{manifest.quarantined_rows:,} malformed rows quarantined, listed in {store}: {files}")
     if manifest.duplicate_rows:
         errors.print(f"{manifest.duplicate_rows:,} documents left out, whose ids occurred before")
     print_multiline(manifest.multiline_rows)
+    for field in manifest.fields:
+        if field.missing:
+            errors.print(f"{field.name}: no value in {field.missing:,} of {manifest.rows:,} documents", markup=False)
     absent = [source.path for source in manifest.sources if not source.rows]
     if absent:
         more = f" and {len(absent) - 1:,} more" if len(absent) > 1 else ""

@@ -88,6 +88,10 @@ def _describe_problem(problem: Mapping[str, Any]) -> str:
         return "there is no such key"
     if kind == "missing":
         return "this key is required"
+    if kind == "union_tag_not_found":
+        return f"the key {context['discriminator']} is required"
+    if kind == "union_tag_invalid":
+        return f"{context['discriminator']} must be {context['expected_tags']}"
     if kind in _BOUNDS:
         name, sentence = _BOUNDS[kind]
         return sentence.format(context[name])

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from numba.extending import register_jitable
 
 from sparseoco.core.compile_cache import compiled
 
@@ -16,17 +17,35 @@ def _kernel(function):
     return compiled(function, [], ("kernels/weighting.py",), restrict=True)
 
 
+@register_jitable
+def _scale_fields(indices, counts, row, fields, normalized, scales):
+    """Scale the values of a row in place: divide each field by its norm if `normalized`, restore those of field 0."""
+    scales[:] = 0.0
+    for k in range(indices.size):
+        field = fields[indices[k]]
+        if field == 0:
+            row[k] = counts[k]
+        scales[field] += row[k] * row[k]
+    for field in range(scales.size):
+        scale = normalized and field > 0 and scales[field] > 0
+        scales[field] = 1.0 / math.sqrt(scales[field]) if scale else 1.0
+    for k in range(indices.size):
+        row[k] *= scales[fields[indices[k]]]
+
+
 @_kernel
-def weigh_rows(indptr, indices, counts, tf, logs, idf, normalized, out):
+def weigh_rows(indptr, indices, counts, tf, logs, idf, fields, normalized, out):
     """out_k = tf(c_k)·idf_j, divided by the ℓ2 norm of its row if `normalized`; computed in float64.
 
-    `tf` is c (`COUNT`), 1 (`BINARY`) or 1 + ln c (`LOG`); `logs` is `LOGS`, `idf` is empty if there is none.
+    `fields` is empty, or the text field of each feature, from 1; each has its own norm, and features of 0 stay as they
+    are. `tf` is c (`COUNT`), 1 (`BINARY`) or 1 + ln c (`LOG`); `logs` is `LOGS`, `idf` is empty if there is none.
     Returns the first row with a count whose logarithm is not defined, or −1.
     """
     widest = 0
     for i in range(indptr.size - 1):
         widest = max(widest, indptr[i + 1] - indptr[i])
     row = np.empty(widest, np.float64)
+    scales = np.empty(1 + (np.int64(fields.max()) if fields.size else 0), np.float64)
     for i in range(indptr.size - 1):
         first = indptr[i] - indptr[0]
         size = indptr[i + 1] - indptr[i]
@@ -40,6 +59,8 @@ def weigh_rows(indptr, indices, counts, tf, logs, idf, normalized, out):
             for k in range(size):
                 count = counts[first + k]
                 if not count > 0:
+                    if fields.size and fields[indices[first + k]] == 0:
+                        continue
                     return i
                 if count < logs.size and count == np.int64(count):
                     row[k] = logs[np.int64(count)]
@@ -48,8 +69,10 @@ def weigh_rows(indptr, indices, counts, tf, logs, idf, normalized, out):
         if idf.size:
             for k in range(size):
                 row[k] *= idf[indices[first + k]]
+        if fields.size:
+            _scale_fields(indices[first : first + size], counts[first : first + size], row, fields, normalized, scales)
         scale = 1.0
-        if normalized:
+        if normalized and not fields.size:
             squares = 0.0
             for k in range(size):
                 squares += row[k] * row[k]

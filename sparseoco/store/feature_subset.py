@@ -110,6 +110,7 @@ def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
         features=FeatureTable(kind="vocabulary", count=subset.features.size, files=(vocabulary,)),
         labels=source.labels,
         columns=source.columns,
+        fields=source.fields,
         rows=source.rows,
         nonzeros=sum(entry.nonzeros for entry in shards),
         sources=source.sources,

@@ -69,6 +69,15 @@ class FeatureTable(_Record):
     hash_seed: int | None = None
 
 
+class FieldEntry(_Record):
+    """A field of the records: its type, the cuts between the bins of a number, and the documents without a value."""
+
+    name: str
+    type: Literal["text", "category", "number"]
+    cuts: tuple[float, ...] | None = None
+    missing: int = 0
+
+
 class SourceEntry(_Record):
     """A raw input: its path, and what detects a change."""
 
@@ -96,6 +105,8 @@ class Manifest(_Record):
     labels: LabelTable
     columns: tuple[Column, ...] = ()
     """Optional columns of every shard."""
+    fields: tuple[FieldEntry, ...] = ()
+    """Fields of the records, of stores that have more than one text."""
     rows: int
     nonzeros: int
     empty_rows: int = 0

@@ -1,24 +1,29 @@
 """Weights of terms in rows: a `Weighting` applied to counts, with the idf of the features of a store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.weighting import BINARY, COUNT, LOG, LOGS, weigh_rows
 from sparseoco.storage.locations import Location
 from sparseoco.store.feature_subset import read_feature_subset
-from sparseoco.store.manifest import read_manifest, read_manifests
+from sparseoco.store.manifest import FieldEntry, read_manifest, read_manifests
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 
 _TF = {"count": COUNT, "binary": BINARY, "log": LOG}
-CACHED = 2  # stores whose idf a process keeps
-_cache: dict[str, NDArray[np.float64]] = {}
+CACHED = 2  # stores whose idf, and whose fields, a process keeps
+_idf: dict[str, NDArray[Any]] = {}
+_fields: dict[str, NDArray[Any]] = {}
 _lock = Lock()
+
+
+ONE_FIELD = np.empty(0, np.int16)
 
 
 class TermWeights:
@@ -29,12 +34,17 @@ class TermWeights:
     weighting : Weighting
     idf : (n_features,) float64
         Not read without ``weighting.idf``.
+    fields : (n_features,) int16, or empty
+        The text field of each feature, from 1: each is weighted on its own. Features of 0 stay as they are.
     """
 
-    def __init__(self, weighting: Weighting, idf: NDArray[np.float64]) -> None:
+    def __init__(self, weighting: Weighting, idf: NDArray[np.float64], fields: NDArray[np.int16] = ONE_FIELD) -> None:
         self.weighting = weighting
+        self.fields = fields
         self.idf = np.ascontiguousarray(idf, np.float64) if weighting.idf else np.empty(0)
-        """Empty without ``weighting.idf``."""
+        """Empty without ``weighting.idf``; 1 for features that stay as they are."""
+        if self.idf.size and fields.size:
+            self.idf = np.where(fields > 0, self.idf, 1.0)
 
     def values(
         self, indptr: NDArray[Any], indices: NDArray[Any], counts: NDArray[Any], dtype: Any = np.float64
@@ -45,7 +55,7 @@ class TermWeights:
         """
         out = np.empty(counts.size, dtype)
         tf, normalized = _TF[self.weighting.tf], self.weighting.norm == "l2"
-        if weigh_rows(indptr, indices, counts, tf, LOGS, self.idf, normalized, out) >= 0:
+        if weigh_rows(indptr, indices, counts, tf, LOGS, self.idf, self.fields, normalized, out) >= 0:
             raise InputError(
                 'tf = "log" is the logarithm of counts, and a document has a value that is not positive: use '
                 '"count" or "binary".',
@@ -62,16 +72,16 @@ def smooth_idf(document_frequencies: Any, n_documents: int) -> NDArray[np.float6
 
 def inverse_document_frequencies(store: Store) -> NDArray[np.float64]:
     """(n_features,) float64: the idf of each feature of a store; of a feature subset those in its source."""
-    return _cached(store.manifest.digest, lambda: _read_idf(store))
+    return _cached(_idf, store.manifest.digest, lambda: _read_idf(store))
 
 
-def _cached(key: str, read: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
+def _cached(cache: dict[str, NDArray[Any]], key: str, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
     with _lock:
-        if key not in _cache:
-            while len(_cache) >= CACHED:
-                _cache.pop(next(iter(_cache)))
-            _cache[key] = read()
-        return _cache[key]
+        if key not in cache:
+            while len(cache) >= CACHED:
+                cache.pop(next(iter(cache)))
+            cache[key] = read()
+        return cache[key]
 
 
 def _read_idf(store: Store) -> NDArray[np.float64]:
@@ -86,10 +96,13 @@ def increment_weights(folder: Location, version: int, weighting: Weighting) -> T
 
     The idf of a feature is that in the documents which the first version with it added.
     """
-    if not weighting.idf:
+    if weighting.is_identity:
         return TermWeights(weighting, np.empty(0))
     store = Store(folder, read_manifest(folder, version))
-    return TermWeights(weighting, _cached(f"increments-{store.manifest.digest}", lambda: _read_increment_idf(store)))
+    idf = np.empty(0)
+    if weighting.idf:
+        idf = _cached(_idf, f"increments-{store.manifest.digest}", lambda: _read_increment_idf(store))
+    return TermWeights(weighting, idf, store_fields(store))
 
 
 def _read_increment_idf(store: Store) -> NDArray[np.float64]:
@@ -118,4 +131,26 @@ def _read_increment_idf(store: Store) -> NDArray[np.float64]:
 
 def term_weights(store: Store, weighting: Weighting) -> TermWeights:
     """A weighting of the features of a store."""
-    return TermWeights(weighting, inverse_document_frequencies(store) if weighting.idf else np.empty(0))
+    idf = inverse_document_frequencies(store) if weighting.idf else np.empty(0)
+    return TermWeights(weighting, idf, store_fields(store))
+
+
+def store_fields(store: Store) -> NDArray[np.int16]:
+    """The text field of each feature of a store, as `text_fields`."""
+    entries = store.manifest.fields
+    if not entries:
+        return ONE_FIELD
+    return _cached(_fields, store.manifest.digest, lambda: text_fields(store.vocabulary()["term"], entries))
+
+
+def text_fields(terms: Any, entries: Sequence[FieldEntry]) -> NDArray[np.int16]:
+    """The text field of each term, which begins with its name and a colon, from 1; 0 for categories and numbers.
+
+    Empty without fields.
+    """
+    if not entries:
+        return ONE_FIELD
+    found = np.zeros(len(terms), np.int16)
+    for number, name in enumerate((entry.name for entry in entries if entry.type == "text"), 1):
+        found[np.asarray(pc.starts_with(terms, f"{name}:"))] = number
+    return found

@@ -1,6 +1,7 @@
 """The output of parsers: documents as spans of one UTF-8 buffer, or documents that are counted already."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -9,12 +10,13 @@ from numpy.typing import NDArray
 
 from sparseoco.store.manifest import Column
 from sparseoco.store.shards import COLUMN_DTYPES, NO_COLUMNS
-from sparseoco.text.array_files import Arrays, store_strings, stored_strings
+from sparseoco.text.array_files import Arrays, store_strings, stored_strings, string_buffers
 from sparseoco.text.hashing import hash_strings
 
 Labels: TypeAlias = pa.Array | NDArray[np.float64] | None
 LabelKind = Literal["classes", "multi", "numbers"]
 GROUP_BITS = 63
+NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
 
 class BadRow(NamedTuple):
@@ -45,6 +47,20 @@ class BadRow(NamedTuple):
     place: str = ""
 
 
+class Texts(NamedTuple):
+    """Texts as spans of one UTF-8 buffer: text d is ``data[starts[d] : stops[d]]``."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, strings: pa.Array) -> "Texts":
+        """Strings without nulls."""
+        data, offsets = string_buffers(strings)
+        return cls(data, offsets[:-1], offsets[1:])
+
+
 class Documents(NamedTuple):
     """Raw documents in the order of their lines.
 
@@ -63,6 +79,9 @@ class Documents(NamedTuple):
         The optional columns of shards, by name.
     multiline : int
         Records, of documents and others, that span several lines.
+    fields : mapping
+        The fields of records, by name, if the options name any: strings without nulls of texts and categories, "" for
+        none; float64 of numbers, NaN for none. The documents themselves are then empty.
     """
 
     data: NDArray[np.uint8]
@@ -74,6 +93,7 @@ class Documents(NamedTuple):
     bad: list[BadRow]
     columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
     multiline: int = 0
+    fields: Mapping[str, pa.Array | NDArray[np.float64]] = NO_FIELDS
 
     @classmethod
     def from_rows(
@@ -82,9 +102,11 @@ class Documents(NamedTuple):
         bad: list[BadRow],
         labels: LabelKind | None,
         columns: Iterable[Column] = (),
+        *,
+        fields: Iterable[str] = (),
         multiline: int = 0,
     ) -> "Documents":
-        """Collect rows, which have these columns, into one buffer."""
+        """Collect rows, which have these columns and fields, into one buffer."""
         sizes = np.fromiter((len(row.text) for row in rows), np.int64, len(rows))
         stops = np.cumsum(sizes)
         return cls(
@@ -97,10 +119,16 @@ class Documents(NamedTuple):
             bad=bad,
             columns={name: column_array(name, [row.columns[k] for row in rows]) for k, name in enumerate(columns)},
             multiline=multiline,
+            fields={name: field_array([row.fields[k] for row in rows]) for k, name in enumerate(fields)},
         )
 
     def __len__(self) -> int:
         return int(self.starts.size)
+
+    @property
+    def spans(self) -> Texts:
+        """The texts."""
+        return Texts(self.data, self.starts, self.stops)
 
     def texts(self) -> list[str]:
         """The documents as Python strings."""
@@ -147,6 +175,7 @@ class ParsedRow(NamedTuple):
     label: Any
     line: int
     columns: tuple[Any, ...] = ()
+    fields: tuple[bytes | float, ...] = ()
 
 
 def store_labels(arrays: Arrays, labels: Labels) -> None:
@@ -190,3 +219,10 @@ def column_array(name: Column, values: Sequence[Any] | pa.Array) -> NDArray[Any]
     if name == "group":
         return hash_strings(values if isinstance(values, pa.Array) else pa.array(values, pa.string()), 0, GROUP_BITS)
     return np.array(values, COLUMN_DTYPES[name])
+
+
+def field_array(values: list[Any]) -> pa.Array | NDArray[np.float64]:
+    """A field of the rows of a parser: UTF-8, or numbers."""
+    if values and isinstance(values[0], float):
+        return np.array(values, np.float64)
+    return pa.array(values, pa.binary()).cast(pa.string())

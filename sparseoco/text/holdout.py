@@ -7,6 +7,7 @@ evaluation, whatever the files, splits and workers.
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
@@ -40,6 +41,10 @@ def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> D
     own: dict[str, Any]
     if isinstance(documents, Documents):
         own = {"data": documents.data, "starts": documents.starts[rows], "stops": documents.stops[rows]}
+        own["fields"] = {
+            name: values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
+            for name, values in documents.fields.items()
+        }
     else:
         shape = (len(documents), len(documents.names))
         part = csr_matrix((documents.counts, documents.features, documents.indptr), shape)[rows]

@@ -17,6 +17,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import (
     SCHEMA_VERSION,
     FeatureTable,
+    FieldEntry,
     FileEntry,
     Manifest,
     SourceEntry,
@@ -25,12 +26,14 @@ from sparseoco.store.manifest import (
 )
 from sparseoco.store.shards import Store
 from sparseoco.store.writing import write_quarantine
+from sparseoco.text.counting.bins import choose_bins
 from sparseoco.text.counting.count import SourceState, count_sources
 from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.encoding.duplicates import drop_duplicates
 from sparseoco.text.encoding.frequencies import merge_frequencies
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
 from sparseoco.text.encoding.shards import encode_shards
+from sparseoco.text.fields import NumberField
 from sparseoco.text.job import IngestJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions, VocabularyPolicy
 from sparseoco.text.preview import Kind, describe_sources
@@ -102,6 +105,8 @@ def ingest(
         counting = options
         if previous is not None and previous.labels.kind != "numbers":
             counting = options.with_classes(entry.name for entry in previous.labels.classes)
+        if previous is not None:
+            counting = counting.with_cuts(previous.fields)
         job = IngestJob(absolute, staging, counting, shard_bytes, progress or no_progress, tasks)
         try:
             counted, states = count_sources(job, sources)
@@ -110,6 +115,8 @@ def ingest(
         counts = drop_duplicates(job, counted, store)
         if store is None:
             _check_not_empty(sources, counted, counts)
+            _check_fields(options, counts)
+        job, counts = choose_bins(job, counts)
         labels = encode_labels(counts, options, previous)
         feature_map, new_terms = None, None
         if options.hash_bits is None:
@@ -158,6 +165,7 @@ def ingest(
         frequencies=frequencies,
         labels=labels.table,
         columns=tuple(options.columns),
+        fields=_field_entries(job.options, counts, previous),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )
     commit_manifest(out, manifest)
@@ -240,6 +248,32 @@ def _check_not_empty(sources: list[Source], counted: list[PartialCounts], counts
     else:
         why = "check the option where"
     raise InputError(f"There is nothing to ingest: no document was read ({why}).", code="no-documents")
+
+
+def _check_fields(options: TextOptions, counts: list[PartialCounts]) -> None:
+    """Raises `InputError` for a field without a value in any document."""
+    rows = sum(split.rows for split in counts)
+    for name in options.fields:
+        if rows and sum(split.missing[name] for split in counts) == rows:
+            raise InputError(
+                f"No document has a value in the field {name!r}: check its name in fields.", code="missing-field"
+            )
+
+
+def _field_entries(
+    options: TextOptions, counts: list[PartialCounts], previous: Manifest | None
+) -> tuple[FieldEntry, ...]:
+    """The fields of a store, with the documents without a value of this ingest and those before."""
+    before = {} if previous is None else {entry.name: entry.missing for entry in previous.fields}
+    return tuple(
+        FieldEntry(
+            name=name,
+            type=field.type,
+            cuts=field.cuts if isinstance(field, NumberField) else None,
+            missing=before.get(name, 0) + sum(split.missing[name] for split in counts),
+        )
+        for name, field in options.fields.items()
+    )
 
 
 def _hashed_features(options: TextOptions, files: tuple[FileEntry, ...]) -> FeatureTable:

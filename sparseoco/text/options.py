@@ -8,13 +8,15 @@ from pydantic import Field, field_validator, model_validator
 
 from sparseoco.core.option_models import validate
 from sparseoco.storage.commit import digest_value
-from sparseoco.store.manifest import Column
+from sparseoco.store.manifest import Column, FieldEntry
 from sparseoco.text.charsets import UTF8, codec_name
-from sparseoco.text.tokenizer import TokenizerOptions
+from sparseoco.text.fields import Fields, TextField, check_names, inherit_options, namespace, with_cuts
+from sparseoco.text.tokenizer import Naming, TokenizerOptions
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "lines", "folder", "svmlight", "processed", "parquet", "arrow"]
 Quoting = Literal["auto", "csv", "none"]
 VocabularyPolicy = Literal["frozen", "extend"]
+WITHOUT_FIELDS = frozenset({"lines", "folder", "svmlight", "processed"})  # formats whose documents are no records
 SHARD_BYTES = 8 << 20  # the hash tables of a split of this size fit the processor's caches
 # Options that may differ from one ingest into a store to the next.
 PER_INGEST = frozenset({"max_bad_rows", "duplicates"})
@@ -48,6 +50,11 @@ class TextOptions(TokenizerOptions):
     label_field: str = Field("label", description="Field or column of the label.")
     id_field: str = Field(
         "id", description="Field or column of the document id; documents without one are named by file and line."
+    )
+    fields: Fields = Field(
+        {},
+        description="Fields whose features are counted, by name, in place of text_field: texts, each with its own "
+        "tokenizer, categories and numbers.",
     )
     weight_field: str | None = Field(
         None, description="Field or column of the sample weight of a document, at least 0; by default all are 1."
@@ -138,6 +145,27 @@ class TextOptions(TokenizerOptions):
         default=1000, gt=1, description="Largest accepted ratio of decompressed to compressed bytes."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_fields(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not values.get("fields"):
+            return values
+        tokenizer = {name: values.get(name, cls.model_fields[name].default) for name in TokenizerOptions.model_fields}
+        return values | {"fields": inherit_options(values["fields"], tokenizer)}
+
+    @model_validator(mode="after")
+    def _fields_consistent(self) -> Self:
+        if not self.fields:
+            return self
+        check_names(self.fields, self.label_field)
+        if self.text_field != TextOptions.model_fields["text_field"].default:
+            raise ValueError("text_field: with fields, a text is one of them")
+        if self.hash_bits is not None:
+            raise ValueError("hash_bits: with fields, terms are in a vocabulary")
+        if self.format in WITHOUT_FIELDS:
+            raise ValueError(f"fields: documents of the format {self.format} have none")
+        return self
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         for key in ("min_df", "max_df"):
@@ -191,6 +219,28 @@ class TextOptions(TokenizerOptions):
             "time": self.time_field,
         }
         return {name: field for name, field in fields.items() if field is not None}
+
+    @property
+    def text_fields(self) -> dict[str, TextField]:
+        """The fields that are texts."""
+        return {name: field for name, field in self.fields.items() if isinstance(field, TextField)}
+
+    @property
+    def naming(self) -> Naming:
+        """The names of terms."""
+        if not self.fields:
+            return Naming(self.counts_characters)
+        texts = self.text_fields.items()
+        return Naming(False, tuple((namespace(name), field.counts_characters) for name, field in texts))
+
+    @property
+    def counted_from(self) -> int:
+        """The least number of tokens of a term."""
+        return 1 if self.fields else super().counted_from
+
+    def with_cuts(self, entries: Iterable[FieldEntry]) -> "TextOptions":
+        """These options with the bins that a store has chosen."""
+        return self.model_copy(update={"fields": with_cuts(self.fields, entries)})
 
     def without_columns(self) -> "TextOptions":
         """These options without weights, groups and times, which predictions do not need."""

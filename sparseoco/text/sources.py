@@ -232,7 +232,11 @@ def _file_source(file: FolderFile, options: TextOptions, facts: TableFacts = NO_
 
 
 def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None:
-    used = ["where"] * bool(options.where) + [f"{name}_field" for name in options.columns]
+    used = (
+        ["where"] * bool(options.where)
+        + ["fields"] * bool(options.fields)
+        + [f"{name}_field" for name in options.columns]
+    )
     if used and size and form not in WITH_FIELDS:
         raise InputError(
             f"{path} ({form}) has no fields, which {used[0]} needs: use JSON lines, CSV, TSV or Parquet.",

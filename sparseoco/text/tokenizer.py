@@ -48,6 +48,25 @@ PatternName = Literal["words", "short_words", "apostrophes", "hyphens", "numbers
 _NAMES = {pattern.regex: name for name, pattern in TOKEN_PATTERNS.items()}
 
 
+class Naming(NamedTuple):
+    """How tokens are joined to the names of terms.
+
+    Parameters
+    ----------
+    characters : bool
+        Whether tokens are characters, which join without spaces.
+    namespaces : tuple of (str, bool), or None
+        Of text fields: the beginning of their terms, such as ``title:``, which belongs to the first token, and whether
+        their tokens are characters. Every other term is one token. None without fields.
+    """
+
+    characters: bool = False
+    namespaces: tuple[tuple[str, bool], ...] | None = None
+
+
+WORDS = Naming()
+
+
 class TokenizerOptions(OptionModel):
     """Options of the tokenizer, named as in scikit-learn's CountVectorizer.
 

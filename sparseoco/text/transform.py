@@ -1,9 +1,10 @@
 """Counts of the features of a model in new text."""
 
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -13,8 +14,14 @@ from sparseoco.text.documents import CountedDocuments, Documents, ParsedRow
 from sparseoco.text.encoding.encode import encode_rows
 from sparseoco.text.encoding.hashing import hash_ngrams
 from sparseoco.text.options import TextOptions
+from sparseoco.text.parsers.chunk import SLACK, Chunk
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text
+from sparseoco.text.parsers.jsonl import read_jsonl
+from sparseoco.text.tokenizer import WORDS, Naming
 from sparseoco.text.vocabulary.trie import Vocabulary
+
+Inputs: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Documents | CountedDocuments
+"""Texts, records or documents."""
 
 
 class Features(NamedTuple):
@@ -26,9 +33,9 @@ class Features(NamedTuple):
     hash_seed: int
 
     @classmethod
-    def named(cls, terms: pa.Array | list[str], *, characters: bool = False) -> "Features":
-        """Column i counts terms[i]; terms are distinct, of words or of `characters`."""
-        return cls(Vocabulary.from_terms(terms, characters=characters), np.arange(len(terms), dtype=np.int64), None, 0)
+    def named(cls, terms: pa.Array | list[str], naming: Naming = WORDS) -> "Features":
+        """Column i counts terms[i]; terms are distinct."""
+        return cls(Vocabulary.from_terms(terms, naming), np.arange(len(terms), dtype=np.int64), None, 0)
 
     @classmethod
     def hashed(cls, ids: NDArray[np.int64] | None, hash_bits: int, hash_seed: int) -> "Features":
@@ -37,13 +44,14 @@ class Features(NamedTuple):
 
 
 def count_texts(
-    texts: Sequence[str] | Documents | CountedDocuments, features: Features, options: TextOptions
+    texts: Inputs, features: Features, options: TextOptions
 ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
     """Count the features in documents; other terms are ignored.
 
     Parameters
     ----------
     texts : sequence of str, Documents or CountedDocuments
+        With fields, sequences are of records: mappings, or JSON objects as text.
     features : Features
         The columns.
     options : TextOptions
@@ -57,10 +65,17 @@ def count_texts(
     Raises
     ------
     InputError
-        For one string instead of a sequence, for texts that are not strings, and for a text with lone surrogates,
-        unless ``encoding_errors`` is "replace".
+        For one string or record instead of a sequence, for texts that are not strings, for a record that cannot be
+        read, and for a text with lone surrogates, unless ``encoding_errors`` is "replace".
     """
-    documents = texts if isinstance(texts, Documents | CountedDocuments) else _documents(texts, options)
+    if isinstance(texts, Documents | CountedDocuments):
+        documents = texts
+    elif isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns"):  # whose items are no texts in order
+        raise InputError(
+            f"The texts are one {type(texts).__name__}: write [text], a list of strings.", code="invalid-texts"
+        )
+    else:
+        documents = _records(texts, options) if options.fields else _documents(texts, options)
     counts = count_documents(documents, options)
     size = 0 if features.ids is None else features.ids.size
     if features.vocabulary is not None:
@@ -79,11 +94,31 @@ def count_texts(
     return encode_rows(counts, columns, size, options)
 
 
-def _documents(texts: Sequence[str], options: TextOptions) -> Documents:
-    if isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns"):  # whose items are no texts in order
-        raise InputError(
-            f"The texts are one {type(texts).__name__}: write [text], a list of strings.", code="invalid-texts"
-        )
+def _records(records: Sequence[Any], options: TextOptions) -> Documents:
+    """Records read as JSON lines. Raises `InputError` with the number of the first that cannot be read."""
+    lines = []
+    for number, record in enumerate(records, 1):
+        try:
+            line = (
+                record.encode() if isinstance(record, str) else orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY)
+            )
+        except (TypeError, UnicodeEncodeError):
+            line = b""
+        if not line.lstrip().startswith(b"{"):
+            raise InputError(
+                f"Record {number} is not a JSON object with the fields {', '.join(options.fields)}.",
+                code="malformed-record",
+            )
+        lines.append(line.replace(b"\n", b" ") + b"\n")
+    data = b"".join(lines)
+    chunk = Chunk(np.frombuffer(data + b"\n" + bytes(SLACK), np.uint8).copy(), len(data), "", "", 1, 0)
+    documents = read_jsonl(chunk, options.without_columns().model_copy(update={"where": {}}), labelled=False)
+    for row in documents.bad:
+        raise InputError(f"Record {row.line}: {row.reason}.", code=row.code)
+    return documents
+
+
+def _documents(texts: Sequence[Any], options: TextOptions) -> Documents:
     rows = []
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):

@@ -25,12 +25,12 @@ from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, rea
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import WEIGHTS, Row, read_result_table, write_result_table
 from sparseoco.store.feature_subset import read_feature_subset
+from sparseoco.store.manifest import FieldEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import TermWeights, term_weights
 from sparseoco.store.weighting import Weighting
-from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
-from sparseoco.text.transform import count_texts
+from sparseoco.text.transform import Inputs, count_texts
 from sparseoco.training.decisions.calibration import Calibration
 from sparseoco.training.decisions.thresholds import Thresholds
 from sparseoco.training.learner import Learner
@@ -82,6 +82,8 @@ def write_model(
     term_values = term_values or term_weights(store, weighting)
     idf = pa.array(term_values.idf[features]) if weighting.idf else pa.nulls(features.size, pa.float64())
     subset = read_feature_subset(store.folder)
+    if store.manifest.fields:
+        description = {**description, "fields": [entry.model_dump(mode="json") for entry in store.manifest.fields]}
     vocabulary = write_vocabulary(folder, store, subset, term_values, features)
     if subset is not None:
         store, features = subset.source, subset.features[features]
@@ -204,7 +206,8 @@ class Model:
             self.description: dict[str, Any] = described
             self.classes: list[str] = described["classes"]
             self.label_kind: str = described["labels"]
-            self.text = TextOptions.model_validate(described["text"])
+            entries = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
+            self.text = TextOptions.model_validate(described["text"]).with_cuts(entries)
             if "weighting" not in described:
                 raise DamagedError(
                     f"{folder} was saved by another version of sparseoco: train again.", code="format-version"
@@ -276,16 +279,16 @@ class Model:
         terms = self.table["feature"].combine_chunks().take(pa.array(first))
         return read_features(self.folder, self.description, ids, terms, self.table["idf"].to_numpy()[first]), weights
 
-    def values(self, texts: Sequence[str] | Documents | CountedDocuments) -> csr_matrix:
+    def values(self, texts: Inputs) -> csr_matrix:
         """What the weights multiply: (texts, features), a column for each of `feature_ids`."""
         features, _ = self._features
         return features.matrix(*count_texts(texts, features.counted, self.text))
 
-    def margins(self, texts: Sequence[str] | Documents | CountedDocuments) -> NDArray[np.float64]:
+    def margins(self, texts: Inputs) -> NDArray[np.float64]:
         """Margins ⟨w, x⟩ + b, (texts, outputs) float64."""
         return np.asarray(self.values(texts) @ self._features[1] + self.intercepts, dtype=np.float64)
 
-    def predict(self, texts: Sequence[str] | Documents | CountedDocuments) -> list[Any]:
+    def predict(self, texts: Inputs) -> list[Any]:
         """The predicted class of each text, list of classes if there may be any number of them, or number."""
         return self.decide(self.margins(texts))
 
@@ -322,7 +325,7 @@ class Model:
             self.calibration is not None or self.description.get("loss") in ("logistic", "softmax")
         )
 
-    def predict_proba(self, texts: Sequence[str] | Documents | CountedDocuments) -> NDArray[np.float64]:
+    def predict_proba(self, texts: Inputs) -> NDArray[np.float64]:
         """(texts, classes) float64: the probability of each class; see `probabilities`."""
         return self.probabilities(self.margins(texts))
 

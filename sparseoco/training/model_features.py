@@ -20,8 +20,9 @@ from sparseoco.storage.commit import commit_bytes, digest_file, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metrics import read_result_table
 from sparseoco.store.feature_subset import FeatureSubset
+from sparseoco.store.manifest import FieldEntry
 from sparseoco.store.shards import Store
-from sparseoco.store.term_weights import TermWeights
+from sparseoco.store.term_weights import TermWeights, text_fields
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.options import TextOptions
 from sparseoco.text.transform import Features
@@ -116,15 +117,16 @@ def read_features(
         If the vocabulary is not the one that the model was saved with.
     """
     weighting, features = Weighting.model_validate(described["weighting"]), described["features"]
-    characters = TextOptions.model_validate(described["text"]).counts_characters
+    naming = TextOptions.model_validate(described["text"]).naming
+    entries = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
     hashed = features["kind"] == "hashed"
     if weighting.norm == "none":
         counted = (
             Features.hashed(ids, features["hash_bits"], features["hash_seed"])
             if hashed
-            else Features.named(terms, characters=characters)
+            else Features.named(terms, naming)
         )
-        return ModelFeatures(counted, TermWeights(weighting, idf), None, None, ids.size)
+        return ModelFeatures(counted, TermWeights(weighting, idf, text_fields(terms, entries)), None, None, ids.size)
     path = folder / VOCABULARY
     if not path.exists() or digest_file(path) != described["vocabulary_sha256"]:
         raise DamagedError(
@@ -136,10 +138,11 @@ def read_features(
     used[np.searchsorted(every, ids)] = np.arange(ids.size)
     known = None
     if not hashed:
-        counted = Features.named(table["feature"], characters=characters)
+        counted = Features.named(table["feature"], naming)
     elif "features_from" in described:
         counted = Features.hashed(every, features["hash_bits"], features["hash_seed"])
     else:
         counted, known = Features.hashed(None, features["hash_bits"], features["hash_seed"]), every
         every_idf = np.append(every_idf, described.get("unseen_idf", 1.0))
-    return ModelFeatures(counted, TermWeights(weighting, every_idf), known, used, ids.size)
+    fields = text_fields(table["feature"], entries)
+    return ModelFeatures(counted, TermWeights(weighting, every_idf, fields), known, used, ids.size)

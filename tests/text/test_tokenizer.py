@@ -108,7 +108,7 @@ def check_any(documents: list[str], options: dict[str, Any]) -> None:
     matrix = theirs.transform(documents)
     matrix.sort_indices()
     ours = TextOptions.of(options)
-    found = count_texts(documents, Features.named(terms, characters=ours.counts_characters), ours)
+    found = count_texts(documents, Features.named(terms, ours.naming), ours)
     assert all((a == b).all() for a, b in zip(found, (matrix.indptr, matrix.indices, matrix.data), strict=True))
 
 

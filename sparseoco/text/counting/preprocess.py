@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.text.array_files import string_buffers
-from sparseoco.text.documents import Documents
+from sparseoco.text.documents import Texts
 from sparseoco.text.hashing import hash_strings
 from sparseoco.text.kernels import preprocess as kernels
 from sparseoco.text.kernels.ngrams import N_CODE_POINTS
@@ -23,27 +23,27 @@ _NO_LIMIT = np.iinfo(np.int64).max
 Tokens = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def preprocess(documents: Documents, options: TokenizerOptions) -> Tokens:
+def preprocess(texts: Texts, options: TokenizerOptions) -> Tokens:
     """The tokens of all documents, words separated by zeros, and the bounds of documents (see `count_ngrams`)."""
-    return _characters(documents, options) if options.counts_characters else _words(documents, options)
+    return _characters(texts, options) if options.counts_characters else _words(texts, options)
 
 
-def _characters(documents: Documents, options: TokenizerOptions) -> Tokens:
+def _characters(texts: Texts, options: TokenizerOptions) -> Tokens:
     """The documents with the white space of scikit-learn's analyzers, each followed by a zero."""
-    texts = []
-    for d in range(len(documents)):
-        text = _normalize(documents, d, options)
+    normalized = []
+    for d in range(texts.starts.size):
+        text = _normalize(texts, d, options)
         if options.analyzer == "char":
             text = _WHITE_SPACE.sub(" ", text)
         else:
             words = text.split()
             text = f" {' '.join(words)} " if words else ""
-        texts.append(text.encode() + b"\0")
-    bounds = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    return np.frombuffer(b"".join([*texts, bytes(16)]), np.uint8), bounds
+        normalized.append(text.encode() + b"\0")
+    bounds = np.cumsum([0, *map(len, normalized)], dtype=np.int64)
+    return np.frombuffer(b"".join([*normalized, bytes(16)]), np.uint8), bounds
 
 
-def _words(documents: Documents, options: TokenizerOptions) -> Tokens:
+def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
     """The words. The kernel lower-cases ASCII and Latin letters.
 
     Documents with other letters go through `str.lower`, whose result can depend on neighbouring letters (final sigma)
@@ -51,15 +51,15 @@ def _words(documents: Documents, options: TokenizerOptions) -> Tokens:
     """
     lowercase, pattern = options.lowercase, options.pattern
     latin = _latin_table(lowercase)
-    kinds = kernels.classify(documents.data, documents.starts, documents.stops, latin)
+    kinds = kernels.classify(texts.data, texts.starts, texts.stops, latin)
     if options.strip_accents is not None:
         kinds[kinds == kernels.LATIN] = kernels.OTHER
-    others = [_normalize(documents, d, options).encode() for d in np.flatnonzero(kinds == kernels.OTHER).tolist()]
+    others = [_normalize(texts, d, options).encode() for d in np.flatnonzero(kinds == kernels.OTHER).tolist()]
     offsets = np.cumsum([0] + [len(text) for text in others], dtype=np.int64)
     other = np.frombuffer(b"".join(others), np.uint8)
     # Building the table takes a tenth of a second: only for text in other scripts.
     word_points: Any = _word_table() if others else np.zeros(1, np.bool_)
-    source = documents.data, documents.starts, documents.stops, kinds
+    source = texts.data, texts.starts, texts.stops, kinds
     clean, bounds = kernels.preprocess(*source, latin, other, offsets, lowercase, word_points)
     digits = _digit_table() if pattern.folds_numbers else np.zeros(1, np.bool_)
     if pattern.joiners != "none":
@@ -72,9 +72,9 @@ def _words(documents: Documents, options: TokenizerOptions) -> Tokens:
     return clean, bounds
 
 
-def _normalize(documents: Documents, d: int, options: TokenizerOptions) -> str:
+def _normalize(texts: Texts, d: int, options: TokenizerOptions) -> str:
     """A document in lower case and without accents, as the options say."""
-    text = documents.data[documents.starts[d] : documents.stops[d]].tobytes().decode()
+    text = texts.data[texts.starts[d] : texts.stops[d]].tobytes().decode()
     text = text.lower() if options.lowercase else text
     if options.strip_accents is None or text.isascii():
         return text

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.text.array_files import Arrays
-from sparseoco.text.counting.partial_counts import counted_levels
+from sparseoco.text.counting.ngrams import counted_levels
 from sparseoco.text.kernels.keys import HALF, LOW, pack_keys
 from sparseoco.text.kernels.rows import sort_rows
 from sparseoco.text.options import TextOptions

@@ -7,7 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.text.array_files import Arrays, stored_strings
-from sparseoco.text.counting.partial_counts import all_levels, counted_levels
+from sparseoco.text.counting.ngrams import all_levels, counted_levels
 from sparseoco.text.hashing import hash_strings
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary.trie import Vocabulary
@@ -49,7 +49,7 @@ def hash_ngrams(arrays: Arrays, options: TextOptions) -> HashedNgrams:
     if counted[0] < options.ngram_range[0]:  # of short words; the other n-grams of these levels are only prefixes
         occurs = documents > 0
         numbers, nodes, totals, documents = (array[occurs] for array in (numbers, nodes, totals, documents))
-    terms = trie.terms(numbers, characters=options.counts_characters)
+    terms = trie.terms(numbers, options.naming)
     features = np.full(starts[-1], -1, np.int64)
     features[nodes] = hash_strings(terms, options.hash_seed, options.hash_bits)
     return HashedNgrams(features, terms, nodes, totals, documents)

@@ -7,28 +7,30 @@ from sparseoco.text.kernels.intrinsics import load8, store8
 
 
 @kernel
-def term_offsets(numbers, parents, lasts, token_offsets, space):
+def term_offsets(numbers, parents, lasts, token_offsets, spaces):
     """(numbers.size + 1,) int64: offsets of the names of n-grams when they are concatenated.
 
-    space   bytes between two tokens: 1, or 0 if tokens are characters
+    spaces   uint8: bytes between the tokens of an n-gram, 1 or 0, by its first token
     """
     offsets = np.empty(numbers.size + 1, np.int64)
     at = 0
     for k in range(numbers.size):
         offsets[k] = at
         ngram = numbers[k]
+        n, token = 0, np.int64(0)
         while ngram >= 0:
-            token = lasts[ngram]
-            at += token_offsets[token + 1] - token_offsets[token] + space
+            token = np.int64(lasts[ngram])
+            at += token_offsets[token + 1] - token_offsets[token]
+            n += 1
             ngram = parents[ngram]
-        at -= space
+        at += n - 1 if spaces[token] else 0
     offsets[numbers.size] = at
     return offsets
 
 
 @kernel
-def write_terms(numbers, parents, lasts, token_bytes, token_offsets, space, offsets, depth):
-    """The bytes of the names, tokens joined by spaces if `space`, with eight bytes of slack; so has token_bytes.
+def write_terms(numbers, parents, lasts, token_bytes, token_offsets, spaces, offsets, depth):
+    """The bytes of the names, tokens joined as `spaces` says, with eight bytes of slack; so has token_bytes.
 
     Copies eight bytes at a time: bytes beyond the end of a token are overwritten by the next token.
     """
@@ -50,7 +52,7 @@ def write_terms(numbers, parents, lasts, token_bytes, token_offsets, space, offs
                 store8(result, at + done, load8(token_bytes, begin + done))
                 done += 8
             at += size
-            if space and i > 0:
+            if i > 0 and spaces[chain[n - 1]]:
                 result[at] = 32
                 at += 1
     return result

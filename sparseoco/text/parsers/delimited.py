@@ -11,10 +11,12 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import Chunk, decode_lines
 from sparseoco.text.parsers.csv_records import RecordScanner, line_starts
 from sparseoco.text.parsers.fields import (
+    NOT_A_NUMBER,
     MalformedRowError,
     encode_text,
     missing_field,
     parse_columns,
+    parse_fields,
     parse_label,
     split_labels,
 )
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from _csv import Reader
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
-# How tables write a missing number.
-NOT_A_NUMBER = frozenset({"nan", "NaN", "NAN", "-nan", "-NaN"})
 
 
 def is_quoted(start: bytes | bytearray, delimiter: str, options: TextOptions) -> bool:
@@ -86,7 +86,7 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     starts = line_starts(chunk.data, chunk.size if malformed else 0)
     bad = [error.at(chunk.line + k, chunk.offset + int(starts[k])) for k, error in malformed]
     kind = options.labels if labelled else None
-    return Documents.from_rows(rows, bad, kind, options.columns, multiline=multiline)
+    return Documents.from_rows(rows, bad, kind, options.columns, fields=options.fields, multiline=multiline)
 
 
 def _starts_quoted(value: str) -> bool:
@@ -94,7 +94,7 @@ def _starts_quoted(value: str) -> bool:
 
 
 def _check_columns(chunk: Chunk, options: TextOptions, *, labelled: bool) -> None:
-    used = {options.text_field, options.id_field, *options.where, *options.columns.values()}
+    used = {*(options.fields or [options.text_field]), options.id_field, *options.where, *options.columns.values()}
     used |= {options.label_field} if labelled else set()
     for name in sorted(used):
         if chunk.header.count(name) > 1:
@@ -126,8 +126,9 @@ def _parse_record(
         if options.labels == "classes" and value in NOT_A_NUMBER:
             raise missing_field("label", options.label_field)
         label = parse_label(split_labels(value, options), options)
-    if options.text_field not in values:
+    if not options.fields and options.text_field not in values:
         raise missing_field("text", options.text_field)
     key = values.get(options.id_field, f"{chunk.short}:{line}")
-    text = encode_text(values[options.text_field], options)
-    return ParsedRow(text, encode_text(key, options).decode(), label, line, parse_columns(values.get, options))
+    text = b"" if options.fields else encode_text(values[options.text_field], options)
+    columns, fields = parse_columns(values.get, options), parse_fields(values.get, options)
+    return ParsedRow(text, encode_text(key, options).decode(), label, line, columns, fields)

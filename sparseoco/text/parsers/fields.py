@@ -9,10 +9,13 @@ import numpy as np
 
 from sparseoco.text.charsets import AUTO, UTF8
 from sparseoco.text.documents import BadRow
+from sparseoco.text.fields import CategoryField, FieldOptions, NumberField
 from sparseoco.text.options import TextOptions
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MAX_WEIGHT = float(np.finfo(np.float32).max)
+# How tables write a missing number.
+NOT_A_NUMBER = frozenset({"nan", "NaN", "NAN", "-nan", "-NaN"})
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -94,6 +97,32 @@ def parse_columns(get: Callable[[str], Any], options: TextOptions) -> tuple[Any,
     """The values of a row, whose fields `get` returns, in the order of ``options.columns``."""
     parsers = {"weight": parse_weight, "group": _parse_group, "time": parse_time}
     return tuple(parsers[name](get(field), field) for name, field in options.columns.items())
+
+
+def parse_fields(get: Callable[[str], Any], options: TextOptions) -> tuple[bytes | float, ...]:
+    """The values of ``options.fields`` of a row, whose fields `get` returns, in their order.
+
+    An absent, null or empty value is none: an empty text or category, and the number NaN.
+    """
+    return tuple(_parse_field(get(name), name, field, options) for name, field in options.fields.items())
+
+
+def _parse_field(value: Any, name: str, field: FieldOptions, options: TextOptions) -> bytes | float:
+    if isinstance(field, NumberField):
+        return parse_feature(value, name)
+    if value is None:
+        return b""
+    if isinstance(field, CategoryField):
+        return encode_text(parse_name(value, "category", name), options)
+    if not isinstance(value, str):
+        raise MalformedRowError(f"text field {name!r} is not a string")
+    return encode_text(value, options)
+
+
+def parse_feature(value: Any, name: str) -> float:
+    """A number, or NaN for none: null, empty or as tables write it."""
+    none = value is None or (isinstance(value, str) and (value == "" or value in NOT_A_NUMBER))
+    return np.nan if none else parse_number(value, f"number field {name!r}")
 
 
 def parse_weight(value: Any, field: str) -> float:

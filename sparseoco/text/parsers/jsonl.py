@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sparseoco.text.array_files import string_array
 from sparseoco.text.documents import BadRow, Documents, column_array, label_array
+from sparseoco.text.fields import NumberField
 from sparseoco.text.kernels.json_lines import (
     ESCAPED,
     INTEGER,
@@ -30,12 +31,14 @@ from sparseoco.text.parsers.fields import (
     encode_text,
     missing_field,
     parse_columns,
+    parse_fields,
     parse_label,
     parse_name,
     unknown_class,
 )
 
 SKIPPED = 3
+FIELD = "field "  # prefix of the names of fields
 
 
 def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents:
@@ -50,16 +53,20 @@ class _Lines:
         self._chunk, self._options = chunk, options
         self._lines = chunk.lines(options)
         columns = options.columns
-        named: dict[str, str] = {"text": options.text_field, "id": options.id_field}
+        named: dict[str, str] = {} if options.fields else {"text": options.text_field}
+        named |= {"id": options.id_field}
         named |= {"label": options.label_field} if labelled else {}
         named |= {str(name): field for name, field in columns.items()}
+        named |= {f"{FIELD}{name}": name for name in options.fields}
         fields = list(dict.fromkeys([*named.values(), *options.where]))
         self._labels = options.labels if labelled else None
         self._field = {name: fields.index(field) for name, field in named.items()}
         self._where = {fields.index(field): value for field, value in options.where.items()}
         self._numbers: list[str] = [name for name in ("weight", "time") if name in named]
         self._numbers += ["label"] if self._labels == "numbers" else []
+        self._numbers += [f"{FIELD}{name}" for name, field in options.fields.items() if isinstance(field, NumberField)]
         self._strings = [name for name in named if name not in self._numbers]
+        self._texts = {f"{FIELD}{name}" for name in options.text_fields}
         names = [name.encode("utf-8", "surrogatepass") for name in fields]
         self._status, self._kinds, self._starts, self._stops = scan_json_lines(
             chunk.data,
@@ -67,7 +74,7 @@ class _Lines:
             np.frombuffer(b"".join(names), np.uint8),
             np.cumsum([0] + [len(name) for name in names]),
         )
-        self._values = {name: np.zeros(self._status.size) for name in self._numbers}
+        self._values = {name: np.full(self._status.size, np.nan) for name in self._numbers}
         self._lists: dict[int, list[str]] = {}
         self._bad: list[BadRow] = []
 
@@ -85,21 +92,18 @@ class _Lines:
         data = self._parse_left()
         self._bad.sort(key=lambda row: row.line)
         rows = np.flatnonzero(self._status == PARSED)
-        text = self._field["text"]
+        text = self._field.get("text")
+        nothing = np.zeros(rows.size, np.int64)
         return Documents(
             data,
-            self._starts[text, rows],
-            self._stops[text, rows],
+            nothing if text is None else self._starts[text, rows],
+            nothing if text is None else self._stops[text, rows],
             self._ids(data, rows),
             self._row_labels(data, rows),
             self._chunk.line + rows,
             self._bad,
-            {
-                name: column_array(
-                    name, self._spans(data, name, rows) if name in self._strings else self._values[name][rows]
-                )
-                for name in self._options.columns
-            },
+            {name: column_array(name, self._read(data, name, rows)) for name in self._options.columns},
+            fields={name: self._read(data, f"{FIELD}{name}", rows) for name in self._options.fields},
         )
 
     def _leave_unusual(self) -> None:
@@ -108,14 +112,16 @@ class _Lines:
         for name in self._strings:
             kinds = self._kinds[self._field[name]]
             odd |= kinds == NUMBER
-            if name != "id":
-                odd |= (kinds == MISSING) | ((kinds == INTEGER) & (name == "text"))
+            if name != "id" and not name.startswith(FIELD):
+                odd |= kinds == MISSING
+            if name == "text" or name in self._texts:
+                odd |= kinds == INTEGER
         if self._labels == "classes":
             label = self._field["label"]
             odd |= self._starts[label] == self._stops[label]
         for name in self._numbers:
             kinds = self._kinds[self._field[name]]
-            odd |= (kinds != INTEGER) & (kinds != NUMBER)
+            odd |= (kinds != INTEGER) & (kinds != NUMBER) & ((kinds != MISSING) | (not name.startswith(FIELD)))
         for field in self._where:
             odd |= (self._kinds[field] == ESCAPED) | (self._kinds[field] == NUMBER)
         self._status[odd & (self._status == PARSED)] = LEFT
@@ -131,7 +137,7 @@ class _Lines:
 
     def _read_numbers(self) -> None:
         for name in self._numbers:
-            rows = np.flatnonzero(self._status == PARSED)
+            rows = np.flatnonzero((self._status == PARSED) & (self._kinds[self._field[name]] != MISSING))
             texts = self._spans(self._chunk.data, name, rows).to_pylist()
             values = np.fromiter(map(float, texts), np.float64, len(texts))
             valid = np.isfinite(values)
@@ -178,6 +184,9 @@ class _Lines:
     def _bad_row(self, error: MalformedRowError, k: int) -> BadRow:
         return error.at(self._chunk.line + k, self._chunk.offset + int(self._lines[k]))
 
+    def _read(self, data: NDArray[np.uint8], name: str, rows: NDArray[np.int64]) -> Any:
+        return self._spans(data, name, rows) if name in self._strings else self._values[name][rows]
+
     def _spans(self, data: NDArray[np.uint8], name: str, rows: NDArray[np.int64]) -> pa.Array:
         field = self._field[name]
         return _strings(data, self._starts[field, rows], self._stops[field, rows])
@@ -205,7 +214,7 @@ def _strings(data: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[
 def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> dict[str, Any] | None:
     """The values of a line by name, strings in UTF-8, or None if `where` excludes it."""
     columns = options.columns
-    row = _load_object(raw, (options.id_field, options.label_field, *columns.values(), *options.where))
+    row = _load_object(raw, (options.id_field, options.label_field, *columns.values(), *options.fields, *options.where))
     for name, wanted in options.where.items():
         value = row.get(name)
         if value is None or isinstance(value, list | dict) or _as_text(value) != wanted:
@@ -214,7 +223,7 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> dict[str, Any
     if labelled:
         label = parse_label(row.get(options.label_field), options)
         label = label.encode() if isinstance(label, str) else label
-    text = row.get(options.text_field)
+    text = "" if options.fields else row.get(options.text_field)
     if text is None:
         raise missing_field("text", options.text_field)
     if not isinstance(text, str):
@@ -223,7 +232,10 @@ def _parse(raw: bytes, options: TextOptions, *, labelled: bool) -> dict[str, Any
     if key is not None:
         key = encode_text(parse_name(key, "id", options.id_field), options)
     text_bytes = encode_text(text, options)
-    others = dict(zip(columns, parse_columns(row.get, options), strict=True))
+    others: dict[str, Any] = dict(zip(columns, parse_columns(row.get, options), strict=True))
+    others |= {
+        f"{FIELD}{name}": value for name, value in zip(options.fields, parse_fields(row.get, options), strict=True)
+    }
     values = {name: value.encode() if isinstance(value, str) else value for name, value in others.items()}
     return {"text": text_bytes, "id": key, "label": label, **values}
 

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.store.manifest import Column
 from sparseoco.text.documents import BadRow, Documents, column_array, label_array
+from sparseoco.text.fields import FieldOptions, NumberField, TextField
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.fields import (
     MAX_WEIGHT,
     MalformedRowError,
     encode_text,
     missing_field,
+    parse_feature,
     parse_label,
     parse_name,
     parse_number,
@@ -40,20 +42,23 @@ from sparseoco.text.tables.columns import (
 )
 from sparseoco.text.tables.files import TableFile
 
+FEATURES = "features of "
 SHOWN = 20  # columns in a message
 SECONDS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units of time in a second
 
 
 def table_fields(options: TextOptions, *, labelled: bool) -> dict[str, str]:
     """The fields that are read, by use."""
-    fields: dict[str, str] = {"text": options.text_field, "id": options.id_field}
+    fields: dict[str, str] = {} if options.fields else {"text": options.text_field}
+    fields |= {"id": options.id_field}
     fields |= {"label": options.label_field} if labelled else {}
     fields |= {str(name): field for name, field in options.columns.items()}
+    fields |= {f"{FEATURES}{field}": field for field in options.fields}
     return fields | {f"where {field}": field for field in options.where}
 
 
 def projection(table: TableFile, options: TextOptions, facts: TableFacts, *, labelled: bool) -> list[str]:
-    """The columns to read. Raises `InputError` for a field that is not there; ids may be absent."""
+    """The columns to read. Raises `InputError` for a field that is not there; ids and features may be absent."""
     fields = table_fields(options, labelled=labelled)
     check_unique(table.schema, fields, facts, table.path)
     in_path = facts.fields(table.schema)
@@ -61,7 +66,7 @@ def projection(table: TableFile, options: TextOptions, facts: TableFacts, *, lab
     for use, field in fields.items():
         if column_path(table.schema, field) is not None:
             columns.append(field)
-        elif use != "id" and field not in in_path:
+        elif use != "id" and not use.startswith(FEATURES) and field not in in_path:
             there = ", ".join([*table.schema.names, *in_path][:SHOWN])
             raise InputError(
                 f"{table.path}: {use} field {field!r} is missing: there is no such column, but {there}.",
@@ -103,7 +108,8 @@ class _Rows:
         for field, wanted in options.where.items():
             self._kept &= _equals(self._column(field), wanted)
         labels: Any = self._labels() if labelled else None
-        spans = self._text()
+        spans = self._nothing() if options.fields else self._text()
+        fields = {name: self._field(name, field) for name, field in options.fields.items()}
         ids = self._ids()
         columns: dict[Column, Any] = {}
         for name, field in options.columns.items():
@@ -127,6 +133,10 @@ class _Rows:
             {
                 name: column_array(name, values.take(kept) if name == "group" else values[rows])
                 for name, values in columns.items()
+            },
+            fields={
+                name: values[rows] if isinstance(values, np.ndarray) else values.take(kept)
+                for name, values in fields.items()
             },
         )
 
@@ -160,10 +170,26 @@ class _Rows:
             self._reject(~validity(array), missing_field("text", field))
             error = MalformedRowError(f"text field {field!r} is not a string")
             self._reject(np.ones(self._size, np.bool_), error)
-            none = np.zeros(self._size, np.int64)
-            return Spans(np.empty(0, np.uint8), none, none, self._kept, array)
+            return self._nothing()
         self._reject(~spans.valid, missing_field("text", field))
         return spans if _is_utf8(spans.strings) else self._decoded(spans)
+
+    def _nothing(self) -> Spans:
+        none = np.zeros(self._size, np.int64)
+        return Spans(np.empty(0, np.uint8), none, none, self._kept, pa.nulls(self._size, pa.string()))
+
+    def _field(self, name: str, field: FieldOptions) -> pa.Array | NDArray[np.float64]:
+        """A field as in `Documents.fields`."""
+        schema = self._table.schema
+        absent = column_path(schema, name) is None and name not in self._facts.fields(schema)
+        array = pa.nulls(self._size, pa.string()) if absent else self._column(name)
+        if isinstance(field, NumberField):
+            return self._numbers(array, name, "number", needed=False)
+        kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+        if isinstance(field, TextField) and not (is_text(kind) or pa.types.is_null(kind)):
+            self._reject(validity(array), MalformedRowError(f"text field {name!r} is not a string"))
+            array = pa.nulls(self._size, pa.string())
+        return self._names(array, field.type, name, needed=False).fill_null("")
 
     def _decoded(self, spans: Spans) -> Spans:
         """The text of strings that are not all valid UTF-8, by ``encoding_errors``."""
@@ -239,11 +265,13 @@ class _Rows:
             self._reject(~_where(allowed), unknown_class(options))
         return labels
 
-    def _numbers(self, array: pa.Array, field: str, kind: str) -> NDArray[np.float64]:
-        """Finite numbers; of times seconds since 1970, of weights at least 0."""
+    def _numbers(self, array: pa.Array, field: str, kind: str, *, needed: bool = True) -> NDArray[np.float64]:
+        """Finite numbers; of times seconds since 1970, of weights at least 0. NaN for none that is not needed."""
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
-        self._reject(~validity(array), missing_field(kind, field))
+        if needed:
+            self._reject(~validity(array), missing_field(kind, field))
+        none = 0.0 if needed else np.nan
         what, code = f"{kind} field {field!r}", "invalid-labels" if kind == "label" else "malformed-record"
         types, unit = pa.types, 1.0
         if kind == "time" and (types.is_timestamp(array.type) or types.is_date(array.type)):
@@ -252,13 +280,16 @@ class _Rows:
                 array = array.cast(pa.timestamp("s"))
             array = array.cast(pa.int64())
         if types.is_integer(array.type) or types.is_floating(array.type) or types.is_decimal(array.type):
-            values = array.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False) / unit
+            values = array.cast(pa.float64(), safe=False).fill_null(none).to_numpy(zero_copy_only=False) / unit
         elif types.is_boolean(array.type):
-            values = array.cast(pa.int8()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+            values = array.cast(pa.int8()).cast(pa.float64()).fill_null(none).to_numpy(zero_copy_only=False)
         else:
             parse = parse_time if kind == "time" else lambda value, _: parse_number(value, what, code=code)
-            values = np.array(self._each(array, lambda value: parse(value, field), 0.0), np.float64)
-        self._reject(~np.isfinite(values), MalformedRowError(f"{what} is not finite", code=code))
+            parse = parse if needed else parse_feature
+            values = np.array(self._each(array, lambda value: parse(value, field), none), np.float64)
+        self._reject(
+            ~np.isfinite(values) if needed else np.isinf(values), MalformedRowError(f"{what} is not finite", code=code)
+        )
         if kind == "weight":
             error = MalformedRowError(f"{what} is negative or larger than {MAX_WEIGHT:.3g}")
             self._reject((values < 0.0) | (values > MAX_WEIGHT), error)

@@ -17,6 +17,7 @@ from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.job import IngestJob
 from sparseoco.text.options import VocabularyPolicy
 from sparseoco.text.tasks import Result
+from sparseoco.text.tokenizer import Naming
 from sparseoco.text.vocabulary.merge import (
     MergedNgrams,
     collect_tokens,
@@ -25,6 +26,7 @@ from sparseoco.text.vocabulary.merge import (
     token_ranges,
     unite_tokens,
 )
+from sparseoco.text.vocabulary.naming import term_fields
 from sparseoco.text.vocabulary.selection import Candidates
 from sparseoco.text.vocabulary.trie import Vocabulary
 
@@ -101,17 +103,20 @@ def build_features(
     key = digest_value([job.options.digest, [location(split.path).name for split in counts], known_files])[:32]
     selected = _merge(job, counts, key)
     merged = selected.merged()
-    real = any(split.dtype == "float64" for split in counts)  # their sums would not be counts
+    # Sums of real values would not be counts; those of fields are not summed.
+    real = any(split.dtype == "float64" for split in counts) and not job.options.fields
+    naming = job.options.naming
+    fields = None if naming.namespaces is None else merged.trie().fields(naming)[merged.first :]
     documents = merged.sums("documents")
     totals = documents if real else merged.sums("totals")
     candidates = Candidates(
-        totals, documents, merged.first, merged.trie, sum(split.rows for split in counts), job.options
+        totals, documents, merged.first, merged.trie, sum(split.rows for split in counts), job.options, fields
     )
     if store is None:
         ids = candidates.select()
     else:
         known = _load_vocabulary(store, job).features_in_trie(merged.trie(), selected.counted_from)
-        ids = candidates.select_new(known, n_known)
+        ids = candidates.select_new(known, n_known, _field_sizes(store, naming))
         if n_known <= 2**31 <= int(ids.max(initial=-1)):
             raise InputError(
                 f"{store.folder} would have more than 2^31 features: ingest into a new folder.", code="too-many-terms"
@@ -120,8 +125,16 @@ def build_features(
     save_arrays(location(selected.ids), {"ids": ids.astype(np.int32) if n_features < 2**31 else ids})
     written = None
     if n_features > n_known:
-        written = job.tasks(_write_new_terms, str(job.out), selected, n_known, real, job.options.counts_characters)
+        written = job.tasks(_write_new_terms, str(job.out), selected, n_known, real, job.options.naming)
     return FeatureMap(key, None, selected, n_known, n_features), written
+
+
+def _field_sizes(store: Store, naming: Naming) -> list[int]:
+    """The number of terms of each text field of a store, or of all without fields."""
+    if naming.namespaces is None:
+        return [store.manifest.features.count]
+    fields = term_fields(store.vocabulary()["term"], naming)
+    return [int(np.count_nonzero(fields == field)) for field in range(len(naming.namespaces))]
 
 
 def _freeze(job: IngestJob, store: Store) -> FeatureMap:
@@ -132,7 +145,7 @@ def _freeze(job: IngestJob, store: Store) -> FeatureMap:
 
 
 def _load_vocabulary(store: Store, job: IngestJob) -> Vocabulary:
-    return Vocabulary.from_terms(store.vocabulary()["term"], characters=job.options.counts_characters)
+    return Vocabulary.from_terms(store.vocabulary()["term"], job.options.naming)
 
 
 def _merge(job: IngestJob, counts: list[PartialCounts], key: str) -> SelectedNgrams:
@@ -172,12 +185,12 @@ def _n_tasks(job: IngestJob, size: int, per_task: int) -> int:
     return job.tasks.width * -(-(1 + size // per_task) // job.tasks.width)
 
 
-def _write_new_terms(out: str, selected: SelectedNgrams, n_known: int, real: bool, characters: bool) -> FileEntry:
+def _write_new_terms(out: str, selected: SelectedNgrams, n_known: int, real: bool, naming: Naming) -> FileEntry:
     merged, ids = selected.merged(), selected.feature_ids()
     new = np.flatnonzero(ids >= n_known)
     order = np.empty(new.size, np.int64)
     order[ids[new] - n_known] = new
     documents = merged.sums("documents")[order]
     totals = documents if real else merged.sums("totals")[order]
-    terms = merged.trie().terms(order + merged.first, characters=characters)
+    terms = merged.trie().terms(order + merged.first, naming)
     return write_vocabulary(location(out), terms, totals, documents)

@@ -27,7 +27,7 @@ from sparseoco.text.array_files import (
     stored_strings,
     string_array,
 )
-from sparseoco.text.counting.partial_counts import alphabetical_order, inverse, n_ngrams
+from sparseoco.text.counting.ngrams import alphabetical_order, inverse, n_ngrams
 from sparseoco.text.kernels.keys import HALF, locate, map_keys, unpack_keys
 from sparseoco.text.vocabulary.trie import Vocabulary
 

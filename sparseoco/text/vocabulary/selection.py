@@ -24,6 +24,9 @@ class Candidates:
     trie : callable
         Returns the trie; only needed to break ties under `max_features`.
     n_documents : int
+    fields : ndarray of int64, optional
+        The text field of each n-gram, −1 for categories and numbers, which are all selected. `max_features` is the
+        number of terms of each field.
     """
 
     totals: NDArray[np.int64]
@@ -32,6 +35,7 @@ class Candidates:
     trie: Callable[[], Vocabulary]
     n_documents: int
     options: TextOptions
+    fields: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         self.low, self.high = (
@@ -55,20 +59,33 @@ class Candidates:
                 f"max_df allows at most {self.high:g} documents, min_df at least {self.low:g}: no term passes both.",
                 code="empty-vocabulary",
             )
-        chosen = self._most_frequent(self._pass(), self.options.max_features)
+        chosen = self._choose(self._pass(), [0] * max(1, len(self.options.text_fields)))
         if not chosen.any():
             raise InputError("No term is left: decrease min_df or increase max_df.", code="empty-vocabulary")
         return _rank_by_count(self.totals, chosen)
 
-    def select_new(self, known: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    def select_new(self, known: NDArray[np.int64], size: int, sizes: list[int]) -> NDArray[np.int64]:
         """The feature of each n-gram of an extended vocabulary of `size` features, or −1.
 
         `known` has the existing features, which do not change, or −1. New features must pass min_df and max_df among
-        the new documents alone; their ids follow after `size`, up to max_features in total.
+        the new documents alone; their ids follow after `size`, up to max_features in total. `sizes` are the existing
+        features of each text field, or all of them without fields.
         """
-        limit = self.options.max_features
-        chosen = self._most_frequent((known < 0) & self._pass(), None if limit is None else max(0, limit - size))
+        chosen = self._choose((known < 0) & self._pass(), sizes)
+        if self.fields is not None:
+            chosen &= known < 0
         return np.where(chosen, _rank_by_count(self.totals, chosen) + size, known)
+
+    def _choose(self, passed: NDArray[np.bool_], sizes: list[int]) -> NDArray[np.bool_]:
+        """The most frequent of the n-grams that passed, in addition to `sizes` existing terms of each text field."""
+        most = self.options.max_features
+        limits = [None if most is None else max(0, most - size) for size in sizes]
+        if self.fields is None:
+            return self._most_frequent(passed, limits[0])
+        chosen = (self.fields < 0) & (self.documents > 0)
+        for field, limit in enumerate(limits):
+            chosen |= self._most_frequent(passed & (self.fields == field), limit)
+        return chosen
 
     def _pass(self) -> NDArray[np.bool_]:
         return (self.documents >= max(1, self.low)) & (self.documents <= self.high)

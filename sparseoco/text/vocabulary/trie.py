@@ -17,9 +17,11 @@ from sparseoco.text.array_files import (
     string_array,
     string_buffers,
 )
-from sparseoco.text.counting.partial_counts import alphabetical_order, inverse, n_ngrams
+from sparseoco.text.counting.ngrams import alphabetical_order, inverse, n_ngrams
 from sparseoco.text.kernels.keys import HALF, LOW, locate, pack_keys, unpack_keys
 from sparseoco.text.kernels.terms import term_offsets, write_terms
+from sparseoco.text.tokenizer import WORDS, Naming
+from sparseoco.text.vocabulary.naming import split_terms, term_fields, token_spaces
 
 
 class Vocabulary(NamedTuple):
@@ -43,12 +45,12 @@ class Vocabulary(NamedTuple):
     size: int
 
     @classmethod
-    def from_terms(cls, terms: pa.Array | list[str], *, characters: bool = False) -> "Vocabulary":
-        """The vocabulary in which term i, tokens joined by spaces or a run of `characters`, is feature i."""
+    def from_terms(cls, terms: pa.Array | list[str], naming: Naming = WORDS) -> "Vocabulary":
+        """The vocabulary in which term i is feature i."""
         strings = pa.array(terms, pa.large_string()) if isinstance(terms, list) else terms.cast(pa.large_string())
         if isinstance(strings, pa.ChunkedArray):
             strings = strings.combine_chunks()
-        flat, sizes = _characters(strings) if characters else _words(strings)
+        flat, sizes = split_terms(strings, naming)
         flat = flat.dictionary_encode()
         order = alphabetical_order(flat.dictionary)
         tokens = inverse(order)[flat.indices.to_numpy()] if len(flat) else np.empty(0, np.int64)
@@ -126,18 +128,22 @@ class Vocabulary(NamedTuple):
         """Number of n-grams of each length."""
         return [len(self.tokens), *(keys.size for keys in self.keys)]
 
-    def terms(self, numbers: NDArray[np.int64], *, characters: bool = False) -> pa.Array:
-        """Names of n-grams, numbered over all levels concatenated, tokens joined by spaces or runs of `characters`.
-
-        Strings, or large strings from 2 GiB on.
-        """
-        space = 0 if characters else 1
+    def terms(self, numbers: NDArray[np.int64], naming: Naming = WORDS) -> pa.Array:
+        """Names of n-grams, numbered over all levels concatenated. Strings, or large strings from 2 GiB on."""
+        spaces = token_spaces(self.tokens, naming)
         parents, lasts = self.parents()
         token_bytes, token_offsets = string_buffers(self.tokens)
         padded = np.concatenate([token_bytes, np.zeros(8, np.uint8)])
-        offsets = term_offsets(numbers, parents, lasts, token_offsets, space)
-        data = write_terms(numbers, parents, lasts, padded, token_offsets, space, offsets, len(self.level_sizes))
+        offsets = term_offsets(numbers, parents, lasts, token_offsets, spaces)
+        data = write_terms(numbers, parents, lasts, padded, token_offsets, spaces, offsets, len(self.level_sizes))
         return string_array(data, offsets)
+
+    def fields(self, naming: Naming) -> NDArray[np.int64]:
+        """The position in `naming.namespaces` of the field of all n-grams, levels concatenated; −1 for none."""
+        levels = [term_fields(self.tokens, naming)]
+        for keys in self.keys:
+            levels.append(levels[-1][(keys >> HALF).astype(np.int64)])
+        return np.concatenate(levels)
 
     def parents(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """(number of the prefix or −1, last token) of all n-grams, levels concatenated."""
@@ -149,17 +155,3 @@ class Vocabulary(NamedTuple):
             lasts.append((keys & LOW).astype(np.int32))
             first += parents[-2].size
         return np.concatenate(parents), np.concatenate(lasts)
-
-
-def _words(terms: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """(the words of all terms, number of words of each)."""
-    lists = pc.split_pattern(terms, " ")
-    return lists.flatten(), np.diff(lists.offsets.to_numpy()).astype(np.int64)
-
-
-def _characters(terms: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """(the characters of all terms, number of characters of each)."""
-    data, offsets = string_buffers(terms)
-    starts = np.flatnonzero((data & 0xC0) != 0x80)
-    characters = string_array(data, np.append(starts, data.size)).cast(pa.large_string())
-    return characters, np.diff(np.searchsorted(starts, offsets))

@@ -299,7 +299,7 @@ class SearchOptions(OptionModel):
         The default loss is the first of `DEFAULT_LOSSES` that every algorithm is defined for. Raises `InputError` if
         there is none.
         """
-        features = self.features.for_values(real=store.counts_dtype.kind == "f")
+        features = self.features.for_values(real=store.counts_dtype.kind == "f" and not store.manifest.fields)
         return self.model_copy(
             update={"features": features, "loss": self._default_loss(store) if self.loss == AUTO else self.loss}
         )

@@ -1,0 +1,374 @@
+"""Fields equal a ColumnTransformer of CountVectorizer, OneHotEncoder, numbers and KBinsDiscretizer."""
+
+import csv
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, OneHotEncoder
+
+from sparseoco import Model
+from sparseoco.core.errors import InputError
+from sparseoco.store.manifest import latest_manifest
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.term_weights import increment_weights, term_weights
+from sparseoco.store.weighting import TFIDF, Weighting
+from sparseoco.text.counting.fields import bin_names
+from sparseoco.text.fields import NumberField
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from sparseoco.text.readers import read_documents
+from sparseoco.text.transform import Features, count_texts
+from sparseoco.training.model import write_model
+from tests.support.count_vectorizer import vectorizer
+from tests.support.errors import raises_code
+from tests.text.test_tokenizer import nasty, tokenizers
+
+FIELDS: dict[str, Any] = {
+    "title": {"type": "text", "ngram_range": [1, 2], "token_pattern": "short_words"},
+    "body": {"type": "text", "stop_words": ["the"]},
+    "code": {"type": "text", "analyzer": "char_wb", "ngram_range": [2, 3]},
+    "domain": {"type": "category"},
+    "price": {"type": "number", "transform": "bins", "bins": 4},
+    "stars": {"type": "number"},
+    "views": {"type": "number", "transform": "log"},
+}
+TEXTS = {
+    "title": CountVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b"),
+    "body": CountVectorizer(stop_words=["the"]),
+    "code": CountVectorizer(analyzer="char_wb", ngram_range=(2, 3)),
+}
+WORDS = ["the", "Good", "movie", "price", "été", "a", "B", "x", "domain", "10", "title"]
+
+
+def table(seed: int, rows: int = 60) -> pd.DataFrame:
+    """A random table of records; None, or NaN, for a missing value."""
+    random = np.random.default_rng(seed)
+
+    def text(most: int) -> str | None:
+        return None if random.random() < 0.1 else " ".join(random.choice(WORDS, random.integers(1, most)))
+
+    def number(values: Any) -> list[float]:
+        return np.where(random.random(rows) < 0.1, np.nan, values).tolist()
+
+    columns = {
+        "label": random.choice(["n", "p"], rows).tolist(),
+        "title": [text(5) for _ in range(rows)],
+        "body": [text(20) for _ in range(rows)],
+        "code": [text(3) for _ in range(rows)],
+        "domain": [random.choice([None, "kitchen", "a b: c=d", "été", "x"]) for _ in range(rows)],
+        "price": number(random.exponential(10, rows).round(1)),
+        "stars": number(random.integers(-2, 6, rows)),
+        "views": number(random.normal(0, 1e6, rows)),
+    }
+    return pd.DataFrame(columns)
+
+
+def write(path: Path, frame: pd.DataFrame) -> str:
+    """As JSON lines, in which a missing value is null or absent, as CSV or TSV, in which it is empty, or as Parquet."""
+    if path.suffix == ".parquet":
+        typed = frame.astype({"domain": "category", "stars": "Int8"})
+        pq.write_table(pa.Table.from_pandas(typed, preserve_index=False), path, row_group_size=17)
+        return str(path)
+    if path.suffix != ".jsonl":
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",", quoting=csv.QUOTE_MINIMAL)
+        return str(path)
+    lines = []
+    for k, row in enumerate(frame.to_dict("records")):
+        values = {name: None if value is None or value != value else value for name, value in row.items()}
+        if k % 2:
+            values = {name: value for name, value in values.items() if value is not None}
+        lines.append(json.dumps(values, ensure_ascii=k % 3 == 0) + "\n")
+    path.write_text("".join(lines))
+    return str(path)
+
+
+def expected(fit: pd.DataFrame, frame: pd.DataFrame, text: Any = None) -> tuple[csr_matrix, list[str]]:
+    """The features of `frame` by a ColumnTransformer fitted to another table; `text` follows each CountVectorizer."""
+    fit, frame = (f.fillna({"title": "", "body": "", "code": ""}) for f in (fit, frame))
+    cuts = KBinsDiscretizer(4, strategy="quantile", encode="ordinal").fit(fit[["price"]].dropna()).bin_edges_[0][1:-1]
+    names = bin_names("price", cuts)
+
+    def binned(column: pd.DataFrame) -> np.ndarray:
+        found = np.digitize(column.to_numpy()[:, 0], cuts)
+        return np.where(np.isnan(column.to_numpy()), 0.0, np.eye(len(names))[found])
+
+    def logarithm(column: pd.DataFrame) -> np.ndarray:
+        values = column.fillna(0).to_numpy()
+        return np.sign(values) * np.log1p(np.abs(values))
+
+    steps: list[Any] = [
+        (name, make_pipeline(vectorizer, *([] if text is None else [text])), name) for name, vectorizer in TEXTS.items()
+    ]
+    values = sorted(set(fit["domain"].dropna()))
+    steps += [
+        ("domain", OneHotEncoder(categories=[values], handle_unknown="ignore"), ["domain"]),
+        ("price", FunctionTransformer(binned), ["price"]),
+        ("stars", FunctionTransformer(lambda column: column.fillna(0).to_numpy()), ["stars"]),
+        ("views", FunctionTransformer(logarithm), ["views"]),
+    ]
+    fitted = ColumnTransformer(steps, sparse_threshold=1.0).fit(fit)
+    terms = [f"{name}:{term}" for name in TEXTS for term in fitted.named_transformers_[name][0].get_feature_names_out()]
+    return csr_matrix(fitted.transform(frame)), [*terms, *(f"domain={v}" for v in values), *names, "stars", "views"]
+
+
+def check_equal(ours: tuple[Any, list[str]], theirs: tuple[csr_matrix, list[str]], exact: bool = True) -> None:
+    """The same columns by name; a column without nonzeros may be missing."""
+    matrix, names = theirs
+    used = np.flatnonzero(np.bincount(matrix.tocoo().col[matrix.tocoo().data != 0], minlength=len(names)))
+    matrix, names = matrix[:, used], [names[k] for k in used]
+    assert sorted(ours[1]) == sorted(names)
+    found = ours[0][:, [ours[1].index(name) for name in names]]
+    if exact:
+        assert (found != matrix).nnz == 0
+    else:
+        np.testing.assert_allclose(found.toarray(), matrix.toarray(), rtol=1e-13)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("shard_bytes", [1024, 1 << 20])
+def test_counts(tmp_path: Path, suffix: str, shard_bytes: int) -> None:
+    frame = table(0)
+    manifest = ingest(
+        [write(tmp_path / f"in{suffix}", frame)], tmp_path / "out", TextOptions(fields=FIELDS), shard_bytes=shard_bytes
+    )
+    check_equal(read_shards(tmp_path / "out"), expected(frame, frame))
+    assert {entry.name: entry.missing for entry in manifest.fields} == frame[list(FIELDS)].isna().sum().to_dict()
+
+
+def test_any_shards_give_the_same_store(tmp_path: Path) -> None:
+    frame = table(1)
+    found = []
+    for size in (1024, 3000, 1 << 20):
+        source = write(tmp_path / "in.jsonl", frame)
+        ingest([source], tmp_path / str(size), TextOptions(fields=FIELDS, min_df=2), shard_bytes=size)
+        found.append(read_shards(tmp_path / str(size)))
+        assert found[-1][1] == found[0][1]
+        assert all((getattr(found[-1][0], a) == getattr(found[0][0], a)).all() for a in ("indptr", "indices", "data"))
+
+
+@pytest.mark.parametrize("weighting", [TFIDF, Weighting(tf="binary", norm="l2"), Weighting(idf=True)], ids=str)
+def test_weights_are_of_each_text_on_its_own(tmp_path: Path, weighting: Weighting) -> None:
+    frame, later = table(2), table(3)
+    ingest([write(tmp_path / "in.jsonl", frame)], tmp_path / "out", TextOptions(fields=FIELDS))
+    store = Store.open(tmp_path / "out")
+    counts, names = read_shards(tmp_path / "out")
+    values = term_weights(store, weighting).values(counts.indptr, counts.indices, counts.data)
+    tfidf = TfidfTransformer(
+        sublinear_tf=weighting.tf == "log", use_idf=weighting.idf, norm=None if weighting.norm == "none" else "l2"
+    )
+    steps = [tfidf]
+    if weighting.tf == "binary":
+        steps.insert(0, FunctionTransformer(lambda matrix: (matrix > 0).astype(float)))
+    text = make_pipeline(*steps)
+    weighted = csr_matrix((values, counts.indices, counts.indptr), counts.shape)
+    check_equal((weighted, names), expected(frame, frame, text), exact=False)
+    ones = np.ones((store.n_features, 1))
+    description = {"algorithm": "none", "parameters": {}, "weighting": weighting.model_dump()}
+    write_model(tmp_path / "model", ones, store, description, [])
+    model = Model(tmp_path / "model")
+    (documents,) = read_documents([write(tmp_path / "later.csv", later)], model.text)
+    from_file = model.values(documents)
+    records = later.to_dict("records")
+    matrix, names_of_theirs = expected(frame, later, text)
+    order = [names_of_theirs.index(name) for name in names]
+    np.testing.assert_allclose(from_file.toarray(), matrix[:, order].toarray(), rtol=1e-13)
+    from_records = model.values([{k: None if v != v else v for k, v in record.items()} for record in records])
+    assert (from_records != from_file).nnz == 0
+
+
+@pytest.mark.parametrize("vocabulary", ["frozen", "extend"])
+def test_second_ingest(tmp_path: Path, vocabulary: Any) -> None:
+    first, second = table(4, 40), table(5, 40)
+    second.loc[3, ["title", "domain"]] = ["brand new words", "elsewhere"]
+    options = TextOptions(fields=FIELDS)
+    ingest([write(tmp_path / "a.jsonl", first)], tmp_path / "out", options)
+    before = read_shards(tmp_path / "out")[1]
+    manifest = ingest([write(tmp_path / "b.csv", second)], tmp_path / "out", options, vocabulary=vocabulary)
+    matrix, names = read_shards(tmp_path / "out")
+    assert names[: len(before)] == before
+    both = pd.concat([first, second], ignore_index=True)
+    theirs, every = expected(first, both)
+    known = [every.index(name) for name in before]
+    assert (matrix[:, : len(before)] != theirs[:, known]).nnz == 0
+    assert ("title:brand new" in names) == ("domain=elsewhere" in names) == (vocabulary == "extend")
+    assert {entry.name: entry.missing for entry in manifest.fields} == both[list(FIELDS)].isna().sum().to_dict()
+    weights = increment_weights(tmp_path / "out", manifest.version, TFIDF)
+    values = csr_matrix((weights.values(matrix.indptr, matrix.indices, matrix.data), matrix.indices, matrix.indptr))
+    for name in TEXTS:
+        squares = values.power(2)[:, [k for k, term in enumerate(names) if term.startswith(f"{name}:")]].sum(axis=1)
+        assert np.isclose(squares, np.round(squares)).all()
+        assert set(np.round(np.asarray(squares)).ravel()) == {0, 1}
+    others = [k for k, term in enumerate(names) if term.startswith(("domain=", "stars", "views"))]
+    assert (values[:, others] != matrix[:, others]).nnz == 0
+    assert manifest.fields[4].cuts == latest_manifest(tmp_path / "out").fields[4].cuts  # type: ignore[union-attr]
+
+
+def test_selection_is_of_each_text(tmp_path: Path) -> None:
+    """min_df, max_df and max_features are those of each CountVectorizer; other features all stay."""
+    frame = table(6)
+    chosen = {"min_df": 3, "max_df": 0.6, "max_features": 5}
+    ingest([write(tmp_path / "in.csv", frame)], tmp_path / "out", TextOptions(fields=FIELDS, **chosen))
+    names = read_shards(tmp_path / "out")[1]
+    wanted = []
+    for name, theirs in TEXTS.items():
+        fitted = CountVectorizer(**theirs.get_params() | chosen).fit(frame[name].fillna(""))
+        wanted += [f"{name}:{term}" for term in fitted.get_feature_names_out()]
+    assert sorted(name for name in names if ":" in name and "=" not in name) == sorted(wanted)
+    assert {"stars", "views", "domain=kitchen"} < set(names)
+
+
+def test_documents_that_are_dropped_leave_no_trace(tmp_path: Path) -> None:
+    """Bins are those of the documents that stay."""
+    frame = table(7, 30).assign(id=[f"d{k}" for k in range(30)])
+    twice = pd.concat([frame, frame.iloc[:9].assign(price=1e6)], ignore_index=True)
+    for name, rows, duplicates in (("once", frame, "error"), ("twice", twice, "first")):
+        source = write(tmp_path / f"{name}.jsonl", rows)
+        options = TextOptions(fields=FIELDS, duplicates=duplicates)
+        ingest([source], tmp_path / name, options, shard_bytes=2048)
+    (once, names), (twice_read, same_names) = (read_shards(tmp_path / name) for name in ("once", "twice"))
+    assert same_names == names
+    assert (once != twice_read).nnz == 0
+    entries = [latest_manifest(tmp_path / name).fields for name in ("once", "twice")]  # type: ignore[union-attr]
+    assert entries[0] == entries[1]
+
+
+@pytest.mark.slow
+def test_workers_give_the_same_store(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", table(8))
+    options = TextOptions(fields=FIELDS, min_df=2)
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        manifests = [
+            ingest([source], tmp_path / str(k), options, shard_bytes=2048, client=c)
+            for k, c in enumerate((None, client))
+        ]
+    assert manifests[0].digest == manifests[1].digest
+    assert manifests[0].fields == manifests[1].fields
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.one_of(st.none(), st.floats(-5, 5).map(lambda x: round(x, 1))), min_size=2, max_size=30))
+def test_any_bins(tmp_path_factory: pytest.TempPathFactory, prices: list[float | None]) -> None:
+    """Quantiles may coincide, and all values be one."""
+    present = [price for price in prices if price is not None]
+    folder = tmp_path_factory.mktemp("bins")
+    lines = "".join(json.dumps({"label": "a", "price": price}) + "\n" for price in prices)
+    (folder / "in.jsonl").write_text(lines)
+    options = TextOptions(fields={"price": {"type": "number", "transform": "bins", "bins": 3}})
+    if not present:
+        with raises_code("missing-field", "price"):
+            ingest([str(folder / "in.jsonl")], folder / "out", options)
+        return
+    ingest([str(folder / "in.jsonl")], folder / "out", options)
+    matrix, names = read_shards(folder / "out")
+    edges = np.unique(np.percentile(present, np.linspace(0, 100, 4), method="averaged_inverted_cdf"))
+    all_names = bin_names("price", edges[1:-1])
+    found = [[names[k] for k in row.indices] for row in matrix]
+    assert found == [[] if p is None else [all_names[np.digitize(p, edges[1:-1])]] for p in prices]
+
+
+def test_bad_values_and_options(tmp_path: Path) -> None:
+    options = TextOptions(fields=FIELDS)
+    (tmp_path / "bad.jsonl").write_text('{"label": "a", "title": "x y", "price": "cheap"}\n')
+    with raises_code("malformed-record", "price", "line 1"):
+        ingest([str(tmp_path / "bad.jsonl")], tmp_path / "out", options)
+    (tmp_path / "lines.txt").write_text("some words\n")
+    with raises_code("unsupported-combination", "fields"):
+        ingest([str(tmp_path / "lines.txt")], tmp_path / "out", options)
+    wrong: list[dict[str, Any]] = [
+        {"fields": {"a:b": {"type": "text"}}},
+        {"fields": {"label": {"type": "category"}}},
+        {"fields": {"a": {"type": "texts"}}},
+        {"fields": {"a": {"type": "text", "bins": 3}}},
+        {"fields": {"a": {"type": "number", "cuts": [2, 1]}}},
+        {"fields": FIELDS, "hash_bits": 10},
+        {"fields": FIELDS, "text_field": "body"},
+        {"fields": FIELDS, "format": "svmlight"},
+    ]
+    for values in wrong:
+        with pytest.raises(InputError):
+            TextOptions.of(values)
+    inherited = TextOptions(lowercase=False, fields=FIELDS)
+    assert not inherited.text_fields["body"].lowercase
+    assert isinstance(inherited.fields["price"], NumberField)
+    assert TextOptions(**inherited.plain()) == inherited
+
+
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "a b": st.text(nasty, max_size=20),
+            "t": st.text(nasty, max_size=20),
+            "c": st.one_of(st.none(), st.text(nasty, max_size=4), st.integers(0, 3), st.booleans()),
+            "x": st.one_of(st.none(), st.integers(-3, 3), st.floats(-2, 2)),
+        }
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def expected_columns(records: list[dict[str, Any]], texts: dict[str, dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The column of each feature of any records: a text by its vectorizer, a category, a number."""
+    columns: dict[str, np.ndarray] = {}
+    for name, options in texts.items():
+        theirs = vectorizer(**options)
+        with suppress(ValueError):  # no token at all
+            matrix = theirs.fit_transform([record[name] for record in records]).toarray()
+            columns |= {f"{name}:{term}": matrix[:, k] for k, term in enumerate(theirs.get_feature_names_out())}
+    for row, record in enumerate(records):
+        category, number = record["c"], record["x"]
+        if category is not None and category != "":
+            shown = str(category).lower() if isinstance(category, bool) else str(category)
+            columns.setdefault(f"c={shown}", np.zeros(len(records)))[row] = 1
+        if number:
+            columns.setdefault("x", np.zeros(len(records)))[row] = number
+    return columns
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(RECORDS, tokenizers, tokenizers)
+def test_any_records(
+    tmp_path_factory: pytest.TempPathFactory,
+    records: list[dict[str, Any]],
+    first: dict[str, Any],
+    second: dict[str, Any],
+) -> None:
+    """Nasty Unicode in texts, categories and names; a model and a second ingest count the same."""
+    texts = {"a b": first, "t": second}
+    fields = {name: {"type": "text"} | own for name, own in texts.items()}
+    options = TextOptions(fields=fields | {"c": {"type": "category"}, "x": {"type": "number"}})
+    folder = tmp_path_factory.mktemp("any")
+    sources = []
+    for name in ("a", "b"):
+        sources.append(folder / f"{name}.jsonl")
+        rows = [{"label": "l", "id": f"{name}{k}"} | record for k, record in enumerate(records)]
+        sources[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    try:
+        ingest([str(sources[0])], folder / "out", options, shard_bytes=1024)
+    except InputError as error:
+        if error.code not in ("missing-field", "empty-vocabulary"):
+            raise
+        return
+    matrix, names = read_shards(folder / "out")
+    columns = expected_columns(records, texts)
+    assert sorted(columns) == sorted(names)
+    assert (matrix.toarray() == np.stack([columns[name] for name in names], axis=1)).all()
+    found = count_texts(records, Features.named(names, options.naming), options)
+    assert all((a == b).all() for a, b in zip(found, (matrix.indptr, matrix.indices, matrix.data), strict=True))
+    ingest([str(sources[1])], folder / "out", options, shard_bytes=1024)
+    assert (read_shards(folder / "out")[0][len(records) :] != matrix).nnz == 0
