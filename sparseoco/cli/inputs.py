@@ -87,7 +87,7 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
     return lines
 
 
-def print_inputs(inputs: list[str], out: Location, options: TextOptions) -> None:
+def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) -> None:
     """Print what an ingest into the store `out` will understand of the inputs that are new, and the empty files."""
     kinds, empty = preview(inputs, out, options)
     for kind in kinds:
@@ -105,7 +105,7 @@ def print_outcome(outcome: ReadOutcome) -> None:
         errors.print(f"empty files: {_shown(outcome.empty)}", markup=False)
 
 
-def told_lines(lines: Iterable[bytes], options: TextOptions) -> Iterator[bytes]:
+def checked_lines(lines: Iterable[bytes], options: TextOptions) -> Iterator[bytes]:
     """The lines of standard input; an error line is printed if they look like another format than plain text.
 
     With fields, lines are records.

@@ -37,13 +37,13 @@ def predict(
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
     """
     _import_pyarrow()
-    from sparseoco.cli.inputs import STDIN, print_outcome, told_lines, with_stdin
+    from sparseoco.cli.inputs import STDIN, print_outcome, checked_lines, with_stdin
     from sparseoco.pipeline.prediction import predict_files, predict_lines
     from sparseoco.training.model import Model
 
     opened = Model(model)
     if inputs in (None, [STDIN]) and not given:
-        predict_lines(opened, told_lines(sys.stdin.buffer, opened.text), sys.stdout, margins=margins, proba=proba)
+        predict_lines(opened, checked_lines(sys.stdin.buffer, opened.text), sys.stdout, margins=margins, proba=proba)
         return
     with with_stdin(inputs or [STDIN]) as files:
         print_outcome(predict_files(opened, files, given, sys.stdout, margins=margins, proba=proba))
@@ -143,7 +143,7 @@ def explain(
     Example: sparseoco explain model reviews.jsonl --where split=test --terms 5
     """
     _import_pyarrow()
-    from sparseoco.cli.inputs import STDIN, print_outcome, told_lines, with_stdin
+    from sparseoco.cli.inputs import STDIN, print_outcome, checked_lines, with_stdin
     from sparseoco.pipeline.explanation import Explainer, explain_batches
     from sparseoco.pipeline.prediction import document_batches, text_batches
     from sparseoco.text.readers import ReadOutcome
@@ -153,7 +153,7 @@ def explain(
     explainer = Explainer(opened, terms=terms, of=of)
     outcome = ReadOutcome()
     with with_stdin(inputs or ([STDIN] if given else [])) as files:
-        batches: Any = ((texts, None) for texts in text_batches(told_lines(sys.stdin.buffer, opened.text)))
+        batches: Any = ((texts, None) for texts in text_batches(checked_lines(sys.stdin.buffer, opened.text)))
         if files:
             found = document_batches(opened, files, given, outcome)
             batches = ((batch, batch.ids.to_pylist()) for batch in found)

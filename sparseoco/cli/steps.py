@@ -59,11 +59,14 @@ def ingest(
     *,
     inputs: InputsArgument,
     out: Annotated[
-        Location,
+        Location | None,
         typer.Option(
-            "--out", parser=path_or_uri, metavar="FOLDER", help="Folder of the shards; new inputs are appended."
+            "--out",
+            parser=path_or_uri,
+            metavar="FOLDER",
+            help="Folder of the shards; new inputs are appended. Only --dry-run can do without.",
         ),
-    ],
+    ] = None,
     given: Annotated[
         dict[str, Any],
         ModelOptions(IngestOptions, without=("inputs", "store", "holdout"), flags={"classes": "--class"}),
@@ -81,6 +84,8 @@ def ingest(
     Example: sparseoco ingest reviews.jsonl --out shards --where split=train --min-df 2
     """
     options = validate(IngestOptions, given | {"inputs": inputs})
+    if out is None and not dry_run:
+        raise InputError("Where do the shards go? Set --out FOLDER, or --dry-run.", code="missing-option")
     cluster = cluster_options(cluster_file, cluster_flags)
     from sparseoco.cli.inputs import print_inputs, with_stdin
     from sparseoco.cli.summaries import summarize_ingest
@@ -88,7 +93,7 @@ def ingest(
 
     with with_stdin(inputs) as files, progress_bars() as progress:
         print_inputs(files, out, options.text)
-        if dry_run:
+        if dry_run or out is None:
             return
         manifest = steps.ingest_texts(
             files,

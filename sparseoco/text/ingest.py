@@ -173,12 +173,15 @@ def ingest(
     return manifest
 
 
-def preview(inputs: list[str], out: Location, options: TextOptions) -> tuple[list[Kind], list[str]]:
-    """What `ingest` would understand of the inputs that are not in the store yet: their kinds, and the empty files.
+def preview(inputs: list[str], out: Location | None, options: TextOptions) -> tuple[list[Kind], list[str]]:
+    """What `ingest` would understand of the inputs that are not in the store yet, if there is one.
 
-    Raises as `ingest`.
+    Returns their kinds, and the empty files. Raises as `ingest`.
     """
-    sources = _find_new(inputs, out, options, latest_manifest(out))
+    if out is None:
+        sources = new_sources(find_sources(inputs, options), options, None)
+    else:
+        sources = _find_new(inputs, out, options, latest_manifest(out))
     return describe_sources(sources, options), [source.path for source in sources if not source.bytes]
 
 
