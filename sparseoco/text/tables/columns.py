@@ -70,11 +70,28 @@ def read_column(batches: list[pa.RecordBatch], path: tuple[str, ...]) -> pa.Arra
     arrays = [batch.column(path[0]) for batch in batches]
     if len(path) > 1:
         arrays = [pc.struct_field(array, list(path[1:])) for array in arrays]
+    arrays = [_without_views(array) for array in arrays]
     if len(arrays) == 1:
         return arrays[0]
     if pa.types.is_dictionary(arrays[0].type):
         arrays = [array.dictionary_decode() for array in arrays]
     return pa.concat_arrays(arrays)
+
+
+def _without_views(array: pa.Array) -> pa.Array:
+    """The array, with views of strings as strings, for which Arrow has all functions; also without other wrappings."""
+    types = pa.types
+    if isinstance(array, pa.ExtensionArray):
+        return _without_views(array.storage)
+    if types.is_run_end_encoded(array.type):
+        return _without_views(pc.run_end_decode(array))
+    if types.is_dictionary(array.type):
+        values = _without_views(array.dictionary)
+        same = values.type == array.dictionary.type
+        return array if same else pa.DictionaryArray.from_arrays(array.indices, values)
+    if types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if types.is_binary_view(array.type) else array
 
 
 def check_unique(schema: pa.Schema, fields: Mapping[str, str], facts: TableFacts, name: str) -> None:
@@ -118,10 +135,8 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(
         types.is_string(kind)
         or types.is_large_string(kind)
-        or types.is_string_view(kind)
         or types.is_binary(kind)
         or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
         or types.is_fixed_size_binary(kind)
     )
 
@@ -168,9 +183,7 @@ def text_spans(array: pa.Array) -> Spans | None:
 def to_strings(array: pa.Array) -> pa.Array:
     """Strings or bytes as `string` or `large_string`, which share their bytes; they may not be valid UTF-8."""
     types = pa.types
-    if types.is_string_view(array.type):
-        return array.cast(pa.large_string())
-    if types.is_binary_view(array.type) or types.is_fixed_size_binary(array.type):
+    if types.is_fixed_size_binary(array.type):
         array = array.cast(pa.large_binary())
     if types.is_binary(array.type):
         return array.view(pa.string())

@@ -40,7 +40,7 @@ from sparseoco.text.tables.columns import (
     to_strings,
     validity,
 )
-from sparseoco.text.tables.files import TableFile
+from sparseoco.text.tables.files import TableFile, top_columns
 
 FEATURES = "features of "
 SHOWN = 20  # columns in a message
@@ -80,7 +80,13 @@ def read_table(
 ) -> Documents:
     """The documents in rows [start, stop) of a table, whose generated ids begin with `short`."""
     columns = projection(table, options, facts, labelled=labelled)
-    return _Rows(table, short, start, stop, options, facts, columns).documents(labelled=labelled)
+    try:
+        return _Rows(table, short, start, stop, options, facts, columns).documents(labelled=labelled)
+    except pa.ArrowException as error:
+        kinds = ", ".join(f"{name} ({table.schema.field(name).type})" for name in top_columns(table.schema, columns))
+        raise InputError(
+            f"{table.path}: a column has a type or values that cannot be used: {kinds}.", code="unsupported-format"
+        ) from error
 
 
 class _Rows:

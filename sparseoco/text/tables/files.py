@@ -160,7 +160,7 @@ class TableFile:
             groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
             sizes = [sum(group.column(k).total_uncompressed_size for k in leaves) for group in groups]
             return [RowGroup(group.num_rows, size) for group, size in zip(groups, sizes, strict=True)]
-        tops = _top_columns(self.schema, columns)
+        tops = top_columns(self.schema, columns)
         batches = (
             self._open_stream() if self._stream else map(self._file.get_batch, range(self._file.num_record_batches))
         )
@@ -211,7 +211,7 @@ class TableFile:
                 batch_size=rows, row_groups=[number], columns=columns, use_threads=False
             )
             return batches
-        tops = _top_columns(self.schema, columns)
+        tops = top_columns(self.schema, columns)
         every = self._open_stream() if self._stream else iter([self._file.get_batch(number)])
         return (batch.select(tops) for batch in every)
 
@@ -250,7 +250,7 @@ def _is_within(path: str, columns: list[str]) -> bool:
     return any(path == column or path.startswith(f"{column}.") for column in columns)
 
 
-def _top_columns(schema: pa.Schema, columns: list[str]) -> list[str]:
+def top_columns(schema: pa.Schema, columns: list[str]) -> list[str]:
     """The columns that have these columns or fields."""
     tops = (name if name in schema.names else name.partition(".")[0] for name in columns)
     return list(dict.fromkeys(tops))
