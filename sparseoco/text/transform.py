@@ -70,7 +70,9 @@ def count_texts(
     """
     if isinstance(texts, Documents | CountedDocuments):
         documents = texts
-    elif isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns"):  # whose items are no texts in order
+    elif isinstance(texts, str | bytes | Mapping | Set) or hasattr(
+        texts, "columns"
+    ):  # whose items are no texts in order
         raise InputError(
             f"The texts are one {type(texts).__name__}: write [text], a list of strings.", code="invalid-texts"
         )
