@@ -37,7 +37,7 @@ def predict(
     Example: sparseoco predict model reviews.jsonl --where split=test --margins
     """
     _import_pyarrow()
-    from sparseoco.cli.inputs import STDIN, print_outcome, checked_lines, with_stdin
+    from sparseoco.cli.inputs import STDIN, checked_lines, print_outcome, with_stdin
     from sparseoco.pipeline.prediction import predict_files, predict_lines
     from sparseoco.training.model import Model
 
@@ -143,7 +143,7 @@ def explain(
     Example: sparseoco explain model reviews.jsonl --where split=test --terms 5
     """
     _import_pyarrow()
-    from sparseoco.cli.inputs import STDIN, print_outcome, checked_lines, with_stdin
+    from sparseoco.cli.inputs import STDIN, checked_lines, print_outcome, with_stdin
     from sparseoco.pipeline.explanation import Explainer, explain_batches
     from sparseoco.pipeline.prediction import document_batches, text_batches
     from sparseoco.text.readers import ReadOutcome
