@@ -70,12 +70,9 @@ def count_texts(
     """
     if isinstance(texts, Documents | CountedDocuments):
         documents = texts
-    elif isinstance(texts, str | bytes | Mapping | Set) or hasattr(
-        texts, "columns"
-    ):  # whose items are no texts in order
-        raise InputError(
-            f"The texts are one {type(texts).__name__}: write [text], a list of strings.", code="invalid-texts"
-        )
+    elif _is_unordered(texts):
+        wanted = "[record], a list of mappings" if options.fields else "[text], a list of strings"
+        raise InputError(f"The texts are one {type(texts).__name__}: write {wanted}.", code="invalid-texts")
     else:
         documents = _records(texts, options) if options.fields else _documents(texts, options)
     counts = count_documents(documents, options)
@@ -94,6 +91,11 @@ def count_texts(
         else:
             columns = np.full(hashed.size, -1)
     return encode_rows(counts, columns, size, options)
+
+
+def _is_unordered(texts: Any) -> bool:
+    """Whether it is one text, a set or a table, whose items are no texts in order."""
+    return isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns")
 
 
 def _records(records: Sequence[Any], options: TextOptions) -> Documents:
