@@ -94,7 +94,8 @@ def ingest(
     if not 1 << 10 <= shard_bytes <= 1 << 30:
         raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.", code="invalid-option")
     previous = latest_manifest(out)
-    sources = _find_new(inputs, out, options, previous)
+    sources, known = _find_new(inputs, out, options, previous)
+    log_event("ingest", "sources found", new=len(sources), known=known)
     if previous is not None and not sources:
         clear_staging(out)  # of a run that was killed right after the commit
         return previous
@@ -181,18 +182,19 @@ def preview(inputs: list[str], out: Location | None, options: TextOptions) -> tu
     if out is None:
         sources = new_sources(find_sources(inputs, options), options, None)
     else:
-        sources = _find_new(inputs, out, options, latest_manifest(out))
+        sources, _ = _find_new(inputs, out, options, latest_manifest(out))
     return describe_sources(sources, options), [source.path for source in sources if not source.bytes]
 
 
-def _find_new(inputs: list[str], out: Location, options: TextOptions, previous: Manifest | None) -> list[Source]:
-    """The sources of the inputs that are not in the store yet."""
+def _find_new(
+    inputs: list[str], out: Location, options: TextOptions, previous: Manifest | None
+) -> tuple[list[Source], int]:
+    """The sources of the inputs that are not in the store yet, and the number of those that are."""
     if previous is not None:
         _check_options(out, options, previous)
     found = find_sources(inputs, options, may_be_empty=previous is not None)
     sources = new_sources(found, options, previous)
-    log_event("ingest", "sources found", new=len(sources), known=len(found) - len(sources))
-    return sources
+    return sources, len(found) - len(sources)
 
 
 def new_sources(sources: list[Source], options: TextOptions, previous: Manifest | None) -> list[Source]:
