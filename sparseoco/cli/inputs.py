@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sparseoco.cli.console import errors
-from sparseoco.cli.summaries import print_multiline
+from sparseoco.cli.summaries import print_missing, print_multiline
 from sparseoco.storage.locations import Location
 from sparseoco.text.ingest import preview
 from sparseoco.text.options import TextOptions
@@ -101,6 +101,8 @@ def print_outcome(outcome: ReadOutcome) -> None:
     if outcome.bad_rows:
         errors.print(f"{outcome.bad_rows:,} malformed rows left out")
     print_multiline(outcome.multiline_rows)
+    for name, missing in outcome.missing.items():
+        print_missing(name, missing, outcome.documents)
     if outcome.empty:
         errors.print(f"empty files: {_shown(outcome.empty)}", markup=False)
 

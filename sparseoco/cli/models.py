@@ -43,7 +43,8 @@ def predict(
 
     opened = Model(model)
     if inputs in (None, [STDIN]) and not given:
-        predict_lines(opened, checked_lines(sys.stdin.buffer, opened.text), sys.stdout, margins=margins, proba=proba)
+        lines = checked_lines(sys.stdin.buffer, opened.text)
+        print_outcome(predict_lines(opened, lines, sys.stdout, margins=margins, proba=proba))
         return
     with with_stdin(inputs or [STDIN]) as files:
         print_outcome(predict_files(opened, files, given, sys.stdout, margins=margins, proba=proba))
@@ -153,7 +154,8 @@ def explain(
     explainer = Explainer(opened, terms=terms, of=of)
     outcome = ReadOutcome()
     with with_stdin(inputs or ([STDIN] if given else [])) as files:
-        batches: Any = ((texts, None) for texts in text_batches(checked_lines(sys.stdin.buffer, opened.text)))
+        lines = checked_lines(sys.stdin.buffer, opened.text)
+        batches: Any = ((texts, None) for texts in text_batches(opened, lines, outcome))
         if files:
             found = document_batches(opened, files, given, outcome)
             batches = ((batch, batch.ids.to_pylist()) for batch in found)

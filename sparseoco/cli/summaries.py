@@ -22,12 +22,17 @@ def summarize_ingest(store: Location, manifest: Manifest) -> None:
         errors.print(f"{manifest.duplicate_rows:,} documents left out, whose ids occurred before")
     print_multiline(manifest.multiline_rows)
     for field in manifest.fields:
-        if field.missing:
-            errors.print(f"{field.name}: no value in {field.missing:,} of {manifest.rows:,} documents", markup=False)
+        print_missing(field.name, field.missing, manifest.rows)
     absent = [source.path for source in manifest.sources if not source.rows]
     if absent:
         more = f" and {len(absent) - 1:,} more" if len(absent) > 1 else ""
         errors.print(f"no documents from {absent[0]}{more}", markup=False)
+
+
+def print_missing(field: str, missing: int, documents: int) -> None:
+    """Print, as an error, how many documents have no value of a field."""
+    if missing:
+        errors.print(f"{field}: no value in {missing:,} of {documents:,} documents", markup=False)
 
 
 def print_multiline(records: int) -> None:
@@ -63,6 +68,8 @@ def summarize_evaluation(result: Mapping[str, Any]) -> str:
     left = f", {result['bad_rows']:,} malformed rows left out" if "bad_rows" in result else ""
     if "multiline_rows" in result:
         left += f", {result['multiline_rows']:,} of them over several lines"
+    if "missing" in result:
+        left += f", no value of {', '.join(f'{name} in {rows:,}' for name, rows in result['missing'].items())}"
     where = f"on {result['rows']:,} documents{left}"
     if "rmse" in result:
         return f"RMSE {result['rmse']:.4g}, MAE {result['mae']:.4g}, R² {result.get('r2', float('nan')):.4f} {where}"

@@ -60,7 +60,8 @@ def evaluate_model(
         model's threshold, log loss of its probabilities. With classes, also the error of predicting the majority
         class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class; with more than
         two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold;
-        ``bad_rows`` and ``multiline_rows`` as in `ReadOutcome`, if there are any. As written to ``evaluation.json``.
+        ``bad_rows``, ``multiline_rows`` and ``missing`` as in `ReadOutcome`, if there are any. As written to
+        ``evaluation.json``.
 
     Raises
     ------
@@ -85,7 +86,8 @@ def evaluate_model(
             progress("evaluate", sums.rows, 0)
         if not sums.rows:
             raise InputError("No documents to evaluate: check the inputs and --where.", code="no-documents")
-    left = {"bad_rows": outcome.bad_rows, "multiline_rows": outcome.multiline_rows}
+    left: dict[str, Any] = {"bad_rows": outcome.bad_rows, "multiline_rows": outcome.multiline_rows}
+    left["missing"] = {name: n for name, n in outcome.missing.items() if n}
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
 
 

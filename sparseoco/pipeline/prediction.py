@@ -10,19 +10,24 @@ from sparseoco.core.errors import InputError
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import OF_FILES, TextOptions
 from sparseoco.text.readers import ReadOutcome, read_documents
+from sparseoco.text.transform import read_records
 from sparseoco.training.model import Model
 
 BATCH_LINES = 10_000
 
 
-def predict_lines(model: Model, lines: Iterable[bytes], out: TextIO, *, margins: bool, proba: bool = False) -> None:
+def predict_lines(
+    model: Model, lines: Iterable[bytes], out: TextIO, *, margins: bool, proba: bool = False
+) -> ReadOutcome:
     """Write a prediction for each line of UTF-8 text; with `margins`, also each column's margin after a tab,
     and with `proba` the probability of each class.
 
-    Raises `InputError` naming the line that is not UTF-8.
+    Returns and raises as `text_batches`.
     """
-    for texts in text_batches(lines):
+    outcome = ReadOutcome()
+    for texts in text_batches(model, lines, outcome):
         _write(model, texts, out, margins, proba, [()] * len(texts))
+    return outcome
 
 
 def predict_files(
@@ -38,18 +43,26 @@ def predict_files(
     return outcome
 
 
-def text_batches(lines: Iterable[bytes]) -> Iterator[list[str]]:
-    """Lines of UTF-8 text, `BATCH_LINES` at a time. Raises `InputError` naming the line that is not UTF-8."""
+def text_batches(model: Model, lines: Iterable[bytes], outcome: ReadOutcome) -> Iterator[list[str] | Documents]:
+    """Lines of UTF-8 text, `BATCH_LINES` at a time; those of a model with fields are records, which `outcome` counts.
+
+    Raises `InputError` naming the line that is not UTF-8, or no record.
+    """
     number, stream = 0, iter(lines)
     while batch := list(islice(stream, BATCH_LINES)):
-        texts = []
+        texts, first = [], number + 1
         for line in batch:
             number += 1
             try:
                 texts.append(line.decode())
             except UnicodeDecodeError as error:
                 raise InputError(f"Line {number} of standard input is not UTF-8.", code="encoding") from error
-        yield texts
+        if not model.text.fields:
+            yield texts
+            continue
+        records = read_records(texts, model.text, first)
+        outcome.add(records)
+        yield records
 
 
 def document_batches(

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.store.manifest import Column
@@ -126,6 +127,11 @@ class Documents(NamedTuple):
         return int(self.starts.size)
 
     @property
+    def missing(self) -> dict[str, int]:
+        """The number of documents without a value, by field."""
+        return {name: int(np.count_nonzero(is_missing(values))) for name, values in self.fields.items()}
+
+    @property
     def spans(self) -> Texts:
         """The texts."""
         return Texts(self.data, self.starts, self.stops)
@@ -219,6 +225,13 @@ def column_array(name: Column, values: Sequence[Any] | pa.Array) -> NDArray[Any]
     if name == "group":
         return hash_strings(values if isinstance(values, pa.Array) else pa.array(values, pa.string()), 0, GROUP_BITS)
     return np.array(values, COLUMN_DTYPES[name])
+
+
+def is_missing(values: pa.Array | NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which values of a field, as in `Documents.fields`, are none."""
+    if isinstance(values, np.ndarray):
+        return np.asarray(np.isnan(values))
+    return np.asarray(pc.equal(pc.binary_length(values), 0).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def field_array(values: list[Any]) -> pa.Array | NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """Raw documents in batches, for prediction and evaluation."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +15,22 @@ from sparseoco.text.tables.files import close_tables
 
 @dataclass
 class ReadOutcome:
-    """What was read: documents, rows that are left out as bad, records that span several lines, empty files."""
+    """What was read: documents, rows that are left out as bad, records that span several lines, documents without a
+    value by field, empty files."""
 
     documents: int = 0
     bad_rows: int = 0
     multiline_rows: int = 0
+    missing: Counter[str] = field(default_factory=Counter)
     empty: list[str] = field(default_factory=list)
+
+    def add(self, batch: Documents | CountedDocuments) -> None:
+        """Count documents that were read."""
+        self.documents += len(batch)
+        self.bad_rows += len(batch.bad)
+        self.multiline_rows += batch.multiline
+        if isinstance(batch, Documents):
+            self.missing.update(batch.missing)
 
 
 def read_documents(
@@ -67,8 +78,6 @@ def read_documents(
                 if split.staged:
                     Path(split.path).unlink()
                 bad = check_bad_rows(split, batch.bad, options, bad)
-                outcome.documents += len(batch)
-                outcome.bad_rows += len(batch.bad)
-                outcome.multiline_rows += batch.multiline
+                outcome.add(batch)
                 yield batch
     close_tables()

@@ -74,7 +74,7 @@ def count_texts(
         wanted = "[record], a list of mappings" if options.fields else "[text], a list of strings"
         raise InputError(f"The texts are one {type(texts).__name__}: write {wanted}.", code="invalid-texts")
     else:
-        documents = _records(texts, options) if options.fields else _documents(texts, options)
+        documents = read_records(texts, options) if options.fields else _documents(texts, options)
     counts = count_documents(documents, options)
     size = 0 if features.ids is None else features.ids.size
     if features.vocabulary is not None:
@@ -98,10 +98,10 @@ def _is_unordered(texts: Any) -> bool:
     return isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns")
 
 
-def _records(records: Sequence[Any], options: TextOptions) -> Documents:
-    """Records read as JSON lines. Raises `InputError` with the number of the first that cannot be read."""
+def read_records(records: Sequence[Any], options: TextOptions, first: int = 1) -> Documents:
+    """Records read as JSON lines. Raises `InputError` with the number, from `first`, of one that cannot be read."""
     lines = []
-    for number, record in enumerate(records, 1):
+    for number, record in enumerate(records, first):
         try:
             line = (
                 record.encode() if isinstance(record, str) else orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -115,7 +115,7 @@ def _records(records: Sequence[Any], options: TextOptions) -> Documents:
             )
         lines.append(line.replace(b"\n", b" ") + b"\n")
     data = b"".join(lines)
-    chunk = Chunk(np.frombuffer(data + b"\n" + bytes(SLACK), np.uint8).copy(), len(data), "", "", 1, 0)
+    chunk = Chunk(np.frombuffer(data + b"\n" + bytes(SLACK), np.uint8).copy(), len(data), "", "", first, 0)
     documents = read_jsonl(chunk, options.without_columns().model_copy(update={"where": {}}), labelled=False)
     for row in documents.bad:
         raise InputError(f"Record {row.line}: {row.reason}.", code=row.code)

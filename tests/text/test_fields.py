@@ -22,6 +22,7 @@ from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, OneHotE
 
 from sparseoco import Model
 from sparseoco.core.errors import InputError
+from sparseoco.pipeline.prediction import BATCH_LINES, text_batches
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.term_weights import increment_weights, term_weights
@@ -30,9 +31,10 @@ from sparseoco.text.counting.fields import bin_names
 from sparseoco.text.fields import NumberField
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import read_documents
+from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.text.transform import Features, count_texts
 from sparseoco.training.model import write_model
+from tests.support.commands import call
 from tests.support.count_vectorizer import vectorizer
 from tests.support.errors import raises_code
 from tests.text.test_tokenizer import nasty, tokenizers
@@ -372,3 +374,28 @@ def test_any_records(
     assert all((a == b).all() for a, b in zip(found, (matrix.indptr, matrix.indices, matrix.data), strict=True))
     ingest([str(sources[1])], folder / "out", options, shard_bytes=1024)
     assert (read_shards(folder / "out")[0][len(records) :] != matrix).nnz == 0
+
+
+def test_values_that_are_missing_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By predict, explain and evaluate as by ingest; record numbers go on from batch to batch."""
+    ingest([write(tmp_path / "in.jsonl", table(9))], tmp_path / "out", TextOptions(fields=FIELDS))
+    store = Store.open(tmp_path / "out")
+    model, other = tmp_path / "model", tmp_path / "other.tsv"
+    write_model(model, np.ones((store.n_features, 1)), store, {"algorithm": "none", "parameters": {}}, [])
+    other.write_text("label\ttitle\tstars\nn\tGood\t\np\tmovie\t2\n")
+    for command in ("predict", "explain"):
+        assert call(monkeypatch, command, model, other) == 0
+        assert "body: no value in 2 of 2" in (told := capsys.readouterr().err)
+        assert "stars: no value in 1 of 2" in told
+        assert "title" not in told
+    assert call(monkeypatch, "evaluate", model, other) == 0
+    assert "stars in 1" in capsys.readouterr().out
+    outcome = ReadOutcome()
+    lines = [b'{"title": "Good"}\n'] * (BATCH_LINES + 1) + [b"no record\n"]
+    with raises_code("malformed-record", f"Record {BATCH_LINES + 2}"):
+        list(text_batches(Model(model), lines, outcome))
+    list(text_batches(Model(model), lines[:-1], outcome))
+    assert outcome.missing["title"] == 0
+    assert outcome.missing["price"] == outcome.documents == 2 * BATCH_LINES + 1

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.text.array_files import Arrays, store_strings, stored_strings
 from sparseoco.text.counting.ngrams import all_levels, alphabetical_order, count_text, inverse, n_ngrams, named_counts
-from sparseoco.text.documents import CountedDocuments, Documents, Texts
+from sparseoco.text.documents import CountedDocuments, Documents, Texts, is_missing
 from sparseoco.text.fields import NumberField, TextField, namespace
 from sparseoco.text.kernels.keys import locate, pack_keys, unpack_keys
 from sparseoco.text.options import TextOptions
@@ -40,13 +40,13 @@ def count_fields(documents: Documents | CountedDocuments, options: TextOptions) 
         values = documents.fields[name] if len(documents) else pa.array([], pa.string())
         if isinstance(field, NumberField):
             numbers = np.asarray(values, np.float64)
-            kept[f"{MISSING}{name}"] = np.isnan(numbers)
+            kept[f"{MISSING}{name}"] = is_missing(numbers)
             if field.transform == "bins" and field.cuts is None:
                 kept[f"{VALUES}{name}"] = numbers
             else:
                 parts.append(("", _count_number(numbers, name, field)))
             continue
-        kept[f"{MISSING}{name}"] = pc.equal(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+        kept[f"{MISSING}{name}"] = is_missing(values)
         if isinstance(field, TextField):
             parts.append((namespace(name), count_text(Texts.of(values), field)))
         else:

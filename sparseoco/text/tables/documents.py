@@ -162,7 +162,7 @@ class _Rows:
         found = [empty] * self._size
         for k in np.flatnonzero(self._kept).tolist():
             try:
-                found[k] = parse(array[k].as_py())
+                found[k] = parse(_value(array[k]))
             except MalformedRowError as error:
                 self._bad[k] = error
                 self._kept[k] = False
@@ -320,6 +320,14 @@ def _is_utf8(strings: pa.Array) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """The value in Python; the scalar itself for times that Python does not have, which is neither name nor number."""
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError, LookupError):
+        return scalar
 
 
 def _where(found: pa.Array) -> NDArray[np.bool_]:

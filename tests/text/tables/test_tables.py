@@ -400,3 +400,14 @@ def test_remote_files_are_read_by_range(tmp_path: Path, name: str, monkeypatch: 
     assert ingest([str(remote)], tmp_path / "there", TextOptions(), shard_bytes=1024) == manifest
     if name == "a.parquet":
         assert sum(requests) < (tmp_path / name).stat().st_size
+
+
+def test_times_that_python_does_not_have(tmp_path: Path) -> None:
+    """They are bad rows, as other times, where names or numbers are wanted."""
+    far = pa.array([10**15] * 2, pa.timestamp("s"))
+    for number, column in enumerate((far, pa.array([1, 2], pa.timestamp("us", "No/Where")), far.dictionary_encode())):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"label": column, "text": ["a b", "c d"], "n": column}), path)
+        for options, reason in (({}, "neither a string"), ({"labels": "numbers"}, "not a number")):
+            with raises_code("invalid-labels", "row group 1, row 1", reason):
+                ingest([str(path)], tmp_path / "out", TextOptions.of(options))
