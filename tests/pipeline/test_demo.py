@@ -20,6 +20,7 @@ def documents(corpus):
     return [json.loads(line) for line in corpus.path.read_bytes().splitlines()]
 
 
+@pytest.mark.slow
 def test_thousands_of_documents_in_classes_of_similar_size(corpus, documents):
     assert corpus.documents == len(documents) > 5000
     assert sum(corpus.classes.values()) == corpus.documents
@@ -28,11 +29,13 @@ def test_thousands_of_documents_in_classes_of_similar_size(corpus, documents):
     assert set(corpus.versions) == set(corpus.classes)
 
 
+@pytest.mark.slow
 def test_ids_are_unique_dotted_names(documents):
     assert len({d["id"] for d in documents}) == len(documents)
     assert all(d["id"].split(".")[0].split("#")[0] == d["label"] for d in documents)
 
 
+@pytest.mark.slow
 def test_no_document_is_short_or_duplicate_or_names_a_library(documents):
     assert len({d["text"] for d in documents}) == len(documents)
     assert all(demo.without_names(d["text"]) == d["text"] for d in documents)
@@ -40,6 +43,7 @@ def test_no_document_is_short_or_duplicate_or_names_a_library(documents):
     assert min(len(demo._WORD.findall(d["text"])) for d in documents) >= demo.MIN_WORDS
 
 
+@pytest.mark.slow
 def test_the_stream_mixes_the_classes(documents):
     assert len({d["label"] for d in documents[:100]}) == len(demo.LIBRARIES)
 

@@ -65,7 +65,8 @@ def by_passes(store: Path, out: Path, cluster: ClusterOptions) -> dict[str, byte
     return {name: content for name, content in files.items() if "timings" not in name}
 
 
-@pytest.mark.parametrize("secured", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("secured", [False, True])
 def test_what_takes_full_passes_gives_the_same_bytes(
     tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,7 +195,7 @@ def test_a_finished_run_is_repeated_for_other_options_only(client: Client, tmp_p
 
 
 @pytest.mark.usefixtures("by_passes")
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@pytest.mark.parametrize("loss", ["squared_hinge", pytest.param("hinge", marks=pytest.mark.slow)])
 def test_weights_of_documents_in_a_large_store(client: Client, tmp_path: Path, loss: str) -> None:
     (tmp_path / "store").mkdir()
     store = with_columns(small_store(tmp_path / "plain"), tmp_path / "store")

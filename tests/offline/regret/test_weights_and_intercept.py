@@ -121,6 +121,7 @@ def test_the_first_rows_may_be_of_one_class(store: Path, tmp_path: Path) -> None
     assert all(row["gap"] <= 1e-4 * ROWS for row in rows)
 
 
+@pytest.mark.slow
 def test_large_stores(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights go through the passes on the cluster; an intercept does not, and is refused if it is asked for."""
     tables = []
