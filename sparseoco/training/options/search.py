@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 RARE_CLASS = 0.125
 """The least share of the documents at which a class is not rare."""
-MANY_DOCUMENTS = 20_000
+MANY_DOCUMENTS = 10_000
 """Documents from which on three folds estimate a metric well enough."""
 HALVED_WEIGHTS = 30_000_000
 """Weights of a configuration of several classes up to which a search halves by default: at a rung all are stored."""
@@ -84,7 +84,7 @@ class SearchOptions(OptionModel):
     folds: int = Field(
         5,
         ge=1,
-        description="Folds of cross-validation, by default 3 for several classes and from 20,000 documents on; with 1, "
+        description="Folds of cross-validation, by default 3 from 10,000 documents on; with 1, "
         "configurations are compared by progressive error (epoch methods: by training error).",
     )
     folds_by: Literal["group", "time"] | None = Field(
@@ -321,15 +321,14 @@ class SearchOptions(OptionModel):
     def for_size(self, store: "Store") -> "SearchOptions":
         """The options with defaults for the size of the data and of the model that is wanted.
 
-        A search is long with many documents, or several classes: then there are three folds. With several classes, two
-        thirds of the configurations are dropped in the middle of the first pass, unless the sparse ones are wanted
-        (`at_most`); for these the grid is `SIZED_GRID`.
+        With many documents there are three folds. With several classes, two thirds of the configurations are dropped in
+        the middle of the first pass, unless the sparse ones are wanted (`at_most`); for these the grid is `SIZED_GRID`.
         """
         several = store.n_outputs > 1
         changed: dict[str, Any] = {}
         if "algorithms" not in self.model_fields_set and isinstance(self.select, AtMost):
             changed["algorithms"] = SIZED_GRID
-        if "folds" not in self.model_fields_set and (several or store.n_rows >= MANY_DOCUMENTS):
+        if "folds" not in self.model_fields_set and store.n_rows >= MANY_DOCUMENTS:
             changed["folds"] = 3
         weights = store.n_outputs * store.n_features
         early = not self.model_fields_set & {"halving", "patience"} and not isinstance(self.select, AtMost)

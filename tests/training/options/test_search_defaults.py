@@ -32,9 +32,9 @@ def test_a_rare_class_is_chosen_for_by_average_precision(rows: list[int], rare: 
 
 
 def test_long_searches_have_fewer_folds_and_halve_within_the_first_pass() -> None:
-    small, large, several = store([60, 40]), store([15_000, 10_000]), store([30, 30, 40])
+    small, large, several = store([60, 40]), store([6_000, 4_000]), store([30, 30, 40])
     default = SearchOptions()
-    assert (default.for_size(small).folds, default.for_size(large).folds, default.for_size(several).folds) == (5, 3, 3)
+    assert (default.for_size(small).folds, default.for_size(large).folds, default.for_size(several).folds) == (5, 3, 5)
     assert default.for_size(large).halving is None
     assert default.for_size(several).halving == Halving(factor=3, rungs=(0.5,))
     assert default.for_size(store([1, 1, 1], features=HALVED_WEIGHTS)).halving is None
