@@ -88,12 +88,14 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
 
 
 def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) -> None:
-    """Print what an ingest into the store `out` will understand of the inputs that are new, and the empty files."""
-    kinds, empty = preview(inputs, out, options)
-    for kind in kinds:
+    """Print what an ingest into the store `out` will understand of new inputs, and the empty and hidden files."""
+    found = preview(inputs, out, options)
+    for kind in found.kinds:
         print("\n".join(describe_kind(kind, options)))
-    if empty:
-        print(f"empty files: {_shown(empty)}")
+    if found.empty:
+        print(f"empty files: {_shown(found.empty)}")
+    if found.hidden:
+        print(f"hidden, and left out: {_shown(found.hidden)}")
 
 
 def print_outcome(outcome: ReadOutcome) -> None:
@@ -105,6 +107,8 @@ def print_outcome(outcome: ReadOutcome) -> None:
         print_missing(name, missing, outcome.documents)
     if outcome.empty:
         errors.print(f"empty files: {_shown(outcome.empty)}", markup=False)
+    if outcome.hidden:
+        errors.print(f"hidden, and left out: {_shown(outcome.hidden)}", markup=False)
 
 
 def checked_lines(lines: Iterable[bytes], options: TextOptions) -> Iterator[bytes]:

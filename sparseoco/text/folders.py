@@ -1,7 +1,7 @@
 """The files of a folder, and which of its folders are labels."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -39,24 +39,42 @@ def list_files(folder: str, options: TextOptions) -> list[FolderFile]:
     Links are followed. Raises `InputError` for a link to a folder that contains it, and for what is not a regular file.
     """
     found = _remote_files(folder) if is_remote_uri(folder) else _local_files(folder, "", ())
-    return sorted((file for file in found if _is_chosen(file.name, options)), key=lambda file: file.name.split("/"))
+    chosen = (file for file in found if not _is_hidden(file.name) and _is_chosen(file.name, options))
+    return sorted(chosen, key=lambda file: file.name.split("/"))
+
+
+def hidden_files(inputs: Iterable[str], options: TextOptions) -> list[str]:
+    """The hidden files and folders below local inputs, which `list_files` leaves out, unless `exclude` names them."""
+    folders = [item for item in inputs if not is_remote_uri(item) and os.path.isdir(item)]
+    found = ((folder, file.name) for folder in folders for file in _local_files(folder, "", ()))
+    names = ((folder, name) for folder, name in found if _is_hidden(name) and not _matches(name, options.exclude))
+    return sorted(os.path.join(*name).encode(errors="backslashreplace").decode() for name in names)
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def _is_chosen(name: str, options: TextOptions) -> bool:
-    def matches(patterns: Sequence[str]) -> bool:
-        return any(fnmatchcase(part, pattern) for pattern in patterns for part in (name, *name.split("/")))
+    return (not options.include or _matches(name, options.include)) and not _matches(name, options.exclude)
 
-    return (not options.include or matches(options.include)) and not matches(options.exclude)
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(part, pattern) for pattern in patterns for part in (name, *name.split("/")))
 
 
 def _local_files(folder: str, name: str, above: tuple[tuple[int, int], ...]) -> Iterator[FolderFile]:
+    """All files; a hidden folder is not looked into, and stands for its files."""
     state = os.stat(folder)
     place = state.st_dev, state.st_ino
     if place in above:
         raise InputError(f"{folder} is a link to a folder that contains it: remove or --exclude it.", code="not-a-file")
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(".") or entry.name in MARKERS:
+            if entry.name in MARKERS:
+                continue
+            if entry.name.startswith("."):
+                yield FolderFile(name + entry.name, entry.path, 0, 0, None)
                 continue
             check_name(entry.path)
             if entry.is_dir():
@@ -73,7 +91,7 @@ def _remote_files(folder: str) -> Iterator[FolderFile]:
     for path, status in root.list(recursive=True):
         name = path.key.removeprefix(root.key).lstrip("/")
         parts = name.split("/")
-        if status is not None and not any(part.startswith(".") or part in MARKERS for part in parts):
+        if status is not None and not MARKERS.intersection(parts):
             yield FolderFile(name, str(path), status.st_size, int(status.st_mtime) * 10**9, status.e_tag)
 
 

@@ -6,7 +6,7 @@ depend on, so that a run that was killed reuses them. Nothing is visible before 
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
@@ -34,6 +34,7 @@ from sparseoco.text.encoding.frequencies import merge_frequencies
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
 from sparseoco.text.encoding.shards import encode_shards
 from sparseoco.text.fields import NumberField
+from sparseoco.text.folders import hidden_files
 from sparseoco.text.job import IngestJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions, VocabularyPolicy
 from sparseoco.text.preview import Kind, describe_sources
@@ -115,7 +116,7 @@ def ingest(
             forget_in_memory(staging)
         counts = drop_duplicates(job, counted, store)
         if store is None:
-            _check_not_empty(sources, counted, counts)
+            _check_not_empty(options, sources, counted, counts)
             _check_fields(options, counts)
         job, counts = choose_bins(job, counts)
         labels = encode_labels(counts, options, previous)
@@ -174,16 +175,25 @@ def ingest(
     return manifest
 
 
-def preview(inputs: list[str], out: Location | None, options: TextOptions) -> tuple[list[Kind], list[str]]:
+class Preview(NamedTuple):
+    """What `ingest` would understand of inputs: the kinds of files, and the empty and the hidden ones."""
+
+    kinds: list[Kind]
+    empty: list[str]
+    hidden: list[str]
+
+
+def preview(inputs: list[str], out: Location | None, options: TextOptions) -> Preview:
     """What `ingest` would understand of the inputs that are not in the store yet, if there is one.
 
-    Returns their kinds, and the empty files. Raises as `ingest`.
+    Raises as `ingest`.
     """
     if out is None:
         sources = new_sources(find_sources(inputs, options), options, None)
     else:
         sources, _ = _find_new(inputs, out, options, latest_manifest(out))
-    return describe_sources(sources, options), [source.path for source in sources if not source.bytes]
+    empty = [source.path for source in sources if not source.bytes]
+    return Preview(describe_sources(sources, options), empty, hidden_files(inputs, options))
 
 
 def _find_new(
@@ -242,13 +252,15 @@ def _check_options(out: Location, options: TextOptions, previous: Manifest) -> N
         )
 
 
-def _check_not_empty(sources: list[Source], counted: list[PartialCounts], counts: list[PartialCounts]) -> None:
+def _check_not_empty(
+    options: TextOptions, sources: list[Source], counted: list[PartialCounts], counts: list[PartialCounts]
+) -> None:
     if any(split.rows for split in counts):
         return
     reasons = [row.reason for split in counted for row in split.bad]
     if reasons:
         why = f"every row was quarantined, the first because: {reasons[0]}"
-    elif not counted:
+    elif not options.where or not any(source.bytes for source in sources):
         why = f"{sources[0].path} is empty"
     else:
         why = "check the option where"

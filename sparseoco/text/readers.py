@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparseoco.text.documents import CountedDocuments, Documents
+from sparseoco.text.folders import hidden_files
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.sources import UNLABELLED, find_sources
 from sparseoco.text.splits import SplitReader, check_bad_rows, read_split
@@ -16,13 +17,14 @@ from sparseoco.text.tables.files import close_tables
 @dataclass
 class ReadOutcome:
     """What was read: documents, rows that are left out as bad, records that span several lines, documents without a
-    value by field, empty files."""
+    value by field, empty and hidden files."""
 
     documents: int = 0
     bad_rows: int = 0
     multiline_rows: int = 0
     missing: Counter[str] = field(default_factory=Counter)
     empty: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
 
     def add(self, batch: Documents | CountedDocuments) -> None:
         """Count documents that were read."""
@@ -69,6 +71,7 @@ def read_documents(
     options = options.without_columns()
     if not labelled:
         options = options.model_copy(update={"label_depth": 0})
+    outcome.hidden += hidden_files(inputs, options)
     with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
         for index, source in enumerate(find_sources(list(inputs), options)):
             outcome.empty += [source.path] * (not source.bytes)

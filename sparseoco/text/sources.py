@@ -173,7 +173,10 @@ def _expand(item: str, options: TextOptions) -> list[Source]:
 def _folder_sources(folder: str, files: list[FolderFile], options: TextOptions) -> list[Source]:
     """One source of all files if they are plain text, otherwise one for each."""
     if options.format in ("auto", *TABLES) and any(_format_of_name(file.path) in TABLES for file in files):
-        found = [(file, facts) for file, facts in dataset_files(files, options)]
+        every = files
+        if options.include or options.exclude:  # the description of a dataset holds no documents to choose
+            every = list_files(folder, options.model_copy(update={"include": (), "exclude": ()}))
+        found = dataset_files(files, every, options)
         if options.format != "auto" or _are_tables([file for file, _ in found]):
             return [_file_source(file, options, facts) for file, facts in found]
     if not files or options.format not in ("auto", "folder") or (options.format == "auto" and _are_tables(files)):

@@ -217,6 +217,7 @@ def test_what_is_understood_is_printed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, {"a.tsv": "label\ttext\n" + SMS, "b.jsonl": "", "c.txt": '{"text": "x"}\n', "d/ham/1": "e"})
+    write(tmp_path, {"d/.Spam/1": "e", "d/ham/.2": "e"})
     (tmp_path / "e.csv").write_bytes(ACCENTS.encode("latin-1"))
     monkeypatch.chdir(tmp_path)
     for inputs, parts in {
@@ -229,7 +230,8 @@ def test_what_is_understood_is_printed_first(
             "empty files: b.jsonl",
         ),
         ("c.txt",): ("one document per line", "look like JSON lines", "c.txt:1"),
-        ("d",): ("one document per file", "ham (1)", "d/ham/1"),
+        ("d",): ("one document per file", "ham (1)", "d/ham/1", "hidden, and left out: d/.Spam, d/ham/.2\n"),
+        ("d", "--exclude", ".*"): ("ham (1); first id: d/ham/1\n",),
         ("e.csv",): ("line 2: not valid UTF-8",),
         ("e.csv", "--encoding", "auto"): ("cp1252", "ham (1), spam (1)"),
     }.items():

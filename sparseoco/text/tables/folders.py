@@ -28,14 +28,24 @@ _PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def dataset_files(files: Sequence[FolderFile], options: TextOptions) -> list[tuple[FolderFile, TableFacts]]:
-    """The files of a folder with tables that hold documents, each with what is known of it from the others.
+def dataset_files(
+    files: Sequence[FolderFile], every: Sequence[FolderFile], options: TextOptions
+) -> list[tuple[FolderFile, TableFacts]]:
+    """The chosen files of a folder with tables that hold documents, each with what is known of it from `every` file.
 
-    Raises `InputError` for a description of a dataset that cannot be read.
+    Raises `InputError` for a description of a dataset that cannot be read, or that names a file which is not there.
     """
-    described = {file.name: file for file in files if PurePosixPath(file.name).name in (STATE, INFO, DICT)}
+    described = {file.name: file for file in every if PurePosixPath(file.name).name in (STATE, INFO, DICT)}
     folders = {str(PurePosixPath(name).parent): name for name in described if name.endswith(STATE)}
     data_files = {folder: _data_files(described[name]) for folder, name in folders.items()}
+    there = {file.name for file in every}
+    for folder, names in data_files.items():
+        absent = sorted(name for name in names if str(PurePosixPath(folder, name)) not in there)
+        if absent:
+            raise InputError(
+                f"{described[folders[folder]].path} names {absent[0]}, which is not there: the dataset is incomplete.",
+                code="missing-file",
+            )
     infos: dict[str, tuple[str, ...]] = {}
     found = []
     for file in files:

@@ -319,6 +319,11 @@ def test_datasets_saved_to_disk(tmp_path: Path, in_schema: bool) -> None:
     save_to_disk(tmp_path / "unlabelled", [1, -1, 0], in_schema=in_schema)
     with raises_code("missing-field", "data-00000-of-00002.arrow, row 2"):
         ingest([str(tmp_path / "unlabelled")], tmp_path / "out", TextOptions())
+    chosen = documents(tmp_path / "one", 1024, include=["data-*"], exclude=["*.json"])
+    assert [row[1] for row in chosen] == ["neg", "pos", "pos", "neg"]
+    (tmp_path / "both" / "test" / "data-00001-of-00002.arrow").unlink()
+    with raises_code("missing-file", "test/state.json", "data-00001-of-00002.arrow"):
+        find_sources([str(tmp_path / "both")], TextOptions())
     (tmp_path / "one" / "state.json").write_text("{}")
     with raises_code("corrupt-file", "state.json"):
         find_sources([str(tmp_path / "one")], TextOptions())
