@@ -202,7 +202,10 @@ def predicted(
     outputs = len(names) if len(names) > 2 else 1
     scores = np.array([[float(cell) for cell in row[2 : 2 + outputs]] for row in cells])
     nonzeros = json.loads((find_model(folder / model) / "model.json").read_text())["nonzeros"]
-    probabilities = np.array([[float(cell) for cell in row[2 + outputs :]] for row in cells]) if calibrated else None
+    probabilities = None
+    if calibrated:
+        printed = np.array([[float(cell) for cell in row[2 + outputs :]] for row in cells])
+        probabilities = printed / printed.sum(axis=1, keepdims=True)  # six digits are printed
     return figures(model, truth, classes, scores if outputs > 1 else scores[:, 0], seconds, nonzeros, probabilities)
 
 
