@@ -113,6 +113,10 @@ def read_records(records: Sequence[Any], options: TextOptions, first: int = 1) -
                 f"Record {number} is not a JSON object with the fields {', '.join(options.fields)}.",
                 code="malformed-record",
             )
+        for name in options.fields if isinstance(record, Mapping) else ():
+            value = record.get(name)
+            if isinstance(value, float | np.floating) and np.isinf(value):  # in JSON null, which is no value
+                raise InputError(f"Record {number}: the field {name!r} is not finite.", code="malformed-record")
         lines.append(line.replace(b"\n", b" ") + b"\n")
     data = b"".join(lines)
     chunk = Chunk(np.frombuffer(data + b"\n" + bytes(SLACK), np.uint8).copy(), len(data), "", "", first, 0)

@@ -392,6 +392,9 @@ def test_values_that_are_missing_are_told(
         assert "title" not in told
     assert call(monkeypatch, "evaluate", model, other) == 0
     assert "stars in 1" in capsys.readouterr().out
+    for value in (np.inf, np.float32(-np.inf)):
+        with raises_code("malformed-record", "Record 2", "'price' is not finite"):
+            Model(model).predict([{"price": 1.0}, {"price": value}])
     outcome = ReadOutcome()
     lines = [b'{"title": "Good"}\n'] * (BATCH_LINES + 1) + [b"no record\n"]
     with raises_code("malformed-record", f"Record {BATCH_LINES + 2}"):
