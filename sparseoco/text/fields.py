@@ -1,10 +1,11 @@
 """Fields of records: texts, categories and numbers, which become features of one store, each in its own namespace."""
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from sparseoco.core.option_models import OptionModel
 from sparseoco.store.manifest import FieldEntry
@@ -43,9 +44,16 @@ class NumberField(OptionModel):
     @field_validator("cuts")
     @classmethod
     def _increasing(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        if value is not None and not all(low < high for low, high in itertools.pairwise(value)):
-            raise ValueError("must be increasing numbers")
+        ends = itertools.pairwise((-math.inf, *(value or ()), math.inf))
+        if not all(low < high for low, high in ends):
+            raise ValueError("must be finite, increasing numbers")
         return value
+
+    @model_validator(mode="after")
+    def _cuts_are_used(self) -> Self:
+        if self.cuts is not None and self.is_real:
+            raise ValueError('cuts requires transform = "bins"')
+        return self
 
 
 FieldOptions = Annotated[TextField | CategoryField | NumberField, Field(discriminator="type")]
