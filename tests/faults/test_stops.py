@@ -29,7 +29,7 @@ def _commands(folder: Path) -> dict[str, list[str]]:
         "optimum": ["optimum", store, "--out", out, "--alpha", "0.01,0.1,1"],
         "auto": ["train", store, "--out", out, "--algorithm", "auto", "--epochs", "20"],
         "regret": ["regret", str(folder / "run"), "--tol", "1e-8"],
-        "table": ["table", str(folder / "t.csv"), "--target", "y", "--out", out, "--epochs", "50"],
+        "table": ["table", str(folder / "t.csv"), "--target", "y", "--out", out, "--epochs", "200"],
     }
 
 
