@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sparseoco.cli.console import errors
-from sparseoco.cli.summaries import print_missing, print_multiline
 from sparseoco.storage.locations import Location
 from sparseoco.text.ingest import preview
 from sparseoco.text.options import TextOptions
@@ -96,6 +95,19 @@ def print_inputs(inputs: list[str], out: Location | None, options: TextOptions) 
         print(f"empty files: {_shown(found.empty)}")
     if found.hidden:
         print(f"hidden, and left out: {_shown(found.hidden)}")
+
+
+def print_missing(field: str, missing: int, documents: int) -> None:
+    """Print, as an error, how many documents have no value of a field."""
+    if missing:
+        errors.print(f"{field}: no value in {missing:,} of {documents:,} documents", markup=False)
+
+
+def print_multiline(records: int) -> None:
+    """Print, as an error, how many records of CSV and TSV span several lines."""
+    if records:
+        spans = "record spans" if records == 1 else "records span"
+        errors.print(f"{records:,} {spans} several lines, in quoted fields; if quotes are text, set --quoting none")
 
 
 def print_outcome(outcome: ReadOutcome) -> None:

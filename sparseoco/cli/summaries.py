@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparseoco.cli.console import errors
+from sparseoco.cli.inputs import print_missing, print_multiline
 from sparseoco.report.formatting import metric_name
 from sparseoco.storage.commit import read_json
 from sparseoco.storage.locations import Location
@@ -27,19 +28,6 @@ def summarize_ingest(store: Location, manifest: Manifest) -> None:
     if absent:
         more = f" and {len(absent) - 1:,} more" if len(absent) > 1 else ""
         errors.print(f"no documents from {absent[0]}{more}", markup=False)
-
-
-def print_missing(field: str, missing: int, documents: int) -> None:
-    """Print, as an error, how many documents have no value of a field."""
-    if missing:
-        errors.print(f"{field}: no value in {missing:,} of {documents:,} documents", markup=False)
-
-
-def print_multiline(records: int) -> None:
-    """Print, as an error, how many records of CSV and TSV span several lines."""
-    if records:
-        spans = "record spans" if records == 1 else "records span"
-        errors.print(f"{records:,} {spans} several lines, in quoted fields; if quotes are text, set --quoting none")
 
 
 def summarize_run(folder: Location, page: Location) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
-from scipy.special import expit
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
@@ -351,5 +351,5 @@ class Model:
                 code="no-probabilities",
             )
         if self.is_multilabel:
-            return np.asarray(expit(margins))
+            return np.asarray(scipy.special.expit(margins))
         return class_probabilities(margins, joint=loss == "softmax")

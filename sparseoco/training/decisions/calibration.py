@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
+import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
-from scipy.special import expit, logsumexp, softmax
 
 Floats = NDArray[np.float64]
 Objective = Callable[[Floats], tuple[float, Floats, Floats]]
@@ -56,8 +56,8 @@ class Calibration(BaseModel):
     def probabilities(self, margins: NDArray[Any]) -> Floats:
         """(rows, outputs) probabilities of margins; with one output, of the second class."""
         if self.method == "temperature":
-            return np.asarray(softmax(self.slopes[0] * margins, axis=1))
-        return np.asarray(expit(np.array(self.slopes) * margins + np.array(self.offsets)))
+            return np.asarray(scipy.special.softmax(self.slopes[0] * margins, axis=1))
+        return np.asarray(scipy.special.expit(np.array(self.slopes) * margins + np.array(self.offsets)))
 
 
 def fit_calibration(margins: NDArray[Any], labels: NDArray[Any]) -> Calibration | None:
@@ -94,7 +94,7 @@ def fit_sigmoid(margins: Floats, positive: NDArray[np.bool_]) -> tuple[float, fl
 
     def objective(point: Floats) -> tuple[float, Floats, Floats]:
         raw = point[0] * z + point[1]
-        p = expit(raw)
+        p = scipy.special.expit(raw)
         residual, curvature = p - targets, p * (1 - p)
         value = float((np.logaddexp(0, raw) - targets * raw).sum())
         mixed = (curvature * z).sum()
@@ -119,10 +119,10 @@ def fit_inverse_temperature(margins: Floats, labels: NDArray[Any]) -> float:
 
     def objective(point: Floats) -> tuple[float, Floats, Floats]:
         raw = point[0] * z
-        p = softmax(raw, axis=1)
+        p = scipy.special.softmax(raw, axis=1)
         mean = (p * z).sum(axis=1)
         variance = (p * (z - mean[:, None]) ** 2).sum(axis=1)
-        value = float((logsumexp(raw, axis=1) - point[0] * wanted).sum())
+        value = float((scipy.special.logsumexp(raw, axis=1) - point[0] * wanted).sum())
         return value, np.array([(mean - wanted).sum()]), np.array([[variance.sum()]])
 
     return max(float(_minimum(objective, np.zeros(1))[0]), 0.0) / scale
