@@ -138,7 +138,7 @@ def check_labels(folder: str, files: Sequence[FolderFile], depth: int | None) ->
     for file, parent in zip(files, parents, strict=True):
         if parent in above:
             raise InputError(
-                f"{file.path} lies beside folders that are labels: leave it out with --exclude, or say with "
+                f"{file.path} is in a folder with folders that are labels: leave it out with --exclude, or say with "
                 "--label-depth which folders are the labels (0: none).",
                 code="invalid-input",
             )

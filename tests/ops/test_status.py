@@ -168,8 +168,8 @@ def test_status_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert call(monkeypatch, "status", run) == 0
     assert "8 of 8 cells completed" in capsys.readouterr().out
     assert call(monkeypatch, "status", run, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["name"], told["steps"][0]["figures"]["rows"]) == ("here", 300)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["name"], printed["steps"][0]["figures"]["rows"]) == ("here", 300)
     assert {path: path.stat().st_mtime_ns for path in run.parent.rglob("*")} == before
 
 

@@ -379,7 +379,7 @@ def test_any_records(
     assert (read_shards(folder / "out")[0][len(records) :] != matrix).nnz == 0
 
 
-def test_values_that_are_missing_are_told(
+def test_values_that_are_missing_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By predict, explain and evaluate as by ingest; record numbers go on from batch to batch."""
@@ -390,9 +390,9 @@ def test_values_that_are_missing_are_told(
     other.write_text("label\ttitle\tstars\nn\tGood\t\np\tmovie\t2\n")
     for command in ("predict", "explain"):
         assert call(monkeypatch, command, model, other) == 0
-        assert "body: no value in 2 of 2" in (told := capsys.readouterr().err)
-        assert "stars: no value in 1 of 2" in told
-        assert "title" not in told
+        assert "body: no value in 2 of 2" in (printed := capsys.readouterr().err)
+        assert "stars: no value in 1 of 2" in printed
+        assert "title" not in printed
     assert call(monkeypatch, "evaluate", model, other) == 0
     assert "stars in 1" in capsys.readouterr().out
     for value in (np.inf, np.float32(-np.inf)):

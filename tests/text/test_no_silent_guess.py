@@ -59,7 +59,7 @@ def test_quotes_in_tsv_are_text_unless_the_header_is_quoted(tmp_path: Path) -> N
         ingest_bytes(tmp_path, "d.tsv", b'label\ttext\nham\t"a\tb"\n', out="d")
 
 
-def test_records_over_several_lines_are_told(
+def test_records_over_several_lines_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, {"a.csv": "label,text\n" + SMS.replace("\t", ",")})
@@ -148,7 +148,7 @@ def test_folders_of_tables_and_of_text(tmp_path: Path) -> None:
 # Encodings
 
 
-def test_encodings_are_told_and_read(tmp_path: Path) -> None:
+def test_encodings_are_reported_and_read(tmp_path: Path) -> None:
     data = ACCENTS.encode("latin-1")
     with raises_code("encoding", "a.csv, line 2: not valid UTF-8", "--encoding cp1252"):
         ingest_bytes(tmp_path, "a.csv", data)
@@ -260,7 +260,7 @@ def test_predictions_of_folders_and_of_standard_input(
     assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == [
         "inbox/1.txt", "inbox/empty", "inbox/sub/2",
     ]  # fmt: skip
-    for arguments, expected, told in (
+    for arguments, expected, printed in (
         (("-",), 20, "looks like JSON lines"),
         (("--format", "jsonl"), 20, ""),
         (("-", "--format", "jsonl"), 20, ""),
@@ -269,7 +269,7 @@ def test_predictions_of_folders_and_of_standard_input(
         assert call(monkeypatch, "predict", tmp_path / "m", *arguments) == 0
         said = capsys.readouterr()
         assert len(said.out.splitlines()) == expected
-        assert told in said.err
+        assert printed in said.err
     rows = jsonl(texts) + b"{\n"
     given(monkeypatch, rows)
     assert call(monkeypatch, "predict", tmp_path / "m", "--format", "jsonl") == 0

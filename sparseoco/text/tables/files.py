@@ -219,7 +219,7 @@ class TableFile:
         return pa.ipc.open_stream(self._source())
 
     def _has_end(self) -> bool:
-        """Whether a stream ends with its mark; without it, one cut between two batches could not be told."""
+        """Whether a stream ends with its mark; without it, one cut between two batches goes unnoticed."""
         with self._source() as source:
             if source.read(len(STREAM_MAGIC)) != STREAM_MAGIC:
                 return True  # of a format before Arrow 0.15
