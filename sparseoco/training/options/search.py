@@ -41,8 +41,6 @@ DEFAULT_ALGORITHM = "adagrad"
 AUTO = "auto"
 DEFAULT_LOSSES = ("squared_hinge", "hinge", "logistic")
 """Losses for classes, in order of preference."""
-
-
 SIZED_GRID: dict[str, dict[str, Values]] = {
     DEFAULT_ALGORITHM: {
         "eta": [0.1, 0.3, 1.0],
@@ -136,8 +134,8 @@ class SearchOptions(OptionModel):
     )
     halving: Halving | None = Field(
         None,
-        description="Successive halving; by default, with several classes, two thirds of the configurations are "
-        "dropped in the middle of the first pass.",
+        description="Successive halving; by default, with several classes and no grid of your own, two thirds of the "
+        "configurations are dropped in the middle of the first pass.",
     )
     patience: int | None = Field(
         None, ge=1, description="Stop a configuration after this many epochs in a row without improvement."
@@ -319,20 +317,20 @@ class SearchOptions(OptionModel):
         return self.model_copy(update={"metric": "average_precision", "threshold": threshold})
 
     def for_size(self, store: "Store") -> "SearchOptions":
-        """The options with defaults for the size of the data and of the model that is wanted.
+        """The options with defaults for the size of the data and of the model that is wanted, where they are not set.
 
-        With many documents there are three folds. With several classes, two thirds of the configurations are dropped in
-        the middle of the first pass, unless the sparse ones are wanted (`at_most`); for these the grid is `SIZED_GRID`.
+        With many documents there are three folds. The default grid is `SIZED_GRID` if only so many features are wanted
+        (`at_most`); otherwise, with several classes, two thirds of it are dropped in the middle of the first pass.
         """
-        several = store.n_outputs > 1
         changed: dict[str, Any] = {}
-        if "algorithms" not in self.model_fields_set and isinstance(self.select, AtMost):
-            changed["algorithms"] = SIZED_GRID
         if "folds" not in self.model_fields_set and store.n_rows >= MANY_DOCUMENTS:
             changed["folds"] = 3
+        if "algorithms" in self.model_fields_set:
+            return self.model_copy(update=changed)
         weights = store.n_outputs * store.n_features
-        early = not self.model_fields_set & {"halving", "patience"} and not isinstance(self.select, AtMost)
-        if several and early and weights <= HALVED_WEIGHTS:
+        if isinstance(self.select, AtMost):
+            changed["algorithms"] = SIZED_GRID
+        elif store.n_outputs > 1 and weights <= HALVED_WEIGHTS and not self.model_fields_set & {"halving", "patience"}:
             changed["halving"] = Halving(factor=3, rungs=(0.5,))
         return self.model_copy(update=changed)
 
