@@ -1,0 +1,205 @@
+"""How the cost of an ingest grows with the corpus: opens, requests, and what passes through the client.
+
+``SPARSEOCO_PIECES`` sets the numbers of pieces (300,1200), ``SPARSEOCO_WORKERS`` the numbers of workers (2),
+``SPARSEOCO_TEXT`` the bytes of text for the client's share (256MB). The figures that were measured are in NOTES.md.
+"""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+import numpy as np
+import pytest
+from dask.utils import parse_bytes
+from distributed import Client
+
+from sparseoco.storage.locations import Location, location
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from tests.benchmarks.counting import counters, install
+from tests.benchmarks.processes import ROOT, cluster
+
+pytestmark = pytest.mark.benchmark
+
+PIECES = [int(number) for number in os.environ.get("SPARSEOCO_PIECES", "300,1200").split(",")]
+WORKERS = [int(number) for number in os.environ.get("SPARSEOCO_WORKERS", "2").split(",")]
+TEXT_BYTES = parse_bytes(os.environ.get("SPARSEOCO_TEXT", "256MB"))
+PIECE_BYTES = 1 << 10
+BIGRAMS = TextOptions(format="lines", ngram_range=(1, 2), min_df=2)
+
+
+class Cost(NamedTuple):
+    """What an ingest cost: in all processes, and in the client alone."""
+
+    everywhere: Counter[str]
+    client: Counter[str]
+    client_seconds: float
+    seconds: float
+
+
+def write_text(path: Path, size: int, words: int = 20_000, line_words: int = 20, seed: int = 0) -> Path:
+    """A file of about `size` bytes: lines of words whose frequencies fall as 1/rank."""
+    random = np.random.default_rng(seed)
+    names = np.array([f"w{number:x}" for number in range(words)])
+    with path.open("w") as file:
+        while file.tell() < size:
+            ranks = np.exp(random.random((2000, line_words)) * np.log(words)).astype(np.int64) - 1
+            lines = (" ".join(line) for line in names[ranks])
+            remaining = size - file.tell()
+            text = "\n".join(lines) + "\n"
+            file.write(text if len(text) <= remaining else text[: text.rfind("\n", 0, remaining) + 1] or "w0\n")
+    return path
+
+
+def measured(client: Client, folder: Path, text: Path, out: Location, options: TextOptions, shard_bytes: int) -> Cost:
+    """The cost of one ingest on a cluster."""
+    install(str(folder))
+    client.run(install, str(folder))
+    before, before_workers = Counter(counters()), total(client)
+    began, began_processor = time.perf_counter(), time.process_time()
+    ingest([str(text)], out, options, client=client, shard_bytes=shard_bytes)
+    seconds, processor = time.perf_counter() - began, time.process_time() - began_processor
+    own, workers = Counter(counters()), total(client)
+    own.subtract(before)
+    workers.subtract(before_workers)
+    return Cost(own + workers, own, processor, seconds)
+
+
+def total(client: Client) -> Counter[str]:
+    """The counters of all workers."""
+    return sum((Counter(found) for found in client.run(counters).values()), Counter())
+
+
+def exponent(sizes: list[int], costs: list[float]) -> float:
+    """The slope of the logarithm of the cost over that of the size."""
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0]) if len(sizes) > 1 else float("nan")
+
+
+def check_growth(client: Client, folder: Path, roots: dict[str, Location], name: str) -> None:
+    """Ingest corpora of more and more pieces; the counts must grow linearly."""
+    warm = write_text(folder / "warm.txt", 10 * PIECE_BYTES)
+    measured(client, folder, warm, folder / "warm", BIGRAMS, PIECE_BYTES)
+    for kind, root in roots.items():
+        costs = []
+        for pieces in PIECES:
+            text = write_text(folder / f"{pieces}.txt", pieces * PIECE_BYTES)
+            cost = measured(client, folder, text, root / f"{pieces}", BIGRAMS, PIECE_BYTES)
+            costs.append(cost.everywhere["opens" if kind == "local" else "requests"])
+            print(
+                f"{name} {kind} {pieces:6} pieces: {costs[-1] / pieces:6.1f} a piece in all, client "
+                f"{cost.client['opens']} opens, {cost.client['requests']} requests, {cost.client_seconds:.1f} s "
+                f"of processor, {cost.client['read'] / 1e6:.1f} MB read; {cost.seconds:.0f} s"
+            )
+        print(f"{name} {kind}: exponent {exponent(PIECES, costs):.2f}")
+        assert costs[-1] <= 40 * PIECES[-1]
+        assert len(PIECES) == 1 or exponent(PIECES, costs) <= 1.1
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_opens_grow_with_pieces(tmp_path: Path, workers: int) -> None:
+    with cluster(tmp_path, workers) as client:
+        check_growth(client, tmp_path, {"local": tmp_path / "stores"}, f"{workers} workers,")
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_requests_grow_with_pieces(tmp_path: Path, workers: int, bucket: Location) -> None:
+    with cluster(tmp_path, workers) as client:
+        check_growth(client, tmp_path, {"s3": bucket}, f"{workers} workers,")
+
+
+def test_share_of_the_client(tmp_path: Path) -> None:
+    text = write_text(tmp_path / "text.txt", TEXT_BYTES, words=500_000)
+    warm = write_text(tmp_path / "warm.txt", 1 << 20)
+    with cluster(tmp_path, 2) as client:
+        measured(client, tmp_path, warm, tmp_path / "warm", BIGRAMS, 1 << 20)
+        cost = measured(client, tmp_path, text, tmp_path / "store", BIGRAMS, 16 << 20)
+    gigabytes = TEXT_BYTES / 1e9
+    print(
+        f"client, per GB of text: {cost.client_seconds / gigabytes:.3f} s of processor, "
+        f"{cost.client['read'] / gigabytes / 1e6:.2f} MB read; {TEXT_BYTES / 1e6 / cost.seconds:.0f} MB/s on 2 workers"
+    )
+
+
+@pytest.mark.parametrize("grows", ["documents", "terms"])
+def test_memory_of_the_client(tmp_path: Path, grows: str) -> None:
+    """The client's peak as documents or distinct terms grow, and the pieces stay as many."""
+    sizes = [200_000, 4_200_000]
+    with cluster(tmp_path, 2) as client:
+        address = client.scheduler.address
+        peaks = []
+        for size in sizes:
+            path = tmp_path / f"{size}.txt"
+            lines = ("tide" if grows == "documents" else f"t{number:x}" for number in range(size))
+            path.write_text("".join(f"{line}\n" for line in lines))
+            script = (
+                "import resource, sys; from distributed import Client; from pathlib import Path\n"
+                "from sparseoco.text.ingest import ingest; from sparseoco.text.options import TextOptions\n"
+                f"with Client({address!r}) as client:\n"
+                f"    ingest([{str(path)!r}], Path({str(tmp_path / f'store-{size}')!r}), "
+                f"TextOptions(format='lines'), client=client, shard_bytes={max(1 << 20, path.stat().st_size // 8)})\n"
+                "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)\n"
+            )
+            command = [sys.executable, "-W", "ignore", "-c", script]
+            run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+            peaks.append(int(run.stdout))
+    print(f"client, per 10^6 {grows}: {(peaks[1] - peaks[0]) / (sizes[1] - sizes[0]):.2f} MB")
+
+
+def test_memory_of_the_largest_task(tmp_path: Path) -> None:
+    """The peak of a worker with 30 million distinct n-grams, 64 MiB of text a task and min_df = 2."""
+    text = write_flat(tmp_path / "text.txt", ngrams=30_000_000)
+    with cluster(tmp_path, 2) as client:
+        idle = max(found["peak"] for found in client.run(counters).values())
+        measured(client, tmp_path, text, tmp_path / "store", BIGRAMS, 64 << 20)
+        peak = max(found["peak"] for found in client.run(counters).values())
+    print(f"largest worker, {text.stat().st_size / 1e6:.0f} MB of text: {peak / 1e6:.0f} MB, {idle / 1e6:.0f} MB idle")
+
+
+def write_flat(path: Path, ngrams: int) -> Path:
+    """Text of about this many distinct uni- and bigrams: words drawn evenly, so that hardly a pair occurs twice."""
+    random = np.random.default_rng(0)
+    names = np.array([f"w{number:x}" for number in range(ngrams // 30)])
+    with path.open("w") as file:
+        for _ in range(ngrams // 1_000_000):
+            for line in names[random.integers(0, len(names), (10_000, 100))]:
+                file.write(" ".join(line) + "\n")
+    return path
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Location]:
+    """An empty bucket of a server that speaks S3 in a process of its own on loopback."""
+    port = str(np.random.default_rng().integers(20_000, 30_000))
+    settings: dict[str, Any] = {
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": "something",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "SPARSEOCO_SCRATCH": str(tmp_path / "scratch"),
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        client = boto3.client("s3")
+        name = f"bucket-{uuid.uuid4().hex}"
+        for _ in range(100):
+            try:
+                client.create_bucket(Bucket=name)
+                break
+            except Exception:
+                time.sleep(0.2)
+        client.close()
+        yield location(f"s3://{name}")
+    finally:
+        server.terminate()
+        server.wait()
