@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sparseoco.cli.console import errors
+from sparseoco.core.errors import SparseocoError
 from sparseoco.storage.locations import Location
 from sparseoco.text.ingest import preview
 from sparseoco.text.options import TextOptions
@@ -34,7 +35,7 @@ _MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5": ".zst"}
 
 @contextmanager
 def with_stdin(inputs: Sequence[str]) -> Iterator[list[str]]:
-    """The inputs, with standard input (`-`) copied to a file, which is deleted afterwards."""
+    """The inputs, with standard input (`-`) copied to a file, which is deleted afterwards; errors do not name it."""
     if STDIN not in inputs:
         yield list(inputs)
         return
@@ -44,7 +45,11 @@ def with_stdin(inputs: Sequence[str]) -> Iterator[list[str]]:
         with path.open("wb") as file:
             file.write(start)
             shutil.copyfileobj(sys.stdin.buffer, file)
-        yield [str(path) if item == STDIN else item for item in inputs]
+        try:
+            yield [str(path) if item == STDIN else item for item in inputs]
+        except SparseocoError as error:
+            error.args = tuple(argument.replace(str(path), "standard input") for argument in error.args)
+            raise
 
 
 def describe_kind(kind: Kind, options: TextOptions) -> list[str]:

@@ -67,6 +67,14 @@ def test_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert result["error"] == wrong / 50
 
 
+def test_an_error_in_standard_input_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "a", "label": "x"}\n{bad\n')))
+    assert call(monkeypatch, "ingest", "-", "--out", tmp_path / "store") == 2
+    assert "standard input, line 2" in capsys.readouterr().err
+
+
 def test_training_continues_from_a_model_with_new_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
