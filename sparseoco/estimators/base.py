@@ -17,6 +17,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
+from sparseoco.training.orders import range_rows_of
 from sparseoco.training.stream import START, MatrixRows, Order, StreamPosition, train_stream
 from sparseoco.training.validation import checked_rows, checked_sample_weights
 
@@ -107,7 +108,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
-        order = Order(self._seed(), True) if self.shuffle else Order()
+        order = Order(self._seed(), range_rows_of(self.shuffle, len(labels), rows.nnz)) if self.shuffle else Order()
         if weights is not None and not weights.any():
             raise InputError("All sample weights are zero: there is nothing to learn.", code="invalid-sample-weights")
         source, goal = MatrixRows(rows, labels, weights), StreamPosition(int(self.epochs), len(labels))

@@ -26,8 +26,8 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     extra_params : other parameters of the learner or the penalty, as a mapping: ``{"l1_ratio": 0.5}``.
     epochs : passes of `fit` over the rows. The step sizes continue from epoch to epoch.
     shuffle, random_state : whether `fit` shuffles the rows anew in each epoch; the order is a function of the seed, the
-        epoch and the number of rows (`sparseoco.kernels.order`). An integer is the seed; None and a `RandomState` draw
-        one.
+        epoch and the size of the data, as in a search (`sparseoco.training.orders`). An integer is the seed; None and a
+        `RandomState` draw one.
     fit_intercept : learn an intercept, which no penalty shrinks; None: with all learners that have room for one, not in
         a ball, a simplex or a box.
     class_weight : None, "balanced", or a weight for some classes: factors of the sample weights of their rows. Balanced

@@ -27,10 +27,11 @@ from sparseoco.kernels.full_pass import (
     row_kernels,
 )
 from sparseoco.kernels.intercept import with_intercept
-from sparseoco.kernels.order import epoch_rows, gather
+from sparseoco.kernels.order import gather
 from sparseoco.kernels.structs import RowBatch, Rows
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.coordinates import ColumnMajor, column_major
+from sparseoco.training.orders import ordered_rows
 
 Floats = NDArray[np.float64]
 
@@ -103,15 +104,15 @@ class WithIntercept:
 
 
 class Span(NamedTuple):
-    """Positions start..stop of an epoch's stream, as `kernels.order.epoch_rows` returns them; all rows by default.
+    """Positions start..stop of an epoch's stream, as `training.orders.ordered_rows` returns them; all rows by default.
 
-    With `shuffle` the order is that of (seed, epoch), else document order. Rows of the held-out `fold` of `folds` are
-    left out (−1: no fold). ``stop`` = −1 is the end.
+    The order is that of (seed, epoch, range_rows), by default document order. Rows of the held-out `fold` of `folds`
+    are left out (−1: no fold). ``stop`` = −1 is the end.
     """
 
     seed: int = 0
     epoch: int = 1
-    shuffle: bool = False
+    range_rows: int = 0
     fold: int = -1
     folds: int = 1
     start: int = 0
@@ -128,14 +129,12 @@ class Span(NamedTuple):
 
     def rows(self, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
         """Row numbers at positions start..stop of a corpus of `n_rows`, without those of the held-out fold."""
-        return epoch_rows(  # type: ignore[no-any-return]
-            self.seed, self.epoch, self.shuffle, n_rows, start, stop, self.fold, self.folds
-        )
+        return ordered_rows(self.seed, self.epoch, self.range_rows, n_rows, start, stop, self.fold, self.folds)
 
     @property
     def contiguous(self) -> bool:
         """Whether it is a contiguous range of rows in document order."""
-        return not self.shuffle and self.fold < 0
+        return not self.range_rows and self.fold < 0
 
 
 class Shape(NamedTuple):

@@ -20,6 +20,7 @@ from sparseoco.store.term_weights import TermWeights, increment_weights, term_we
 from sparseoco.training.block import Block, Increment, Setting, search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.orders import range_rows_of
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 
@@ -65,6 +66,7 @@ def plan_increments(options: SearchOptions, folder: Location, last: int) -> list
             "epochs": 1,
             "progressive_metrics": options.metric is not None and options.metric not in PROGRESSIVE,
             "seed": increment_seed(options.seed, version),
+            "range_rows": range_rows_of(options.shuffle, added.rows, added.nonzeros),
             "increment": Increment(version=version, previous=planned[-1].setting.digest if planned else None),
         }
         planned.append(PlannedIncrement(common.model_copy(update=own), added.rows))

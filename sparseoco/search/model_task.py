@@ -29,6 +29,7 @@ from sparseoco.training.model import STATE, amend_model, write_model
 from sparseoco.training.model_features import VOCABULARY
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.orders import order_name
 from sparseoco.training.pruning import strongest_features
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from sparseoco.training.warm_start import resume_learner
@@ -203,8 +204,10 @@ def describe_block(block: Block) -> dict[str, Any]:
 
 def describe_setting(block: Block) -> dict[str, Any]:
     """The setting and the weighting of a block in the description of a model trained by it."""
-    names = {"loss", "penalty", "class_weights", "positive", "dtype", "epochs", "seed", "shuffle"}
-    return block.setting.model_dump(mode="json", include=names) | {"weighting": block.weighting.model_dump(mode="json")}
+    names = {"loss", "penalty", "class_weights", "positive", "dtype", "epochs", "seed", "range_rows"}
+    described = block.setting.model_dump(mode="json", include=names)
+    shuffle = order_name(block.setting.range_rows)
+    return described | {"shuffle": shuffle, "weighting": block.weighting.model_dump(mode="json")}
 
 
 def _train_task(descriptions: list[dict[str, Any]], store: str, model: str, rules: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ The position of every shard is known in advance, and the bytes written there dep
 processes can share a folder: one byte per shard is set when it is complete, and stays unset if its writer dies.
 """
 
+import copy
 import fcntl
 import mmap
 import os
@@ -30,6 +31,7 @@ from sparseoco.kernels.structs import RowBatch
 from sparseoco.storage.errors import storage_error
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import Column
+from sparseoco.store.row_ranges import RowRanges
 from sparseoco.store.shards import COLUMN_DTYPES, ShardRows, Store
 from sparseoco.store.term_weights import TermWeights
 
@@ -85,29 +87,35 @@ class Corpus:
 
     def rows(self, start: int, stop: int) -> RowBatch:
         """Documents start..stop; indptr starts at 0."""
-        first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
-        self._decode(range(first, last + 1) if start < stop else ())
-        indptr = self._indptr.read(start, stop + 1)
-        begin, end = int(indptr[0]), int(indptr[-1])
-        numbers = np.arange(start, stop)
-        labels = self._labels.read(start, stop) if self._label_starts is None else self._indicator(numbers)
-        indices, counts = self._indices.read(begin, end), self._counts.read(begin, end)
-        return RowBatch(indptr - begin, indices, counts, labels, self._weights(numbers))
+        return self.ranges(np.array([start], np.int64), np.array([stop], np.int64))
+
+    def ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> RowBatch:
+        """Documents starts[i]..stops[i] for all i, concatenated; each range is one read of every array."""
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
+            self._decode(range(first, last + 1) if start < stop else ())
+        sizes = stops - starts
+        indptr, begin, nonzeros = _runs(self._indptr, starts, sizes)
+        labels = self._indicator(starts, sizes) if self._label_starts is not None else self._labels.take(starts, sizes)
+        indices, counts = self._indices.take(begin, nonzeros), self._counts.take(begin, nonzeros)
+        return RowBatch(indptr, indices, counts, labels, self._weights(starts, sizes))
+
+    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "Corpus | RowRanges":
+        """These increasing ranges of documents for access in any order: in memory, unless the corpus is mapped."""
+        return RowRanges(starts, stops, self.ranges(starts, stops)) if self._maps is None else self
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The given documents, in that order, in the format of `rows`."""
         if not self._complete:
             self._decode(np.unique(np.searchsorted(self._starts, rows, side="right") - 1).tolist())
-        if self._maps is not None:
-            batch = RowBatch(*gather(rows, *self._maps))._replace(weights=self._weights(rows))
-            return batch if self._label_starts is None else batch._replace(labels=self._indicator(rows))
-        bounds = self._indptr.take(rows, np.full(rows.size, 2)).reshape(-1, 2)
-        starts, sizes = np.ascontiguousarray(bounds[:, 0]), bounds[:, 1] - bounds[:, 0]
-        indptr = np.concatenate([[0], np.cumsum(sizes)])
         ones = np.ones(rows.size, np.int64)
-        labels = self._labels.take(rows, ones) if self._label_starts is None else self._indicator(rows)
+        if self._maps is not None:
+            batch = RowBatch(*gather(rows, *self._maps))._replace(weights=self._weights(rows, ones))
+            return batch if self._label_starts is None else batch._replace(labels=self._indicator(rows, ones))
+        indptr, starts, sizes = _runs(self._indptr, rows, ones)
+        labels = self._labels.take(rows, ones) if self._label_starts is None else self._indicator(rows, ones)
         indices, counts = self._indices.take(starts, sizes), self._counts.take(starts, sizes)
-        return RowBatch(indptr, indices, counts, labels, self._weights(rows))
+        return RowBatch(indptr, indices, counts, labels, self._weights(rows, ones))
 
     def column(self, name: Column) -> NDArray[Any] | None:
         """An optional column of all documents, as a read-only memory map; None if the store has none."""
@@ -116,17 +124,16 @@ class Corpus:
         self._decode(range(len(self._locks)))
         return self._columns[name].map()
 
-    def _weights(self, rows: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """The sample weights of rows that are decoded."""
+    def _weights(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """The sample weights of runs of rows that are decoded."""
         weights = self._columns.get("weight")
-        return None if weights is None else weights.take(rows, np.ones(rows.size, np.int64))
+        return None if weights is None else weights.take(starts, sizes)
 
-    def _indicator(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(rows, classes): the label sets of rows that are decoded."""
-        bounds = self._labels.take(rows, np.full(rows.size, 2)).reshape(-1, 2)
-        sizes = bounds[:, 1] - bounds[:, 0]
-        sets = self._label_sets.take(np.ascontiguousarray(bounds[:, 0]), sizes)
-        return LabelSets(np.concatenate([[0], np.cumsum(sizes)]), sets).indicator(len(self._store.classes))
+    def _indicator(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(rows, classes): the label sets of runs of rows that are decoded."""
+        indptr, begin, counts = _runs(self._labels, starts, sizes)
+        sets = self._label_sets.take(begin, counts)
+        return LabelSets(indptr, sets).indicator(len(self._store.classes))
 
     def whole(self) -> RowBatch:
         """All documents as read-only memory maps, for access in an order that is not known in advance.
@@ -136,9 +143,9 @@ class Corpus:
         self._decode(range(len(self._locks)))
         if self._whole is None:
             self._whole = tuple(file.map() for file in (self._indptr, self._indices, self._counts, self._labels))
-        rows = np.arange(self.n_rows)
-        batch = RowBatch(*self._whole)._replace(weights=self._weights(rows))
-        return batch if self._label_starts is None else batch._replace(labels=self._indicator(rows))
+        every = np.zeros(1, np.int64), np.array([self.n_rows])
+        batch = RowBatch(*self._whole)._replace(weights=self._weights(*every))
+        return batch if self._label_starts is None else batch._replace(labels=self._indicator(*every))
 
     def rest(self) -> None:
         """Release the pages of a large corpus to the page cache."""
@@ -259,6 +266,17 @@ class _File:
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, entry)
 
 
+def _runs(
+    indptr: _File, starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Runs of rows of a CSR matrix: their own indptr, the first entry and the number of entries of each run."""
+    bounds = indptr.take(starts, sizes + 1)
+    last = np.cumsum(sizes + 1) - 1
+    begin = bounds[last - sizes]
+    lengths = np.delete(np.diff(bounds), last[:-1])  # without the steps between runs
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), begin, bounds[last] - begin
+
+
 class WeightedCorpus:
     """The documents of a corpus with weights of terms instead of counts, computed when rows are read.
 
@@ -274,6 +292,7 @@ class WeightedCorpus:
 
     def __init__(self, corpus: Corpus, weights: TermWeights, dtype: Any = np.float64) -> None:
         self._corpus, self._weights, self._dtype = corpus, weights, np.dtype(dtype)
+        self._gathered: Corpus | RowRanges = corpus
 
     @property
     def n_rows(self) -> int:
@@ -286,7 +305,13 @@ class WeightedCorpus:
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The given documents, in that order, see `Corpus.gather`."""
-        return self._weighted(self._corpus.gather(rows))
+        return self._weighted(self._gathered.gather(rows))
+
+    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "WeightedCorpus":
+        """These ranges of documents, see `Corpus.buffered`."""
+        own = copy.copy(self)
+        own._gathered = self._corpus.buffered(starts, stops)
+        return own
 
     def column(self, name: Column) -> NDArray[Any] | None:
         """An optional column of all documents, see `Corpus.column`."""

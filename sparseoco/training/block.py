@@ -27,6 +27,7 @@ from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.class_weights import balanced_weights, named_class_weights
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.orders import range_rows_of
 from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
 from sparseoco.training.warm_start import Origin
 
@@ -79,7 +80,8 @@ class Setting(Description):
     folds_by: Literal["group", "time"] | None = None
     epochs: int
     seed: int
-    shuffle: bool
+    range_rows: int
+    """The order of the stream, see `sparseoco.training.orders`."""
     positive: int = 1
     """Index of the positive one of two classes, to which metrics refer."""
     evaluate_rungs: bool = False
@@ -97,7 +99,7 @@ class Setting(Description):
     @property
     def order(self) -> Order:
         """The order of its stream."""
-        return Order(self.seed, self.shuffle, self.fold, self.folds)
+        return Order(self.seed, self.range_rows, self.fold, self.folds)
 
     @property
     def described(self) -> dict[str, Any]:
@@ -121,7 +123,7 @@ def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
         folds_by=options.folds_by if fold != NO_FOLD else None,
         epochs=options.epochs,
         seed=options.seed,
-        shuffle=options.shuffle,
+        range_rows=range_rows_of(options.shuffle, store.n_rows, store.manifest.nonzeros),
         intercept=options.intercept,
         class_weights=resolve_class_weights(options.class_weight, store),
         positive=positive_class(store.manifest.labels.classes, options.positive_class),

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.structs import RowBatch
-from sparseoco.training.stream import RowSource
+from sparseoco.training.stream import DerivedRows, RowSource
 
 
 def balanced_weights(class_rows: Sequence[int]) -> tuple[float, ...]:
@@ -28,16 +28,12 @@ def named_class_weights(weights: Mapping[Any, float], classes: Sequence[Any]) ->
     return tuple(float(weights.get(name, 1.0)) for name in classes)
 
 
-class ClassWeighted:
+class ClassWeighted(DerivedRows):
     """The rows of a source with their weights times those of their classes."""
 
     def __init__(self, source: RowSource, class_weights: Sequence[float]) -> None:
-        self._source, self._weights = source, np.array(class_weights, np.float64)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._source.n_rows
+        super().__init__(source)
+        self._weights = np.array(class_weights, np.float64)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The rows with these numbers, in this order."""

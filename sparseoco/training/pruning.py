@@ -8,23 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.kernels.structs import RowBatch
-from sparseoco.training.stream import RowSource
+from sparseoco.training.stream import DerivedRows, RowSource
 
 SHARE = 0.95
 """Of the sum of the strengths, which features are kept for if their number is not given."""
 
 
-class MeasuredRows:
+class MeasuredRows(DerivedRows):
     """Rows of a source; `squares` (features,) float64 sums x_tj²/‖x_t‖² over the rows that were read from it."""
 
     def __init__(self, source: RowSource, n_features: int) -> None:
-        self._source = source
+        super().__init__(source)
         self.squares = np.zeros(n_features)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._source.n_rows
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The rows with these numbers, in this order."""
@@ -36,21 +31,16 @@ class MeasuredRows:
         return batch
 
 
-class FeatureRows:
+class FeatureRows(DerivedRows):
     """Rows of a source with some features only; feature i is ``features[i]`` of the source.
 
     Values stay as they are: those of rows that were normalised are not normalised again.
     """
 
     def __init__(self, source: RowSource, features: NDArray[np.int64], n_features: int) -> None:
-        self._source = source
+        super().__init__(source)
         self._ids = np.full(n_features, -1, np.int32 if features.size < 2**31 else np.int64)
         self._ids[features] = np.arange(features.size)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._source.n_rows
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The rows with these numbers, in this order."""

@@ -5,14 +5,16 @@ depend on how a stream is cut into chunks, so a caller may stop after any of the
 decide.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.kernels.order import epoch_rows, fold_rows
+from sparseoco.kernels.order import fold_rows
 from sparseoco.kernels.structs import RowBatch
+from sparseoco.training.orders import Windows, ordered_rows
 
 NO_FOLD = -1
 CHUNK_ROWS = 4096
@@ -43,13 +45,14 @@ class FoldParts(Protocol):
 
 
 class Order(NamedTuple):
-    """The order of rows: as stored or, with `shuffle`, a new permutation in each epoch; one fold may be held out.
+    """The order of rows, a new one in each epoch unless it is that of the store; one fold may be held out.
 
     The fold of a row is a hash of its number, or what `parts` says.
     """
 
     seed: int = 0
-    shuffle: bool = False
+    range_rows: int = 0
+    """See `sparseoco.training.orders`."""
     fold: int = NO_FOLD
     folds: int = 1
     parts: FoldParts | None = None
@@ -57,7 +60,7 @@ class Order(NamedTuple):
     def rows(self, epoch: int, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
         """Row numbers at positions start..stop of an epoch, without those of the held-out fold."""
         fold = self.fold if self.parts is None else NO_FOLD
-        rows: NDArray[np.int64] = epoch_rows(self.seed, epoch, self.shuffle, n_rows, start, stop, fold, self.folds)
+        rows = ordered_rows(self.seed, epoch, self.range_rows, n_rows, start, stop, fold, self.folds)
         return rows if self.parts is None else rows[self.parts.learned(rows)]
 
     def held_out(self, start: int, stop: int) -> NDArray[np.int64]:
@@ -80,6 +83,27 @@ class RowSource(Protocol):
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The rows with these numbers, in this order."""
+
+    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "RowSource":
+        """A source of the rows in these increasing ranges: in memory, or this one where rows can be read at random."""
+
+
+class DerivedRows:
+    """Rows that are made of those of another source as they are read; subclasses define `gather`."""
+
+    def __init__(self, source: RowSource) -> None:
+        self._source = source
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self._source.n_rows
+
+    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Self:
+        """See `RowSource.buffered`."""
+        own = copy.copy(self)
+        own._source = self._source.buffered(starts, stops)
+        return own
 
 
 class MatrixRows:
@@ -106,6 +130,10 @@ class MatrixRows:
         weights = None if self._weights is None else self._weights[rows]
         return RowBatch(part.indptr, part.indices, part.data, self._labels[rows], weights)
 
+    def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "MatrixRows":
+        """See `RowSource.buffered`."""
+        return self
+
 
 class StreamLearner(Protocol):
     """What learns from a stream: `Learner`, `Mixture`."""
@@ -125,18 +153,27 @@ def stream(
     """Chunks of rows from `start` to `goal`, each with the position after it.
 
     A chunk ends at each of `marks` (positions in an epoch), at the end of an epoch and after `chunk_rows` at most, by
-    default `CHUNK_ROWS`.
+    default `CHUNK_ROWS`. Where ranges of rows are permuted, it ends at the end of a window, too, whose rows are read
+    into memory.
     """
     size = chunk_rows or CHUNK_ROWS
     n_rows, position = source.n_rows, start
+    opened, window_end = source, None
     while position < goal:
         epoch, first = position
         if first == n_rows:
             epoch, first = epoch + 1, 0
         last = goal.position if epoch == goal.epoch else n_rows
         stop = min([last, (first // size + 1) * size, *(mark for mark in marks if mark > first)])
+        if order.range_rows > 1:
+            windows = Windows.of_epoch(order.seed, epoch, n_rows, order.range_rows)
+            end = StreamPosition(epoch, windows.end(first))
+            if end != window_end:
+                opened = source  # so that only one window is in memory
+                opened, window_end = source.buffered(*windows.ranges(first)), end
+            stop = min(stop, end.position)
         position = StreamPosition(epoch, stop)
-        yield position, source.gather(order.rows(epoch, n_rows, first, stop))
+        yield position, opened.gather(order.rows(epoch, n_rows, first, stop))
 
 
 def train_stream(

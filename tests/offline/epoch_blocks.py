@@ -43,7 +43,7 @@ def epoch_block(
         folds=4 if fold != NO_FOLD else 1,
         epochs=epochs,
         seed=5,
-        shuffle=True,
+        range_rows=1,
         class_weights=class_weights,
         intercept=intercept,
     )

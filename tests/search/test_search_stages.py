@@ -59,7 +59,7 @@ def rows_of(metrics: list[dict[str, Any]], configuration: int) -> list[dict[str,
 def figures_at(store: Path, options: SearchOptions, position: int, fold: int) -> list[tuple[float, float]]:
     """Each configuration's progressive error and loss so far, by a learner of all of them that is stopped there."""
     X, _ = read_shards(store)
-    rows = epoch_rows(options.seed, 1, options.shuffle, X.shape[0], 0, position, fold, options.folds)
+    rows = epoch_rows(options.seed, 1, True, X.shape[0], 0, position, fold, options.folds)
     grid = [configuration.parameters for configuration in options.configurations()]
     learner = Learner("cl-fobos", grid=grid, n_features=X.shape[1], dtype=options.dtype, intercept=True)
     learner.partial_fit(X[rows], Store.open(store).labels()[rows])

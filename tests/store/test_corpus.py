@@ -57,6 +57,20 @@ def test_rows(corpus: Corpus, store: Store, start: int, stop: int) -> None:
     np.testing.assert_array_equal(labels, store.labels()[start:stop])
 
 
+def test_ranges(corpus: Corpus, store: Store) -> None:
+    X, _ = read_shards(store.folder)
+    starts, stops = np.array([0, 19, 60, 60, 271]), np.array([1, 45, 60, 61, ROWS])
+    rows = np.concatenate([np.arange(*bounds) for bounds in zip(starts, stops, strict=True)])
+    values, labels = dense(store, corpus.ranges(starts, stops))
+    np.testing.assert_array_equal(values, X[rows].toarray())
+    np.testing.assert_array_equal(labels, store.labels()[rows])
+    chosen = np.random.default_rng(1).permutation(rows)
+    for wanted in (chosen, chosen[:0]):
+        found, again = corpus.buffered(starts, stops).gather(wanted), corpus.gather(wanted)
+        for a, b in zip(found[:4], again[:4], strict=True):
+            assert (a.dtype, a.flags.writeable, a.tolist()) == (b.dtype, b.flags.writeable, b.tolist())
+
+
 def test_gather(corpus: Corpus, store: Store) -> None:
     X, _ = read_shards(store.folder)
     random = np.random.default_rng(1)
@@ -77,6 +91,7 @@ def test_columns_and_label_sets(store: Store, tmp_path: Path, mapped: bool, monk
     for wanted, batch in [
         (rows[:57], corpus.gather(rows[:57])),
         (np.arange(15, 45), corpus.rows(15, 45)),
+        (rows[rows < 45], corpus.buffered(np.array([0, 30]), np.array([30, 45])).gather(rows[rows < 45])),
         (rows[:0], corpus.gather(rows[:0])),
         (np.arange(ROWS), corpus.whole()),
     ]:

@@ -6,7 +6,7 @@ existing cells are not computed again.
 
 These methods do not predict examples before learning them: the progressive loss and error are those of the training
 examples under the weights at the end of the epoch. ``rows`` counts the examples read in passes and rounds, without the
-evaluation. Weights are float64 and examples are drawn, so the `dtype` and `shuffle` of a setting have no effect.
+evaluation. Weights are float64 and examples are drawn, so the `dtype` and `range_rows` of a setting have no effect.
 """
 
 import time

@@ -262,9 +262,8 @@ class RowsSource(NamedTuple):
 def open_rows(source: RowsSource) -> Source:
     """The weighted rows of a store on this worker."""
     store = Store.open(source.store)
-    rows: Source = worker_corpus(store, source.weighting)
-    if source.class_weights is not None:
-        rows = ClassWeighted(rows, source.class_weights)
+    corpus, own = worker_corpus(store, source.weighting), source.class_weights
+    rows: Source = corpus if own is None else ClassWeighted(corpus, own)
     return WithIntercept(rows, store.n_features) if source.intercept else rows
 
 

@@ -45,10 +45,11 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting, resolve_class_weights
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.orders import range_rows_of
 from sparseoco.training.stream import NO_FOLD
 
 TOL = 1e-3  # relative to the objective at w = 0; regret is typically some tenths of it
-_SHARED = {"manifest", "loss", "penalty", "seed", "shuffle", "epochs", "intercept", "class_weights"}
+_SHARED = {"manifest", "loss", "penalty", "seed", "range_rows", "epochs", "intercept", "class_weights"}
 EPOCHS_TOL = 0.01  # factor of the tolerance for epoch methods, which come that close
 
 
@@ -162,7 +163,7 @@ class _Curve:
         m = self.measurement
         comparator: Any = m.digest if self.comparator.own_history else list(self.comparator)
         rows = [m.manifest, m.weighting.model_dump(mode="json"), m.class_weights]
-        stream = [*rows, m.loss, m.seed, m.shuffle, m.sparseoco]
+        stream = [*rows, m.loss, m.seed, m.range_rows, m.sparseoco]
         return self.folder / f"optimum-{digest_value([stream, comparator, T, self.tol])[:32]}.npz"
 
     @property
@@ -195,6 +196,7 @@ class _Regret:
         self.outputs = store.n_outputs
         self.positive = list(range(self.outputs)) if self.outputs > 1 else [1]
         self.class_weights = resolve_class_weights(options.class_weight, store)
+        self.range_rows = range_rows_of(options.shuffle, store.n_rows, store.manifest.nonzeros)
         self.fits_task = store.manifest.nonzeros * self.outputs <= NEWTON_NONZEROS
         if options.intercept and not self.fits_task:
             raise InputError(
@@ -216,7 +218,7 @@ class _Regret:
             loss=options.loss,
             penalty=options.penalty,
             seed=options.seed,
-            shuffle=options.shuffle and not comparator.epochs,
+            range_rows=0 if comparator.epochs else self.range_rows,
             marks=() if comparator.epochs else tuple(self.marks),
             samples=0 if comparator.epochs else sample_size(store.n_rows, store.manifest.nonzeros, store.n_features),
             intercept=intercept,
@@ -313,7 +315,7 @@ class _Regret:
         for key, own in series.items():
             if any(own.missing(T) for T in near):
                 part = own._replace(cells=[(T, cell) for T, cell in own.cells if T in near])
-                arguments = options.loss, self.positive, options.seed, options.shuffle, tuple(part)
+                arguments = options.loss, self.positive, options.seed, self.range_rows, tuple(part)
                 calls[key.stem] = (optima_task, store, *arguments)
         with task_reports(self.client, report):
             for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
@@ -325,7 +327,7 @@ class _Regret:
 
     def _solve_by_passes(self, T: int, series: Sequence[Series], weighting: Weighting) -> None:
         """Solve the missing optima of T rounds by passes; those that differ only in λ are solved together."""
-        span = Span(seed=self.options.seed, epoch=FIRST_EPOCH, shuffle=self.options.shuffle, stop=T)
+        span = Span(seed=self.options.seed, epoch=FIRST_EPOCH, range_rows=self.range_rows, stop=T)
         work = self.folder / "passes"
         passes = ClusterPasses(self.client, self.store, work, span, weighting, self.class_weights)
         groups: dict[tuple[Any, ...], list[tuple[Location, Series]]] = {}

@@ -45,7 +45,7 @@ class Measurement(BaseModel):
     loss: str
     penalty: str
     seed: int
-    shuffle: bool
+    range_rows: int
     marks: tuple[int, ...]
     samples: int
     intercept: bool = False
@@ -103,7 +103,7 @@ def curve_task(description: dict[str, Any], store: str, cell: str) -> None:
 
 
 def optima_task(
-    store: str, loss: str, positive: list[int], seed: int, shuffle: bool, description: tuple[Any, ...]
+    store: str, loss: str, positive: list[int], seed: int, range_rows: int, description: tuple[Any, ...]
 ) -> None:
     series = Series(Comparator(*description[0]), *description[1:])
     opened = Store.open(store)
@@ -113,7 +113,7 @@ def optima_task(
         path = series.missing(T)
         if path is None:
             continue
-        rows = Order(seed, shuffle).rows(FIRST_EPOCH, opened.n_rows, 0, T)
+        rows = Order(seed, range_rows).rows(FIRST_EPOCH, opened.n_rows, 0, T)
         passes, seen = local_passes(corpus.gather(rows), opened.n_features, intercept=series.comparator.intercept)
         found = find_optimum(passes, loss, positive, series, T, opened.n_features, seen)
         weights = np.zeros((opened.n_features, len(positive)))
@@ -167,6 +167,6 @@ def _new_learner(
         objective=objective,
         intercept=measurement.intercept,
     )
-    order = Order(measurement.seed, measurement.shuffle)
+    order = Order(measurement.seed, measurement.range_rows)
     source = class_weighted(worker_corpus(store, measurement.weighting), measurement.class_weights)
     return learner, FirstEpoch(source, order, task_reporter([path.stem]))

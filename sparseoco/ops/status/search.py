@@ -16,6 +16,7 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Key, configuration_id, result_id
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.orders import range_rows_of
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 
@@ -101,6 +102,7 @@ def read_search(folder: Location, run: Mapping[str, Any], options: SearchOptions
 
 def _setting(run: Mapping[str, Any], options: SearchOptions) -> Row:
     """What the settings of this search's cells have in common, as far as run.json says."""
+    range_rows = range_rows_of(options.shuffle, run["corpus"]["rows"], 1)
     return {
         "loss": options.loss,
         "penalty": options.penalty,
@@ -108,10 +110,11 @@ def _setting(run: Mapping[str, Any], options: SearchOptions) -> Row:
         "folds": options.folds,
         "folds_by": options.folds_by,
         "seed": options.seed,
-        "shuffle": options.shuffle,
         "sparseoco": run["version"],
         # With features selected by a model, the cells refer to a store derived from this one.
         **({} if options.features_from else {"manifest": run["corpus"]["store"]}),
+        # The rows of a range depend on the nonzeros of the store.
+        **({} if range_rows > 1 else {"range_rows": range_rows}),
     }
 
 

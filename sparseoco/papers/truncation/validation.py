@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.kernels.order import epoch_rows, fold_rows, gather
+from sparseoco.kernels.order import fold_rows, gather
 from sparseoco.papers.cells import Cell
 from sparseoco.papers.documents import Documents
 from sparseoco.papers.tables import Row
@@ -27,6 +27,7 @@ from sparseoco.papers.truncation.methods import TunedMethod, new_learner
 from sparseoco.search.selection import choose
 from sparseoco.training.learner import Learner
 from sparseoco.training.options.selection import Select
+from sparseoco.training.orders import ordered_rows, range_rows_of
 from sparseoco.training.sizes import check_size
 
 RULES: Final = ("least error", "sparsest within one standard error")
@@ -102,8 +103,9 @@ def learn(trial: Trial, grid: list[dict[str, Any]], held: Sequence[int]) -> Lear
     search = trial.method.search
     learner = new_learner(trial.method, rows.shape[1], len(trial.documents.classes), grid)
     learned = trial.learned(held)
+    range_rows = range_rows_of(search.shuffle, len(labels), len(rows.indices))
     for epoch in range(1, search.epochs + 1):
-        order = epoch_rows(search.seed, epoch, search.shuffle, len(labels), 0, len(labels), -1, search.folds)
+        order = ordered_rows(search.seed, epoch, range_rows, len(labels), 0, len(labels), -1, search.folds)
         learner.learn_rows(*gather(order[learned[order]], rows.indptr, rows.indices, rows.data, labels))
     return learner
 

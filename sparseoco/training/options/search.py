@@ -121,7 +121,12 @@ class SearchOptions(OptionModel):
         description="Weights of the classes in what is learned, not in metrics: balanced, inversely to their "
         "frequencies, or CLASS=WEIGHT,…, in a file { CLASS = WEIGHT }; 1 for other classes.",
     )
-    shuffle: bool = Field(True, description="Stream in an order shuffled by the seed, instead of document order.")
+    shuffle: Literal["auto", "rows", "blocks", "none"] = Field(
+        "auto",
+        description="Order of the stream, drawn by the seed in each epoch: all rows permuted (rows); or ranges of "
+        "rows permuted, and rows within windows of 32 ranges, which reads sequentially (blocks); or document order "
+        "(none). By default rows, from 1,000,000 documents on blocks.",
+    )
     dtype: Literal["float32", "float64"] = Field("float32", description="Type of the weights.")
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of the shuffle, of the folds and of random draws.")
     warm_start: str | None = Field(
@@ -155,6 +160,11 @@ class SearchOptions(OptionModel):
         gt=0,
         description="Bytes a worker may use in total, such as 2GB; determines how many columns are trained together.",
     )
+
+    @field_validator("shuffle", mode="before")
+    @classmethod
+    def _order(cls, value: Any) -> Any:
+        return {True: "auto", False: "none"}[value] if isinstance(value, bool) else value
 
     @field_validator("halving", mode="before")
     @classmethod

@@ -24,9 +24,9 @@ from tests.support.stores import make_store
 
 SPANS = [
     Span(),
-    Span(seed=5, epoch=2, shuffle=True, stop=170),
+    Span(seed=5, epoch=2, range_rows=1, stop=170),
     Span(seed=5, fold=1, folds=3, start=20),
-    Span(seed=5, shuffle=True, fold=0, folds=4, start=10, stop=290),
+    Span(seed=5, range_rows=1, fold=0, folds=4, start=10, stop=290),
 ]
 REQUESTS = [
     PassRequest("logistic", (1, 0, 1, 0, 1)),
@@ -61,7 +61,7 @@ def same(a: Any, b: Any) -> None:
 def test_a_pass_is_the_dense_formula(rows: int, features: int, loss: str, span: tuple[int, int, bool, int]) -> None:
     X, y = examples(rows, features)
     first, last, shuffle, fold = span
-    where = Span(seed=2, shuffle=shuffle, fold=fold, folds=3, start=min(first, rows), stop=min(last, rows))
+    where = Span(seed=2, range_rows=int(shuffle), fold=fold, folds=3, start=min(first, rows), stop=min(last, rows))
     weights = np.random.default_rng(1).normal(size=(features, 3))
     pass_request = PassRequest(loss, (-1, -1, -1) if loss == "squared" else (1, 0, 1))
     passes = LocalPasses.of(X, y, where)
