@@ -105,7 +105,7 @@ def figures(
         float(np.mean(predicted != truth)),
         f1_score(truth, predicted, average="macro"),
         precision,
-        math.nan if probabilities is None else log_loss(truth, probabilities),
+        math.nan if probabilities is None else log_loss(truth, probabilities, labels=np.arange(probabilities.shape[1])),
         seconds,
         nonzeros,
     )
