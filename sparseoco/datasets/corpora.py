@@ -26,7 +26,7 @@ from sparseoco.datasets.conversions import convert
 from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_json
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import location
-from sparseoco.text.streams import read_blocks
+from sparseoco.text.stored import read_blocks
 
 RUN_FILES: Final = frozenset({"demo"})
 """Files in `data/` that are not cards."""
@@ -269,7 +269,7 @@ def _blocks(url: str) -> Iterator[tuple[bytes, int]]:
         return
     path = location(url)
     size = path.stat().st_size
-    yield from ((block, size) for block in read_blocks(str(path)))
+    yield from ((block, size) for block in read_blocks(str(path), str(path)))
 
 
 def _reason(error: Exception) -> str:

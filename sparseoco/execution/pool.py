@@ -255,6 +255,10 @@ class SubmittedTask(NamedTuple):
         """Wait for it and return its result (see `TaskPool.result`)."""
         return self.pool.result(self.future)
 
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return bool(self.future.done())
+
 
 class WorkerMonitor:
     """Restarts local workers, and detects a lost cluster, while a pool waits."""

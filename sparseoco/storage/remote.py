@@ -22,7 +22,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.clients import KINDS, client, error_code, translated
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta, PutResult
+    from obstore import GetOptions, ObjectMeta, PutResult
 
 CONFLICTS = 10  # attempts: S3 may refuse both of two simultaneous conditional writes
 CONCURRENT = 16  # requests at a time
@@ -169,20 +169,29 @@ class RemotePath:
         with translated(self.root, str(self)):
             return obstore.get(self._store, self.key).bytes().to_bytes()
 
-    def read_range(self, start: int, stop: int) -> bytes:
-        """Bytes `start` to `stop` of a file, fewer if it is shorter. Raises `FileNotFoundError`."""
+    def read_range(self, start: int, stop: int, *, e_tag: str | None = None) -> bytes:
+        """Bytes `start` to `stop` of a file, fewer if it is shorter.
+
+        Raises `FileNotFoundError`, and `FileExistsError` for a file with another ETag.
+        """
+        options: GetOptions = {"range": (start, stop), **_if_match(e_tag)}
         with translated(self.root, str(self)):
             try:
-                return obstore.get_range(self._store, self.key, start=start, end=stop).to_bytes()
+                return obstore.get(self._store, self.key, options=options).bytes().to_bytes()
             except GenericError as error:
                 if error_code(error) not in ("InvalidRange", "416"):  # it starts at the end
                     raise
                 return b""
 
-    def read_chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        """The content of a file in chunks of at least this size, but for the last. Raises `FileNotFoundError`."""
+    def read_chunks(self, chunk_bytes: int = CHUNK_BYTES, *, e_tag: str | None = None) -> Iterator[bytes]:
+        """The content of a file in chunks of at least this size, but for the last.
+
+        Raises `FileNotFoundError`, and `FileExistsError` for a file with another ETag.
+        """
         with translated(self.root, str(self)):
-            for chunk in obstore.get(self._store, self.key).stream(min_chunk_size=chunk_bytes):
+            for chunk in obstore.get(self._store, self.key, options=_if_match(e_tag)).stream(
+                min_chunk_size=chunk_bytes
+            ):
                 yield bytes(chunk)
 
     def download(self, target: Path) -> None:
@@ -247,6 +256,10 @@ def remote_path(uri: str) -> RemotePath:
     if "?" in key and scheme.startswith("http"):
         raise InputError(f"{uri} has a query: download the file and name the local copy.", code="invalid-uri")
     return RemotePath(f"{scheme}://{bucket}", key)
+
+
+def _if_match(e_tag: str | None) -> "GetOptions":
+    return {} if e_tag is None else {"if_match": e_tag}
 
 
 def _version(meta: "ObjectMeta | PutResult") -> Version:

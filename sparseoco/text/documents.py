@@ -83,6 +83,8 @@ class Documents(NamedTuple):
     fields : mapping
         The fields of records, by name, if the options name any: strings without nulls of texts and categories, "" for
         none; float64 of numbers, NaN for none. The documents themselves are then empty.
+    digest : str
+        The sum of the digests of the files, if each document is a file.
     """
 
     data: NDArray[np.uint8]
@@ -95,6 +97,7 @@ class Documents(NamedTuple):
     columns: Mapping[Column, NDArray[Any]] = NO_COLUMNS
     multiline: int = 0
     fields: Mapping[str, pa.Array | NDArray[np.float64]] = NO_FIELDS
+    digest: str = ""
 
     @classmethod
     def from_rows(
@@ -106,6 +109,7 @@ class Documents(NamedTuple):
         *,
         fields: Iterable[str] = (),
         multiline: int = 0,
+        digest: str = "",
     ) -> "Documents":
         """Collect rows, which have these columns and fields, into one buffer."""
         sizes = np.fromiter((len(row.text) for row in rows), np.int64, len(rows))
@@ -121,6 +125,7 @@ class Documents(NamedTuple):
             columns={name: column_array(name, [row.columns[k] for row in rows]) for k, name in enumerate(columns)},
             multiline=multiline,
             fields={name: field_array([row.fields[k] for row in rows]) for k, name in enumerate(fields)},
+            digest=digest,
         )
 
     def __len__(self) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import is_remote_uri, remote_location
 from sparseoco.text.options import TextOptions
+from sparseoco.text.stored import Pin, local_pin, remote_pin
 
 MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})  # of complete folders; they hold no documents
 
@@ -20,17 +21,13 @@ class FolderFile(NamedTuple):
     ----------
     name, path : str
         Path in the folder, with slashes; and local path or remote URI.
-    bytes : int
-    modified_ns : int
-    e_tag : str or None
-        Of remote files.
+    pin : Pin
+        Its version.
     """
 
     name: str
     path: str
-    bytes: int
-    modified_ns: int
-    e_tag: str | None
+    pin: Pin
 
 
 def list_files(folder: str, options: TextOptions) -> list[FolderFile]:
@@ -74,14 +71,13 @@ def _local_files(folder: str, name: str, above: tuple[tuple[int, int], ...]) -> 
             if entry.name in MARKERS:
                 continue
             if entry.name.startswith("."):
-                yield FolderFile(name + entry.name, entry.path, 0, 0, None)
+                yield FolderFile(name + entry.name, entry.path, Pin(0, 0))
                 continue
             check_name(entry.path)
             if entry.is_dir():
                 yield from _local_files(entry.path, f"{name}{entry.name}/", (*above, place))
             elif entry.is_file():
-                status = entry.stat()
-                yield FolderFile(name + entry.name, entry.path, status.st_size, status.st_mtime_ns, None)
+                yield FolderFile(name + entry.name, entry.path, local_pin(entry.stat()))
             else:
                 raise InputError(f"{entry.path} is not a regular file.", code="not-a-file")
 
@@ -92,7 +88,7 @@ def _remote_files(folder: str) -> Iterator[FolderFile]:
         name = path.key.removeprefix(root.key).lstrip("/")
         parts = name.split("/")
         if status is not None and not MARKERS.intersection(parts):
-            yield FolderFile(name, str(path), status.st_size, int(status.st_mtime) * 10**9, status.e_tag)
+            yield FolderFile(name, str(path), remote_pin(status))
 
 
 def check_name(path: str) -> None:

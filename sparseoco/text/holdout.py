@@ -45,6 +45,7 @@ def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> D
             name: values[rows] if isinstance(values, np.ndarray) else values.take(pa.array(rows))
             for name, values in documents.fields.items()
         }
+        own["digest"] = documents.digest
     else:
         shape = (len(documents), len(documents.names))
         part = csr_matrix((documents.counts, documents.features, documents.indptr), shape)[rows]

@@ -5,7 +5,6 @@ split as a shard (`text.encoding`). The steps exchange staging files, which are 
 depend on, so that a run that was killed reuses them. Nothing is visible before the manifest is committed.
 """
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparseoco import __version__
@@ -27,8 +26,10 @@ from sparseoco.store.manifest import (
 from sparseoco.store.shards import Store
 from sparseoco.store.writing import write_quarantine
 from sparseoco.text.counting.bins import choose_bins
-from sparseoco.text.counting.count import SourceState, count_sources
+from sparseoco.text.counting.count import count_sources
 from sparseoco.text.counting.partial_counts import PartialCounts
+from sparseoco.text.counting.tasks import SourceState
+from sparseoco.text.cutting.plans import check_sources, digest_source
 from sparseoco.text.encoding.duplicates import drop_duplicates
 from sparseoco.text.encoding.frequencies import merge_frequencies
 from sparseoco.text.encoding.labels import check_label_kinds, encode_labels
@@ -39,8 +40,8 @@ from sparseoco.text.job import IngestJob
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions, VocabularyPolicy
 from sparseoco.text.preview import Kind, describe_sources
 from sparseoco.text.sources import Source, find_sources, real_path, with_unique_names
-from sparseoco.text.splits import SplitReader, forget_in_memory
 from sparseoco.text.staging import clear_staging, staging_folder
+from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import open_tasks
 from sparseoco.text.vocabulary.build import build_features
 
@@ -113,7 +114,7 @@ def ingest(
         try:
             counted, states = count_sources(job, sources)
         finally:
-            forget_in_memory(staging)
+            close_tables()
         counts = drop_duplicates(job, counted, store)
         if store is None:
             _check_not_empty(options, sources, counted, counts)
@@ -170,6 +171,7 @@ def ingest(
         fields=_field_entries(job.options, counts, previous),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )
+    check_sources(sources, options)
     commit_manifest(out, manifest)
     clear_staging(out)
     return manifest
@@ -223,14 +225,12 @@ def new_sources(sources: list[Source], options: TextOptions, previous: Manifest 
         entry = known.get(source.real)
         if entry is None:
             new.append(source)
-        elif entry.modified_ns is None or (entry.bytes, entry.modified_ns) != (source.bytes, source.modified_ns):
-            reader = SplitReader(0, source, options, SHARD_BYTES, Path(), is_counted=lambda key: True)
-            for _ in reader:
-                pass
-            if reader.sha256 != entry.sha256:
-                raise InputError(
-                    f"{source.path} has changed since it was ingested: ingest into a new folder.", code="input-changed"
-                )
+        elif (entry.bytes, entry.modified_ns) != (source.bytes, source.modified_ns) and (
+            entry.bytes != source.bytes or entry.sha256 != digest_source(source, options)
+        ):
+            raise InputError(
+                f"{source.path} has changed since it was ingested: ingest into a new folder.", code="input-changed"
+            )
     check_label_kinds(new, options, previous)
     return with_unique_names(new, [entry.path for entry in previous.sources] if previous is not None else [])
 

@@ -1,20 +1,19 @@
 """What an ingest understands of its inputs before it counts them: formats, fields, labels and ids of the first rows."""
 
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import orjson
 import pyarrow as pa
 
 from sparseoco.text.charsets import UTF8
+from sparseoco.text.cutting.reader import SplitReader
 from sparseoco.text.documents import BadRow
 from sparseoco.text.folders import document_label, list_files
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import FOLDERS, TABLES, UNLABELLED, Source
-from sparseoco.text.splits import SplitReader, read_split
+from sparseoco.text.splits import read_split
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.files import close_tables, open_table
 
@@ -91,17 +90,16 @@ def _of_folder(sources: list[Source], options: TextOptions) -> Kind:
 
 def _of_files(sources: list[Source], options: TextOptions) -> Kind:
     options = options.model_copy(update={"holdout": 0.0})
-    with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
-        for source in sources[:TRIED]:
-            reader = SplitReader(0, source, options, FIRST_BYTES, Path(folder))
-            split = next(iter(reader), None)
-            codec = reader.codec or UTF8
-            if split is not None:
-                documents = read_split(split, options, labelled=source.format not in UNLABELLED)
-                if len(documents) or documents.bad:
-                    break
-        if split is None:
-            return Kind(sources, codec, None, (), 0, None, {}, None, "")
+    for source in sources[:TRIED]:
+        reader = SplitReader(0, source, options, FIRST_BYTES)
+        split, content = next(iter(reader), (None, None))
+        codec = reader.codec or UTF8
+        if split is not None:
+            documents = read_split(split, options, labelled=source.format not in UNLABELLED, content=content)
+            if len(documents) or documents.bad:
+                break
+    if split is None:
+        return Kind(sources, codec, None, (), 0, None, {}, None, "")
     if source.format in TABLES:
         schema = open_table(source.absolute, source.format, source.key).schema
         fields = (*schema.names, *source.facts.fields(schema))

@@ -1,16 +1,15 @@
 """Raw documents in batches, for prediction and evaluation."""
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from sparseoco.text.cutting.reader import SplitReader
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.folders import hidden_files
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.sources import UNLABELLED, find_sources
-from sparseoco.text.splits import SplitReader, check_bad_rows, read_split
+from sparseoco.text.splits import check_bad_rows, read_split
 from sparseoco.text.tables.files import close_tables
 
 
@@ -72,15 +71,12 @@ def read_documents(
     if not labelled:
         options = options.model_copy(update={"label_depth": 0})
     outcome.hidden += hidden_files(inputs, options)
-    with tempfile.TemporaryDirectory(prefix="sparseoco-") as folder:
-        for index, source in enumerate(find_sources(list(inputs), options)):
-            outcome.empty += [source.path] * (not source.bytes)
-            for split in SplitReader(index, source, options, batch_bytes, Path(folder)):
-                wanted = labelled and source.format not in UNLABELLED
-                batch = read_split(split, options, labelled=wanted, withheld=withheld)
-                if split.staged:
-                    Path(split.path).unlink()
-                bad = check_bad_rows(split, batch.bad, options, bad)
-                outcome.add(batch)
-                yield batch
+    for index, source in enumerate(find_sources(list(inputs), options)):
+        outcome.empty += [source.path] * (not source.bytes)
+        wanted = labelled and source.format not in UNLABELLED
+        for split, content in SplitReader(index, source, options, batch_bytes):
+            batch = read_split(split, options, labelled=wanted, withheld=withheld, content=content)
+            bad = check_bad_rows(split, batch.bad, options, bad)
+            outcome.add(batch)
+            yield batch
     close_tables()

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -13,7 +13,8 @@ from sparseoco.storage.locations import is_remote_uri, remote_location
 from sparseoco.text.charsets import AUTO
 from sparseoco.text.folders import FolderFile, check_labels, check_name, folder_name, list_files
 from sparseoco.text.options import TextOptions
-from sparseoco.text.streams import first_bytes, first_stored_bytes
+from sparseoco.text.stored import Pin, first_stored_bytes, local_pin, remote_pin
+from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.columns import NO_FACTS, TableFacts
 from sparseoco.text.tables.files import ARROW_MAGIC, STREAM_MAGIC
 from sparseoco.text.tables.folders import dataset_files
@@ -59,6 +60,8 @@ class Source(NamedTuple):
         Identifies this version of the file: path, size, and modification time or ETag.
     facts : TableFacts
         Of a Parquet or Arrow file, what its folder says.
+    pin : Pin or None
+        The version that is read; None for folders, whose files have their own.
     """
 
     path: str
@@ -69,6 +72,7 @@ class Source(NamedTuple):
     modified_ns: int | None
     key: str
     facts: TableFacts = NO_FACTS
+    pin: Pin | None = None
 
     @property
     def remote(self) -> bool:
@@ -154,8 +158,7 @@ def _expand(item: str, options: TextOptions) -> list[Source]:
             if not files and not (item.endswith("/") or remote.list()):  # a bucket has no empty folders
                 raise _missing(item) from None
             return _folder_sources(item, files, options)
-        modified = int(status.st_mtime) * 10**9
-        return [_file_source(FolderFile(remote.name, item, status.st_size, modified, status.e_tag), options)]
+        return [_file_source(FolderFile(remote.name, item, remote_pin(status)), options)]
     path = Path(item.removeprefix("file://"))
     if not path.exists():
         raise _missing(item)
@@ -166,8 +169,7 @@ def _expand(item: str, options: TextOptions) -> list[Source]:
             f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.",
             code="not-a-file",
         )
-    local = path.stat()
-    return [_file_source(FolderFile(path.name, str(path), local.st_size, local.st_mtime_ns, None), options)]
+    return [_file_source(FolderFile(path.name, str(path), local_pin(path.stat())), options)]
 
 
 def _folder_sources(folder: str, files: list[FolderFile], options: TextOptions) -> list[Source]:
@@ -185,11 +187,15 @@ def _folder_sources(folder: str, files: list[FolderFile], options: TextOptions) 
     if not unlabelled:
         check_labels(folder, files, options.label_depth)
     form = "files" if unlabelled else "folder"
-    size = sum(file.bytes for file in files)
+    size = sum(file.pin.bytes for file in files)
     _check_fields(folder, form, size, options)
-    versions = [[file.name, file.bytes, file.modified_ns, file.e_tag] for file in files]
-    key = digest_value([real_path(folder), versions])
-    return [Source(folder, folder_name(folder), form, None, size, max(file.modified_ns for file in files), key)]
+    modified = max(file.pin.modified_ns for file in files)
+    return [Source(folder, folder_name(folder), form, None, size, modified, folder_key(folder, files))]
+
+
+def folder_key(folder: str, files: Sequence[FolderFile]) -> str:
+    """Identifies the versions of the files of a folder."""
+    return digest_value([real_path(folder), [[file.name, *file.pin.version] for file in files]])
 
 
 def _are_tables(files: list[FolderFile]) -> bool:
@@ -199,7 +205,7 @@ def _are_tables(files: list[FolderFile]) -> bool:
     """
     known = [_format_of_name(file.path) for file in files]
     tables = [file for file, form in zip(files, known, strict=True) if form not in (None, "lines")]
-    plain = [file for file, form in zip(files, known, strict=True) if form in (None, "lines") and file.bytes]
+    plain = [file for file, form in zip(files, known, strict=True) if form in (None, "lines") and file.pin.bytes]
     if tables and plain:
         raise InputError(
             f"{plain[0].path} has no format of a table, and {tables[0].path} has: choose with --include or --exclude, "
@@ -223,15 +229,16 @@ def _file_source(file: FolderFile, options: TextOptions, facts: TableFacts = NO_
         )
     if form == "auto":
         # Empty files, such as Spark's _SUCCESS, have nothing to detect a format from, and nothing to read.
-        form = _format_of_name(path) or (_detect_format(path, compression) if file.bytes else "lines")
+        form = _format_of_name(path) or (_detect_format(path, compression) if file.pin.bytes else "lines")
     if form in TABLES and compression is not None:
         raise InputError(
             f"{path}: a compressed file of {form} cannot be read in parts: decompress it.",
             code="unsupported-combination",
         )
-    _check_fields(path, form, file.bytes, options)
-    key = digest_value([real_path(path), file.bytes, file.modified_ns, file.e_tag])
-    return Source(path, PurePosixPath(path).name, form, compression, file.bytes, file.modified_ns, key, facts)
+    pin = file.pin
+    _check_fields(path, form, pin.bytes, options)
+    key = digest_value([real_path(path), *pin.version])
+    return Source(path, PurePosixPath(path).name, form, compression, pin.bytes, pin.modified_ns, key, facts, pin)
 
 
 def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None:

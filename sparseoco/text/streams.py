@@ -1,10 +1,7 @@
 """The bytes of a source, read once: hashed on the way, decompressed in bounded memory, and converted to UTF-8."""
 
-import hashlib
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from itertools import chain, islice
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, cast
 
 import zstandard
@@ -12,12 +9,10 @@ from isal import isal_zlib
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.errors import storage_error
-from sparseoco.storage.locations import is_remote_uri, location, remote_location
-from sparseoco.storage.remote import map_concurrently
+from sparseoco.storage.locations import location
 from sparseoco.text.charsets import AUTO, SAMPLE, UTF8, check_text, detect, to_utf8
+from sparseoco.text.stored import PartsDigest, Pin, read_blocks
 
-BLOCK = 1 << 20
-SMALL_FILE, BATCH = 1 << 18, 64  # small remote files are requested in batches
 GZIP_OUTPUT = 4 << 20
 ZSTD_INPUT = 1 << 14  # a block of zstd may expand 40,000-fold
 GZIP_MAGIC = 0x1F
@@ -28,8 +23,8 @@ _CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error),
 class Stream:
     """Iterates over the decompressed bytes of a file, as UTF-8.
 
-    Attributes `sha256` and `bytes` describe the stored (compressed) bytes read so far, `codec` is the encoding, known
-    once the first bytes are read.
+    Attributes `bytes`, and `sha256` at the end, describe the stored (compressed) bytes that were read, `codec` is the
+    encoding, known once the first bytes are read.
 
     Parameters
     ----------
@@ -43,11 +38,16 @@ class Stream:
     encoding : str
         A codec as `codec_name` gives it, or "auto". Text that is UTF-8 already passes unchanged, valid or not; in any
         other encoding, bytes that cannot be decoded become 0xFF.
+    pin : Pin, optional
+        The version of the file.
+    name : str, optional
+        Its name in messages; by default the path.
 
     Raises
     ------
     InputError
-        While iterating, for a file that is truncated, corrupt, cannot be read, expands too much, or is not text.
+        While iterating, for a file that is truncated, corrupt, cannot be read, expands too much, is not text, or is not
+        the pinned version.
     """
 
     def __init__(
@@ -57,19 +57,23 @@ class Stream:
         max_inflation: int = 1000,
         content: bytes | None = None,
         encoding: str = UTF8,
+        pin: Pin | None = None,
+        name: str | None = None,
     ) -> None:
         self.path = path
+        self.name = name or path
         self.codec = encoding
         self.compression = compression
         self.max_inflation = max_inflation
         self.bytes = 0
         self._content = content
-        self._hash = hashlib.sha256()
+        self._pin = pin
+        self._digest = PartsDigest()
 
     @property
     def sha256(self) -> str:
-        """Digest of the bytes read so far."""
-        return self._hash.hexdigest()
+        """Digest of the file (`PartsDigest`), once it is read."""
+        return self._digest.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:
         parts = filter(None, self._decompressed())
@@ -78,7 +82,7 @@ class Stream:
             while sum(map(len, first)) < SAMPLE and (part := next(parts, b"")):
                 first.append(part)
             self.codec = detect(b"".join(first)[:SAMPLE]) or UTF8
-        check_text(b"".join(first[:1]), self.path, self.codec)
+        check_text(b"".join(first[:1]), self.name, self.codec)
         if self.codec == UTF8:
             yield from chain(first, parts)
         else:
@@ -94,7 +98,7 @@ class Stream:
                 decompressed += len(part)
                 if decompressed > FREE_BYTES + self.max_inflation * self.bytes:
                     raise InputError(
-                        f"{self.path} expands more than {self.max_inflation}-fold; increase max_inflation to allow it.",
+                        f"{self.name} expands more than {self.max_inflation}-fold; increase max_inflation to allow it.",
                         code="decompression-limit",
                     )
                 yield part
@@ -103,8 +107,8 @@ class Stream:
 
     def _stored(self) -> Iterator[bytes]:
         try:
-            for block in read_blocks(self.path) if self._content is None else [self._content]:
-                self._hash.update(block)
+            for block in read_blocks(self.path, self.name, self._pin) if self._content is None else [self._content]:
+                self._digest.update(block)
                 self.bytes += len(block)
                 yield block
         except OSError as error:
@@ -153,70 +157,7 @@ class Stream:
             raise self._corrupt(f"is truncated: its {self.compression} stream has no end")
 
     def _corrupt(self, reason: str) -> InputError:
-        return InputError(f"{self.path} {reason}.", code="corrupt-file")
-
-
-def with_contents(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, bytes | None]]:
-    """Files (name, path) with the contents of small remote ones, which are requested in batches."""
-    remaining = iter(files)
-    while batch := list(islice(remaining, BATCH)):
-        contents = _small_contents([path for _, path in batch])
-        yield from ((*file, content) for file, content in zip(batch, contents, strict=True))
-
-
-def _small_contents(paths: list[str]) -> list[bytes | None]:
-    if not is_remote_uri(paths[0]):
-        return [None] * len(paths)
-    return map_concurrently(_small_content, paths)
-
-
-def _small_content(path: str) -> bytes | None:
-    with suppress(OSError):  # `Stream` reads it again and raises a proper error
-        content = remote_location(path).read_range(0, SMALL_FILE + 1)
-        return content if len(content) <= SMALL_FILE else None
-    return None
-
-
-def first_stored_bytes(path: str) -> bytes:
-    """The first bytes of a file as it is stored, at least eight unless it is shorter."""
-    if is_remote_uri(path):
-        return remote_location(path).read_range(0, 8)
-    with Path(path).open("rb") as file:
-        return file.read(8)
-
-
-def read_blocks(path: str) -> Iterator[bytes]:
-    """The bytes of a local or remote file, in blocks."""
-    if is_remote_uri(path):
-        yield from remote_location(path).read_chunks(BLOCK)
-        return
-    with Path(path).open("rb", buffering=0) as file:
-        while block := file.read(BLOCK):
-            yield block
-
-
-def read_range(path: str, name: str, start: int, buffer: memoryview) -> None:
-    """Fill `buffer` with the bytes of a file from `start` on; `name` is its name in messages."""
-    try:
-        if is_remote_uri(path):
-            data = remote_location(path).read_range(start, start + len(buffer))
-            if len(data) < len(buffer):
-                raise _shorter(name)
-            buffer[:] = data
-            return
-        with Path(path).open("rb", buffering=0) as file:
-            file.seek(start)
-            while buffer:
-                size = file.readinto(buffer)
-                if not size:
-                    raise _shorter(name)
-                buffer = buffer[size:]
-    except OSError as error:
-        raise storage_error(error, location(path)) from error
-
-
-def _shorter(name: str) -> InputError:
-    return InputError(f"{name} was truncated while it was read; run again.", code="input-changed")
+        return InputError(f"{self.name} {reason}.", code="corrupt-file")
 
 
 def first_bytes(path: str, compression: str | None, size: int, encoding: str = UTF8, start: int = 0) -> bytes:

@@ -1,7 +1,8 @@
 """Run the steps of ingest on a Dask cluster, or in threads of this process."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -15,6 +16,9 @@ class Result(Protocol):
     def result(self) -> Any:
         """Wait for it. Raises the error of the step."""
 
+    def done(self) -> bool:
+        """Whether it has ended."""
+
 
 class Tasks(NamedTuple):
     """Runs steps: functions of paths and small values."""
@@ -22,14 +26,34 @@ class Tasks(NamedTuple):
     submit: Callable[..., Result]
     width: int
     """Number of steps that run at once."""
-    in_process: bool
-    """Whether they run in this process."""
     on_machine: bool
     """Whether they run on this machine."""
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Result:
         """Start `function(*arguments)`."""
         return self.submit(function, *arguments)
+
+    def in_order(self, calls: Iterable[Sequence[Any]], ahead: int) -> Iterator[Any]:
+        """The results of calls, each a function and its arguments, in order, with at most `ahead` of them pending.
+
+        An error of the iteration over `calls` is raised after the results of the calls before it.
+        """
+        pending: deque[Result] = deque()
+        remaining = iter(calls)
+        failure: SparseocoError | None = None
+        while failure is None:
+            try:
+                pending.append(self(*next(remaining)))
+            except StopIteration:
+                break
+            except SparseocoError as error:
+                failure = error
+            while pending and (len(pending) > ahead or pending[0].done()):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+        if failure is not None:
+            raise failure
 
 
 @contextmanager
@@ -44,7 +68,7 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
     width = len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(width, thread_name_prefix="ingest") as threads:
         try:
-            yield Tasks(threads.submit, width, in_process=True, on_machine=True)
+            yield Tasks(threads.submit, width, on_machine=True)
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             raise
@@ -66,7 +90,7 @@ def _cluster_tasks(client: Any) -> Iterator[Tasks]:
     in_process = all(address.startswith("inproc://") for address in cores)
     on_machine = in_process or isinstance(client.cluster, LocalCluster)
     try:
-        yield Tasks(submit, max(1, sum(cores.values())), in_process, on_machine)
+        yield Tasks(submit, max(1, sum(cores.values())), on_machine)
     except TaskError as error:
         if error.code != "worker-killed":
             raise

@@ -17,6 +17,7 @@ import orjson
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.charsets import UTF8, NotTextError
+from sparseoco.text.cutting.reader import SplitReader
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.folders import folder_name, list_files
 from sparseoco.text.ingest import ingest
@@ -24,7 +25,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS
 from sparseoco.text.parsers.delimited import is_quoted
 from sparseoco.text.sources import COMPRESSIONS, FOLDERS, SUFFIXES, TABLES, Source
-from sparseoco.text.splits import SplitReader, read_split
+from sparseoco.text.splits import read_split
 from sparseoco.text.streams import Stream
 
 SLICE = 1 << 18
@@ -108,7 +109,7 @@ def _take(source: Source, options: TextOptions, seconds: float) -> _Sample:
 def _take_rows(source: Source, options: TextOptions, seconds: float) -> _Sample:
     """Splits of a table as JSON lines."""
     options = options.model_copy(update={"max_bad_rows": 1 << 40, "holdout": 0.0})
-    splits = list(SplitReader(0, source, options, SLICE, Path()))
+    splits = [split for split, _ in SplitReader(0, source, options, SLICE)]
     until, slices = time.monotonic() + seconds, []
     for split in splits[:: max(1, len(splits) // SLICES)]:
         documents = read_split(split, options, labelled=True)

@@ -1,67 +1,136 @@
-"""Count all sources of an ingest, with one task per split."""
+"""Count all sources of an ingest: the client plans splits from what workers report, and workers read and count them."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, TypeAlias
 
-from sparseoco.core.errors import InputError
-from sparseoco.storage.locations import Location
-from sparseoco.text.counting.partial_counts import PartialCounts, count_split
+from sparseoco.text import stored
+from sparseoco.text.charsets import AUTO, UTF8
+from sparseoco.text.counting.partial_counts import PartialCounts
+from sparseoco.text.counting.tasks import Counted, Numbered, SourceState, count_files, count_range
+from sparseoco.text.cutting.listings import NO_FILES, add_digests
+from sparseoco.text.cutting.plans import Plan, plan_source
+from sparseoco.text.cutting.surveys import Survey, compose_cuts, memo_name, survey_part
 from sparseoco.text.job import IngestJob
-from sparseoco.text.sources import UNLABELLED, Source
-from sparseoco.text.splits import SplitReader, check_bad_rows
-from sparseoco.text.tasks import Result
+from sparseoco.text.sources import FOLDERS, TABLES, Source
+from sparseoco.text.splits import Split, check_bad_rows
+from sparseoco.text.stored import PartsDigest
 
+Call: TypeAlias = tuple[Any, ...]
+"""A function and its arguments."""
 
-class SourceState(NamedTuple):
-    """Size and digest of a source as it was read."""
-
-    bytes: int
-    sha256: str
+AHEAD = 4096  # counting tasks whose results are not collected yet: one long file does not keep other workers idle
 
 
 def count_sources(job: IngestJob, sources: list[Source]) -> tuple[list[PartialCounts], list[SourceState]]:
-    """Split and count all sources, with just enough splits in flight to keep the workers busy.
+    """Cut and count all sources on the workers.
 
-    Raises `InputError` with file and line if more than `max_bad_rows` rows of all sources together are bad.
+    Raises `InputError` with file and line for the first error in the order of the input, and if more than
+    `max_bad_rows` rows of all sources together are bad.
     """
-    submitted: list[Result] = []
     counted: list[PartialCounts] = []
-    states: list[SourceState] = []
+    states: dict[int, SourceState] = {}
     total = sum(source.bytes for source in sources)
     done = bad = 0
-
-    def collect(limit: int) -> None:
-        """Wait for results, in order, until at most `limit` are pending."""
-        nonlocal bad
-        while len(submitted) - len(counted) > limit:
-            counts: PartialCounts = submitted[len(counted)].result()
+    result: Counted
+    for result in job.tasks.in_order(_count_calls(job, sources, states), AHEAD):
+        for counts in result.counts:
             bad = check_bad_rows(counts.split, counts.bad, job.options, bad)
             counted.append(counts)
+            _add_digest(states, counts)
+        if result.error is not None:
+            raise result.error
+        states.update(result.states)
+        done += result.bytes
+        job.progress("count", done, total)
+    return counted, [states[index] for index in range(len(sources))]
 
-    def counts_path(key: str) -> Location:
-        return job.staging / f"{key}.counts"
 
+def _add_digest(states: dict[int, SourceState], counts: PartialCounts) -> None:
+    """Add the digest of some files of a folder to that of the folder."""
+    if counts.digest:
+        state = states[counts.split.source]
+        states[counts.split.source] = state._replace(sha256=add_digests(state.sha256, counts.digest))
+
+
+def _count_calls(job: IngestJob, sources: list[Source], states: dict[int, SourceState]) -> Iterator[Call]:
+    """The calls that count all sources, in order, as soon as it is known where the sources are cut.
+
+    The states of sources that are cut by several tasks are added to `states`.
+    """
+    planned = job.tasks.in_order(_plan_calls(job, sources), 4 * job.tasks.width)
+    group: list[Numbered] = []
     for index, source in enumerate(sources):
-        splits = SplitReader(
-            index,
-            source,
-            job.options,
-            job.shard_bytes,
-            job.staging,
-            is_counted=lambda key: counts_path(key).exists(),
-            in_memory=job.tasks.in_process,
-        )
-        labelled = source.format not in UNLABELLED
-        try:
-            for split in splits:
-                path = str(counts_path(split.key))
-                submitted.append(job.tasks(count_split, split, job.options, path, labelled))
-                collect(2 * job.tasks.width + 1)
-                job.progress("count", done + splits.bytes, total)
-        except InputError:
-            collect(0)  # an error earlier in the input is reported first
-            raise
-        states.append(SourceState(splits.bytes, splits.sha256))
-        done += source.bytes
-    collect(0)
-    job.progress("count", total, total)
-    return counted, states
+        if _is_read_in_order(source, job):
+            group.append((index, source))
+            if sum(source.bytes for _, source in group) < job.shard_bytes:
+                continue
+        if group:
+            yield _files_call(job, group)
+            group = []
+        if source.format in TABLES | FOLDERS:
+            plan: Plan = next(planned)
+            states[index] = SourceState(source.bytes, plan.sha256 or NO_FILES)
+            yield from (_range_call(job, split) for split in plan.splits)
+        elif not _is_read_in_order(source, job):
+            yield from _surveyed_calls(job, index, source, islice(planned, _n_parts(source)), states)
+    if group:
+        yield _files_call(job, group)
+
+
+def _is_read_in_order(source: Source, job: IngestJob) -> bool:
+    """Whether one task reads the whole file: it is compressed, in another encoding, or small."""
+    if source.format in TABLES | FOLDERS:
+        return False
+    plain = source.compression is None and job.options.encoding in (UTF8, AUTO)
+    return not plain or source.bytes <= job.shard_bytes
+
+
+def _n_parts(source: Source) -> int:
+    return -(-source.bytes // stored.PART_BYTES)
+
+
+def _plan_calls(job: IngestJob, sources: list[Source]) -> Iterator[Call]:
+    """The calls that find where sources are cut, in order."""
+    for index, source in enumerate(sources):
+        if source.format in TABLES | FOLDERS:
+            yield plan_source, index, source, job.options, job.shard_bytes, str(job.staging)
+        elif not _is_read_in_order(source, job):
+            for number in range(_n_parts(source)):
+                memo = job.staging / memo_name(source, number, job.options, job.shard_bytes)
+                yield survey_part, source, number, job.options, job.shard_bytes, str(memo)
+
+
+def _surveyed_calls(
+    job: IngestJob, index: int, source: Source, surveys: Iterable[Survey], states: dict[int, SourceState]
+) -> Iterator[Call]:
+    """The calls that count a plain file, from the surveys of its parts."""
+    digest = PartsDigest()
+
+    def digested() -> Iterator[Survey]:
+        for survey in surveys:
+            digest.add_part(survey.sha256)
+            yield survey
+
+    parts = digested()
+    done = 0
+    for found in compose_cuts(source, parts, job.options, job.shard_bytes):
+        if found is None:
+            yield _files_call(job, [(index, source)], done)
+            break
+        head, cut = found
+        done = cut.stop
+        size = cut.stop - cut.start
+        place = cut.start, cut.stop, size, cut.line, head.header, head.quoted
+        yield _range_call(job, Split.of(index, source, job.options, *place))
+    for _ in parts:
+        pass  # not needed
+    states[index] = SourceState(source.bytes, digest.hexdigest())
+
+
+def _range_call(job: IngestJob, split: Split) -> Call:
+    return count_range, split, job.options, str(job.staging)
+
+
+def _files_call(job: IngestJob, files: list[Numbered], first: int = 0) -> Call:
+    return count_files, files, first, job.options, job.shard_bytes, str(job.staging)

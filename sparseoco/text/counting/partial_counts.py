@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import digest_value, remove_file
+from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings
 from sparseoco.text.counting.allocator import retain_freed_memory
@@ -29,7 +29,7 @@ from sparseoco.text.counting.fields import MISSING, VALUES, count_fields
 from sparseoco.text.counting.ngrams import all_levels, count_text, named_counts, smallest_dtype, sum_totals
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, store_labels, stored_labels
 from sparseoco.text.options import TextOptions
-from sparseoco.text.splits import Split, read_split
+from sparseoco.text.splits import Content, Split, read_split
 
 COLUMN = "column_"  # prefix of the names of optional columns
 
@@ -52,6 +52,8 @@ class PartialCounts(NamedTuple):
         Records that span several lines.
     missing : dict
         Documents without a value, by field.
+    digest : str
+        Of the files of documents in files of their own.
     """
 
     path: str
@@ -64,27 +66,29 @@ class PartialCounts(NamedTuple):
     dtype: str
     multiline: int
     missing: dict[str, int]
+    digest: str
 
 
-def count_split(split: Split, options: TextOptions, path: str, labelled: bool) -> PartialCounts:
-    """Count one split into the file `path`; an existing file is reused.
+def count_split(
+    split: Split, options: TextOptions, path: str, labelled: bool, content: Content | None = None
+) -> PartialCounts:
+    """Count one split, with the `content` that `read_split` takes, into the file `path`; an existing file is reused.
 
     The driver, which sees all splits, checks the number of bad rows (`check_bad_rows`).
     """
     target = location(path)
     if not target.exists():
         retain_freed_memory()
-        documents = read_split(split, options, labelled=labelled)
+        documents = read_split(split, options, labelled=labelled, content=content)
         arrays = count_documents(documents, options)
         facts = {
             "empty": int(np.count_nonzero(np.diff(arrays["indptr"]) == 0)),
             "levels": [arrays[f"nodes_{n}"].size for n in all_levels(arrays)],
             "bad": documents.bad,
             "multiline": documents.multiline,
+            "digest": documents.digest if isinstance(documents, Documents) else "",
         }
         save_arrays(target, arrays, facts)
-    if split.staged:
-        remove_file(location(split.path))
     return describe_counts(target, split)
 
 
@@ -123,6 +127,7 @@ def describe_counts(path: Location, split: Split) -> PartialCounts:
         missing={
             name.removeprefix(MISSING): int(values.sum()) for name, values in arrays.items() if name.startswith(MISSING)
         },
+        digest=facts["digest"],
     )
 
 

@@ -57,3 +57,39 @@ def scan_records(data, position, state, begin, opened, at_least, longest, delimi
     if size - begin > longest:
         return TOO_LONG, i, state, begin, opened
     return size if final else NEEDS_MORE, i, state, begin, opened
+
+
+@kernel
+def record_ends(data, begin, stop, state, delimiter, quote, ends):
+    """Write the ends of the records that end in data[begin:stop] to `ends`, from the state before `begin`.
+
+    The state machine of `scan_records`. A CRLF across `stop` ends beyond it, and the next range begins there.
+    Returns (number of ends, first byte that was not read, state).
+    """
+    n = 0
+    i = begin
+    while i < stop:
+        byte = data[i]
+        if state == QUOTED:
+            while i < stop and data[i] != quote:
+                i += 1
+            if i < stop:
+                state = CLOSED
+                i += 1
+        elif byte in (NEWLINE, RETURN):
+            i += 2 if byte == RETURN and i + 1 < data.size and data[i + 1] == NEWLINE else 1
+            state = RECORD_START
+            ends[n] = i
+            n += 1
+        elif byte == delimiter:
+            state = RECORD_START
+            i += 1
+        elif byte == quote and state in (RECORD_START, CLOSED):
+            state = QUOTED
+            i += 1
+        else:
+            state = UNQUOTED
+            i += 1
+            while i < stop and data[i] != delimiter and data[i] != NEWLINE and data[i] != RETURN:
+                i += 1
+    return n, i, state

@@ -43,15 +43,15 @@ class RecordScanner:
     delimiter: int
     quoted: bool
     options: TextOptions
+    at_start: bool = True  # of the file, where a mark may precede the first record
 
     def __post_init__(self) -> None:
-        self._at_start = True
         self._reset()
 
     def _reset(self) -> None:
         self._position, self._state, self._begin, self._opened = 0, RECORD_START, 0, 0
 
-    def find_end(self, pending: bytearray, at_least: int, line: int, *, at_end: bool) -> int:
+    def find_end(self, pending: bytes | bytearray, at_least: int, line: int, *, at_end: bool) -> int:
         """Size of the shortest run of whole records longer than `at_least`, or -1 if more bytes are needed.
 
         Parameters
@@ -68,10 +68,10 @@ class RecordScanner:
         InputError
             For a record that is too long, and for a quoted field without an end.
         """
-        if self._at_start:
+        if self.at_start:
             if len(pending) < len(BOM) and not at_end:
                 return -1
-            self._at_start = False
+            self.at_start = False
             self._position = len(BOM) if pending.startswith(BOM) else 0
         found, self._position, self._state, self._begin, self._opened = scan_records(
             np.frombuffer(pending, np.uint8), self._position, self._state, self._begin, self._opened,

@@ -36,7 +36,7 @@ def is_quoted(start: bytes | bytearray, delimiter: str, options: TextOptions) ->
     return options.header and all(len(name) > 1 and name[:1] == name[-1:] == b'"' for name in names)
 
 
-def blank_size(data: bytearray) -> int:
+def blank_size(data: bytes | bytearray) -> int:
     """Size of the mark and of the blank lines that precede the first record of a file."""
     return len(data) - len(data.lstrip(b"\xef\xbb\xbf\r\n"))
 

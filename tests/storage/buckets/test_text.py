@@ -20,7 +20,8 @@ from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.manifest import Manifest, commit_manifest, latest_manifest
-from sparseoco.text import streams
+from sparseoco.text import stored
+from sparseoco.text.folders import list_files
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import find_sources
@@ -85,14 +86,15 @@ def test_text_under_a_prefix_is_ingested_as_a_folder(tmp_path: Path, bucket: Loc
 
 
 def test_small_files_are_read_concurrently(bucket: Location) -> None:
-    sizes = {"a": 3, "b": 0, "c": streams.SMALL_FILE, "d": streams.SMALL_FILE + 1}
+    sizes = {"a": 3, "b": 0, "c": stored.SMALL_FILE, "d": stored.SMALL_FILE + 1}
     for name, size in sizes.items():
         commit_bytes(bucket / "x" / name, b"x" * size)
-    found = list(streams.with_contents((name, f"{bucket}/x/{name}") for name in sizes))
-    assert [content if content is None else len(content) for _, _, content in found] == [3, 0, streams.SMALL_FILE, None]
-    for name, path, content in found:
-        stream = Stream(path, None, content=content)
-        assert sum(map(len, stream)) == stream.bytes == sizes[name]
+    files = list_files(f"{bucket}/x", TextOptions())
+    contents = list(stored.small_contents((file.path, file.pin) for file in files))
+    assert [None if content is None else len(content) for content in contents] == [3, 0, stored.SMALL_FILE, None]
+    for file, content in zip(files, contents, strict=True):
+        stream = Stream(file.path, None, content=content, pin=file.pin)
+        assert sum(map(len, stream)) == stream.bytes == sizes[file.name]
 
 
 def test_a_listing_has_the_status_of_its_files(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:

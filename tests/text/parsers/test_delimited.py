@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import sparseoco.text.streams
+import sparseoco.text.stored
+from sparseoco.text.cutting.reader import SplitReader
 from sparseoco.text.documents import Documents
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import DELIMITERS
 from sparseoco.text.sources import find_sources
-from sparseoco.text.splits import SplitReader, read_split
+from sparseoco.text.splits import read_split
 from tests.support.errors import raises_code
 
 PIECES = ['"', '""', ",", "\t", "\n", "\r", "\r\n", " ", "a", 'é"', "\ufeff", "word " * 40, "x,\r", '5" disk']
@@ -27,9 +28,9 @@ def read(path: Path, shard_bytes: int, **options: Any) -> tuple[list[tuple[Any, 
     chosen = TextOptions.of(options)
     (source,) = find_sources([str(path)], chosen)
     rows: list[tuple[Any, ...]] = []
-    splits = list(SplitReader(0, source, chosen, shard_bytes, path.parent / "staging"))
-    for split in splits:
-        found = read_split(split, chosen, labelled=True)
+    splits = list(SplitReader(0, source, chosen, shard_bytes))
+    for split, content in splits:
+        found = read_split(split, chosen, labelled=True, content=content)
         assert isinstance(found, Documents)
         assert all(row.code in ("malformed-record", "invalid-labels") for row in found.bad)
         labels: Any = found.labels
@@ -72,7 +73,7 @@ def test_any_split_reads_like_the_whole_file(
     text += "".join(f"{k}{delimiter}p{delimiter}{''.join(pieces)}{end}" for k, (pieces, end) in enumerate(lines))
     path = tmp_path / f"a.{form}{'.gz' if packed else ''}"
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    monkeypatch.setattr(sparseoco.text.streams, "BLOCK", block)
+    monkeypatch.setattr(sparseoco.text.stored, "BLOCK", block)
     if is_open(text, delimiter, quoting):
         with raises_code("unclosed-quote", path):
             read(path, shard_bytes, quoting=quoting)
@@ -169,6 +170,6 @@ def test_positions_of_bad_rows_do_not_depend_on_splits(tmp_path: Path) -> None:
     options = TextOptions()
     (source,) = find_sources([str(path)], options)
     for shard_bytes in (1024, 1 << 20):
-        splits = SplitReader(0, source, options, shard_bytes, tmp_path)
-        bad = [row for split in splits for row in read_split(split, options, labelled=True).bad]
+        splits = SplitReader(0, source, options, shard_bytes)
+        bad = [row for split, data in splits for row in read_split(split, options, labelled=True, content=data).bad]
         assert [(row.line, row.offset) for row in bad] == [(602, data.index("2,p\n"))]

@@ -17,12 +17,13 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
+from sparseoco.text.cutting.reader import SplitReader
 from sparseoco.text.documents import Documents
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
-from sparseoco.text.splits import SplitReader, read_split
+from sparseoco.text.splits import read_split
 from sparseoco.text.tables.files import TableFile
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, random_texts, store_content
@@ -59,8 +60,8 @@ def documents(path: Path, shard_bytes: int, **options: Any) -> list[tuple[Any, .
     chosen = TextOptions.of(options)
     found: list[tuple[Any, ...]] = []
     for source in find_sources([str(path)], chosen):
-        for split in SplitReader(0, source, chosen, shard_bytes, path.parent / "staging"):
-            batch = read_split(split, chosen, labelled=True)
+        for split, content in SplitReader(0, source, chosen, shard_bytes):
+            batch = read_split(split, chosen, labelled=True, content=content)
             assert isinstance(batch, Documents)
             labels: Any = batch.labels
             found += zip(batch.ids.to_pylist(), labels.tolist(), batch.texts(), batch.lines.tolist(), strict=True)
@@ -149,8 +150,8 @@ def test_types_of_other_columns(tmp_path: Path) -> None:
         for field, unit in (("time", 60.0), ("seconds", 60.0), ("written", 60.0), ("day", 86400.0)):
             options = TextOptions(label_field="whole", time_field=field)
             (source,) = find_sources([str(path)], options)
-            splits = SplitReader(0, source, options, 1024, tmp_path)
-            times = np.concatenate([read_split(s, options, labelled=True).columns["time"] for s in splits])
+            splits = SplitReader(0, source, options, 1024)
+            times = np.concatenate([read_split(split, options, labelled=True).columns["time"] for split, _ in splits])
             assert np.diff(times).tolist() == [unit] * 2
             assert datetime.fromtimestamp(times[0], UTC).date() == date(2024, 1, 1)
         for field, value, found in (
@@ -197,8 +198,8 @@ def test_bad_rows_have_the_errors_of_json_lines(tmp_path: Path, case: str, name:
         assert f"row {first}: " in table[0]["reason"]
     chosen = TextOptions.of(options | {"max_bad_rows": 4})
     (source,) = find_sources([str(tmp_path / name)], chosen)
-    splits = SplitReader(0, source, chosen, 1024, tmp_path)
-    found = [row for split in splits for row in read_split(split, chosen, labelled=True).bad]
+    splits = SplitReader(0, source, chosen, 1024)
+    found = [row for split, _ in splits for row in read_split(split, chosen, labelled=True).bad]
     assert {row.line: row.code for row in found} == bad
 
 
@@ -228,8 +229,8 @@ def test_random_tables_are_read_as_json_lines(tmp_path: Path) -> None:
                 WRITERS[name](pa.Table.from_pylist(rows, schema), tmp_path / name, int(random.integers(1, 20)))
             (source,) = find_sources([str(tmp_path / name)], chosen)
             parts = []
-            for split in SplitReader(0, source._replace(short="x"), chosen, 1024, tmp_path):
-                batch = read_split(split, chosen, labelled=True)
+            for split, content in SplitReader(0, source._replace(short="x"), chosen, 1024):
+                batch = read_split(split, chosen, labelled=True, content=content)
                 assert isinstance(batch, Documents)
                 labels: Any = batch.labels
                 columns = [batch.ids.to_pylist(), labels.to_pylist(), batch.texts(), batch.lines.tolist()]

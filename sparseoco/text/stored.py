@@ -1,0 +1,198 @@
+"""The stored bytes of an input file: pinned to one version, digested by fixed parts, read in order or by ranges."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from sparseoco.core.errors import InputError
+from sparseoco.storage.errors import storage_error
+from sparseoco.storage.locations import is_remote_uri, location, remote_location
+from sparseoco.storage.remote import FileStatus, map_concurrently
+
+BLOCK = 1 << 20
+PART_BYTES = 64 << 20  # of a digest, and of a survey
+SMALL_FILE, BATCH = 1 << 18, 64  # small remote files are requested in batches
+
+
+class Pin(NamedTuple):
+    """The version of a file that is read.
+
+    Parameters
+    ----------
+    bytes, modified_ns : int
+    e_tag : str or None
+        Of remote files: every request names it.
+    inode : int
+        Of local files; compared only by the process that took it, because it may differ between machines.
+    """
+
+    bytes: int
+    modified_ns: int
+    e_tag: str | None = None
+    inode: int = 0
+
+    @property
+    def version(self) -> tuple[int, int, str | None]:
+        """What is the same for every process."""
+        return self.bytes, self.modified_ns, self.e_tag
+
+    @property
+    def condition(self) -> str | None:
+        """The ETag that requests name; a weak one identifies no bytes."""
+        return None if self.e_tag is None or self.e_tag.startswith("W/") else self.e_tag
+
+
+def local_pin(status: os.stat_result) -> Pin:
+    """The version of a local file."""
+    return Pin(status.st_size, status.st_mtime_ns, None, status.st_ino)
+
+
+def remote_pin(status: FileStatus) -> Pin:
+    """The version of a remote file."""
+    return Pin(status.st_size, int(status.st_mtime) * 10**9, status.e_tag)
+
+
+class PartsDigest:
+    """SHA-256 of the SHA-256 digests of parts of `PART_BYTES` bytes, so that parts can be read by different tasks."""
+
+    def __init__(self) -> None:
+        self._whole, self._part, self._left = hashlib.sha256(), hashlib.sha256(), PART_BYTES
+
+    def update(self, data: bytes) -> None:
+        """Add the next bytes of the file."""
+        view = memoryview(data)
+        while len(view):
+            taken = view[: self._left]
+            self._part.update(taken)
+            self._left -= len(taken)
+            view = view[len(taken) :]
+            if not self._left:
+                self._end_part()
+
+    def add_part(self, sha256: str) -> None:
+        """Add the digest of the next part."""
+        self._whole.update(bytes.fromhex(sha256))
+
+    def hexdigest(self) -> str:
+        """The digest of all that was added; nothing can be added afterwards."""
+        if self._left < PART_BYTES:
+            self._end_part()
+        return self._whole.hexdigest()
+
+    def _end_part(self) -> None:
+        self._whole.update(self._part.digest())
+        self._part, self._left = hashlib.sha256(), PART_BYTES
+
+
+def digest_stored(path: str, name: str, pin: Pin | None = None) -> str:
+    """The `PartsDigest` of a file. Raises `StorageError`."""
+    digest = PartsDigest()
+    try:
+        for block in read_blocks(path, name, pin):
+            digest.update(block)
+    except OSError as error:
+        raise storage_error(error, location(path)) from error
+    return digest.hexdigest()
+
+
+def changed(name: str) -> InputError:
+    """The error of a file that is no longer the version that was found."""
+    return InputError(f"{name} changed while it was read; run again.", code="input-changed")
+
+
+def check_unchanged(path: str, pin: Pin) -> None:
+    """Raises `InputError` if a file is no longer the version that was pinned by this process."""
+    try:
+        found = remote_pin(remote_location(path).stat()) if is_remote_uri(path) else local_pin(os.stat(path))
+    except FileNotFoundError:
+        raise changed(path) from None
+    except OSError as error:
+        raise storage_error(error, location(path)) from error
+    if found != pin:
+        raise changed(path)
+
+
+@contextmanager
+def _pinned(path: str, name: str, pin: Pin | None) -> Iterator[IO[bytes]]:
+    """A local file; checks before and after reading that it is the version that was pinned."""
+
+    def check() -> None:
+        status = os.fstat(file.fileno())
+        if pin is not None and (status.st_size, status.st_mtime_ns) != (pin.bytes, pin.modified_ns):
+            raise changed(name)
+
+    with Path(path).open("rb", buffering=0) as file:
+        check()
+        yield file
+        check()
+
+
+def read_blocks(path: str, name: str, pin: Pin | None = None) -> Iterator[bytes]:
+    """The bytes of a local or remote file, in blocks; `name` is its name in messages.
+
+    Raises `InputError` if it is not the pinned version, and `OSError`.
+    """
+    if is_remote_uri(path):
+        try:
+            yield from remote_location(path).read_chunks(BLOCK, e_tag=None if pin is None else pin.condition)
+        except FileExistsError:
+            raise changed(name) from None
+        return
+    with _pinned(path, name, pin) as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+def read_range(path: str, name: str, start: int, buffer: memoryview, pin: Pin | None = None) -> None:
+    """Fill `buffer` with the bytes of a file from `start` on; `name` is its name in messages.
+
+    Raises `InputError` if the file is not the pinned version, and `StorageError`.
+    """
+    try:
+        if is_remote_uri(path):
+            condition = None if pin is None else pin.condition
+            data = remote_location(path).read_range(start, start + len(buffer), e_tag=condition)
+            if len(data) < len(buffer):
+                raise changed(name)
+            buffer[:] = data
+            return
+        with _pinned(path, name, pin) as file:
+            file.seek(start)
+            while buffer:
+                size = file.readinto(buffer)  # type: ignore[attr-defined]
+                if not size:
+                    raise changed(name)
+                buffer = buffer[size:]
+    except FileExistsError:
+        raise changed(name) from None
+    except OSError as error:
+        raise storage_error(error, location(path)) from error
+
+
+def small_contents(files: Iterable[tuple[str, Pin]]) -> Iterator[bytes | None]:
+    """The contents of small remote files, which are requested in batches, by their paths; None of all others."""
+    remaining = iter(files)
+    while batch := list(islice(remaining, BATCH)):
+        yield from map_concurrently(_small_content, batch) if is_remote_uri(batch[0][0]) else [None] * len(batch)
+
+
+def _small_content(file: tuple[str, Pin]) -> bytes | None:
+    path, pin = file
+    if pin.bytes > SMALL_FILE:
+        return None
+    with suppress(OSError):  # `Stream` reads it again and raises a proper error
+        content = remote_location(path).read_range(0, SMALL_FILE + 1, e_tag=pin.condition)
+        return content if len(content) <= SMALL_FILE else None
+    return None
+
+
+def first_stored_bytes(path: str) -> bytes:
+    """The first bytes of a file as it is stored, at least eight unless it is shorter."""
+    if is_remote_uri(path):
+        return remote_location(path).read_range(0, 8)
+    with Path(path).open("rb") as file:
+        return file.read(8)
