@@ -31,13 +31,12 @@ from sparseoco.kernels.order import gather
 from sparseoco.kernels.structs import RowBatch, Rows
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.coordinates import ColumnMajor, column_major
+from sparseoco.offline.partial_sums import DENSE_SHARE, Floats, GradientBuffer, Partial
 from sparseoco.training.orders import ordered_rows
-
-Floats = NDArray[np.float64]
 
 CHUNK_ROWS = 4096  # read from a source at a time
 FEWEST_LEAVES, MOST_LEAVES = 4, 1024
-SPREAD = 4  # nonzeros of a leaf per feature, so that adding leaves costs less than computing them
+SPREAD = 4  # nonzeros of a leaf per feature, by default
 
 
 class Source(Protocol):
@@ -149,17 +148,6 @@ class Shape(NamedTuple):
         return Shape(self.n_rows, self.n_features + 1, self.nonzeros + self.n_rows)
 
 
-class Partial(NamedTuple):
-    """Sums over some rows. `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns), float64."""
-
-    loss_sum: Floats
-    exact_sum: Floats
-    gradient: Floats
-
-    def __add__(self, other: Any) -> "Partial":
-        return Partial(*(a + b for a, b in zip(self, other, strict=True)))
-
-
 class PassRequest(NamedTuple):
     """What a pass computes: the loss, the class with y = +1 of every column, and the smoothing of the hinge.
 
@@ -177,7 +165,7 @@ class PassRequest(NamedTuple):
 
 
 class PassResult(NamedTuple):
-    """Sums as in `Partial`, and the location of the slopes (see `Passes.slopes`)."""
+    """Sums as in `Partial` with a dense gradient, and the location of the slopes (see `Passes.slopes`)."""
 
     loss_sum: Floats
     exact_sum: Floats
@@ -215,14 +203,33 @@ class Passes(Protocol):
         """(rows,): the weights of the span's rows; None if all are 1, or if `columns` is None."""
 
 
-def leaf_bounds(span: Span, shape: Shape) -> list[tuple[int, int]]:
-    """The (start, stop) positions of each leaf: 2^k equal ranges, some empty in a tiny corpus."""
-    span = span.within(shape.n_rows)
-    size = span.stop - span.start
-    nonzeros = shape.nonzeros * size // max(1, shape.n_rows)
-    wanted = min(max(nonzeros // (SPREAD * shape.n_features), FEWEST_LEAVES), MOST_LEAVES)
-    count = 1 << (wanted.bit_length() - 1)
-    return [(span.start + size * i // count, span.start + size * (i + 1) // count) for i in range(count)]
+class Leaves(NamedTuple):
+    """The division of a span into leaves. It depends on the data only.
+
+    A leaf has about `nonzeros` nonzeros, by default `SPREAD` per feature: that is part of the definition of the methods
+    whose bits depend on it.
+    """
+
+    span: Span
+    shape: Shape
+    nonzeros: int | None = None
+
+    def bounds(self) -> list[tuple[int, int]]:
+        """The (start, stop) positions of each leaf: 2^k equal ranges, some empty in a tiny corpus."""
+        span = self.span.within(self.shape.n_rows)
+        size = span.stop - span.start
+        wanted = self._nonzeros(size) // (self.nonzeros or SPREAD * self.shape.n_features)
+        count = 1 << (min(max(wanted, FEWEST_LEAVES), MOST_LEAVES).bit_length() - 1)
+        return [(span.start + size * i // count, span.start + size * (i + 1) // count) for i in range(count)]
+
+    def buffer(self, columns: int) -> GradientBuffer:
+        """The array that leaves are summed in."""
+        bounds = self.bounds()
+        sparse = self._nonzeros(bounds[-1][1] - bounds[0][0]) < DENSE_SHARE * self.shape.n_features * len(bounds)
+        return GradientBuffer(self.shape.n_features, columns, sparse=sparse)
+
+    def _nonzeros(self, rows: int) -> int:
+        return self.shape.nonzeros * rows // max(1, self.shape.n_rows)
 
 
 def chunks(source: Source, span: Span, start: int, stop: int) -> Iterator[RowBatch]:
@@ -241,13 +248,13 @@ def row_weights(rows: RowBatch) -> Floats | None:
 
 
 def leaf_totals(
-    source: Source, span: Span, bounds: tuple[int, int], weights: Floats, request: PassRequest
+    source: Source, span: Span, bounds: tuple[int, int], weights: Floats, request: PassRequest, buffer: GradientBuffer
 ) -> tuple[Partial, Floats]:
     """(sums, slopes (rows, columns)) of one leaf, summed row by row."""
     columns = weights.shape[1]
     respond = loss_kernels(find_loss(request.loss)).respond
     positive = np.array(request.positive, np.int64)
-    total = Partial(np.zeros(columns), np.zeros(columns), np.zeros(weights.shape))
+    loss_sum, exact_sum = np.zeros((2, columns))
     slopes = []
     for rows in chunks(source, span, *bounds):
         indptr, indices, counts, labels, _ = rows
@@ -255,25 +262,25 @@ def leaf_totals(
         MARGINS(indptr, indices, counts, weights, z)
         s, own = np.empty_like(z), row_weights(rows)
         if request.width:
-            RESPOND_SMOOTHED(z, labels, own, positive, np.array(request.width), s, total.loss_sum, total.exact_sum)
+            RESPOND_SMOOTHED(z, labels, own, positive, np.array(request.width), s, loss_sum, exact_sum)
         else:
-            respond(z, labels, own, positive, s, total.loss_sum)
-        ACCUMULATE(indptr, indices, counts, s, total.gradient)
+            respond(z, labels, own, positive, s, loss_sum)
+        buffer.occur(indices)
+        ACCUMULATE(indptr, indices, counts, s, buffer.values)
         slopes.append(s)
-    if not request.width:
-        total.exact_sum[:] = total.loss_sum
+    total = Partial(loss_sum, exact_sum if request.width else loss_sum.copy(), buffer.take())
     return total, np.concatenate(slopes) if slopes else np.empty((0, columns))
 
 
-def leaf_squares(source: Source, span: Span, bounds: tuple[int, int], n_features: int) -> Floats:
-    """(features,): Σ_i ω_i·x_{i,j}² of one leaf, row by row."""
-    squares = np.zeros(n_features)
+def leaf_squares(source: Source, span: Span, bounds: tuple[int, int], buffer: GradientBuffer) -> Partial:
+    """Σ_i ω_i·x_{i,j}² of one leaf, row by row, in place of the gradient of one column."""
     for rows in chunks(source, span, *bounds):
         weights = row_weights(rows)
         if weights is not None:
             rows = rows._replace(values=rows.values * np.repeat(np.sqrt(weights), np.diff(rows.indptr)))
-        ACCUMULATE_SQUARES(rows.indices, rows.values, squares)
-    return squares
+        buffer.occur(rows.indices)
+        ACCUMULATE_SQUARES(rows.indices, rows.values, buffer.values[:, 0])
+    return Partial(np.zeros(1), np.zeros(1), buffer.take())
 
 
 def leaf_weights(source: Source, span: Span, bounds: tuple[int, int]) -> Floats | None:
@@ -305,10 +312,13 @@ def tree_sum(leaf: Any, first: int, last: int) -> Any:
 class LocalPasses:
     """Passes in this process; slopes stay in memory."""
 
-    def __init__(self, source: Source, shape: Shape, span: Span | None = None) -> None:
+    def __init__(
+        self, source: Source, shape: Shape, span: Span | None = None, *, leaf_nonzeros: int | None = None
+    ) -> None:
         self.source, self.shape = source, shape
         self.span = (span or Span()).within(shape.n_rows)
-        self._bounds = leaf_bounds(self.span, shape)
+        self._leaves = Leaves(self.span, shape, leaf_nonzeros)
+        self._bounds = self._leaves.bounds()
 
     @classmethod
     def of(
@@ -319,25 +329,28 @@ class LocalPasses:
         weights: Floats | None = None,
         *,
         intercept: bool = False,
+        leaf_nonzeros: int | None = None,
     ) -> "LocalPasses":
         """Passes over a checked CSR matrix, its labels and sample weights; with an `intercept` as the last feature."""
-        source, shape = Matrix(X, y, weights), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz))
+        source: Source = Matrix(X, y, weights)
+        shape = Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz))
         if intercept:
-            return cls(WithIntercept(source, shape.n_features), shape.with_intercept(), span)
-        return cls(source, shape, span)
+            source, shape = WithIntercept(source, shape.n_features), shape.with_intercept()
+        return cls(source, shape, span, leaf_nonzeros=leaf_nonzeros)
 
     def totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """See `Passes.totals`."""
         weights = np.ascontiguousarray(weights, np.float64)
         slopes: list[Floats] = []
+        buffer = self._leaves.buffer(weights.shape[1])
 
         def leaf(i: int) -> Partial:
-            total, s = leaf_totals(self.source, self.span, self._bounds[i], weights, request)
+            total, s = leaf_totals(self.source, self.span, self._bounds[i], weights, request, buffer)
             slopes.append(s)
             return total
 
         total = tree_sum(leaf, 0, len(self._bounds))
-        return PassResult(total.loss_sum, total.exact_sum, total.gradient, tuple(slopes))
+        return PassResult(total.loss_sum, total.exact_sum, total.gradient.dense(), tuple(slopes))
 
     def slopes(self, result: PassResult) -> Floats:
         """See `Passes.slopes`."""
@@ -351,13 +364,9 @@ class LocalPasses:
 
     def squares(self) -> Floats:
         """See `Passes.squares`."""
-        return np.asarray(
-            tree_sum(
-                lambda i: leaf_squares(self.source, self.span, self._bounds[i], self.shape.n_features),
-                0,
-                len(self._bounds),
-            )
-        )
+        buffer = self._leaves.buffer(1)
+        total = tree_sum(lambda i: leaf_squares(self.source, self.span, self._bounds[i], buffer), 0, len(self._bounds))
+        return np.asarray(total.gradient.dense()[:, 0])
 
     def drop(self, result: PassResult) -> None:
         """See `Passes.drop`; there are no files."""

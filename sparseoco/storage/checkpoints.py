@@ -108,9 +108,9 @@ def is_complete(path: Location) -> bool:
     return False
 
 
-def write_array(path: Location, array: np.ndarray) -> None:
-    """Write an array as an npy file. Raises `StorageError`."""
-    with committed(path) as temporary, temporary.open("wb") as file:
+def write_array(path: Location, array: np.ndarray, *, sync: bool = True) -> None:
+    """Write an array as an npy file; `sync` as in `committed`. Raises `StorageError`."""
+    with committed(path, sync=sync) as temporary, temporary.open("wb") as file:
         np.save(file, array)
 
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import worker_shape
 from sparseoco.kernels.order import fold_rows
-from sparseoco.offline.cluster.epoch_method import EpochMethod, epoch_problem
+from sparseoco.offline.cluster.epoch_method import EpochMethod, commit_state, epoch_problem
 from sparseoco.offline.coordinates import ColumnMajor, Coordinates, bytes_needed
 from sparseoco.offline.epoch_problem import Problem
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
+from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
@@ -71,12 +71,9 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
             method.resume(int(described["epoch"]))
     method.play(lambda share: check_worker_running())
     weights = method.weights()
-    arrays = method.state() | {
-        "examples": np.array(method.examples),
-        "weights": weights,
-        "diverged": np.zeros(weights.shape[1], np.int64),  # weights are bounded
-    }
-    write_checkpoint(location(target), {"epoch": method.epoch}, arrays.items())
+    diverged = np.zeros(weights.shape[1], np.int64)  # weights are bounded
+    arguments = {"epoch": method.epoch}, method.state(), weights, diverged, np.array(method.examples)
+    commit_state(location(target), *arguments)
 
 
 def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:

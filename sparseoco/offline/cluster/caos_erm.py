@@ -38,12 +38,13 @@ from numpy.typing import NDArray
 
 from sparseoco.execution.clusters import placements
 from sparseoco.kernels.epoch import EpochColumns
-from sparseoco.offline.cluster.epoch_method import EpochMethod, block_rows, epoch_problem
-from sparseoco.offline.cluster.passes import ClusterPasses, PassFiles, RowsSource, open_rows, read_rows
+from sparseoco.offline.cluster.epoch_method import EpochMethod, block_rows, commit_state, epoch_problem
+from sparseoco.offline.cluster.pass_tasks import RowsSource, open_rows, read_rows
+from sparseoco.offline.cluster.passes import ClusterPasses, PassFiles
 from sparseoco.offline.epoch_problem import Problem
 from sparseoco.offline.epochs import Blocks, Share, State, mean_state, play_rounds, row_sizes
 from sparseoco.offline.passes import Floats, Span
-from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
+from sparseoco.storage.checkpoints import read_checkpoint, write_array
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running
@@ -69,12 +70,13 @@ class SampledOnCluster(EpochMethod):
         self.examples[:] = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
 
     def _play(self, before: Location | None, target: Location) -> None:
-        files = self._passes.run(self._weights, self.problem.pass_request)
+        files = self._passes.run(self.weights_file, f"epoch {self.epoch}", self.problem.pass_request)
         if self._shares:
             for outcome in self._pool.run([target], partial(self._start_rounds, before, files)):
                 self._pool.check(outcome)
         else:  # no example has a feature: there is nothing to learn
-            _commit(self.problem.sampled(), self.epoch + 1, target, self.examples)
+            block, store = self._task_arguments()
+            self._pool.call(_begin, block, store, str(target), self.epoch + 1, self.examples)
         for group in files:
             group.remove()
 
@@ -144,7 +146,9 @@ def _play(
     corpus = open_rows(block_rows(block, opened))
     gradient = None
     if first["estimate"] == "corrected":
-        gradient = np.hstack([_gradient(each.total) for each in files])
+        gradient = np.empty((problem.coordinates, files[-1].last))
+        for each in files:
+            each.gradient(gradient[:, each.first : each.last])
     rounds = play_rounds(
         method,
         corpus,
@@ -161,10 +165,10 @@ def _play(
     return State(method.state, method.rounds, method.diverged)
 
 
-def _gradient(total: Location) -> Floats:
-    """The gradient (features, columns) of a pass."""
-    with read_checkpoint(total) as (_, read):
-        return read("gradient")
+def _begin(description: dict[str, Any], store: str, target: str, epoch: int, examples: NDArray[np.int64]) -> None:
+    """Commit the state before the first round."""
+    method = epoch_problem(Block.model_validate(description), Store.open(store)).sampled()
+    _commit(method, epoch, location(target), examples)
 
 
 def _finish(
@@ -183,13 +187,9 @@ def _finish(
 
 
 def _commit(method: EpochColumns, epoch: int, target: Location, examples: NDArray[np.int64]) -> None:
-    arrays = {
-        "state": method.state,
-        "diverged": method.diverged,
-        "weights": method.weights(),
-        "examples": examples,
-    }
-    write_checkpoint(target, {"epoch": epoch, "rounds": method.rounds}, arrays.items())
+    description = {"epoch": epoch, "rounds": method.rounds}
+    arrays = {"state": method.state, "diverged": method.diverged}
+    commit_state(target, description, arrays, method.weights(), method.diverged, examples)
 
 
 def _sizes(source: RowsSource, span: Span, bounds: list[tuple[int, int]]) -> Floats:

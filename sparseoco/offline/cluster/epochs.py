@@ -28,9 +28,8 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.offline.cluster.cao_rcd import CoordinatesOnCluster
 from sparseoco.offline.cluster.caos_erm import SampledOnCluster
 from sparseoco.offline.cluster.epoch_method import EpochMethod, block_rows, epoch_problem
-from sparseoco.offline.cluster.passes import RowsSource, open_rows, read_rows
-from sparseoco.offline.passes import CHUNK_ROWS, Floats, PassRequest, Shape, Span, leaf_bounds, row_weights, tree_sum
-from sparseoco.storage.checkpoints import write_array
+from sparseoco.offline.cluster.pass_tasks import RowsSource, open_rows, read_rows
+from sparseoco.offline.passes import CHUNK_ROWS, Floats, Leaves, PassRequest, Shape, Span, row_weights, tree_sum
 from sparseoco.storage.commit import read_checksummed, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
@@ -43,6 +42,7 @@ from sparseoco.training.metrics.scores import Scores, store_label_kind
 from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
 
 TASKS_PER_SLOT = 4  # of an evaluation; more than one, to balance the load
+EVALUATION = "Evaluating an epoch failed"
 
 METHODS: dict[str, type[EpochMethod]] = {"epoch": SampledOnCluster, "coordinate": CoordinatesOnCluster}
 """By the driver of the algorithm."""
@@ -87,7 +87,7 @@ def run_epoch_block(
         if method.epoch < epoch:
             method.play()
         if method.epoch == epoch and not path.exists():
-            tables = _tables(client, method, block, store, folder)
+            tables = _tables(client, method, block, store)
             for own in tables:
                 own["timings"] = [{"epoch": epoch, "seconds": (time.monotonic() - started) / len(tables)}]
             write_cell(path, block, StreamPosition(epoch, store.n_rows), tables)
@@ -126,24 +126,42 @@ class Evaluation(NamedTuple):
         return Evaluation(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def _tables(client: Client, method: EpochMethod, block: Block, store: Store, folder: Location) -> list[Tables]:
-    """Each configuration's table rows for the last epoch, without the timings."""
-    problem = method.problem
-    weights, _ = problem.split(method.weights())
-    found = _evaluate(client, method, block, store, folder)
+class WeightCounts(NamedTuple):
+    """Facts about the weights of each configuration."""
+
+    kept: NDArray[np.int64]  # (bins of frequencies, configurations): nonzero weights
+    features: NDArray[np.int64]  # (bins,) in each
+    used: NDArray[np.int64]  # (configurations,): features with a nonzero weight
+    penalties: Floats  # (configurations,)
+
+
+def _count_weights(description: dict[str, Any], folder: str, weights_file: str) -> WeightCounts:
+    store = Store.open(folder)
+    problem = epoch_problem(Block.model_validate(description), store)
+    columns = len(problem.configurations) * problem.outputs
+    weights, _ = problem.split(np.array(read_rows(location(weights_file), columns)))
     bins, features = frequency_bins(store)
-    kept = np.zeros((features.size, weights.shape[1]), np.int64)
+    kept = np.zeros((features.size, columns), np.int64)
     COUNT_NONZEROS(weights, bins, kept)
-    kept = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
-    features_used = (weights != 0).reshape(len(weights), -1, problem.outputs).any(axis=2).sum(axis=0)
-    objectives = found.weighted_loss_sum + problem.penalties(weights)
+    used = (weights != 0).reshape(len(weights), -1, problem.outputs).any(axis=2).sum(axis=0)
+    by_configuration = kept.reshape(features.size, -1, problem.outputs).sum(axis=2)
+    return WeightCounts(by_configuration, features, used, problem.penalties(weights))
+
+
+def _tables(client: Client, method: EpochMethod, block: Block, store: Store) -> list[Tables]:
+    """Each configuration's table rows for the last epoch, without the timings."""
+    found = _evaluate(client, method, block, store)
+    described = block.model_dump(mode="json"), str(store.folder.resolve()), str(method.weights_file)
+    counts: WeightCounts = TaskPool(client, EVALUATION).call(_count_weights, *described)
+    kept, features = counts.kept, counts.features
+    objectives = found.weighted_loss_sum + counts.penalties
     training, held_out = (ProgressiveTotals(int(n), *sums) for n, *sums in zip(*found[:3], strict=True))
     diverged = (method.diverged > 0) | ~np.isfinite(found.loss_sum[0])
     reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
     rows = method.epoch * method.examples
-    scores = _score_held_out(client, method, block, store, folder, int(held_out.rows))
-    counts, numbers = (kept.sum(axis=0), features_used), store.n_classes is None
-    metrics = metric_rows(method.epoch, rows, training, held_out, scores, *counts, reasons, numbers=numbers)
+    scores = _score_held_out(client, method, block, store, int(held_out.rows))
+    nonzeros, numbers = (kept.sum(axis=0), counts.used), store.n_classes is None
+    metrics = metric_rows(method.epoch, rows, training, held_out, scores, *nonzeros, reasons, numbers=numbers)
     tables: list[Tables] = []
     for i, row in enumerate(metrics):
         curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}
@@ -152,37 +170,29 @@ def _tables(client: Client, method: EpochMethod, block: Block, store: Store, fol
     return tables
 
 
-def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store, folder: Location) -> Evaluation:
+def _evaluate(client: Client, method: EpochMethod, block: Block, store: Store) -> Evaluation:
     """Losses and errors of all examples, summed by leaves, so that bits do not depend on the number of tasks."""
-    problem, setting, weights = method.problem, block.setting, method.weights()
-    path = folder / "evaluated.npy"
-    write_array(path, weights)
-    bounds = leaf_bounds(Span(), Shape(store.n_rows, store.n_features, store.manifest.nonzeros))
+    problem, setting, path = method.problem, block.setting, str(method.weights_file)
+    bounds = Leaves(Span(), Shape(store.n_rows, store.n_features, store.manifest.nonzeros)).bounds()
     count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client)[0])
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
-    shape, fold = (weights.shape[1], problem.outputs), (setting.seed, setting.fold, setting.folds)
+    shape, fold = (method.columns, problem.outputs), (setting.seed, setting.fold, setting.folds)
     arguments = [
-        (block_rows(block, store), run, str(path), shape, problem.response, problem.pass_request, fold) for run in runs
+        (block_rows(block, store), run, path, shape, problem.response, problem.pass_request, fold) for run in runs
     ]
-    leaves = [
-        leaf
-        for part in TaskPool(client, "Evaluating an epoch failed").map(_evaluate_leaves, arguments)
-        for leaf in part
-    ]
+    leaves = [leaf for part in TaskPool(client, EVALUATION).map(_evaluate_leaves, arguments) for leaf in part]
     total: Evaluation = tree_sum(leaves.__getitem__, 0, len(leaves))
     return total
 
 
-def _score_held_out(
-    client: Client, method: EpochMethod, block: Block, store: Store, folder: Location, n_rows: int
-) -> list[Row]:
+def _score_held_out(client: Client, method: EpochMethod, block: Block, store: Store, n_rows: int) -> list[Row]:
     """The metrics of the held-out fold, by one task: it is a small part of the rows."""
     problem, setting = method.problem, block.setting
-    shape = n_rows, problem.outputs, method.weights().shape[1] // problem.outputs
+    shape = n_rows, problem.outputs, len(problem.configurations)
     options = {"joint": bool(problem.loss.joint), "positive": setting.positive}
     source = block_rows(block, store)
-    arguments = (source, str(folder / "evaluated.npy"), setting.order, shape, options)
-    rows: list[Row] = TaskPool(client, "Evaluating an epoch failed").map(_held_out_metrics, [arguments])[0]
+    arguments = source, str(method.weights_file), setting.order, shape, options
+    rows: list[Row] = TaskPool(client, EVALUATION).call(_held_out_metrics, *arguments)
     return rows
 
 

@@ -2,24 +2,27 @@
 
 In a small store (`NEWTON_NONZEROS`) every column (an α and a class) is one task that reads all rows and takes Newton
 steps, with the bits of `sparseoco.offline_optimum`. In a larger one all columns are solved together by passes of the
-cluster, and the solver's state is saved to disk.
+cluster, started by tasks on one worker: each continues from the saved state of the solver for `SOLVER_SECONDS`. Vectors
+stay on workers; the client gets numbers.
 """
 
 import math
 import time
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from distributed import Client
+from distributed import Client, worker_client
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.progress import ProgressCallback
+from sparseoco.execution.clusters import worker_shape
 from sparseoco.execution.pool import Call, TaskPool
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
 from sparseoco.offline.optimum import Newton, Problem, Solver, local_passes
@@ -29,12 +32,16 @@ from sparseoco.offline.options import OptimumOptions as OptimumOptions
 from sparseoco.storage.checkpoints import is_complete, read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.metrics import write_result_table
+from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running, worker_corpus
 from sparseoco.training.model import write_model
 
-CHECKPOINT_SECONDS = 20.0  # of work that is lost at most if a run is killed
+FAILURE = "The optimum was not found"
+SOLVER_SECONDS = 30.0  # of work in one task of the solver, which is lost if its worker is killed
+SOLVER_SHARE = 0.25  # of a task's memory for the solver's vectors, beside those of a run of a pass
+LEAF_NONZEROS = 1 << 20  # of a pass of the solver
+SOLVED = 1000  # the progress of a solver that has finished
 
 OPTIMUM = pa.schema(
     [
@@ -98,40 +105,29 @@ def run_optimum(
     if done.exists() and read_json(done).get("digest") == digest:
         return
     remove_file(done)
-    if small:
-        work = out / ".columns"
-        columns: Sequence[ColumnProgress] = _by_tasks(client, problem, store, work / digest, options, progress)
-    else:
-        work = out / ".passes"
-        columns = _by_passes(client, problem, store, work, digest, options, progress)
-    _write(columns, problem, store, out, options)
+    work = out / ".columns"
+    solve = _by_tasks if small else _by_passes
+    files = [str((work / digest / f"{i}.npz").resolve()) for i in range(len(problem.columns))]
+    solve(client, store, files, options, progress)
+    _write(client, store, out, files, problem, options)
     commit_json(done, description | {"digest": digest})
     remove_folder(work)
 
 
 def _by_tasks(
-    client: Client,
-    problem: Problem,
-    store: Store,
-    folder: Location,
-    options: OptimumOptions,
-    progress: ProgressCallback,
-) -> list[ColumnProgress]:
-    """One task per column, each with a result file in `folder`: a killed run repeats only unfinished columns."""
-    files = [folder / f"{i}.npz" for i in range(len(problem.columns))]
+    client: Client, store: Store, files: Sequence[str], options: OptimumOptions, progress: ProgressCallback
+) -> None:
+    """One task per column, each with a result file: a killed run repeats only unfinished columns."""
     described = str(store.folder.resolve()), options.model_dump(mode="json")
-    calls: dict[str, Call] = {
-        str(i): (_solve, *described, i, str(path.resolve())) for i, path in enumerate(files) if not is_complete(path)
-    }
-    found = len(files) - len(calls)
-    pool = TaskPool(client, "The optimum was not found")
-    for error in pool.run_all(calls, lambda done: progress("optimum", found + done, len(files))).values():
+    calls: dict[str, Call] = {str(i): (_solve, *described, i, path) for i, path in enumerate(files)}
+    for error in TaskPool(client, FAILURE).run_all(calls, lambda done: progress("optimum", done, len(files))).values():
         raise error
-    return [_read_column(path, *column) for path, column in zip(files, problem.columns, strict=True)]
 
 
 def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
-    """Solve one column, on a worker."""
+    """Solve one column, on a worker, unless its result is there."""
+    if is_complete(location(path)):
+        return
     opened, chosen = Store.open(store), OptimumOptions.model_validate(options)
     every = chosen.problem(opened.classes)
     alpha, positive = divmod(number, len(every.positive))
@@ -144,17 +140,21 @@ def _solve(store: str, options: dict[str, Any], number: int, path: str) -> None:
     while newton.active:
         check_worker_running()
         newton.step()
-    (found,) = newton.columns
+    _write_column(newton.columns[0], path)
+
+
+def _write_column(found: ColumnProgress, path: str) -> None:
+    """The result of one column."""
     sums = np.array(
         [found.at_zero, found.objective, found.dual, found.passes, found.converged, found.best_intercept], np.float64
     )
     write_checkpoint(location(path), {}, [("sums", sums), ("history", found.history), ("best", found.best)])
 
 
-def _read_column(path: Location, positive: int, h: Regulariser) -> ColumnProgress:
-    """The result of `_solve`."""
+def _read_column(path: str, positive: int, h: Regulariser) -> ColumnProgress:
+    """What `_write_column` wrote."""
     found = ColumnProgress(positive, h, trial=np.zeros(0), best=np.zeros(0), done=True)
-    with read_checkpoint(path) as (_, read):
+    with read_checkpoint(location(path)) as (_, read):
         found.at_zero, found.objective, found.dual, passes, converged, found.best_intercept = map(float, read("sums"))
         found.passes, found.converged = int(passes), bool(converged)
         found.history, found.best = read("history"), read("best")
@@ -162,30 +162,50 @@ def _read_column(path: Location, positive: int, h: Regulariser) -> ColumnProgres
 
 
 def _by_passes(
-    client: Client,
-    problem: Problem,
-    store: Store,
-    work: Location,
-    digest: str,
-    options: OptimumOptions,
-    progress: ProgressCallback,
-) -> Sequence[ColumnProgress]:
-    """All columns together, by passes with files in `work`; a killed run resumes from the saved state."""
-    checkpoint = work / "state.npz"
-    passes = ClusterPasses(client, store, work, weighting=options.weighting)
-    solver = Solver(passes, problem, tol=options.tol, max_passes=options.max_passes)
-    state = _read_state(checkpoint, digest)
-    if state is not None:
-        solver.restore(state)
-    last = time.monotonic()
-    while solver.active:
-        solver.step()
-        progress("optimum", _fraction_done(solver), 1000)
-        if time.monotonic() - last > CHECKPOINT_SECONDS:
-            state = solver.state()
-            write_checkpoint(checkpoint, {"digest": digest, "names": list(state)}, state.items())
-            last = time.monotonic()
-    return solver.columns
+    client: Client, store: Store, files: Sequence[str], options: OptimumOptions, progress: ProgressCallback
+) -> None:
+    """All columns together: tasks, one after another, that each continue from the last one's state."""
+    folder = location(files[0]).parent
+    # A run of its own: a task of a client that was killed may still be at work in the folder of another.
+    work = folder / f"passes-{uuid.uuid4().hex}"
+    described = str(store.folder.resolve()), options.model_dump(mode="json"), str(work), str(folder / "state.npz")
+    pool, done = TaskPool(client, FAILURE), 0
+    while done < SOLVED:
+        done = pool.call(_continue, *described, list(files))
+        progress("optimum", done, SOLVED)
+    remove_folder(work)
+
+
+def _continue(store: str, options: dict[str, Any], work: str, checkpoint: str, files: list[str]) -> int:
+    """Continue with all columns for `SOLVER_SECONDS`, on a worker, which starts the tasks of the passes.
+
+    Returns the progress, `SOLVED` once all columns are written.
+    """
+    if all(is_complete(location(path)) for path in files):
+        return SOLVED
+    opened, chosen = Store.open(store), OptimumOptions.model_validate(options)
+    with worker_client() as client:
+        passes = ClusterPasses(client, opened, location(work), weighting=chosen.weighting, leaf_nonzeros=LEAF_NONZEROS)
+        memory = int(worker_shape(client)[1] * SOLVER_SHARE)
+        solver = Solver(
+            passes, chosen.problem(opened.classes), tol=chosen.tol, max_passes=chosen.max_passes, memory=memory
+        )
+        state = _read_state(location(checkpoint))
+        if state is not None:
+            solver.restore(state)
+        end = time.monotonic() + SOLVER_SECONDS
+        while solver.active:
+            check_worker_running()
+            solver.step()
+            if time.monotonic() > end:
+                break
+    if solver.active:
+        state = solver.state()
+        write_checkpoint(location(checkpoint), {"names": list(state)}, state.items())
+        return min(_fraction_done(solver), SOLVED - 1)
+    for column, path in zip(solver.columns, files, strict=True):
+        _write_column(column, path)
+    return SOLVED
 
 
 def model_folder(out: Location, alpha: float) -> Location:
@@ -194,24 +214,41 @@ def model_folder(out: Location, alpha: float) -> Location:
 
 
 def _fraction_done(solver: Solver) -> int:
-    """Progress to the requested gap on a logarithmic scale, in thousandths."""
+    """Progress to the requested gap on a logarithmic scale, up to `SOLVED`."""
     shares = []
     for column in solver.columns:
         relative = column.gap / column.at_zero if column.at_zero > 0.0 else 1.0
         shares.append(1.0 if column.done else min(1.0, math.log(max(relative, solver.tol)) / math.log(solver.tol)))
-    return round(1000 * max(0.0, sum(shares) / len(shares)))
+    return round(SOLVED * max(0.0, sum(shares) / len(shares)))
 
 
 def _write(
-    columns: Sequence[ColumnProgress], problem: Problem, store: Store, out: Location, options: OptimumOptions
+    client: Client, store: Store, out: Location, files: Sequence[str], problem: Problem, options: OptimumOptions
 ) -> None:
-    """Write the tables and the models."""
-    names = store.classes or ["value"]
+    """Write the tables and, in a task per α, the models."""
+    outputs = len(problem.positive)
+    described = str(store.folder.resolve()), options.model_dump(mode="json"), str(out.resolve())
+    calls = [(*described, i, list(files[i * outputs : (i + 1) * outputs])) for i in range(len(problem.alphas))]
     rows, passes = [], []
-    for column, (alpha, positive) in zip(
-        columns, [(alpha, p) for alpha in problem.alphas for p in problem.positive], strict=True
-    ):
-        key = {"alpha": alpha, "class": names[positive]}
+    for own, history in TaskPool(client, FAILURE).map(_write_model, calls):
+        rows += own
+        passes += history
+    write_result_table(out / "optimum.parquet", rows, OPTIMUM)
+    write_result_table(out / "passes.parquet", passes, PASSES)
+
+
+def _write_model(
+    store: str, options: dict[str, Any], out: str, number: int, files: list[str]
+) -> tuple[list[Row], list[Row]]:
+    """Write the model of one α, on a worker; returns its rows of both tables."""
+    opened, chosen = Store.open(store), OptimumOptions.model_validate(options)
+    names, alpha, problem = opened.classes or ["value"], chosen.alphas[number], chosen.problem(opened.classes)
+    own = problem._replace(alphas=(alpha,)).columns
+    columns = [_read_column(path, *column) for path, column in zip(files, own, strict=True)]
+    rows: list[Row] = []
+    passes: list[Row] = []
+    for column in columns:
+        key = {"alpha": alpha, "class": names[column.positive]}
         rows.append(
             key
             | {
@@ -228,29 +265,24 @@ def _write(
             key | {"pass": i + 1, "objective": float(objective), "dual": float(dual), "nonzeros": int(nonzeros)}
             for i, (objective, dual, nonzeros) in enumerate(column.history)
         ]
-    write_result_table(out / "optimum.parquet", rows, OPTIMUM)
-    write_result_table(out / "passes.parquet", passes, PASSES)
-    outputs = len(problem.positive)
-    for i, alpha in enumerate(problem.alphas):
-        mine = columns[i * outputs : (i + 1) * outputs]
-        parameters = {"alpha": alpha} | ({"l1_ratio": options.l1_ratio} if options.penalty == "elastic_net" else {})
-        description = {
-            "algorithm": "offline-optimum",
-            "parameters": parameters | ({} if options.box is None else {"box": options.box}),
-            "loss": options.loss,
-            "penalty": options.penalty,
-            "weighting": options.weighting.model_dump(mode="json"),
-            "objective": sum(column.objective for column in mine),
-            "gap": sum(column.gap for column in mine),
-        }
-        weights, own = np.stack([c.best for c in mine], axis=1), np.array([c.best_intercept for c in mine])
-        intercepts = own if options.intercept else None
-        write_model(model_folder(out, alpha), weights, store, description, [], intercepts=intercepts)
+    parameters = {"alpha": alpha} | ({"l1_ratio": chosen.l1_ratio} if chosen.penalty == "elastic_net" else {})
+    description = {
+        "algorithm": "offline-optimum",
+        "parameters": parameters | ({} if chosen.box is None else {"box": chosen.box}),
+        "loss": chosen.loss,
+        "penalty": chosen.penalty,
+        "weighting": chosen.weighting.model_dump(mode="json"),
+        "objective": sum(column.objective for column in columns),
+        "gap": sum(column.gap for column in columns),
+    }
+    weights, best = np.stack([c.best for c in columns], axis=1), np.array([c.best_intercept for c in columns])
+    intercepts = best if chosen.intercept else None
+    write_model(model_folder(location(out), alpha), weights, opened, description, [], intercepts=intercepts)
+    return rows, passes
 
 
-def _read_state(path: Location, digest: str) -> dict[str, NDArray[Any]] | None:
-    """The saved state of this run, or None if it is missing or corrupt."""
+def _read_state(path: Location) -> dict[str, NDArray[Any]] | None:
+    """The saved state of a run, or None if it is missing or corrupt."""
     with suppress(StorageError), read_checkpoint(path) as (description, read):
-        if description["digest"] == digest:
-            return {name: read(name) for name in description["names"]}
+        return {name: read(name) for name in description["names"]}
     return None

@@ -44,7 +44,7 @@ from sparseoco.offline.options import MAX_PASSES, TOLERANCE
 from sparseoco.offline.passes import Floats, Passes
 
 MIN_STEP = 1e-10  # shorter steps give up the direction
-SOLVER_BYTES = 2 << 30  # of vectors in this process at a time
+SOLVER_BYTES = 2 << 30  # of vectors in this process at a time, at most
 VECTORS = 6  # per column, without its pairs
 EXACTNESS = 1e-3  # least subgradient of a solved model, relative to that at w
 TURNS = 40  # of coordinate descent and Newton steps
@@ -92,7 +92,7 @@ class Solver:
     """Minimises columns; `step` is one pass, after which `state` can be stored.
 
     A column is done at a gap of `tol`, relative to its objective at 0, or after `max_passes`. Columns are solved
-    together as far as `SOLVER_BYTES` allows.
+    together as far as `memory` (bytes) and `SOLVER_BYTES` allow.
 
     Raises `InputError` for an invalid tolerance or number of passes.
     """
@@ -104,6 +104,7 @@ class Solver:
         *,
         tol: float = TOLERANCE,
         max_passes: int = MAX_PASSES,
+        memory: int = SOLVER_BYTES,
     ) -> None:
         check_stopping(tol, max_passes)
         self.passes, self.loss, self.tol, self.max_passes = passes, problem.loss, tol, max_passes
@@ -111,7 +112,7 @@ class Solver:
         q[q == 0.0] = 1.0  # features in no example, whose weights stay 0
         zeros = np.zeros(q.size)
         self.columns = [Column(p, h, zeros, zeros, metric=Metric(q), w=zeros, g=zeros) for p, h in problem.columns]
-        self._width = max(1, SOLVER_BYTES // (8 * q.size * (2 * max_pairs(q.size) + VECTORS)))
+        self._width = max(1, min(memory, SOLVER_BYTES) // (8 * q.size * (2 * max_pairs(q.size) + VECTORS)))
         if self.loss == "hinge":
             for column in self.columns:
                 column.width = INITIAL_WIDTH

@@ -19,7 +19,7 @@ from sparseoco.learners.losses import Loss
 from sparseoco.offline.cluster.cao_rcd import open_coordinates
 from sparseoco.offline.cluster.epoch_method import block_rows, epoch_problem
 from sparseoco.offline.cluster.epochs import epoch_metrics, run_epoch_block
-from sparseoco.offline.cluster.passes import open_rows
+from sparseoco.offline.cluster.pass_tasks import open_rows
 from sparseoco.offline.epochs import Blocks, row_sizes
 from sparseoco.offline.passes import Floats, Span, chunks, row_weights
 from sparseoco.offline.regret.curve import LinearSum

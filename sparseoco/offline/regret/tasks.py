@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sparseoco import __version__
 from sparseoco.execution.reports import task_reporter
-from sparseoco.offline.cluster.passes import read_rows
+from sparseoco.offline.cluster.pass_tasks import read_rows
 from sparseoco.offline.passes import Passes
 from sparseoco.offline.regret.bound_quantities import measure_bounds
 from sparseoco.offline.regret.comparator import Comparator

@@ -12,13 +12,11 @@ from typer.testing import CliRunner
 
 from sparseoco import offline_optimum
 from sparseoco.cli import app
-from sparseoco.execution.pool import TaskPool
 from sparseoco.offline.cluster import optimum as module
 from sparseoco.offline.cluster.optimum import OptimumOptions, model_folder, run_optimum
 from sparseoco.offline.cluster.passes import ClusterPasses
 from sparseoco.offline.optimum import Optimum, Solver, solved, solver
 from sparseoco.offline.passes import LocalPasses
-from sparseoco.storage.checkpoints import write_checkpoint
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.model import Model
@@ -57,9 +55,11 @@ def weights(out: Path, alpha: float, features: int = 60) -> np.ndarray:
     return found
 
 
-def run(client: Client, store: Path, out: Path, options: OptimumOptions = OPTIONS) -> None:
+def run(
+    client: Client, store: Path, out: Path, options: OptimumOptions = OPTIONS, progress: Any = lambda *_: None
+) -> None:
     out.mkdir(exist_ok=True)
-    run_optimum(client, Store.open(store), out, options, lambda step, done, total: None)
+    run_optimum(client, Store.open(store), out, options, progress)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -111,16 +111,16 @@ def test_solved_columns_are_not_solved_again(client: Client, tmp_path: Path, mon
     left = sorted((tmp_path / "parts").rglob("*.npz"))
     assert len(left) == len(OPTIONS.alphas)
     left[1].write_bytes(b"PK torn")
-    started: list[str] = []
-    run_all = TaskPool.run_all
+    solved: list[str] = []
+    write_column = module._write_column
 
-    def recording(pool: TaskPool, calls: Any, progress: Any) -> Any:
-        started.extend(calls)
-        return run_all(pool, calls, progress)
+    def recording(found: Any, path: str) -> None:
+        solved.append(path)
+        write_column(found, path)
 
-    monkeypatch.setattr(TaskPool, "run_all", recording)
+    monkeypatch.setattr(module, "_write_column", recording)
     run(client, store, tmp_path / "parts")
-    assert started == ["1"]
+    assert solved == [str(left[1])]
     for name in ("optimum.parquet", "passes.parquet", "optimum.json"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -155,21 +155,23 @@ def test_a_stopped_run_resumes_with_the_same_bits(
 ) -> None:
     store = small_store(tmp_path / "store")
     run(client, store, tmp_path / "whole")
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(module, "SOLVER_SECONDS", -1.0)
     taken = []
     plain = Solver.step
 
     def step(self: Solver) -> None:
+        taken.append("pass")
+        plain(self)
+
+    def stop_sometimes(step: str, done: int, total: int) -> None:
         if len(taken) % 4 == 3:
             taken.append("stopped")
             raise KeyboardInterrupt
-        taken.append("pass")
-        plain(self)
 
     monkeypatch.setattr(Solver, "step", step)
     for _ in range(100):
         try:
-            run(client, store, tmp_path / "parts")
+            run(client, store, tmp_path / "parts", progress=stop_sometimes)
             break
         except KeyboardInterrupt:
             continue
@@ -214,19 +216,19 @@ def test_weights_of_documents_in_a_large_store(client: Client, tmp_path: Path, l
 
 
 @pytest.mark.usefixtures("by_passes")
-@pytest.mark.parametrize(
-    "content",
-    [
-        lambda path: write_checkpoint(path, {"digest": "another", "names": []}, []),
-        lambda path: path.write_bytes(b"PK torn"),
-    ],
-)
-def test_a_corrupt_or_foreign_state_is_ignored(client: Client, tmp_path: Path, content: Any) -> None:
+def test_a_corrupt_state_is_ignored(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = small_store(tmp_path / "store")
     out = tmp_path / "out"
-    (out / ".passes").mkdir(parents=True)
-    content(out / ".passes" / "state.npz")
-    run(client, store, out)
+    monkeypatch.setattr(module, "SOLVER_SECONDS", -1.0)
+    torn: list[Path] = []
+
+    def tear(step: str, done: int, total: int) -> None:
+        if not torn:
+            torn.extend(out.glob(".columns/*/state.npz"))
+            torn[0].write_bytes(b"PK torn")
+
+    run(client, store, out, progress=tear)
+    assert len(torn) == 1
     alone = expected(store, alpha=4.0, tol=1e-2)
     np.testing.assert_array_equal(weights(out, 4.0), alone.weights)
     assert pq.read_table(out / "passes.parquet").num_rows > alone.passes

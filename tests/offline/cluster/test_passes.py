@@ -15,8 +15,9 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.learners.losses import LOSSES
 from sparseoco.offline import passes as passes_module
 from sparseoco.offline.cluster import passes as cluster_module
-from sparseoco.offline.cluster.passes import ClusterPasses, read_rows
-from sparseoco.offline.passes import FEWEST_LEAVES, MOST_LEAVES, LocalPasses, PassRequest, Shape, Span, leaf_bounds
+from sparseoco.offline.cluster.pass_tasks import read_rows
+from sparseoco.offline.cluster.passes import ClusterPasses
+from sparseoco.offline.passes import FEWEST_LEAVES, MOST_LEAVES, Leaves, LocalPasses, PassRequest, Shape, Span
 from sparseoco.storage.checkpoints import write_array
 from sparseoco.store.shards import Store, read_shards
 from tests.support.errors import raises_code
@@ -82,10 +83,18 @@ def test_a_pass_is_the_dense_formula(rows: int, features: int, loss: str, span: 
         np.testing.assert_allclose(conjugates, (slopes * z - values).sum(axis=0), rtol=1e-9, atol=1e-9)
 
 
-@given(rows=st.integers(0, 10**7), features=st.integers(1, 10**6), each=st.integers(0, 500), cut=st.integers(0, 10**6))
-def test_leaves_are_a_power_of_two_of_ranges_that_cover_the_span(rows: int, features: int, each: int, cut: int) -> None:
+@given(
+    rows=st.integers(0, 10**7),
+    features=st.integers(1, 10**6),
+    each=st.integers(0, 500),
+    cut=st.integers(0, 10**6),
+    nonzeros=st.none() | st.integers(1, 10**7),
+)
+def test_leaves_are_a_power_of_two_of_ranges_that_cover_the_span(
+    rows: int, features: int, each: int, cut: int, nonzeros: int | None
+) -> None:
     span = Span(start=min(cut, rows))
-    bounds = leaf_bounds(span, Shape(rows, features, rows * each))
+    bounds = Leaves(span, Shape(rows, features, rows * each), nonzeros).bounds()
     assert len(bounds) & (len(bounds) - 1) == 0
     assert FEWEST_LEAVES <= len(bounds) <= MOST_LEAVES
     assert [start for start, _ in bounds[1:]] == [stop for _, stop in bounds[:-1]]
@@ -131,7 +140,7 @@ def test_bits_do_not_depend_on_the_number_of_tasks(
         monkeypatch.setattr(cluster_module, "TASKS_PER_SLOT", tasks)
         passes = ClusterPasses(client, Store.open(store), tmp_path / f"work-{tasks}")
         assert len(passes.bounds) == 8
-        assert len(passes._task_bounds()) == min(8, 2 * tasks)
+        assert len(passes._runs()) == min(8, 2 * tasks)
         same(passes.totals(weights, REQUESTS[0]), expected)
 
 
@@ -144,9 +153,10 @@ def test_a_pass_is_reused_unless_its_files_are_corrupt(client: Client, tmp_path:
     written = [path.stat().st_mtime_ns for path in files.slopes]
     same(passes.totals(weights, REQUESTS[0]), first)
     assert [path.stat().st_mtime_ns for path in files.slopes] == written
-    data = bytearray(files.total.read_bytes())
+    (total,) = files.totals
+    data = bytearray(total.read_bytes())
     data[-3000] ^= 1
-    files.total.write_bytes(data)
+    total.write_bytes(data)
     same(passes.totals(weights, REQUESTS[0]), first)
     files.slopes[3].unlink()
     same(passes.totals(weights, REQUESTS[0]), first)
