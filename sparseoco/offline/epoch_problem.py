@@ -12,7 +12,8 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
-from sparseoco.offline.passes import Floats, PassRequest
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import PassRequest
 from sparseoco.training.grid import Grid, expand, group_by_static
 from sparseoco.training.validation import output_shape
 

@@ -15,16 +15,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.kernels.epoch import DRAW, ROW_SIZES, EpochColumns
 from sparseoco.offline.coordinates import ColumnMajor, Coordinates, column_major
 from sparseoco.offline.epoch_problem import Problem
-from sparseoco.offline.passes import (
-    Floats,
-    LocalPasses,
-    PassResult,
-    Source,
-    Span,
-    chunks,
-    row_weights,
-    tree_sum,
-)
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import LocalPasses, PassResult, Source, Span, chunks, row_weights, tree_sum
 from sparseoco.training.grid import Grid
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
 

@@ -31,7 +31,8 @@ class FeatureSums(NamedTuple):
             return dense._replace(values=values)
         features = np.union1d(self.features, other.features)
         if features.size > DENSE_SHARE * self.n_features:
-            return self._replace(features=None, values=self.dense()) + other
+            total: FeatureSums = self._replace(features=None, values=self.dense()) + other
+            return total
         values = np.zeros((features.size, self.values.shape[1]))
         values[np.searchsorted(features, self.features)] = self.values
         values[np.searchsorted(features, other.features)] += other.values

@@ -15,7 +15,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.kernels.full_pass import ACCUMULATE, MARGINS, row_kernels
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.coordinates import ColumnMajor, column_major
-from sparseoco.offline.passes import Floats, PassRequest, PassResult, Shape, Span
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import PassRequest, PassResult, Shape, Span
 
 FARTHEST = 1e9
 

@@ -43,7 +43,8 @@ from sparseoco.offline.cluster.pass_tasks import RowsSource, open_rows, read_row
 from sparseoco.offline.cluster.passes import ClusterPasses, PassFiles
 from sparseoco.offline.epoch_problem import Problem
 from sparseoco.offline.epochs import Blocks, Share, State, mean_state, play_rounds, row_sizes
-from sparseoco.offline.passes import Floats, Span
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import Span
 from sparseoco.storage.checkpoints import read_checkpoint, write_array
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store

@@ -1,17 +1,19 @@
 """Base class of epoch methods on a cluster: each epoch commits a state, from which the next one starts."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from distributed import Client
 from numpy.typing import NDArray
 
+from sparseoco.core.errors import StorageError
 from sparseoco.execution.pool import TaskPool
 from sparseoco.offline.cluster.pass_tasks import RowsSource, read_rows
 from sparseoco.offline.epoch_problem import Problem
-from sparseoco.offline.passes import Floats
+from sparseoco.offline.partial_sums import Floats
 from sparseoco.storage.checkpoints import is_complete, write_array, write_checkpoint
-from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file
+from sparseoco.storage.commit import commit_checksummed, digest_file, make_folder, read_checksummed, remove_file
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block
@@ -39,7 +41,7 @@ class EpochMethod:
         make_folder(self._folder)
         states = sorted(self._folder.glob("state-*.json"), key=lambda path: int(path.stem.split("-")[1]), reverse=True)
         for state in states:
-            if self._pool.call(_state_is_complete, str(state.with_suffix(".npz"))):
+            if self._pool.call(_state_is_intact, str(state)):
                 self._load(state.with_suffix(".npz"))
                 break
 
@@ -79,7 +81,7 @@ class EpochMethod:
         return self._folder / f"state-{epoch}.npz"
 
     def _load(self, path: Location) -> None:
-        found = read_json(path.with_suffix(".json"))
+        found = read_checksummed(path.with_suffix(".json"))
         self.diverged = self.problem.diverged(np.array(found["diverged"], np.int64))
         self.examples = np.array(found["examples"], np.int64)
         self.epoch = int(found["epoch"])
@@ -100,11 +102,17 @@ def commit_state(
     write_checkpoint(target, description, arrays.items())
     write_array(target.with_suffix(".npy"), weights)
     short = {"epoch": description["epoch"], "diverged": diverged.tolist(), "examples": examples.tolist()}
-    commit_json(target.with_suffix(".json"), short)
+    digest = digest_file(target.with_suffix(".npy"))
+    commit_checksummed(target.with_suffix(".json"), short | {"weights": digest})
 
 
-def _state_is_complete(path: str) -> bool:
-    return is_complete(location(path))
+def _state_is_intact(path: str) -> bool:
+    """Whether all three files of a state are complete; `path` is the JSON file."""
+    short = location(path)
+    with suppress(StorageError):
+        digest = read_checksummed(short)["weights"]
+        return is_complete(short.with_suffix(".npz")) and digest_file(short.with_suffix(".npy")) == digest
+    return False
 
 
 def block_rows(block: Block, store: Store) -> RowsSource:

@@ -29,7 +29,8 @@ from sparseoco.offline.cluster.cao_rcd import CoordinatesOnCluster
 from sparseoco.offline.cluster.caos_erm import SampledOnCluster
 from sparseoco.offline.cluster.epoch_method import EpochMethod, block_rows, epoch_problem
 from sparseoco.offline.cluster.pass_tasks import RowsSource, open_rows, read_rows
-from sparseoco.offline.passes import CHUNK_ROWS, Floats, Leaves, PassRequest, Shape, Span, row_weights, tree_sum
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import CHUNK_ROWS, Leaves, PassRequest, Shape, Span, row_weights, tree_sum
 from sparseoco.storage.commit import read_checksummed, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row

@@ -19,7 +19,8 @@ from sparseoco.execution.pool import TaskPool
 from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.learners.losses import Loss, find_loss
-from sparseoco.offline.passes import CHUNK_ROWS, Floats
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import CHUNK_ROWS
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.store.worker import check_worker_running, worker_corpus

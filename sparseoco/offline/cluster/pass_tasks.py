@@ -133,7 +133,8 @@ def run_sums(task: Pass, first: int, last: int) -> Partial:
     n_features, columns = task.leaves.shape.n_features, task.columns[1] - task.columns[0]
     gradient = read_rows(values, columns)
     found = read_rows(features, 1, np.int64)[:, 0] if len(gradient) < n_features else None
-    return Partial(*read_rows(losses, columns), FeatureSums(n_features, found, gradient))
+    loss_sum, exact_sum = read_rows(losses, columns)
+    return Partial(loss_sum, exact_sum, FeatureSums(n_features, found, gradient))
 
 
 def _sum_leaves(task: Pass, first: int, last: int) -> Partial:

@@ -15,7 +15,8 @@ from sparseoco.offline.optimum.newton import Newton
 from sparseoco.offline.optimum.problem import Problem
 from sparseoco.offline.optimum.solver import Solver
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE
-from sparseoco.offline.passes import Floats, LocalPasses, Passes
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import LocalPasses, Passes
 from sparseoco.offline.weighted_passes import WeightedRowPasses
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
 

@@ -18,7 +18,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.kernels.quadratic import INNER
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.optimum.problem import Regulariser
-from sparseoco.offline.passes import Floats, Passes, PassRequest, PassResult
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import Passes, PassRequest, PassResult
 
 ARMIJO = 1e-4
 ROUNDING = 1e-9  # relative to the objective at 0; smaller differences of sums are mostly rounding

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.kernels.quadratic import FACTOR, INNER, OUTSIDE_SLOPES, PAIR_PRODUCTS
-from sparseoco.offline.passes import Floats
+from sparseoco.offline.partial_sums import Floats
 
 MOST_PAIRS, FEWEST_PAIRS = 30, 5
 PAIR_BYTES = 1 << 30  # per column; limits the number of pairs

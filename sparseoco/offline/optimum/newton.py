@@ -46,7 +46,8 @@ from sparseoco.offline.optimum.certificate import (
 )
 from sparseoco.offline.optimum.problem import Problem, Regulariser
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE
-from sparseoco.offline.passes import Floats, Passes
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import Passes
 
 MIN_STEP = 2.0**-40  # shorter steps are lost in rounding
 FLOOR = {"hinge": 1e-4}  # lower bound on a row's ℓ'', relative to the largest

@@ -9,7 +9,7 @@ import numpy as np
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.quadratic import PENALTY_CHANGE, PENALTY_CONJUGATE, PENALTY_VALUE
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.passes import Floats
+from sparseoco.offline.partial_sums import Floats
 
 PENALTIES = ("l1", "l2", "elastic_net")
 

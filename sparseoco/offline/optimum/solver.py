@@ -41,7 +41,8 @@ from sparseoco.offline.optimum.certificate import (
 from sparseoco.offline.optimum.lbfgs import Metric, Model, max_pairs
 from sparseoco.offline.optimum.problem import Problem, Regulariser
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE
-from sparseoco.offline.passes import Floats, Passes
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import Passes
 
 MIN_STEP = 1e-10  # shorter steps give up the direction
 SOLVER_BYTES = 2 << 30  # of vectors in this process at a time, at most

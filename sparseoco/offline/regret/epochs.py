@@ -21,7 +21,8 @@ from sparseoco.offline.cluster.epoch_method import block_rows, epoch_problem
 from sparseoco.offline.cluster.epochs import epoch_metrics, run_epoch_block
 from sparseoco.offline.cluster.pass_tasks import open_rows
 from sparseoco.offline.epochs import Blocks, row_sizes
-from sparseoco.offline.passes import Floats, Span, chunks, row_weights
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import Span, chunks, row_weights
 from sparseoco.offline.regret.curve import LinearSum
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store

@@ -11,7 +11,8 @@ from scipy.sparse import csr_matrix
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.offline.coordinates import ColumnMajor
 from sparseoco.offline.optimum import Optimum, Problem, minimise
-from sparseoco.offline.passes import Floats, LocalPasses, Passes, PassRequest, PassResult, row_weights
+from sparseoco.offline.partial_sums import Floats
+from sparseoco.offline.passes import LocalPasses, Passes, PassRequest, PassResult, row_weights
 from sparseoco.offline.regret.comparator import Comparator
 from sparseoco.offline.weighted_passes import WeightedRowPasses
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint

@@ -116,7 +116,7 @@ def test_a_killed_run_resumes_with_the_same_bits(
     store = Store.open(make_store(tmp_path / "store"))
     own = block(store)
     expected, figures = run(client, own, store, tmp_path / "whole")
-    play, write = Coordinates.play, module.write_checkpoint
+    play, write = Coordinates.play, module.commit_state
     for moment in range(2 * EPOCHS):
         steps = iter(range(100))
 
@@ -130,7 +130,7 @@ def test_a_killed_run_resumes_with_the_same_bits(
 
         with monkeypatch.context() as patch:
             patch.setattr(Coordinates, "play", dying(play))
-            patch.setattr(module, "write_checkpoint", dying(write))
+            patch.setattr(module, "commit_state", dying(write))
             with raises_code("task-failed", "killed", kind=TaskError):
                 run(client, own, store, tmp_path / f"{moment}")
         weights, again = run(client, own, store, tmp_path / f"{moment}")
