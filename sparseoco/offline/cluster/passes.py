@@ -284,3 +284,4 @@ class ClusterPasses:
 
         for outcome in self._pool.run(range(parts), start):
             self._pool.check(outcome)
+        self._pool.map(remove_scratch, [(self._scratch,)] * len(where), where)
