@@ -1,7 +1,7 @@
 """A store with some features of another: the same documents, and new feature ids.
 
 Its format is that of any store, so every step works on a feature subset, with results identical to those on the columns
-of the matrix. Row i of its vocabulary has the term of its feature i; a file in the same folder has the source and the
+of the matrix. Its vocabulary has the terms of its features; a file in the same folder has the source and the
 ids there. Documents without any of the features stay: they count as rounds.
 """
 
@@ -100,7 +100,8 @@ def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
     shards = tuple(cut_shard(subset, shard, folder) for shard in range(len(source.shards)))
     named = subset.source.describe(subset.features)
     documents = subset.source.document_frequencies()[subset.features]
-    vocabulary = write_vocabulary(folder, named["term"].combine_chunks(), named["count"].to_numpy(), documents)
+    ids = np.arange(subset.features.size)
+    vocabulary = write_vocabulary(folder, ids, named["term"].combine_chunks(), named["count"].to_numpy(), documents)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         version=1,

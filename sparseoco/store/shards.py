@@ -5,7 +5,7 @@ A store is a folder::
     manifest-00000001.json       format version, options, sources, shards with rows, nonzeros and SHA-256
     shard-<digest>.parquet       id, label (or labels, a list), indices, counts, and the optional columns weight, group
                                  and time: one row per document, in document order
-    vocabulary-<digest>.parquet  term, count, documents: row i is feature i, continued by later files
+    vocabulary-<digest>.parquet  feature, term, count, documents: a part of the terms, by feature
     names-<digest>.parquet       (hashed features) feature, term, count, documents
     frequencies-<digest>.parquet (hashed features, and after several ingests) feature, documents: of all documents
 
@@ -14,7 +14,7 @@ only if absent, and the highest number counts, so the files of two writers never
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -162,7 +162,7 @@ class Store:
         entry = self.manifest.shards[shard]
         label = "labels" if self.is_multilabel else "label"
         columns = (["id"] if ids else []) + [label, "indices", "counts", *self.manifest.columns]
-        table = read_parquet(self._verified(entry), columns=columns).combine_chunks()
+        table = read_table(self.folder, entry, columns).combine_chunks()
         indices, counts = (_only_chunk(table[name]) for name in ("indices", "counts"))
         labels = _only_chunk(table[label])
         return ShardRows(
@@ -178,7 +178,7 @@ class Store:
 
     def ids(self, shard: int) -> pa.StringArray:
         """The ids of the documents of a shard. Raises `StorageError` as `read`."""
-        return _only_chunk(read_parquet(self._verified(self.manifest.shards[shard]), columns=["id"])["id"])
+        return _only_chunk(read_table(self.folder, self.manifest.shards[shard], ["id"])["id"])
 
     def labels(self) -> Any:
         """The labels of all documents, in order.
@@ -204,9 +204,23 @@ class Store:
 
     def vocabulary(self) -> pa.Table:
         """Columns term, count, documents; row i is feature i. Raises `InputError` for hashed features."""
+        parts = list(self.vocabulary_files())
+        order = np.concatenate([np.empty(0, np.int64), *(part["feature"].to_numpy() for part in parts)])
+        table = pa.concat_tables(part.drop_columns("feature") for part in parts)
+        if np.all(order[1:] > order[:-1]):
+            return table
+        positions = np.empty(order.size, np.int64)
+        positions[order] = np.arange(order.size)
+        return table.take(pa.array(positions))
+
+    def vocabulary_files(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The vocabulary in parts, each by increasing feature: feature, term, count, documents, or some columns.
+
+        Raises `InputError` for hashed features.
+        """
         if self.manifest.features.kind != "vocabulary":
             raise InputError(f"{self.folder} has hashed features, and no vocabulary.", code="hashed-features")
-        return pa.concat_tables([read_parquet(self._verified(entry)) for entry in self.manifest.features.files])
+        return (read_table(self.folder, entry, columns) for entry in self.manifest.features.files)
 
     def describe(self, features: NDArray[np.int64]) -> pa.Table:
         """Columns feature, term, count, documents of the given feature ids, in their order.
@@ -214,10 +228,11 @@ class Store:
         A hashed feature with several terms gets the most frequent one and the number of others; its counts are summed.
         """
         if self.manifest.features.kind == "vocabulary":
-            table = self.vocabulary().take(pa.array(features))
-            return table.add_column(0, "feature", pa.array(features))
+            return _describe_terms(self.vocabulary_files(), features)
         parts = [
-            read_parquet(self._verified(entry), where=pc.field("feature").isin(pa.array(np.unique(features))))
+            read_parquet(
+                read_verified(self.folder, entry), where=pc.field("feature").isin(pa.array(np.unique(features)))
+            )
             for entry in self.manifest.features.files
         ]
         # Some parts may have narrower integers.
@@ -245,29 +260,38 @@ class Store:
     def present_frequencies(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(features, documents with each) of the features that occur, or could; ids increase."""
         if self.manifest.frequencies is not None:
-            table = read_parquet(self._verified(self.manifest.frequencies))
+            table = read_table(self.folder, self.manifest.frequencies)
             return table["feature"].to_numpy(), table["documents"].to_numpy()
         if self.manifest.features.kind == "vocabulary":
-            documents = np.asarray(self.vocabulary()["documents"].to_numpy(), dtype=np.int64)
+            documents = np.empty(self.n_features, np.int64)
+            for part in self.vocabulary_files(["feature", "documents"]):
+                documents[part["feature"].to_numpy()] = part["documents"].to_numpy()
             return np.arange(documents.size), documents
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
-    def _verified(self, entry: FileEntry) -> bytes:
-        path = self.folder / entry.file
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError as error:
-            raise StorageError(
-                f"{path} is missing, but the manifest lists it. Ingest again into a new folder.", code="missing-file"
-            ) from error
-        except OSError as error:
-            raise storage_error(error, path) from error
-        if hashlib.sha256(data).hexdigest() != entry.sha256:
-            raise StorageError(
-                f"{path} is corrupt: its SHA-256 is not the committed one. Ingest again into a new folder.",
-                code="corrupt-file",
-            )
-        return data
+
+def read_table(folder: Location, entry: FileEntry, columns: Sequence[str] | None = None) -> pa.Table:
+    """A data file of a store, or some of its columns. Raises as `read_verified`."""
+    return read_parquet(read_verified(folder, entry), columns=columns)
+
+
+def read_verified(folder: Location, entry: FileEntry) -> bytes:
+    """The content of a data file. Raises `StorageError` if it is missing or its SHA-256 is not the committed one."""
+    path = folder / entry.file
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{path} is missing, but the manifest lists it. Ingest again into a new folder.", code="missing-file"
+        ) from error
+    except OSError as error:
+        raise storage_error(error, path) from error
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise StorageError(
+            f"{path} is corrupt: its SHA-256 is not the committed one. Ingest again into a new folder.",
+            code="corrupt-file",
+        )
+    return data
 
 
 def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
@@ -316,6 +340,18 @@ def read_shards(folder: str | Location) -> tuple[csr_matrix, list[str]]:
 
 def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _describe_terms(parts: Iterable[pa.Table], features: NDArray[np.int64]) -> pa.Table:
+    found, rows = [NAMES.empty_table()], []
+    for part in parts:
+        known = part["feature"].to_numpy()
+        places = np.searchsorted(known, features)
+        own = np.flatnonzero(np.append(known, -1)[places] == features)
+        found.append(part.take(pa.array(places[own])))
+        rows.append(own)
+    order = np.argsort(np.concatenate([np.empty(0, np.int64), *rows]), kind="stable")
+    return pa.concat_tables(found, promote_options="permissive").take(pa.array(order))
 
 
 def _describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:

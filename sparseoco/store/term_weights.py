@@ -109,10 +109,10 @@ def _read_increment_idf(store: Store) -> NDArray[np.float64]:
     manifests = read_manifests(store.folder, store.manifest.version)
     before, idf = 0, np.empty(store.n_features)
     if store.manifest.features.kind == "vocabulary":
-        documents, first = (
-            store.vocabulary()["documents"].to_numpy(),
-            0,
-        )  # among those of the ingest that added the term
+        documents = np.empty(store.n_features, np.int64)  # among those of the ingest that added the term
+        for part in store.vocabulary_files(["feature", "documents"]):
+            documents[part["feature"].to_numpy()] = part["documents"].to_numpy()
+        first = 0
         for manifest in manifests:
             own = slice(first, manifest.features.count)
             idf[own] = smooth_idf(documents[own], manifest.rows - before)
@@ -140,7 +140,14 @@ def store_fields(store: Store) -> NDArray[np.int16]:
     entries = store.manifest.fields
     if not entries:
         return ONE_FIELD
-    return _cached(_fields, store.manifest.digest, lambda: text_fields(store.vocabulary()["term"], entries))
+    return _cached(_fields, store.manifest.digest, lambda: _read_fields(store))
+
+
+def _read_fields(store: Store) -> NDArray[np.int16]:
+    fields = np.empty(store.n_features, np.int16)
+    for part in store.vocabulary_files(["feature", "term"]):
+        fields[part["feature"].to_numpy()] = text_fields(part["term"], store.manifest.fields)
+    return fields
 
 
 def text_fields(terms: Any, entries: Sequence[FieldEntry]) -> NDArray[np.int16]:

@@ -63,11 +63,16 @@ def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: i
 
 
 def write_vocabulary(
-    folder: Location, terms: pa.Array, counts: NDArray[np.int64], documents: NDArray[np.int64]
+    folder: Location,
+    features: NDArray[np.int64],
+    terms: pa.Array,
+    counts: NDArray[np.int64],
+    documents: NDArray[np.int64],
 ) -> FileEntry:
-    """Write the vocabulary: row i is the term of feature i, its total count and its document frequency."""
-    table = pa.table({"term": terms, "count": counts, "documents": documents})
-    return _write_table(folder, "vocabulary", table, use_dictionary=False)
+    """Write a part of the vocabulary: the terms of increasing features, their total counts and document frequencies."""
+    table = pa.table({"feature": features, "term": terms, "count": counts, "documents": documents})
+    encoding = dict.fromkeys(("term", "count", "documents"), "PLAIN") | {"feature": "DELTA_BINARY_PACKED"}
+    return _write_table(folder, "vocabulary", table, use_dictionary=False, column_encoding=encoding)
 
 
 def write_names(

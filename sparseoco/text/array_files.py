@@ -1,20 +1,20 @@
 """Named arrays in one file: the format of all staging files of an ingest.
 
-A file is a magic number, the size of a JSON header, the header
-``{"arrays": {name: [dtype, shape, offset]}, "facts": …}`` and the bytes of the arrays, each aligned to 64 bytes.
-Numbers only, no pickle. Unlike npz it can be memory-mapped, written in parts and read in ranges; unlike in Arrow,
-columns may have different lengths.
+A file is a magic number, the size and the XXH3 digest of a JSON header, the header
+``{"arrays": {name: [dtype, shape, offset, digest]}, "facts": …}`` and the bytes of the arrays, each aligned to 64
+bytes. Numbers only, no pickle. Unlike npz it can be memory-mapped and read in ranges; unlike in Arrow, columns may have
+different lengths. Every array that is read whole is compared with its digest.
 """
 
 import json
 import os
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.storage.commit import committed
@@ -22,44 +22,43 @@ from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
 from sparseoco.text.staging import local_copy
 
-MAGIC = b"SPARSE01"
+MAGIC = b"SPARSE02"
+START = 24  # bytes before the header
+MAX_HEADER = 1 << 28
 ALIGNMENT = 64
 
 Arrays = dict[str, NDArray[Any]]
-
-
-class ArrayParts(NamedTuple):
-    """A one-dimensional array of `size` entries, written in parts, so that it is never in memory as a whole."""
-
-    dtype: np.dtype[Any]
-    size: int
-    parts: Iterable[NDArray[Any]]
 
 
 class _Entry(NamedTuple):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     begin: int  # in the file
+    digest: int
 
 
-def save_arrays(
-    path: Location, arrays: Mapping[str, NDArray[Any] | ArrayParts], facts: dict[str, Any] | None = None
-) -> None:
+def save_arrays(path: Location, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None = None) -> None:
     """Write arrays and a few JSON facts to `path` atomically. Raises `StorageError`."""
+    with committed(path, sync=False) as temporary, temporary.open("wb", buffering=0) as file:
+        for part in packed_arrays(arrays, facts):
+            write_all(file, part)
+
+
+def packed_arrays(arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None = None) -> list[Any]:
+    """The bytes of a file of arrays, in parts."""
     entries: dict[str, list[Any]] = {}
+    parts: list[Any] = []
     offset = 0
     for name, array in arrays.items():
-        shape = [array.size] if isinstance(array, ArrayParts) else list(array.shape)
-        entries[name] = [array.dtype.str, shape, offset]
-        offset += -(-array.size * array.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
+        entries[name] = [array.dtype.str, list(array.shape), offset, xxh3_64_intdigest(data)]
+        padding = -len(data) % ALIGNMENT
+        parts += [data, bytes(padding)]
+        offset += len(data) + padding
     header = json.dumps({"arrays": entries, "facts": facts or {}}).encode()
-    header += b" " * (-(len(header) + 16) % ALIGNMENT)
-    with committed(path, sync=False) as temporary, temporary.open("wb", buffering=0) as file:
-        write_all(file, MAGIC + len(header).to_bytes(8, "little") + header)
-        for array in arrays.values():
-            for part in array.parts if isinstance(array, ArrayParts) else [np.ascontiguousarray(array)]:
-                write_all(file, part.reshape(-1).view(np.uint8).data if part.size else b"")
-            write_all(file, bytes(-array.size * array.dtype.itemsize % ALIGNMENT))
+    header += b" " * (-(len(header) + START) % ALIGNMENT)
+    digest = xxh3_64_intdigest(header).to_bytes(8, "little")
+    return [MAGIC + len(header).to_bytes(8, "little") + digest + header, *parts]
 
 
 def write_all(file: Any, data: Any) -> None:
@@ -80,27 +79,41 @@ def load_arrays(path: Location) -> tuple[Arrays, dict[str, Any]]:
     except OSError as error:
         reason = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
         raise storage_error(reason, path) from error
-    data = np.frombuffer(mapped, dtype=np.uint8)
+    return unpack_arrays(np.frombuffer(mapped, dtype=np.uint8), path)
+
+
+def unpack_arrays(data: NDArray[np.uint8], path: Location) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays, as views of the bytes of a file, and the facts. Raises `DamagedError`, which names `path`."""
     entries, facts = _read_header(lambda begin, size: data[begin : begin + size].tobytes(), path)
     arrays: Arrays = {}
-    for name, (dtype, shape, begin) in entries.items():
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        arrays[name] = data[begin : begin + size].view(dtype).reshape(shape)
+    for name, (dtype, shape, begin, digest) in entries.items():
+        part = data[begin : begin + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize]
+        if xxh3_64_intdigest(part.data if part.size else b"") != digest:
+            raise damaged(path)
+        arrays[name] = part.view(dtype).reshape(shape)
     return arrays, facts
+
+
+def damaged(path: Location) -> DamagedError:
+    """The error for a file whose content is not what was written."""
+    return DamagedError(f"{path} is corrupt: delete its folder and run again.", code="corrupt-file")
 
 
 def _read_header(read: Callable[[int, int], bytes], path: Location) -> tuple[dict[str, _Entry], dict[str, Any]]:
     """The entries and the facts of a file, through a function `read(begin, size)`."""
-    start = read(0, 16)
+    start = read(0, START)
     if start[:8] != MAGIC:
         raise DamagedError(
-            f"{path} is not a staging file of this program; delete its folder and run again.", code="corrupt-file"
+            f"{path} is not a staging file of this program: delete its folder and run again.", code="corrupt-file"
         )
-    size = int.from_bytes(start[8:], "little")
-    header = json.loads(read(16, size))
+    size = int.from_bytes(start[8:16], "little")
+    data = read(START, size) if size <= MAX_HEADER else b""
+    if xxh3_64_intdigest(data) != int.from_bytes(start[16:], "little"):
+        raise damaged(path)
+    header = json.loads(data)
     entries = {
-        name: _Entry(np.dtype(dtype), tuple(shape), 16 + size + offset)
-        for name, (dtype, shape, offset) in header["arrays"].items()
+        name: _Entry(np.dtype(dtype), tuple(shape), START + size + offset, digest)
+        for name, (dtype, shape, offset, digest) in header["arrays"].items()
     }
     return entries, header["facts"]
 
@@ -108,11 +121,13 @@ def _read_header(read: Callable[[int, int], bytes], path: Location) -> tuple[dic
 class ArrayReader:
     """Reads ranges of the arrays of a file without mapping it: mapped pages count as memory of the process.
 
-    A context manager that holds the file open. Raises `StorageError`.
+    An array that is read from its beginning to its end in consecutive ranges is compared with its digest. A context
+    manager that holds the file open. Raises `StorageError`.
     """
 
     def __init__(self, path: Location) -> None:
         self._path = path
+        self._digests: dict[str, tuple[int, xxh3_64]] = {}  # entries read so far, and their digest
         try:
             self._descriptor = os.open(local_copy(path), os.O_RDONLY)
         except OSError as error:
@@ -134,35 +149,40 @@ class ArrayReader:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """A whole array."""
-        shape = self._entries[name].shape
-        return self.read(name, 0, shape[0]).reshape(shape)
+        self._digests.pop(name, None)
+        return self.read(name, 0, self.size(name))
 
     def size(self, name: str) -> int:
         """Length of an array."""
         return self._entries[name].shape[0]
 
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
-        """Rows [start, stop) of an array, flattened."""
-        dtype, shape, begin = self._entries[name]
-        width = int(np.prod(shape[1:], dtype=np.int64))
-        result = np.empty((stop - start) * width, dtype)
-        view = memoryview(result.view(np.uint8).data)
-        at = begin + start * width * dtype.itemsize
+        """Entries [start, stop) of a one-dimensional array."""
+        entry = self._entries[name]
+        result = np.empty(stop - start, entry.dtype)
+        data = result.view(np.uint8).data
         try:
-            while len(view):
-                size = os.preadv(self._descriptor, [view], at)
-                if not size:
-                    raise DamagedError(
-                        f"{self._path} is truncated: delete its folder and run again.", code="corrupt-file"
-                    )
-                view, at = view[size:], at + size
+            read_exactly(self._descriptor, data, entry.begin + start * entry.dtype.itemsize)
+        except EOFError:
+            raise damaged(self._path) from None
         except OSError as error:
             raise storage_error(error, self._path) from error
+        done, digest = self._digests.get(name, (0, xxh3_64()))
+        if start == done:
+            digest.update(data)
+            self._digests[name] = stop, digest
+            if stop == entry.shape[0] and digest.intdigest() != entry.digest:
+                raise damaged(self._path)
         return result
 
-    def search(self, name: str, bound: int) -> int:
-        """Number of entries of a sorted array below a bound."""
-        return bisect_left(range(self.size(name)), bound, key=lambda k: int(self.read(name, k, k + 1)[0]))
+
+def read_exactly(descriptor: int, view: memoryview, at: int) -> None:
+    """Fill `view` with the bytes of a file from `at` on. Raises `EOFError` if the file is too short."""
+    while len(view):
+        size = os.preadv(descriptor, [view], at)
+        if not size:
+            raise EOFError
+        view, at = view[size:], at + size
 
 
 def string_array(data: NDArray[np.uint8], offsets: NDArray[Any]) -> pa.Array:

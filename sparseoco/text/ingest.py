@@ -43,7 +43,7 @@ from sparseoco.text.sources import Source, find_sources, real_path, with_unique_
 from sparseoco.text.staging import clear_staging, staging_folder
 from sparseoco.text.tables.files import close_tables
 from sparseoco.text.tasks import open_tasks
-from sparseoco.text.vocabulary.build import build_features
+from sparseoco.text.vocabulary.build import FeatureMap, build_features
 
 
 def ingest(
@@ -121,7 +121,8 @@ def ingest(
             _check_fields(options, counts)
         job, counts = choose_bins(job, counts)
         labels = encode_labels(counts, options, previous)
-        feature_map, new_terms = None, None
+        feature_map: FeatureMap | None = None
+        new_terms: tuple[FileEntry, ...] = ()
         if options.hash_bits is None:
             feature_map, new_terms = build_features(job, counts, store, vocabulary)
         shards = encode_shards(job, counts, labels, feature_map, previous)
@@ -133,8 +134,7 @@ def ingest(
         if feature_map is None:
             features = _hashed_features(options, files + tuple(shard.names for shard in shards if shard.names))
         else:
-            files += () if new_terms is None else (new_terms.result(),)
-            features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=files)
+            features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=files + new_terms)
     bad = [
         (
             f"{path}/{row.file}" if row.file else path,

@@ -205,7 +205,7 @@ def test_models_whose_features_cannot_be_taken(tmp_path: Path) -> None:
     with raises_code("features-differ", model):
         train(hashed(make_store(tmp_path / "hashed")), tmp_path / "out", features_from=str(model))
     seen = np.ones(200, np.int64)
-    entry = write_vocabulary(store, pa.array([f"w{i}" for i in range(200)]), seen, seen)
+    entry = write_vocabulary(store, np.arange(200), pa.array([f"w{i}" for i in range(200)]), seen, seen)
     manifest = Store.open(store).manifest
     words = FeatureTable(kind="vocabulary", count=200, files=(entry,))
     commit_manifest(store, manifest.model_copy(update={"version": 2, "features": words}))

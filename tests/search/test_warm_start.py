@@ -47,7 +47,7 @@ def changed(store: Path, **fields: Any) -> Path:
 def with_terms(store: Path, terms: list[str]) -> Path:
     """The store with other words for its features."""
     seen = np.ones(len(terms), np.int64)
-    entry = write_vocabulary(store, pa.array(terms), seen, seen)
+    entry = write_vocabulary(store, np.arange(len(terms)), pa.array(terms), seen, seen)
     return changed(store, features=FeatureTable(kind="vocabulary", count=len(terms), files=(entry,)))
 
 
@@ -95,7 +95,7 @@ def test_a_grown_vocabulary(client: Client, tmp_path: Path, algorithm: str) -> N
     store = make_store(tmp_path / "store")
     train(client, store, tmp_path / "first", algorithm=algorithm)
     files = Store.open(store).manifest.features.files
-    more = write_vocabulary(store, pa.array(["new", "newer"]), np.ones(2, np.int64), np.ones(2, np.int64))
+    more = write_vocabulary(store, np.arange(FEATURES, FEATURES + 2), pa.array(["new", "newer"]), np.ones(2, np.int64), np.ones(2, np.int64))
     changed(store, features=FeatureTable(kind="vocabulary", count=FEATURES + 2, files=(*files, more)))
     model = train(client, store, tmp_path / "second", tmp_path / "first", algorithm=algorithm)
     resumable = algorithm == "stda"

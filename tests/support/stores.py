@@ -39,7 +39,7 @@ def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: i
             )
         )
     terms = pa.array([f"t{i}" for i in range(features)])
-    vocabulary = write_vocabulary(folder, terms, counts.sum(axis=0), (counts > 0).sum(axis=0))
+    vocabulary = write_vocabulary(folder, np.arange(len(terms)), terms, counts.sum(axis=0), (counts > 0).sum(axis=0))
     commit_manifest(
         folder,
         Manifest(

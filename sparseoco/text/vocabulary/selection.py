@@ -1,134 +1,306 @@
-"""Selection and order of features: the arithmetic of CountVectorizer, with ids by frequency."""
+"""Selection and order of features: the arithmetic of CountVectorizer, with ids by frequency.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+A range reports how many of its candidates have each count; their ids follow from these numbers, so that no task holds
+all terms.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.text.array_files import Arrays, stored_strings
+from sparseoco.text.block_files import read_block, write_blocks
+from sparseoco.text.kernels.keys import HALF, LOW
 from sparseoco.text.options import TextOptions
-from sparseoco.text.vocabulary.trie import Vocabulary
+from sparseoco.text.vocabulary.exchange import Exchange
+from sparseoco.text.vocabulary.naming import term_fields
+
+MAX_SORTED = 1 << 24
+"""Candidates that one task sorts to break ties under `max_features` as CountVectorizer does: beyond, the terms that are
+first in alphabetical order are selected."""
 
 
-@dataclass
-class Candidates:
-    """The counted n-grams `first`, `first` + 1, … of a trie, and their selection by the options.
+class Selection(NamedTuple):
+    """What the selection of terms depends on.
 
     Parameters
     ----------
-    totals, documents : ndarray of int64
-        Occurrences of each n-gram, and documents with it.
-    first : int
-        Number of the first counted n-gram.
-    trie : callable
-        Returns the trie; only needed to break ties under `max_features`.
+    options : TextOptions
     n_documents : int
-    fields : ndarray of int64, optional
-        The text field of each n-gram, −1 for categories and numbers, which are all selected. `max_features` is the
-        number of terms of each field.
+        New documents.
+    n_known : int
+        Features of the store, whose ids do not change.
+    known_sizes : tuple of int
+        Those of each text field, or of all without fields.
+    extends : bool
+        Whether new terms become features.
+    real : bool
+        Whether counts are real values, whose sums would not be counts: terms are in order of their documents.
     """
 
-    totals: NDArray[np.int64]
-    documents: NDArray[np.int64]
-    first: int
-    trie: Callable[[], Vocabulary]
-    n_documents: int
     options: TextOptions
-    fields: NDArray[np.int64] | None = None
+    n_documents: int
+    n_known: int
+    known_sizes: tuple[int, ...]
+    extends: bool
+    real: bool
 
-    def __post_init__(self) -> None:
-        self.low, self.high = (
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The fewest and the most documents of a term."""
+        low, high = (
             bound if isinstance(bound, int) else bound * self.n_documents
             for bound in (self.options.min_df, self.options.max_df)
         )
+        return low, high
 
-    def select(self) -> NDArray[np.int64]:
-        """The feature of each n-gram of a new vocabulary, or −1.
-
-        Features are ordered by decreasing count, equal counts by length, then alphabetically.
-        Raises `InputError` if no term is left.
-        """
-        if not self.documents.any():
-            raise InputError(
-                "No document has a term: none of its text is a token (token_pattern, stop_words, ngram_range).",
-                code="empty-vocabulary",
-            )
-        if self.high < self.low:
-            raise InputError(
-                f"max_df allows at most {self.high:g} documents, min_df at least {self.low:g}: no term passes both.",
-                code="empty-vocabulary",
-            )
-        chosen = self._choose(self._pass(), [0] * max(1, len(self.options.text_fields)))
-        if not chosen.any():
-            raise InputError("No term is left: decrease min_df or increase max_df.", code="empty-vocabulary")
-        return _rank_by_count(self.totals, chosen)
-
-    def select_new(self, known: NDArray[np.int64], size: int, sizes: list[int]) -> NDArray[np.int64]:
-        """The feature of each n-gram of an extended vocabulary of `size` features, or −1.
-
-        `known` has the existing features, which do not change, or −1. New features must pass min_df and max_df among
-        the new documents alone; their ids follow after `size`, up to max_features in total. `sizes` are the existing
-        features of each text field, or all of them without fields.
-        """
-        chosen = self._choose((known < 0) & self._pass(), sizes)
-        if self.fields is not None:
-            chosen &= known < 0
-        return np.where(chosen, _rank_by_count(self.totals, chosen) + size, known)
-
-    def _choose(self, passed: NDArray[np.bool_], sizes: list[int]) -> NDArray[np.bool_]:
-        """The most frequent of the n-grams that passed, in addition to `sizes` existing terms of each text field."""
+    @property
+    def limits(self) -> list[int] | None:
+        """The most new terms of each text field, or of all without fields."""
         most = self.options.max_features
-        limits = [None if most is None else max(0, most - size) for size in sizes]
-        if self.fields is None:
-            return self._most_frequent(passed, limits[0])
-        chosen = (self.fields < 0) & (self.documents > 0)
-        for field, limit in enumerate(limits):
-            chosen |= self._most_frequent(passed & (self.fields == field), limit)
-        return chosen
-
-    def _pass(self) -> NDArray[np.bool_]:
-        return (self.documents >= max(1, self.low)) & (self.documents <= self.high)
-
-    def _most_frequent(self, chosen: NDArray[np.bool_], limit: int | None) -> NDArray[np.bool_]:
-        """The `limit` most frequent of the chosen terms; ties are broken as in CountVectorizer.
-
-        It sorts the terms in alphabetical order, all lengths mixed, with an unstable algorithm: only the same sort of
-        the same numbers gives the same ties.
-        """
-        if limit is None or np.count_nonzero(chosen) <= limit:
-            return chosen
-        alphabetical = _alphabetical_order(self.trie(), self.first)
-        candidates = alphabetical[chosen[alphabetical]]
-        selected = np.zeros_like(chosen)
-        selected[candidates[(-self.totals[candidates]).argsort()[:limit]]] = True
-        return selected
+        return None if most is None else [max(0, most - size) for size in self.known_sizes]
 
 
-def _rank_by_count(counts: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The rank of each chosen term by decreasing count, ties in their order; −1 for the others."""
+class RangeTerms(NamedTuple):
+    """The counted n-grams of a range, level by level.
+
+    Parameters
+    ----------
+    counts, documents, known : ndarray of int
+        Occurrences (or documents, see `Selection`), documents, and the feature of the store plus one, or 0.
+    levels : ndarray of int8
+        Their lengths.
+    groups : ndarray of int16
+        The text field, which limits apply to, 0 without fields; −1 for categories and numbers, which are all selected.
+    """
+
+    counts: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    known: NDArray[np.int64]
+    levels: NDArray[np.int8]
+    groups: NDArray[np.int16]
+
+    def candidates(self, selection: Selection) -> NDArray[np.bool_]:
+        """The new terms that pass min_df and max_df."""
+        if not selection.extends:
+            return np.zeros(self.counts.size, np.bool_)
+        low, high = selection.bounds
+        passed = (self.documents >= max(1, low)) & (self.documents <= high)
+        allowed: NDArray[np.bool_] = np.where(self.groups < 0, self.documents > 0, passed) & (self.known == 0)
+        return allowed
+
+
+def n_levels(merged: Arrays) -> int:
+    """The length of the longest n-grams."""
+    return sum(name.startswith("keys_") for name in merged)
+
+
+def range_terms(exchange: Exchange, selection: Selection, number: int, merged: Arrays) -> RangeTerms:
+    """The counted n-grams of a range."""
+    levels = range(exchange.counted_from, n_levels(merged) + 1)
+    sizes = [merged[f"keys_{n}"].size for n in levels]
+
+    def joined(what: str) -> NDArray[np.int64]:
+        zeros = (np.zeros(size, np.int64) for size in sizes)
+        parts = [merged.get(f"{what}_{n}", zero) for n, zero in zip(levels, zeros, strict=True)]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    documents = joined("documents")
+    lengths = np.repeat(np.array(levels, np.int8), sizes)
+    groups = np.zeros(documents.size, np.int16)
+    if selection.options.naming.namespaces is not None:
+        tokens = stored_strings(read_block(exchange.path("range-tokens", number), 0), "token")
+        fields = [term_fields(tokens, selection.options.naming)]  # of the range's tokens, then of longer n-grams
+        for n in range(2, n_levels(merged) + 1):
+            fields.append(fields[-1][(merged[f"keys_{n}"] >> HALF).astype(np.int64)])
+        groups = np.concatenate(fields[exchange.counted_from - 1 :]).astype(np.int16)
+    counts = documents if selection.real else joined("totals")
+    return RangeTerms(counts, documents, joined("known"), lengths, groups)
+
+
+def describe_range(exchange: Exchange, selection: Selection, number: int, merged: Arrays) -> list[Arrays]:
+    """What `choose_features` needs of the candidates of a range.
+
+    Two blocks: the number of candidates, `sizes`, of each group, count and level, and of all n-grams that occur; with
+    `max_features` the groups, counts and levels of all candidates in alphabetical order, all lengths mixed.
+    """
+    terms = range_terms(exchange, selection, number, merged)
+    chosen = np.flatnonzero(terms.candidates(selection))
+    groups, counts, levels = terms.groups[chosen], terms.counts[chosen], terms.levels[chosen]
+    order = np.lexsort((levels, counts, groups))
+    rows = np.stack([groups[order], counts[order], levels[order]]) if order.size else np.empty((3, 0), np.int64)
+    begins = np.flatnonzero(np.append(True, np.any(rows[:, 1:] != rows[:, :-1], axis=0))) if order.size else order
+    groups_counted, counts_counted, levels_counted = rows[:, begins].astype(np.int64)
+    histogram = {
+        "groups": groups_counted,
+        "counts": counts_counted,
+        "levels": levels_counted,
+        "sizes": np.diff(np.append(begins, order.size)),
+        "occurring": np.array([np.count_nonzero(terms.documents)]),
+    }
+    if selection.limits is None:
+        return [histogram, {}]
+    mixed = alphabetical_order(merged, exchange.counted_from)
+    mixed = mixed[terms.candidates(selection)[mixed]]
+    return [histogram, {"groups": terms.groups[mixed], "counts": terms.counts[mixed], "levels": terms.levels[mixed]}]
+
+
+def alphabetical_order(merged: Arrays, counted_from: int) -> NDArray[np.int64]:
+    """The counted n-grams of a range in alphabetical order, all lengths mixed; a prefix precedes its extensions."""
+    depth = n_levels(merged)
+    columns: list[list[NDArray[np.int64]]] = [[] for _ in range(depth)]
+    chain: list[NDArray[np.int64]] = []  # the tokens of the n-grams of a level, plus one
+    for n in range(1, depth + 1):
+        keys = merged[f"keys_{n}"]
+        prefixes = (keys >> HALF).astype(np.int64)
+        chain = [*(tokens[prefixes] for tokens in chain), (keys & LOW).astype(np.int64) + 1]
+        if n >= counted_from:
+            for k, column in enumerate(columns):
+                column.append(chain[k] if k < n else np.zeros(keys.size, np.int64))
+    return np.lexsort([np.concatenate([np.empty(0, np.int64), *column]) for column in reversed(columns)])
+
+
+def choose_features(exchange: Exchange, selection: Selection, new: bool) -> int:
+    """Number the terms of all ranges by decreasing count, then length, then in alphabetical order.
+
+    Writes a block for each range, which `chosen_terms` reads. `new` says that there is no store yet.
+
+    Returns
+    -------
+    int
+        The number of features.
+
+    Raises
+    ------
+    InputError
+        If no term of a new vocabulary is left.
+    """
+    histograms = [read_block(exchange.path("range-ngrams", r), 0) for r in range(exchange.n_ranges)]
+    if new and not any(histogram["occurring"][0] for histogram in histograms):
+        raise InputError(
+            "No document has a term: none of its text is a token (token_pattern, stop_words, ngram_range).",
+            code="empty-vocabulary",
+        )
+    low, high = selection.bounds
+    if new and high < low:
+        raise InputError(
+            f"max_df allows at most {high:g} documents, min_df at least {low:g}: no term passes both.",
+            code="empty-vocabulary",
+        )
+    limited = [_limit(exchange, histograms, group, limit) for group, limit in enumerate(selection.limits or [])]
+    groups, counts, levels, sizes = (
+        np.concatenate([histogram[name] for histogram in histograms])
+        for name in ("groups", "counts", "levels", "sizes")
+    )
+    ranges = np.repeat(np.arange(exchange.n_ranges), [histogram["sizes"].size for histogram in histograms])
+    for group, limit in enumerate(limited):
+        if limit is not None:
+            at_threshold = (groups == group) & (counts == limit.threshold)
+            sizes[(groups == group) & (counts < limit.threshold)] = 0
+            sizes[at_threshold] = [
+                limit.tie_levels[r][level] for r, level in zip(ranges[at_threshold], levels[at_threshold], strict=True)
+            ]
+    if new and not sizes.any():
+        raise InputError("No term is left: decrease min_df or increase max_df.", code="empty-vocabulary")
+    order = np.lexsort((ranges, levels, -counts))
+    first = np.empty(sizes.size, np.int64)
+    first[order] = selection.n_known + np.cumsum(sizes[order]) - sizes[order]
+    order = order[np.argsort(ranges[order], kind="stable")]
+    ends = np.cumsum(np.bincount(ranges, minlength=exchange.n_ranges))
+    with write_blocks(exchange.path("chosen"), exchange.n_ranges) as write:
+        for r, own in enumerate(np.split(order, ends[:-1])):
+            block = {"first": first[own], "sizes": sizes[own]}
+            for group, limit in enumerate(limited):
+                if limit is not None:
+                    block |= {f"count_{group}": np.array([limit.threshold]), f"ties_{group}": limit.ties[r]}
+            write(block)
+    return selection.n_known + int(sizes.sum())
+
+
+class _Limit(NamedTuple):
+    """The selection of a limited number of terms: all with more than `threshold` occurrences, and some with as many.
+
+    `ties` says which, for each range and its candidates with this count in alphabetical order; `tie_levels` is their
+    number for each length.
+    """
+
+    threshold: int
+    ties: list[NDArray[np.bool_]]
+    tie_levels: list[NDArray[np.int64]]
+
+
+def _limit(exchange: Exchange, histograms: list[Arrays], group: int, limit: int) -> _Limit | None:
+    """The selection of the most frequent `limit` terms of a group, None if that is all of them.
+
+    Ties are broken as in CountVectorizer. It sorts the counts of the terms in alphabetical order with an unstable
+    algorithm: only the same sort of the same numbers gives the same ties.
+    """
+    own = [histogram["groups"] == group for histogram in histograms]
+    counts = np.concatenate([histogram["counts"][rows] for histogram, rows in zip(histograms, own, strict=True)])
+    sizes = np.concatenate([histogram["sizes"][rows] for histogram, rows in zip(histograms, own, strict=True)])
+    if sizes.sum() <= limit:
+        return None
+    order = np.argsort(-counts)
+    count = int(counts[order][np.searchsorted(np.cumsum(sizes[order]), limit)])
+    above = int(sizes[counts > count].sum())
+    tied = [int(h["sizes"][rows & (h["counts"] == count)].sum()) for h, rows in zip(histograms, own, strict=True)]
+    if sizes.sum() <= MAX_SORTED:
+        chosen = _sorted_ties(exchange, group, limit, count)
+    else:
+        chosen = np.arange(sum(tied)) < limit - above
+    ties = np.split(chosen, np.cumsum(tied)[:-1])
+    tie_levels = []
+    for r, (histogram, rows, tie) in enumerate(zip(histograms, own, ties, strict=True)):
+        level_sizes = np.zeros(int(max(h["levels"].max(initial=0) for h in histograms)) + 1, np.int64)
+        if tie.all():
+            at = rows & (histogram["counts"] == count)
+            level_sizes[histogram["levels"][at]] = histogram["sizes"][at]
+        elif tie.any():
+            candidates = _candidates(exchange, r, group)
+            level_sizes += np.bincount(
+                candidates["levels"][candidates["counts"] == count][tie], minlength=level_sizes.size
+            )
+        tie_levels.append(level_sizes)
+    return _Limit(count, ties, tie_levels)
+
+
+def _sorted_ties(exchange: Exchange, group: int, limit: int, count: int) -> NDArray[np.bool_]:
+    """Which of all candidates of a group with this count are among its `limit` most frequent."""
+    counts = np.concatenate([_candidates(exchange, r, group)["counts"] for r in range(exchange.n_ranges)])
+    selected = np.zeros(counts.size, np.bool_)
+    selected[(-counts).argsort()[:limit]] = True
+    ties: NDArray[np.bool_] = selected[counts == count]
+    return ties
+
+
+def _candidates(exchange: Exchange, number: int, group: int) -> Arrays:
+    """The counts (int64) and levels of the candidates of a group in a range, in alphabetical order."""
+    arrays = read_block(exchange.path("range-ngrams", number), 1)
+    own = arrays["groups"] == group
+    return {"counts": arrays["counts"][own].astype(np.int64), "levels": arrays["levels"][own]}
+
+
+def chosen_terms(
+    exchange: Exchange, selection: Selection, number: int, merged: Arrays, terms: RangeTerms
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(the new terms of a range by increasing feature id, these ids)."""
+    block = read_block(exchange.path("chosen"), number)
+    chosen = terms.candidates(selection)
+    mixed = None
+    for group in range(len(selection.limits or [])):
+        if f"count_{group}" in block:
+            if mixed is None:
+                mixed = alphabetical_order(merged, exchange.counted_from)
+            count = int(block[f"count_{group}"][0])
+            own = chosen & (terms.groups == group)
+            tied = mixed[(own & (terms.counts == count))[mixed]]
+            chosen[own & (terms.counts <= count)] = False
+            chosen[tied[block[f"ties_{group}"]]] = True
     positions = np.flatnonzero(chosen)
-    falling = -counts[positions]
-    # A stable sort of 16 bits is a radix sort; the few larger counts, which come first, are then sorted by comparison.
-    order = np.argsort((np.maximum(falling, -0xFFFF) + 0xFFFF).astype(np.uint16), kind="stable")
-    large = np.count_nonzero(falling <= -0xFFFF)
-    order[:large] = order[:large][np.argsort(falling[order[:large]], kind="stable")]
-    ranks = np.full(counts.size, -1, np.int64)
-    ranks[positions[order]] = np.arange(positions.size)
-    return ranks
-
-
-def _alphabetical_order(trie: Vocabulary, first: int) -> NDArray[np.int64]:
-    """N-grams from number `first` on in alphabetical order, all lengths mixed; a prefix precedes its extensions."""
-    parents, lasts = trie.parents()
-    columns = [np.zeros(parents.size - first, np.int64) for _ in trie.level_sizes]
-    begin = 0
-    for n, size in enumerate(trie.level_sizes, 1):
-        ngrams = np.arange(begin, begin + size)
-        if begin >= first:
-            prefix = ngrams
-            for k in reversed(range(n)):
-                columns[k][ngrams - first] = lasts[prefix].astype(np.int64) + 1
-                prefix = parents[prefix]
-        begin += size
-    return np.lexsort(columns[::-1])
+    order = np.lexsort((terms.levels[positions], -terms.counts[positions].astype(np.int64)))
+    sizes = block["sizes"]
+    begins = np.cumsum(sizes) - sizes
+    ids = np.repeat(block["first"] - begins, sizes) + np.arange(positions.size)
+    return positions[order], ids

@@ -7,21 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.storage.locations import Location
-from sparseoco.text.array_files import (
-    Arrays,
-    load_arrays,
-    save_arrays,
-    store_strings,
-    stored_strings,
-    string_array,
-    string_buffers,
-)
+from sparseoco.text.array_files import Arrays, stored_strings, string_array, string_buffers
 from sparseoco.text.counting.ngrams import alphabetical_order, inverse, n_ngrams
 from sparseoco.text.kernels.keys import HALF, LOW, locate, pack_keys, unpack_keys
 from sparseoco.text.kernels.terms import term_offsets, write_terms
 from sparseoco.text.tokenizer import WORDS, Naming
-from sparseoco.text.vocabulary.naming import split_terms, term_fields, token_spaces
+from sparseoco.text.vocabulary.naming import split_terms, token_spaces
 
 
 class Vocabulary(NamedTuple):
@@ -91,38 +82,6 @@ class Vocabulary(NamedTuple):
                 features[counts[f"nodes_{n}"][found]] = self.ids[n - 1][positions[found]]
         return features
 
-    def features_in_trie(self, other: "Vocabulary", counted_from: int) -> NDArray[np.int64]:
-        """The feature of each n-gram of another trie, its levels from `counted_from` on concatenated; −1 for none."""
-        counts: Arrays = {}
-        store_strings(counts, "token", other.tokens)
-        counts |= {f"keys_{n}": keys for n, keys in enumerate(other.keys, 2)}
-        first = 0
-        for n, size in enumerate(other.level_sizes, 1):
-            if n >= counted_from:
-                counts[f"nodes_{n}"] = counts[f"totals_{n}"] = np.arange(first, first + size)
-                first += size
-        return self.features(counts)
-
-    def save(self, path: Location) -> None:
-        """Stage the vocabulary."""
-        arrays: Arrays = {}
-        store_strings(arrays, "token", self.tokens)
-        arrays |= {f"keys_{n}": keys for n, keys in enumerate(self.keys, 2)}
-        arrays |= {f"ids_{n}": ids for n, ids in enumerate(self.ids, 1)}
-        save_arrays(path, arrays, {"size": self.size, "levels": len(self.ids)})
-
-    @classmethod
-    def load(cls, path: Location) -> "Vocabulary":
-        """Map a staged vocabulary."""
-        arrays, facts = load_arrays(path)
-        levels = facts["levels"]
-        return cls(
-            stored_strings(arrays, "token").cast(pa.large_string()),
-            tuple(arrays[f"keys_{n}"] for n in range(2, levels + 1)),
-            tuple(arrays[f"ids_{n}"] for n in range(1, levels + 1)),
-            facts["size"],
-        )
-
     @property
     def level_sizes(self) -> list[int]:
         """Number of n-grams of each length."""
@@ -130,20 +89,8 @@ class Vocabulary(NamedTuple):
 
     def terms(self, numbers: NDArray[np.int64], naming: Naming = WORDS) -> pa.Array:
         """Names of n-grams, numbered over all levels concatenated. Strings, or large strings from 2 GiB on."""
-        spaces = token_spaces(self.tokens, naming)
         parents, lasts = self.parents()
-        token_bytes, token_offsets = string_buffers(self.tokens)
-        padded = np.concatenate([token_bytes, np.zeros(8, np.uint8)])
-        offsets = term_offsets(numbers, parents, lasts, token_offsets, spaces)
-        data = write_terms(numbers, parents, lasts, padded, token_offsets, spaces, offsets, len(self.level_sizes))
-        return string_array(data, offsets)
-
-    def fields(self, naming: Naming) -> NDArray[np.int64]:
-        """The position in `naming.namespaces` of the field of all n-grams, levels concatenated; −1 for none."""
-        levels = [term_fields(self.tokens, naming)]
-        for keys in self.keys:
-            levels.append(levels[-1][(keys >> HALF).astype(np.int64)])
-        return np.concatenate(levels)
+        return ngram_names(numbers, parents, lasts, self.tokens, naming, len(self.level_sizes))
 
     def parents(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """(number of the prefix or −1, last token) of all n-grams, levels concatenated."""
@@ -155,3 +102,27 @@ class Vocabulary(NamedTuple):
             lasts.append((keys & LOW).astype(np.int32))
             first += parents[-2].size
         return np.concatenate(parents), np.concatenate(lasts)
+
+
+def ngram_names(
+    numbers: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    lasts: NDArray[np.int32],
+    tokens: pa.Array,
+    naming: Naming,
+    depth: int,
+) -> pa.Array:
+    """Names of n-grams of at most `depth` tokens: strings, or large strings from 2 GiB on.
+
+    Parameters
+    ----------
+    parents, lasts : ndarray
+        The number of the prefix of each n-gram or −1, and its last token.
+    tokens : pyarrow.Array of strings
+    """
+    spaces = token_spaces(tokens, naming)
+    token_bytes, token_offsets = string_buffers(tokens)
+    padded = np.concatenate([token_bytes, np.zeros(8, np.uint8)])
+    offsets = term_offsets(numbers, parents, lasts, token_offsets, spaces)
+    data = write_terms(numbers, parents, lasts, padded, token_offsets, spaces, offsets, depth)
+    return string_array(data, offsets)
