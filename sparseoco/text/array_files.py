@@ -8,8 +8,10 @@ different lengths. Every array that is read whole is compared with its digest.
 
 import json
 import os
+import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +22,13 @@ from sparseoco.core.errors import DamagedError
 from sparseoco.storage.commit import committed
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import Location
+from sparseoco.storage.remote import RemotePath
 from sparseoco.text.staging import local_copy
 
 MAGIC = b"SPARSE02"
 START = 24  # bytes before the header
 MAX_HEADER = 1 << 28
+SMALL_FILE = 1 << 18
 ALIGNMENT = 64
 
 Arrays = dict[str, NDArray[Any]]
@@ -86,12 +90,18 @@ def unpack_arrays(data: NDArray[np.uint8], path: Location) -> tuple[Arrays, dict
     """The arrays, as views of the bytes of a file, and the facts. Raises `DamagedError`, which names `path`."""
     entries, facts = _read_header(lambda begin, size: data[begin : begin + size].tobytes(), path)
     arrays: Arrays = {}
-    for name, (dtype, shape, begin, digest) in entries.items():
-        part = data[begin : begin + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize]
+    for name, entry in entries.items():
+        dtype, shape, begin, digest = entry
+        part = data[begin : begin + _size(entry)]
         if xxh3_64_intdigest(part.data if part.size else b"") != digest:
             raise damaged(path)
         arrays[name] = part.view(dtype).reshape(shape)
     return arrays, facts
+
+
+def _size(entry: _Entry) -> int:
+    """Bytes of an array."""
+    return int(np.prod(entry.shape, dtype=np.int64)) * entry.dtype.itemsize
 
 
 def damaged(path: Location) -> DamagedError:
@@ -122,27 +132,60 @@ class ArrayReader:
     """Reads ranges of the arrays of a file without mapping it: mapped pages count as memory of the process.
 
     An array that is read from its beginning to its end in consecutive ranges is compared with its digest. A context
-    manager that holds the file open. Raises `StorageError`.
+    manager, which holds large files open. Raises `StorageError`.
+
+    Parameters
+    ----------
+    path : Location
+        A small file is read at once.
+    prefixes : tuple of str
+        Beginnings of the names of the arrays that will be read. A large remote file is copied up to the last of them,
+        in one request.
     """
 
-    def __init__(self, path: Location) -> None:
+    def __init__(self, path: Location, prefixes: tuple[str, ...] = ("",)) -> None:
         self._path = path
         self._digests: dict[str, tuple[int, xxh3_64]] = {}  # entries read so far, and their digest
+        self._file: IO[bytes] | None = None
         try:
-            self._descriptor = os.open(local_copy(path), os.O_RDONLY)
-        except OSError as error:
-            raise storage_error(error, path) from error
-        try:
-            self._entries, self.facts = _read_header(lambda at, size: os.pread(self._descriptor, size, at), path)
-        except BaseException:
-            os.close(self._descriptor)
+            if not isinstance(path, RemotePath):
+                self._file = Path(str(path)).open("rb", buffering=0)  # noqa: SIM115 - closed by __exit__
+            self._start = self._request(0, SMALL_FILE)
+            self._entries, self.facts = _read_header(lambda at, size: bytes(self._bytes(at, size)), path)
+            if len(self._start) < SMALL_FILE:
+                self.__exit__()
+            else:
+                self._file = self._file or self._copied(prefixes)
+                self._start = b""
+        except BaseException as error:
+            self.__exit__()
+            if isinstance(error, OSError):
+                raise storage_error(error, path) from error
             raise
+
+    def _copied(self, prefixes: tuple[str, ...]) -> IO[bytes]:
+        """A temporary copy of the beginning of a remote file."""
+        wanted = [entry for name, entry in self._entries.items() if name.startswith(prefixes)]
+        end = max((entry.begin + _size(entry) for entry in wanted), default=0)
+        copy = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by __exit__
+        write_all(copy, self._start)
+        if end > len(self._start):
+            write_all(copy, self._request(len(self._start), end))
+        return copy
+
+    def _request(self, start: int, stop: int) -> bytes:
+        if self._file is None:
+            assert isinstance(self._path, RemotePath)
+            return self._path.read_range(start, stop)
+        return os.pread(self._file.fileno(), stop - start, start)
 
     def __enter__(self) -> "ArrayReader":
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -159,21 +202,28 @@ class ArrayReader:
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Entries [start, stop) of a one-dimensional array."""
         entry = self._entries[name]
-        result = np.empty(stop - start, entry.dtype)
-        data = result.view(np.uint8).data
-        try:
-            read_exactly(self._descriptor, data, entry.begin + start * entry.dtype.itemsize)
-        except EOFError:
-            raise damaged(self._path) from None
-        except OSError as error:
-            raise storage_error(error, self._path) from error
+        data = self._bytes(entry.begin + start * entry.dtype.itemsize, (stop - start) * entry.dtype.itemsize)
         done, digest = self._digests.get(name, (0, xxh3_64()))
         if start == done:
             digest.update(data)
             self._digests[name] = stop, digest
             if stop == entry.shape[0] and digest.intdigest() != entry.digest:
                 raise damaged(self._path)
-        return result
+        return np.frombuffer(data, entry.dtype)
+
+    def _bytes(self, at: int, size: int) -> bytearray:
+        data = bytearray(self._start[at : at + size])
+        if len(data) < size and self._file is not None:
+            data = bytearray(size)
+            try:
+                read_exactly(self._file.fileno(), memoryview(data), at)
+            except EOFError:
+                raise damaged(self._path) from None
+            except OSError as error:
+                raise storage_error(error, self._path) from error
+        if len(data) < size:
+            raise damaged(self._path)
+        return data
 
 
 def read_exactly(descriptor: int, view: memoryview, at: int) -> None:

@@ -95,7 +95,9 @@ def test_a_grown_vocabulary(client: Client, tmp_path: Path, algorithm: str) -> N
     store = make_store(tmp_path / "store")
     train(client, store, tmp_path / "first", algorithm=algorithm)
     files = Store.open(store).manifest.features.files
-    more = write_vocabulary(store, np.arange(FEATURES, FEATURES + 2), pa.array(["new", "newer"]), np.ones(2, np.int64), np.ones(2, np.int64))
+    more = write_vocabulary(
+        store, np.arange(FEATURES, FEATURES + 2), pa.array(["new", "newer"]), np.ones(2, np.int64), np.ones(2, np.int64)
+    )
     changed(store, features=FeatureTable(kind="vocabulary", count=FEATURES + 2, files=(*files, more)))
     model = train(client, store, tmp_path / "second", tmp_path / "first", algorithm=algorithm)
     resumable = algorithm == "stda"

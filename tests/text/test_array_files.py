@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sparseoco.core.errors import DamagedError
 from sparseoco.text.array_files import ArrayReader, load_arrays, save_arrays
 from sparseoco.text.block_files import BlockReader, write_blocks
 from tests.support.errors import raises_code
@@ -49,7 +50,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
             flipped = bytearray(data)
             flipped[at] ^= 1
             (tmp_path / name).write_bytes(flipped)
-            with raises_code("corrupt-file", str(tmp_path / name)):
+            with raises_code("corrupt-file", tmp_path / name, kind=DamagedError):
                 if name == "x":
                     load_arrays(tmp_path / "x")
                 else:
@@ -58,10 +59,10 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(_flipped(tmp_path / "x", np.arange(100, 164)))
     with ArrayReader(tmp_path / "x") as reader:
         reader.read("a", 0, 60)
-        with raises_code("corrupt-file", "x"):
+        with raises_code("corrupt-file", "x", kind=DamagedError):
             reader.read("a", 60, 64)
     (tmp_path / "x").write_bytes(b"SPARSE02")
-    with raises_code("corrupt-file", "x"):
+    with raises_code("corrupt-file", "x", kind=DamagedError):
         load_arrays(tmp_path / "x")
 
 

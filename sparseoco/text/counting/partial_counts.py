@@ -88,7 +88,9 @@ def count_split(
             "multiline": documents.multiline,
             "digest": documents.digest if isinstance(documents, Documents) else "",
         }
-        save_arrays(target, arrays, facts)
+        # What is merged is at the beginning: those steps read no more of a remote file.
+        first = sorted(arrays, key=lambda name: not name.startswith(("token_", "keys_", "totals_", "documents_")))
+        save_arrays(target, {name: arrays[name] for name in first}, facts)
     return describe_counts(target, split)
 
 

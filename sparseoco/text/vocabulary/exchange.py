@@ -36,6 +36,7 @@ NGRAMS_PER_TASK = 1 << 20
 MAX_NGRAMS_PER_RANGE = 1 << 23
 MAX_RANGES = 1024
 RANGES_PER_PIECE = 4  # at most, of a group: bounds the files that are opened for each piece
+MERGED = ("token_", "keys_", "totals_", "documents_", "known_")  # beginnings of the names of the arrays of n-grams
 MAX_SMALL_PIECES = 256  # in a group, for their number alone
 
 
@@ -109,4 +110,4 @@ def open_pieces(paths: Sequence[Location]) -> Iterator[list[ArrayReader]]:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with ExitStack() as opened:
-        yield [opened.enter_context(ArrayReader(path)) for path in paths]
+        yield [opened.enter_context(ArrayReader(path, MERGED)) for path in paths]
