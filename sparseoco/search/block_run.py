@@ -27,6 +27,7 @@ from sparseoco.training.metrics.progressive import (
     new_scores,
 )
 from sparseoco.training.metrics.scores import Scores
+from sparseoco.training.options.configuration import learner_parameters
 from sparseoco.training.sizes import chunk_rows
 from sparseoco.training.stream import START, Order, StreamPosition, curve_marks, stream
 from sparseoco.training.warm_start import take_weights
@@ -40,6 +41,7 @@ class BlockRun:
     epoch_start : totals of the learner when the current epoch began.
     curves : the points recorded in the current epoch, for each configuration.
     seconds : time spent on the current epoch so far.
+    totals : of all epochs so far, where they are not those of the learner: those of the parts that it averages.
 
     Attributes
     ----------
@@ -54,11 +56,13 @@ class BlockRun:
         epoch_start: ProgressiveTotals | None = None,
         curves: list[list[Row]] | None = None,
         seconds: float = 0.0,
+        totals: ProgressiveTotals | None = None,
     ) -> None:
         self.block, self.learner, self.position = block, learner, position
         self.epoch_start = learner.progress if epoch_start is None else epoch_start
         self.curves = [[] for _ in block.configurations] if curves is None else curves
         self.seconds = seconds
+        self._totals = totals
         self.recorder: MarginRecorder | None = None
         self._scores: Scores | None = None
 
@@ -140,7 +144,7 @@ class BlockRun:
         ]
 
     def _metrics(self, corpus: AnyCorpus, nonzeros: NDArray[np.int64]) -> list[Row]:
-        now = self.learner.progress
+        now = self._totals or self.learner.progress
         at_end = self.position.position == corpus.n_rows
         setting = self.block.setting
         order = fold_order(setting, corpus) if at_end or setting.evaluate_rungs else Order()
@@ -169,7 +173,7 @@ def new_learner(block: Block, store: Store) -> Learner:
         block.algorithm,
         loss=setting.loss,
         penalty=setting.penalty,
-        grid=block.configurations,
+        grid=[learner_parameters(configuration) for configuration in block.configurations],
         n_features=store.n_features,
         n_classes=store.n_classes,
         multilabel=store.is_multilabel,

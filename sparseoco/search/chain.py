@@ -8,7 +8,7 @@ from typing import Any
 
 from distributed import Client
 
-from sparseoco.core.errors import DamagedError, SparseocoError
+from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.progress import ProgressCallback
 from sparseoco.search.checkpoints import Checkpoint, furthest_checkpoints
 from sparseoco.search.increments import PlannedIncrement, increment_store, plan_increments
@@ -36,6 +36,11 @@ class IncrementChain:
         folder: Location,
         deadline: float | None = None,
     ) -> None:
+        if any(configuration.parts > 1 for configuration in options.configurations()):
+            raise InputError(
+                "Nightly training continues from the state of one learner: it does not take parts.",
+                code="unsupported-combination",
+            )
         self._options, self._store = options, store
         self.planned: list[PlannedIncrement] = plan_increments(options, store, last)
         settings = [increment.setting for increment in self.planned]

@@ -18,7 +18,7 @@ from sparseoco.storage.commit import commit_checksummed, read_checksummed, remov
 from sparseoco.storage.locations import Location
 from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner, ProgressiveTotals
-from sparseoco.training.stream import StreamPosition
+from sparseoco.training.stream import START, StreamPosition
 
 
 class Checkpoint(NamedTuple):
@@ -64,13 +64,7 @@ def save_checkpoint(folder: Location, run: BlockRun) -> None:
 
 def load_checkpoint(folder: Location, block: Block, last: StreamPosition) -> BlockRun | None:
     """A block at its furthest checkpoint up to `last`; None if no checkpoint has all of its configurations."""
-    needed = set(block.identities)
-    fitting = [
-        found
-        for found in find_checkpoints(folder, [block.setting.digest])
-        if found.position <= last and needed <= set(found.block.identities)
-    ]
-    for found in sorted(fitting, key=lambda found: found.position, reverse=True):
+    for found in fitting_checkpoints(folder, block, last):
         state = found.state
         with suppress(StorageError):
             learner = Learner.load(found.learner)
@@ -80,6 +74,24 @@ def load_checkpoint(folder: Location, block: Block, last: StreamPosition) -> Blo
             run = BlockRun(found.block, learner, found.position, epoch_start, state["curves"], state["seconds"])
             return run.select(block)
     return None
+
+
+def fitting_checkpoints(folder: Location, block: Block, last: StreamPosition) -> list[Checkpoint]:
+    """The checkpoints up to `last` that have all configurations of a block, the furthest first."""
+    needed = set(block.identities)
+    fitting = [
+        found
+        for found in find_checkpoints(folder, [block.setting.digest])
+        if found.position <= last and needed <= set(found.block.identities)
+    ]
+    return sorted(fitting, key=lambda found: found.position, reverse=True)
+
+
+def reached_position(folder: Location, block: Block) -> StreamPosition:
+    """The position of the checkpoint of this block, `START` without one."""
+    with suppress(DamagedError):
+        return StreamPosition(*read_checksummed(_path(folder, block))["position"])
+    return START
 
 
 def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> bool:

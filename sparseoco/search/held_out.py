@@ -27,7 +27,9 @@ from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epoch_method import epoch_problem
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.search.block_run import BlockRun
-from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
+from sparseoco.search.checkpoints import load_checkpoint
+from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter, run_parts
+from sparseoco.search.worker import Folders
 from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.storage.commit import as_local_file, committed, digest_value, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
@@ -76,7 +78,11 @@ def write_held_out(
     parts = [work / f"{block.digest}-{epochs}.parquet" for block in blocks]
     pool = TaskPool(client, "The held-out documents could not be predicted")
     states: dict[str, str] = {}
-    if not find_algorithm(configuration.algorithm).online:
+    if configuration.parts > 1:
+        missing = [block for block, part in zip(blocks, parts, strict=True) if not part.exists()]
+        run_parts(client, missing, store, work, tracker, "The held-out documents could not be predicted")
+        states = {block.digest: str(work) for block in missing}
+    elif not find_algorithm(configuration.algorithm).online:
         for block, part in zip(blocks, parts, strict=True):  # one at a time, since each is spread over the cluster
             if not part.exists():
                 states[block.digest] = str(_train_epochs(client, block, store, work, tracker))
@@ -198,11 +204,16 @@ def _fold_task(description: dict[str, Any], store_folder: str, path: str, state:
     if location(path).exists():
         return
     block, store = Block.model_validate(description), Store.open(store_folder)
-    dtype = block.setting.dtype if state is None else "float64"  # that of the weights
+    dtype = block.setting.dtype if find_algorithm(block.algorithm).online else "float64"  # that of the weights
     corpus = worker_corpus(store, block.weighting, dtype)
     predictor: Predictor
     if state is None:
         predictor = train_fold(block, store, corpus, reporter([block]))
+    elif block.parts > 1:
+        end = StreamPosition(block.setting.epochs, store.n_rows)
+        run = load_checkpoint(Folders.of(location(state)).checkpoints, block, end)
+        assert run is not None
+        predictor = run.learner
     else:
         with read_checkpoint(location(state)) as (_, read):
             predictor = LinearModel(*epoch_problem(block, store).split(read("weights")))

@@ -100,6 +100,8 @@ def train_mixture(
     setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
     grids: dict[str, list[Configuration]] = {}
     for configuration in options.configurations():
+        if configuration.parts > 1:
+            raise InputError("A mixture learns one stream: it does not take parts.", code="unsupported-combination")
         grids.setdefault(configuration.algorithm, []).append(configuration)
     blocks = [Block.of(setting, grid) for grid in grids.values()]
     plan = _plan(blocks, store, cluster_capacity(client, options, store).column_bytes)

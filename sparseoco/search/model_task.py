@@ -15,8 +15,10 @@ from sparseoco.execution.pool import TaskPool
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import begin, epoch_metrics, run_epoch_block
 from sparseoco.search.block_run import BlockRun, new_learner
+from sparseoco.search.checkpoints import load_checkpoint
 from sparseoco.search.packing import cluster_capacity, configurations_at_once
-from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter
+from sparseoco.search.tasks import ProgressTracker, reported_rows, reporter, run_parts
+from sparseoco.search.worker import Folders
 from sparseoco.storage.commit import digest_file, read_json, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
@@ -55,12 +57,36 @@ def train_model(
     configurations_at_once(configuration, options, store, cluster_capacity(client, options, store))
     setting = search_setting(options, store, NO_FOLD).model_copy(update={"epochs": epochs})
     block = Block.of(setting, [configuration])
+    if block.parts > 1:
+        train_parts(client, block, store, model, progress, rules or {})
+        return
     if find_algorithm(configuration.algorithm).online:
         train_in_task(client, _train_task, [block], store, model, progress, rules or {})
         return
     tracker = ProgressTracker("train", block.keys, epochs * store.n_rows, progress)
     work = model.resolve() / ".work"
     train_epoch_block(client, block, store, model.resolve(), work, lambda rows: tracker.reach(block.keys, rows), rules)
+
+
+def train_parts(
+    client: Client, block: Block, store: Store, model: Location, progress: ProgressCallback, rules: dict[str, Any]
+) -> None:
+    """As `train_block`, for a configuration with several parts, on the workers of a client.
+
+    Probabilities are those of `rules` or of the loss: no part predicts enough rows for a calibration. Raises
+    `SparseocoError` if a task fails or the configuration diverges.
+    """
+    if model_is_complete(model, block.digest, block.setting.epochs, at_most=rules.get("at_most")):
+        amend_model(model, rules)
+        return
+    work, tracker = (
+        model.resolve() / ".work",
+        ProgressTracker("train", block.keys, block.setting.epochs * store.n_rows, progress),
+    )
+    run_parts(client, [block], store, work, tracker, "Training failed")
+    paths = str(store.folder.resolve()), str(model.resolve()), str(work)
+    TaskPool(client, "Training failed").call(_model_of_parts, block.model_dump(mode="json"), *paths, rules)
+    remove_folder(work)
 
 
 def train_in_task(
@@ -165,8 +191,7 @@ def train_epoch_block(
     if rows[-1]["status"] != "ok":
         remove_folder(work)  # it would diverge again
         raise _diverged(block, rows[-1]["reason"], "R")
-    columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
-    curve = [{name: row[name] for name in columns} for row in rows]
+    curve = _curve(rows)
     method = begin(client, block, store, folder)
     every, intercepts = method.problem.split(method.weights())
     weights = at_most_features(every, block, store, rules.get("at_most"))
@@ -174,6 +199,31 @@ def train_epoch_block(
     own = intercepts[0] if block.intercept else None
     write_model(model, weights, store, describe_block(block) | rules, curve, intercepts=own)
     remove_folder(work)
+
+
+def _model_of_parts(
+    description: dict[str, Any], store_folder: str, model: str, work: str, rules: dict[str, Any]
+) -> None:
+    """Commit the model of a block whose parts are learned."""
+    block, store, folders = Block.model_validate(description), Store.open(store_folder), Folders.of(location(work))
+    rows = epoch_metrics(folders.cells, block, store)
+    if rows[-1]["status"] == "diverged":
+        remove_folder(location(work))  # it would diverge again
+        raise _diverged(block, rows[-1]["reason"], "step")
+    run = load_checkpoint(folders.checkpoints, block, StreamPosition(block.setting.epochs, store.n_rows))
+    assert run is not None
+    weights = at_most_features(run.learner.weights_of(0), block, store, rules.get("at_most"))
+    curve = _curve(rows)
+    curve[-1]["nonzeros"] = int(np.count_nonzero(weights))
+    described = describe_block(block) | {"rounds": run.learner.rounds} | rules
+    own = run.learner.intercepts()[0] if block.intercept else None
+    write_model(location(model), weights, store, described, curve, intercepts=own)
+
+
+def _curve(rows: list[dict[str, Any]]) -> list[Row]:
+    """The curve of a model from the metrics of its epochs."""
+    columns = ("epoch", "rows", "progressive_loss", "progressive_error", "nonzeros")
+    return [{name: row[name] for name in columns} for row in rows]
 
 
 def _diverged(block: Block, reason: str, smaller: str) -> SparseocoError:

@@ -21,7 +21,7 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting
 from sparseoco.training.columns import padded
 from sparseoco.training.metrics.scores import score_bytes
-from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.configuration import Configuration, learner_parameters, parts_of
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.sizes import bytes_per_column
 from sparseoco.training.stream import StreamPosition
@@ -32,6 +32,7 @@ MEMORY_SHARE = 0.7  # of a task's memory for columns, if no limit is set
 PROCESS_BYTES = 400 << 20  # an interpreter with its libraries and compiled code
 CHUNK_BYTES = 64 << 20  # gathered rows, pieces of materialised weights and of checkpoints
 EPOCH_NUMBERS = 6  # float64 per feature and column in an epoch method and its passes
+AVERAGE_BYTES = 24  # per feature and column where parts are averaged: their sum, weights before and after
 FEATURE_BYTES = 48  # per feature: frequencies, their bins, idf, and temporary arrays
 
 
@@ -52,7 +53,7 @@ class BlockKey(NamedTuple):
     """Digest of the block whose checkpoint they start from."""
     weighting: Weighting
     compiled: tuple[Any, ...]
-    """The algorithm and its static parameters, which are compiled into the kernel."""
+    """The algorithm, the number of parts, and the static parameters, which are compiled into the kernel."""
 
     @classmethod
     def of(
@@ -64,7 +65,8 @@ class BlockKey(NamedTuple):
     ) -> "BlockKey":
         """The key of a configuration."""
         static = find_algorithm(configuration.algorithm).static_values(configuration.parameters)
-        return cls(setting, milestones, checkpoint, configuration.weighting, (configuration.algorithm, *static))
+        compiled = configuration.algorithm, configuration.parts, *static
+        return cls(setting, milestones, checkpoint, configuration.weighting, compiled)
 
 
 class Capacity(NamedTuple):
@@ -205,7 +207,8 @@ def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, opti
     column = _column_bytes(algorithm, parameters, options, store)
     if definition.touches_all_features:
         return columns * column
-    return padded(columns, np.dtype(options.dtype)) * column + 8 * store.n_features
+    averaged = AVERAGE_BYTES * columns * store.n_features if parts_of(algorithm, parameters) > 1 else 0
+    return padded(columns, np.dtype(options.dtype)) * column + 8 * store.n_features + averaged
 
 
 def _score_bytes(options: SearchOptions, store: Store) -> int:
@@ -222,5 +225,5 @@ def _column_bytes(algorithm: str, parameters: dict[str, Any], options: Any, stor
         np.dtype(options.dtype),
         loss=options.loss,
         penalty=options.penalty,
-        parameters=parameters,
+        parameters=learner_parameters(parameters),
     )

@@ -114,7 +114,8 @@ def search_configurations(
 ) -> Tables:
     """The tables of a search, rows in order of configuration, fold and epoch; cells and checkpoints go to `folder`.
 
-    Stream learners run stage by stage; epoch methods run to the end, since they are compared at convergence.
+    Stream learners run stage by stage; epoch methods run to the end, since they are compared at convergence, as do
+    learners with several parts.
     Configurations that failed, were dropped or stopped early, or are unfinished at the time limit have rows with the
     reason.
 
@@ -130,7 +131,10 @@ def search_configurations(
         "search", "search started", configurations=len(configurations), folds=options.folds, found=len(runner.cells)
     )
     tracker = ProgressTracker(
-        "search", search.keys([*search.alive, *search.offline]), options.epochs * store.n_rows, progress
+        "search",
+        search.keys([*search.alive, *search.divided, *search.offline]),
+        options.epochs * store.n_rows,
+        progress,
     )
 
     def run(stage: Stage, names: Sequence[str], **options: bool) -> bool:
@@ -150,7 +154,8 @@ def search_configurations(
         if not done:
             break
         tracker.reach(search.keys(search.decide(stage)))
-        remove_unneeded(checkpoints, [setting.digest for setting in settings], set(search.alive))
+        remove_unneeded(checkpoints, [setting.digest for setting in settings], {*search.alive, *search.divided})
+    done = run(full_run(options, store.n_rows), search.divided) and done
     done = run(full_run(options, store.n_rows), search.offline, whole_cluster=True) and done
     if done:
         remove_folder(checkpoints)
@@ -173,13 +178,16 @@ class _Ending(NamedTuple):
 class _Search:
     """The configurations of a search by identity: which continue, and why the others do not.
 
-    `alive` are the stream learners that continue, `offline` the epoch methods.
+    `alive` are the stream learners that continue, `divided` those with several parts where a search stops some early:
+    they have no weights before the end of an epoch, and run all of them; `offline` are the epoch methods.
     """
 
     def __init__(self, runner: Runner, n_rows: int) -> None:
         self._runner, self._n_rows = runner, n_rows
         online = {name for name, c in runner.configurations.items() if find_algorithm(c.algorithm).online}
-        self.alive = [name for name in runner.configurations if name in online]
+        decided = runner.options.halving is not None or runner.options.patience is not None
+        self.divided = [name for name, c in runner.configurations.items() if c.parts > 1 and decided]
+        self.alive = [name for name in runner.configurations if name in online and name not in self.divided]
         self.offline = [name for name in runner.configurations if name not in online]
         self._endings: dict[str, _Ending] = {}
 

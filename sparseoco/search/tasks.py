@@ -12,14 +12,16 @@ from distributed import Client, Future, get_worker
 
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback, RowsCallback
-from sparseoco.execution.pool import Outcome, TaskPool, failure_reason
+from sparseoco.execution.pool import Outcome, TaskError, TaskPool, failure_reason
 from sparseoco.execution.reports import task_reporter, task_reports
 from sparseoco.offline.cluster.epochs import run_epoch_block
+from sparseoco.search.checkpoints import reached_position
 from sparseoco.search.increments import increment_store
 from sparseoco.search.packing import Job, halved
+from sparseoco.search.parts import submit_epochs
 from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import commit_bytes
-from sparseoco.storage.locations import location
+from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
 from sparseoco.store.worker import check_worker_running
 from sparseoco.training.block import Block, Key, cell_path
@@ -69,6 +71,8 @@ def run_jobs(
 
         def start(job: Job) -> Future:
             blocks[job.block.digest] = job.block
+            if job.block.parts > 1:
+                return submit_epochs(pool, job, store, folders)
             block, milestones = job.block.model_dump(mode="json"), [list(milestone) for milestone in job.milestones]
             # Only paths and a description are sent, so a lost task can run again on any worker.
             paths = str(store.folder.resolve()), [str(path.resolve()) for path in folders]
@@ -91,6 +95,22 @@ def run_jobs(
             elif outcome.error is None and cell_path(folders.cells, block, goal).exists():
                 tracker.reach(block.keys, goal.rows_before(store.n_rows))
     return failures
+
+
+def run_parts(
+    client: Client, blocks: Sequence[Block], store: Store, work: Location, tracker: ProgressTracker, failure: str
+) -> None:
+    """Run blocks of one configuration with several parts to their last epoch, in the folder `work`.
+
+    Raises `TaskError`, which begins with `failure`, if one cannot be run.
+    """
+    epochs = range(1, blocks[0].setting.epochs + 1)
+    milestones = tuple(StreamPosition(epoch, store.n_rows) for epoch in epochs)
+    folders = Folders.of(work)
+    waiting = [block for block in blocks if reached_position(folders.checkpoints, block) < milestones[-1]]
+    jobs = [Job(block, milestones, resumable=False) for block in waiting]
+    for reason in run_jobs(client, jobs, store, folders, tracker, None).values():
+        raise TaskError(failure, reason)
 
 
 def run_epoch_jobs(

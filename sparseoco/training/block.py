@@ -25,7 +25,7 @@ from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.class_weights import balanced_weights, named_class_weights
-from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.configuration import Configuration, parts_of
 from sparseoco.training.options.search import SearchOptions
 from sparseoco.training.orders import range_rows_of
 from sparseoco.training.stream import NO_FOLD, Order, StreamPosition
@@ -181,6 +181,11 @@ class Block(Description):
     def identities(self) -> list[str]:
         """The identity of each configuration."""
         return [configuration_id(self.algorithm, parameters, self.weighting) for parameters in self.configurations]
+
+    @property
+    def parts(self) -> int:
+        """See `parts_of`; all its configurations have as many."""
+        return parts_of(self.algorithm, self.configurations[0])
 
     @property
     def intercept(self) -> bool:

@@ -417,6 +417,11 @@ class Learner:
         self._initial_rounds = rounds
         return self
 
+    def stop_diverged(self, rows: np.ndarray) -> None:
+        """Stop the configurations that diverged elsewhere, at these rows; 0 for those that did not."""
+        for members, block in self._blocks:
+            block.diverged[:] = np.where(rows[members] > 0, rows[members] + self._initial_rounds, 0)
+
     def select(self, configurations: Sequence[int]) -> "Learner":
         """A learner of these configurations only, by number, in this order. It continues, bit for bit, as they would
         have here. Raises `InputError` for an unknown number."""

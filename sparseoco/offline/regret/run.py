@@ -208,6 +208,11 @@ class _Regret:
     def compare(self, c: Configuration) -> _Curve:
         """The curve to measure for a configuration. Raises `InputError` if it has no comparator."""
         options, store = self.options, self.store
+        if c.parts > 1:
+            raise InputError(
+                f"{c.algorithm} with parts = {c.parts} is an average of learners, which has no regret of its own.",
+                code="unsupported-combination",
+            )
         intercept = self.fits_task and takes_intercept(c.algorithm, options.penalty) and options.intercept is not False
         comparator = find_comparator(c.algorithm, c.parameters, options.loss, options.penalty, intercept=intercept)
         measurement = Measurement(

@@ -14,7 +14,7 @@ from sparseoco.learners import check_algorithm_name, find_algorithm, takes_inter
 from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.training.decisions.threshold_rule import ThresholdRule
-from sparseoco.training.options.configuration import Configuration
+from sparseoco.training.options.configuration import PARTS, Configuration, learner_parameters
 from sparseoco.training.options.selection import AtMost, Halving, Select
 from sparseoco.training.options.values import (
     MAX_CONFIGURATIONS,
@@ -24,6 +24,7 @@ from sparseoco.training.options.values import (
     draw,
     listed,
     numeric_grid,
+    part_counts,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class SearchOptions(OptionModel):
     algorithms: dict[str, dict[str, Values]] = Field(
         default_factory=_default_grid,
         min_length=1,
-        description=f"A table for each algorithm: parameter = values; by default the grid of {DEFAULT_ALGORITHM}.",
+        description=f"A table for each algorithm: parameter = values; by default the grid of {DEFAULT_ALGORITHM}. "
+        "With parts = K every epoch is learned in K parts by as many tasks, whose weights are averaged after it.",
     )
     lambda_max: dict[str, dict[str, float]] | None = Field(
         None,
@@ -367,13 +369,17 @@ class SearchOptions(OptionModel):
         for weighting, (name, grid) in product(self.features.weightings, self.algorithms.items()):
             algorithm = find_algorithm(name).under(find_penalty(self.penalty))
             scale = (self.lambda_max or {}).get(weighting.label, {}).get(name, 1.0)
-            numbers = numeric_grid(name, grid, self.penalty, scale)
+            parts, own_grid = [1], dict(grid)
+            if algorithm.online:
+                parts, own_grid = part_counts(algorithm, grid), learner_parameters(grid)
+            numbers = numeric_grid(name, own_grid, self.penalty, scale)
             if self.samples is None:
                 check_grid(name, numbers)
                 chosen: Grid = numbers
             else:
                 chosen = draw(numbers, self.samples, self.seed)
-            found += [(name, parameters, weighting) for parameters in expand(algorithm, chosen)]
+            divided: list[dict[str, int]] = [{PARTS: count} if count > 1 else {} for count in parts]
+            found += [(name, own | more, weighting) for own in expand(algorithm, chosen) for more in divided]
         return [
             Configuration(number=number, algorithm=name, parameters=parameters, weighting=weighting)
             for number, (name, parameters, weighting) in enumerate(found)

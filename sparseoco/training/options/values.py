@@ -2,14 +2,19 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import OptionModel
+from sparseoco.training.options.configuration import PARTS
+
+if TYPE_CHECKING:
+    from sparseoco.learners.contract import Algorithm
 
 MAX_CONFIGURATIONS = 100_000
+MAX_PARTS = 10_000
 SCALED = ("lam", "alpha")
 """Parameters that weight the penalty: per row, and for the sum over all rows."""
 SPARSE = ("l1", "elastic_net", "group")
@@ -78,6 +83,26 @@ def numeric_grid(name: str, grid: Mapping[str, Values], penalty: str, scale: flo
         else:
             found[key] = values
     return found
+
+
+def part_counts(algorithm: "Algorithm", grid: Mapping[str, Values]) -> list[int]:
+    """The values of `PARTS` in a grid of a learner of a stream, [1] by default.
+
+    Raises `InputError` for values that are not positive integers, and for a learner whose weights cannot be averaged.
+    """
+    values = grid.get(PARTS, [1])
+    counts = [int(value) for value in values if value in range(1, MAX_PARTS + 1)] if isinstance(values, list) else []
+    if not isinstance(values, list) or len(counts) < len(values) or not counts:
+        raise InputError(
+            f"{algorithm.name}.{PARTS} must be integers from 1 to {MAX_PARTS:,}.", code="invalid-parameter"
+        )
+    if counts != [1] and algorithm.touches_all_features:
+        raise InputError(
+            f"{algorithm.name} updates every weight in every round: it does not take {PARTS}, which averages weights "
+            "by the rows that have a feature.",
+            code="unsupported-combination",
+        )
+    return counts
 
 
 def check_grid(name: str, grid: NumericGrid) -> None:

@@ -1,0 +1,261 @@
+"""Learners with several parts: iterative parameter mixing, by hand in dense NumPy, and the same bits however it ran."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+from pydantic import ValidationError
+
+from sparseoco.core.progress import no_progress
+from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.kernels.order import epoch_rows, fold_rows
+from sparseoco.offline.regret.run import run_regret
+from sparseoco.search.chain import IncrementChain
+from sparseoco.search.checkpoints import load_checkpoint
+from sparseoco.search.held_out import write_held_out
+from sparseoco.search.mixture_task import train_mixture
+from sparseoco.search.model_task import train_model
+from sparseoco.search.parts import average_epoch, learn_part
+from sparseoco.search.runner import search_configurations
+from sparseoco.search.worker import Folders
+from sparseoco.store.shards import Store, read_shards
+from sparseoco.training.block import Block, search_setting
+from sparseoco.training.decisions.predictions import read_predictions
+from sparseoco.training.model import Model
+from sparseoco.training.options.mixture import MixtureOptions
+from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.stream import NO_FOLD, StreamPosition
+from tests.oracles.stream import SLOPES, soft
+from tests.support.errors import raises_code
+from tests.support.searches import plain_search
+from tests.support.stores import make_store
+
+ROWS, FEATURES, FOLD, FOLDS, EPOCHS, PARTS = 300, 60, 1, 3, 3, 4
+ETA, LAM = 0.3, 1e-3
+GRID = {"fobos": {"lam": [LAM], "eta0": [ETA, 0.5], "parts": [1, PARTS]}}
+
+
+def options(**values: Any) -> SearchOptions:
+    defaults = {"algorithms": GRID, "folds": FOLDS, "epochs": EPOCHS, "dtype": "float64"}
+    return plain_search(**defaults | values)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.open(make_store(tmp_path_factory.mktemp("store"), rows=ROWS, features=FEATURES))
+
+
+def dense(store: Store) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, features + 1), the last column the intercept, and labels ±1."""
+    X, y = read_shards(store.folder)[0].toarray().astype(np.float64), store.labels()
+    return np.hstack([X, np.ones((len(y), 1))]), 2.0 * y - 1
+
+
+def fobos_from(w: np.ndarray, t: int, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
+    """FOBOS with the logistic loss from w after t rounds; (w, Σ loss)."""
+    loss, lam = 0.0, np.append(np.full(FEATURES, LAM), 0.0)
+    for a, b in zip(X, y, strict=True):
+        t += 1
+        loss += np.logaddexp(0.0, -b * (a @ w))
+        w = soft(w - ETA / np.sqrt(t) * SLOPES["logistic"](a @ w, b) * a, lam * ETA / np.sqrt(t))
+    return w, loss
+
+
+def mixed(X: np.ndarray, y: np.ndarray, parts: int, fold: int) -> list[tuple[np.ndarray, float]]:
+    """McDonald et al. 2010, Figure 3, with the mixture weights of each feature by its rows; after every epoch."""
+    w, t, found = np.zeros(FEATURES + 1), 0, []
+    for epoch in range(1, EPOCHS + 1):
+        ends, counts, rounds, losses = [], [], 0, 0.0
+        for part in range(parts):
+            bounds = ROWS * part // parts, ROWS * (part + 1) // parts
+            rows = epoch_rows(0, epoch, True, ROWS, *bounds, fold, FOLDS)
+            own, loss = fobos_from(w, t, X[rows], y[rows])
+            ends.append(own)
+            counts.append((X[rows] != 0).sum(axis=0))
+            rounds, losses = rounds + t + len(rows), losses + loss
+        total = np.sum(counts, axis=0)
+        weighted = sum(n * own for n, own in zip(counts, ends, strict=True))
+        w, t = np.where(total > 0, weighted / np.maximum(total, 1), w), rounds // parts
+        found.append((w, losses))
+    return found
+
+
+@pytest.fixture(scope="module")
+def searched(client: Client, store: Store, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    given, folder = options(), tmp_path_factory.mktemp("search")
+    return search_configurations(client, given.configurations(), given, store, folder, no_progress)
+
+
+def test_the_metrics_are_those_of_mixing_by_hand(searched: dict[str, Any], store: Store) -> None:
+    X, y = dense(store)
+    found = [row for row in searched["metrics"] if (row["configuration"], row["fold"]) == (1, FOLD)]
+    held_out = fold_rows(0, 0, ROWS, FOLD, FOLDS)
+    learned = ROWS - held_out.size
+    for row, (w, loss) in zip(found, mixed(X, y, PARTS, FOLD), strict=True):
+        margins = y[held_out] * (X[held_out] @ w)
+        assert row["progressive_loss"] == pytest.approx(loss / learned, rel=1e-9)
+        assert row["held_out_loss"] == pytest.approx(np.logaddexp(0.0, -margins).mean(), rel=1e-9)
+        assert row["held_out_error"] == np.mean(margins <= 0)
+        assert (row["rows"], row["nonzeros"]) == (row["epoch"] * learned, np.count_nonzero(w[:-1]))
+        assert (row["status"], row["held_out_rows"]) == ("ok", held_out.size)
+    points = [row for row in searched["curves"] if (row["configuration"], row["fold"]) == (1, FOLD)]
+    assert [point["rows"] for point in points] == [epoch * learned for epoch in range(1, EPOCHS + 1)]
+
+
+def test_one_part_is_a_plain_learner(searched: dict[str, Any], client: Client, store: Store, tmp_path: Path) -> None:
+    plain = options(algorithms={"fobos": {"lam": [LAM], "eta0": [ETA, 0.5]}})
+    tables = search_configurations(client, plain.configurations(), plain, store, tmp_path, no_progress)
+    assert [c.parameters for c in plain.configurations()] == [
+        c.parameters for c in options().configurations() if c.parts == 1
+    ]
+    for name in ("metrics", "curves", "feature_survival"):
+        expected = [
+            row | {"configuration": row["configuration"] // 2}
+            for row in searched[name]
+            if row["configuration"] % 2 == 0
+        ]
+        assert tables[name] == expected
+
+
+def test_configurations_with_parts_run_to_the_end_of_a_search_that_halves(
+    searched: dict[str, Any], client: Client, store: Store, tmp_path: Path
+) -> None:
+    given = options(halving={"factor": 2, "min_rows": 40})
+    tables = search_configurations(client, given.configurations(), given, store, tmp_path, no_progress)
+    divided = [row for row in tables["metrics"] if row["configuration"] % 2]
+    assert divided == [row for row in searched["metrics"] if row["configuration"] % 2]
+    assert "dropped" in {row["status"] for row in tables["metrics"] if row["configuration"] % 2 == 0}
+
+
+def a_block(store: Store, numbers: tuple[int, ...] = (1, 3)) -> Block:
+    given = options()
+    chosen = [configuration for configuration in given.configurations() if configuration.number in numbers]
+    return Block.of(search_setting(given, store, FOLD), chosen)
+
+
+def learner_bytes(folder: Path, block: Block) -> bytes:
+    run = load_checkpoint(Folders.of(folder).checkpoints, block, StreamPosition(EPOCHS, ROWS))
+    assert run is not None
+    run.learner.save(folder / "learner.npz")
+    return (folder / "learner.npz").read_bytes()
+
+
+def run_block(block: Block, store: Store, folder: Path, order: tuple[int, ...] = tuple(range(PARTS))) -> bytes:
+    """Learn the parts here, in this order, every task twice."""
+    places = store, Folders.of(folder), folder / "scratch", lambda _: None
+    for epoch in range(1, EPOCHS + 1):
+        for part in order:
+            for _ in range(2):
+                learn_part(block, epoch, part, *places)
+        for _ in range(2):
+            average_epoch(block, epoch, *places)
+        learn_part(block, epoch, order[0], *places)  # Dask may run a task again: its epoch is averaged
+    assert not list((folder / "checkpoints").glob("*-part-*"))
+    return learner_bytes(folder, block)
+
+
+def test_bits_depend_neither_on_the_order_of_tasks_nor_on_the_grouping(store: Store, tmp_path: Path) -> None:
+    both, alone = a_block(store), a_block(store, (1,))
+    expected = run_block(alone, store, tmp_path / "alone")
+    assert run_block(alone, store, tmp_path / "reversed", (3, 2, 1, 0)) == expected
+    run_block(both, store, tmp_path / "both")
+    assert learner_bytes(tmp_path / "both", alone) == expected
+
+
+def test_a_stopped_search_continues_from_its_parts(
+    searched: dict[str, Any], client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill: a part, an average or a cell may be all that was committed."""
+    given = options(algorithms={"fobos": {"lam": [LAM], "eta0": [ETA, 0.5], "parts": [PARTS]}})
+    block = Block.of(search_setting(given, store, 0), given.configurations())
+    folders, places = Folders.of(tmp_path), (tmp_path / "scratch", lambda _: None)
+    learn_part(block, 1, 2, store, folders, *places)
+    for part in (0, 1, 3):
+        learn_part(block, 1, part, store, folders, *places)
+    monkeypatch.setattr("sparseoco.search.parts.save_checkpoint", lambda *_: None)  # killed after the cell
+    average_epoch(block, 1, store, folders, *places)
+    monkeypatch.undo()
+    tables = search_configurations(client, given.configurations(), given, store, tmp_path, no_progress)
+    for row, expected in zip(
+        tables["metrics"], [row for row in searched["metrics"] if row["configuration"] % 2], strict=True
+    ):
+        assert row | {"configuration": 0} == expected | {"configuration": 0}
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_model_of_parts(client: Client, store: Store, tmp_path: Path) -> None:
+    given = options(folds=1)
+    (chosen,) = [
+        c for c in given.configurations() if c.parameters == {"lam": LAM, "eta0": ETA, "step": "sqrt", "parts": PARTS}
+    ]
+    train_model(client, chosen, given, EPOCHS, store, tmp_path / "model", no_progress)
+    model, (X, y) = Model(tmp_path / "model"), dense(store)
+    w = mixed(X, y, PARTS, NO_FOLD)[-1][0]
+    found = np.zeros(FEATURES)
+    names = {term: j for j, term in enumerate(store.vocabulary()["term"].to_pylist())}
+    for row in model.table.to_pylist():
+        found[names[row["feature"]]] = row["weight"]
+    np.testing.assert_allclose(found, w[:-1], rtol=1e-9, atol=1e-12)
+    assert model.intercepts[0] == pytest.approx(w[-1], rel=1e-9)
+    assert model.description["parameters"]["parts"] == PARTS
+    assert model.description["rounds"] == EPOCHS * ROWS // PARTS
+    assert not (tmp_path / "model" / ".work").exists()
+    before = (tmp_path / "model" / "weights.parquet").stat().st_mtime_ns
+    train_model(client, chosen, given, EPOCHS, store, tmp_path / "model", no_progress)
+    assert (tmp_path / "model" / "weights.parquet").stat().st_mtime_ns == before
+
+
+def test_held_out_predictions_are_of_the_averaged_weights(client: Client, store: Store, tmp_path: Path) -> None:
+    given = options()
+    chosen = given.configurations()[1]
+    write_held_out(client, chosen, given, EPOCHS, store, tmp_path, no_progress)
+    found, (X, y) = read_predictions(tmp_path / "held_out.parquet", store.classes), dense(store)
+    own = found.folds == FOLD
+    w = mixed(X, y, PARTS, FOLD)[-1][0]
+    margins = X[fold_rows(0, 0, ROWS, FOLD, FOLDS)] @ w
+    np.testing.assert_allclose(np.sort(found.margins[own, 0]), np.sort(margins), rtol=1e-9)
+
+
+def test_a_configuration_that_diverges_in_a_part_is_reported_by_the_row_of_the_stream(
+    client: Client, store: Store, tmp_path: Path
+) -> None:
+    given = options(
+        algorithms={"fobos": {"lam": [0.0], "eta0": [1e200], "parts": [2]}}, folds=1, loss="squared_hinge", epochs=2
+    )
+    tables = search_configurations(client, given.configurations(), given, store, tmp_path, no_progress)
+    assert {row["status"] for row in tables["metrics"]} == {"diverged"}
+    assert tables["metrics"][0]["reason"].startswith("diverged at row ")
+    assert all(np.isfinite(row["progressive_loss"]) for row in tables["metrics"])
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, "all", 10**6, {"low": 1, "high": 4}])
+def test_parts_are_positive_integers(value: Any) -> None:
+    with pytest.raises(ValidationError, match=r"fobos\.parts"):
+        options(algorithms={"fobos": {"parts": value}})
+
+
+def test_learners_whose_weights_cannot_be_averaged() -> None:
+    with pytest.raises(ValidationError, match=r"ogd .*does not take parts"):
+        options(algorithms={"ogd": {"parts": 2}})
+    assert options(algorithms={"ogd": {"parts": 1}}).configurations()[0].parts == 1
+    (of_a_pass,) = options(algorithms={"caos-erm": {"parts": 2}}).configurations()  # its own parameter
+    assert (of_a_pass.parts, of_a_pass.parameters["parts"]) == (1, 2)
+
+
+def test_what_continues_a_single_learner_refuses_parts(client: Client, store: Store, tmp_path: Path) -> None:
+    given = options(folds=1, algorithms={"fobos": {"lam": [LAM], "parts": [2]}})
+    with raises_code("unsupported-combination"):
+        IncrementChain(given, store.folder, 1, 0, tmp_path)
+    with raises_code("unsupported-combination"):
+        train_mixture(client, given, MixtureOptions(), 1, store, tmp_path / "model", no_progress)
+    with raises_code("no-comparator"):
+        run_regret(client, given.configurations(), given, store, tmp_path, 3, 1e-3, no_progress)
