@@ -101,7 +101,7 @@ def _of_files(sources: list[Source], options: TextOptions) -> Kind:
     if split is None:
         return Kind(sources, codec, None, (), 0, None, {}, None, "")
     if source.format in TABLES:
-        schema = open_table(source.absolute, source.format, source.key).schema
+        schema = open_table(source.absolute, source.format, source.key, source.pin).schema
         fields = (*schema.names, *source.facts.fields(schema))
         close_tables()
     else:

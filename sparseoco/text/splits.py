@@ -111,7 +111,7 @@ def _read_all(
     split: Split, options: TextOptions, content: Content | None, *, labelled: bool
 ) -> Documents | CountedDocuments:
     if split.format in TABLES:
-        table = open_table(split.path, split.format, split.version)
+        table = open_table(split.path, split.format, split.version, split.pin)
         return read_table(table, split.short, split.start, split.stop, options, split.facts, labelled=labelled)
     if split.format in FOLDERS:
         files = load_listing(location(split.path), split.start, split.stop) if content is None else content

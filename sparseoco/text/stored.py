@@ -116,14 +116,24 @@ def check_unchanged(path: str, pin: Pin) -> None:
         raise changed(path)
 
 
+def check_version(path: str, name: str, pin: Pin) -> None:
+    """Raises `InputError` if a local file has another size or time; requests for a remote one name its ETag."""
+    if not is_remote_uri(path):
+        _check_status(os.stat(path), name, pin)
+
+
+def _check_status(status: os.stat_result, name: str, pin: Pin) -> None:
+    if (status.st_size, status.st_mtime_ns) != (pin.bytes, pin.modified_ns):
+        raise changed(name)
+
+
 @contextmanager
 def _pinned(path: str, name: str, pin: Pin | None) -> Iterator[IO[bytes]]:
     """A local file; checks before and after reading that it is the version that was pinned."""
 
     def check() -> None:
-        status = os.fstat(file.fileno())
-        if pin is not None and (status.st_size, status.st_mtime_ns) != (pin.bytes, pin.modified_ns):
-            raise changed(name)
+        if pin is not None:
+            _check_status(os.fstat(file.fileno()), name, pin)
 
     with Path(path).open("rb", buffering=0) as file:
         check()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 from sparseoco.core.errors import SparseocoError
 
@@ -75,16 +76,17 @@ def open_tasks(client: Any = None) -> Iterator[Tasks]:
 
 
 def _cluster_tasks(client: Any) -> Iterator[Tasks]:
-    from distributed import LocalCluster
+    from distributed import Future, LocalCluster
 
     from sparseoco.execution.pool import SubmittedTask, TaskError, TaskPool
 
     pool = TaskPool(client, "A step of ingest failed")
-    submitted: list[SubmittedTask] = []
+    submitted: WeakSet[Future] = WeakSet()  # a result is freed when nothing here waits for it
 
     def submit(function: Callable[..., Any], *arguments: Any) -> SubmittedTask:
-        submitted.append(SubmittedTask(pool, pool.submit(function, *arguments)))
-        return submitted[-1]
+        task = SubmittedTask(pool, pool.submit(function, *arguments))
+        submitted.add(task.future)
+        return task
 
     cores = client.ncores()
     in_process = all(address.startswith("inproc://") for address in cores)
@@ -100,4 +102,4 @@ def _cluster_tasks(client: Any) -> Iterator[Tasks]:
             code="worker-killed",
         ) from error
     finally:
-        client.cancel([task.future for task in submitted if not task.future.done()])
+        client.cancel([future for future in submitted if not future.done()])

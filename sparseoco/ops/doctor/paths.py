@@ -21,10 +21,12 @@ from sparseoco.text.sources import FOLDERS, TABLES, Source, find_sources
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.files import open_table
 
+LARGE_BYTES = 1 << 30  # of a compressed file, which is not cut before it is read
+
 
 def check_inputs(subject: str, inputs: Sequence[str], options: TextOptions) -> Iterator[Finding]:
     """Whether the inputs exist and can be read."""
-    yield _readable(subject, find_sources(list(inputs), options), options)
+    yield from _readable(subject, find_sources(list(inputs), options), options)
 
 
 def check_new_inputs(run: RunFile) -> Iterator[Finding]:
@@ -32,7 +34,7 @@ def check_new_inputs(run: RunFile) -> Iterator[Finding]:
     options, manifest = run.ingest.text, latest_manifest(run.store)
     sources = find_sources(list(run.ingest.inputs), options, may_be_empty=is_nightly(run))
     new = len(new_sources(sources, options, manifest))
-    yield _readable("inputs", sources, options, "" if manifest is None else f", {new:,} of them new")
+    yield from _readable("inputs", sources, options, "" if manifest is None else f", {new:,} of them new")
 
 
 def is_nightly(run: RunFile) -> bool:
@@ -40,14 +42,21 @@ def is_nightly(run: RunFile) -> bool:
     return bool(read_history(run.out, "history"))
 
 
-def _readable(subject: str, sources: list[Source], options: TextOptions, more: str = "") -> Finding:
+def _readable(subject: str, sources: list[Source], options: TextOptions, more: str = "") -> Iterator[Finding]:
     for source in sources:
         if source.format in TABLES:
-            open_table(source.absolute, source.format, source.key)
+            open_table(source.absolute, source.format, source.key, source.pin)
         elif source.format not in FOLDERS:
             first_bytes(source.path, source.compression, 1, options.encoding)
     size = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}{more}"
-    return ok(subject, f"{size}, all readable." if sources else "There are no new files.")
+    yield ok(subject, f"{size}, all readable." if sources else "There are no new files.")
+    for source in sources:
+        if source.compression is not None and source.bytes > LARGE_BYTES:
+            yield warning(
+                subject,
+                f"{source.path} is one compressed file of {format_bytes(source.bytes)}, which only one worker "
+                "reads from beginning to end: use several files, or leave it uncompressed.",
+            )
 
 
 def run_sources(run: RunFile) -> list[Source]:

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import location
 from sparseoco.storage.remote import map_concurrently
+from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.cutting.listings import NO_FILES, add_digests, cut_files, read_files, save_listing
 from sparseoco.text.cutting.tables import cut_table
 from sparseoco.text.folders import FolderFile, list_files
@@ -22,7 +24,7 @@ class Plan(NamedTuple):
 
 
 def plan_source(index: int, source: Source, options: TextOptions, shard_bytes: int, staging: str) -> Plan:
-    """The splits of a table or folder. The listing of a folder is staged.
+    """The splits of a table or folder. The listing of a folder, and what is known of a table, are staged.
 
     Raises `InputError` for a source that is corrupt or has changed, and `StorageError`.
     """
@@ -30,10 +32,16 @@ def plan_source(index: int, source: Source, options: TextOptions, shard_bytes: i
         files = _list_again(source, options)
         path = location(staging) / f"{source.key[:32]}.listing"
         save_listing(path, source.absolute, files)
-        cuts = [Split.of(index, source, options, *cut, path=str(path)) for cut in cut_files(files, shard_bytes)]
-        return Plan(cuts, "")
-    cuts = [Split.of(index, source, options, *cut) for cut in cut_table(source, options, shard_bytes)]
-    return Plan(cuts, digest_source(source, options))
+        found = cut_files(files, shard_bytes)
+        return Plan([Split.of(index, source, options, *cut, path=str(path)) for cut in found], "")
+    memo = location(staging) / f"{digest_value([source.key, options.counting_digest, shard_bytes])[:32]}.cuts"
+    if memo.exists():
+        facts = load_arrays(memo)[1]
+    else:
+        cuts = list(cut_table(source, options, shard_bytes))
+        facts = {"cuts": cuts, "sha256": digest_source(source, options)}
+        save_arrays(memo, {}, facts)
+    return Plan([Split.of(index, source, options, *cut) for cut in facts["cuts"]], facts["sha256"])
 
 
 def digest_source(source: Source, options: TextOptions) -> str:

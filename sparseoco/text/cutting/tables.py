@@ -15,7 +15,7 @@ def cut_table(source: Source, options: TextOptions, shard_bytes: int) -> Iterato
     """
     if not source.bytes:
         return
-    table = open_table(source.absolute, source.format, source.key)
+    table = open_table(source.absolute, source.format, source.key, source.pin)
     columns = projection(table, options, source.facts, labelled=False)
     fixed = source.facts.fields(table.schema)
     excluded = any(fixed.get(name, wanted) != wanted for name, wanted in options.where.items())

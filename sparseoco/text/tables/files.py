@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import is_remote_uri, location, remote_location
+from sparseoco.text.stored import Pin, changed, check_version
 
 FORMATS = {"parquet": "Parquet", "arrow": "Arrow"}
 ARROW_MAGIC = b"ARROW1"  # of files; the other of streams
@@ -40,9 +41,10 @@ class RowGroup(NamedTuple):
 class _Remote(io.RawIOBase):
     """A remote file that can be sought; every read is a request for a range."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, pin: Pin | None) -> None:
         self._path = remote_location(uri)
-        self._size = int(self._path.stat().st_size)
+        self._size = int(self._path.stat().st_size) if pin is None else pin.bytes
+        self._condition = None if pin is None else pin.condition
         self._position = 0
 
     def readable(self) -> bool:
@@ -60,7 +62,9 @@ class _Remote(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         stop = min(self._position + len(buffer), self._size)
-        data = self._path.read_range(self._position, stop) if stop > self._position else b""
+        data = b""
+        if stop > self._position:
+            data = self._path.read_range(self._position, stop, e_tag=self._condition)
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
@@ -109,17 +113,19 @@ class TableFile:
     path : str
         Local path or remote URI.
     form : {"parquet", "arrow"}
+    pin : Pin, optional
+        The version of the file.
 
     Raises
     ------
     InputError
-        For a file that is corrupt, here and in all methods.
+        For a file that is corrupt, or not the pinned version, here and in all methods.
     StorageError
         For a file that cannot be read.
     """
 
-    def __init__(self, path: str, form: str) -> None:
-        self.path, self.form = path, form
+    def __init__(self, path: str, form: str, pin: Pin | None = None) -> None:
+        self.path, self.form, self.pin = path, form, pin
         self._lock = threading.Lock()
         self._cursors: OrderedDict[tuple[int, tuple[str, ...]], _Cursor] = OrderedDict()
         self._stream = False
@@ -127,7 +133,7 @@ class TableFile:
         with self._translated():
             if form == "parquet":
                 self._file: Any = pq.ParquetFile(
-                    pa.PythonFile(_Remote(path), "r") if is_remote_uri(path) else path,
+                    pa.PythonFile(_Remote(path, pin), "r") if is_remote_uri(path) else path,
                     pre_buffer=False,
                     buffer_size=REMOTE_BUFFER if is_remote_uri(path) else BUFFER,
                     page_checksum_verification=True,
@@ -229,21 +235,29 @@ class TableFile:
     def _source(self) -> Any:
         if not is_remote_uri(self.path):
             return pa.memory_map(self.path)
-        return pa.PythonFile(io.BufferedReader(_Remote(self.path), REMOTE_BUFFER), "r")
+        return pa.PythonFile(io.BufferedReader(_Remote(self.path, self.pin), REMOTE_BUFFER), "r")
 
     @contextmanager
     def _translated(self, place: str = "") -> Iterator[None]:
         try:
             yield
+            self._check_version()
+        except FileExistsError:
+            raise changed(self.path) from None
         except pa.ArrowNotImplementedError as error:
             reason = str(error).splitlines()[0][:120]
             raise InputError(f"{self.path}{place} cannot be read: {reason}.", code="unsupported-format") from error
         except (pa.ArrowException, OSError, EOFError) as error:
             if isinstance(error, OSError) and (error.errno or isinstance(error, StorageError)):
                 raise storage_error(error, location(self.path)) from error
+            self._check_version()
             raise InputError(
                 f"{self.path}{place} is corrupt: it is not valid {FORMATS[self.form]}.", code="corrupt-file"
             ) from error
+
+    def _check_version(self) -> None:
+        if self.pin is not None:
+            check_version(self.path, self.path, self.pin)
 
 
 def _is_within(path: str, columns: list[str]) -> bool:
@@ -260,14 +274,14 @@ _open: OrderedDict[tuple[str, str], TableFile] = OrderedDict()
 _open_lock = threading.Lock()
 
 
-def open_table(path: str, form: str, version: str) -> TableFile:
+def open_table(path: str, form: str, version: str, pin: Pin | None = None) -> TableFile:
     """The open file, of a version of it; a process keeps some open, since many parts of the same files are read."""
     key = path, version
     with _open_lock:
         if key in _open:
             _open.move_to_end(key)
             return _open[key]
-    table = TableFile(path, form)
+    table = TableFile(path, form, pin)
     with _open_lock:
         table = _open.setdefault(key, table)
         while len(_open) > OPEN_FILES:

@@ -1,6 +1,7 @@
 """Raw text in a bucket: files, prefixes, folders of classes; growing stores; workers on other machines."""
 
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
+import sparseoco.text.ingest
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import run_steps
@@ -146,6 +150,30 @@ def test_a_store_grows_without_reading_old_files_again(
     commit_bytes(raw / "a.jsonl", later.read_bytes())
     with raises_code("input-changed", "a.jsonl"):
         ingest([str(raw)], bucket / "store", OPTIONS)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "f/p/a.txt"])
+def test_every_request_names_the_version_that_was_found(
+    bucket: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """An object that is replaced by one of the same size is an error, and a later run goes on."""
+    text = write_reviews(tmp_path / "a.jsonl").read_bytes()
+    pq.write_table(pa.Table.from_pylist([json.loads(line) for line in text.splitlines()]), tmp_path / "a.parquet")
+    data = {".gz": gzip.compress(text), ".parquet": (tmp_path / "a.parquet").read_bytes()}.get(Path(name).suffix, text)
+    commit_bytes(bucket / "raw" / name, data)
+    commit_bytes(bucket / "raw" / "f" / "n" / "b.txt", b"words")
+    source = bucket / "raw" / "f" if "/" in name else bucket / "raw" / name
+    real = sparseoco.text.ingest.count_sources
+
+    def changed(*arguments: Any) -> Any:
+        commit_bytes(bucket / "raw" / name, data[::-1])
+        return real(*arguments)
+
+    with monkeypatch.context() as patch, raises_code("input-changed", source):
+        patch.setattr(sparseoco.text.ingest, "count_sources", changed)
+        ingest([str(source)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13)
+    commit_bytes(bucket / "raw" / name, data)
+    assert ingest([str(source)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13).rows > 1
 
 
 def test_prefixes_without_files(bucket: Location) -> None:

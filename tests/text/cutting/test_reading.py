@@ -1,0 +1,136 @@
+"""Who reads the inputs, how often, and which version of them."""
+
+import gzip
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+
+import sparseoco.text.ingest
+from sparseoco.text import stored
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
+from sparseoco.text.tables.files import TableFile
+from tests.support.errors import raises_code
+from tests.support.ingests import file_bytes, jsonl, random_texts
+
+
+def write_inputs(folder: Path) -> list[Path]:
+    """A plain file, a compressed one, one document per file, and a table."""
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(jsonl(random_texts(150), id=lambda k: f"a{k}"))
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(jsonl(random_texts(100, 1), id=lambda k: f"b{k}")))
+    for k, text in enumerate(random_texts(60, 2)):
+        path = folder / "c" / "pn"[k % 2] / f"{k}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    rows = [{"id": f"d{k}", "label": "pn"[k % 2], "text": text} for k, text in enumerate(random_texts(80, 3))]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "d.parquet", row_group_size=30)
+    return [folder / name for name in ("a.jsonl", "b.jsonl.gz", "c", "d.parquet")]
+
+
+def run(inputs: list[Path], out: Path, client: Client | None = None) -> dict[str, bytes]:
+    ingest([str(path) for path in inputs], out, TextOptions(), client=client, shard_bytes=4096)
+    return file_bytes(out)
+
+
+@contextmanager
+def no_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process reads no input."""
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("an input was read")
+
+    with monkeypatch.context() as patch:
+        for name in ("_pinned", "small_contents"):
+            patch.setattr(stored, name, refuse)
+        patch.setattr(TableFile, "__init__", refuse)
+        yield
+
+
+def test_the_client_reads_no_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = write_inputs(tmp_path / "in")
+    expected = run(inputs, tmp_path / "here")
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, Client(cluster, set_as_default=False) as client, no_reading(monkeypatch):
+        assert run(inputs, tmp_path / "there", client) == expected
+
+
+def test_a_run_that_resumes_reads_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    inputs = write_inputs(tmp_path / "in")
+    expected = run(inputs, tmp_path / "undisturbed")
+    monkeypatch.setattr(stored, "PART_BYTES", 10_000)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(sparseoco.text.ingest, "commit_manifest", stop)
+        run(inputs, tmp_path / "out")
+    with no_reading(monkeypatch):
+        found = run(inputs, tmp_path / "out")
+    assert {name for name in found if "manifest" not in name} == {name for name in expected if "manifest" not in name}
+
+
+def grow(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(path.read_bytes()[:500])
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def replace(path: Path) -> None:
+    """Another file with the same size and time."""
+    status = path.stat()
+    (path.parent / "new").write_bytes(path.read_bytes()[::-1])
+    os.utime(path.parent / "new", ns=(status.st_atime_ns, status.st_mtime_ns))
+    (path.parent / "new").rename(path)
+
+
+NAMES = ["a.jsonl", "b.jsonl.gz", "c/p/0.txt", "d.parquet"]
+CHANGES = [
+    ("count_sources", grow),
+    ("count_sources", truncate),
+    ("drop_duplicates", grow),
+    ("drop_duplicates", replace),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "change"),
+    [
+        (name, *change)
+        for name in NAMES
+        for change in CHANGES
+        if (name, change[1]) != ("c/p/0.txt", replace)  # files of folders are identified by size and time
+    ],
+)
+def test_inputs_that_change_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, step: str, change: Callable[[Path], None]
+) -> None:
+    """Before they are read, or before the commit; a later run goes on."""
+    write_inputs(tmp_path / "in")
+    source = tmp_path / "in" / name.partition("/")[0]
+    shutil.copytree(tmp_path / "in", tmp_path / "before")
+    real = getattr(sparseoco.text.ingest, step)
+
+    def changed(*arguments: Any) -> Any:
+        change(tmp_path / "in" / name)
+        return real(*arguments)
+
+    with monkeypatch.context() as patch, raises_code("input-changed", source):
+        patch.setattr(sparseoco.text.ingest, step, changed)
+        run([source], tmp_path / "out")
+    assert not list((tmp_path / "out").glob("manifest-*"))
+    shutil.rmtree(tmp_path / "in")
+    shutil.copytree(tmp_path / "before", tmp_path / "in")
+    expected = run([source], tmp_path / "undisturbed")
+    assert run([source], tmp_path / "out") == expected
