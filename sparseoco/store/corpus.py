@@ -91,9 +91,7 @@ class Corpus:
 
     def ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> RowBatch:
         """Documents starts[i]..stops[i] for all i, concatenated; each range is one read of every array."""
-        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-            first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
-            self._decode(range(first, last + 1) if start < stop else ())
+        self._decode_ranges(starts, stops)
         sizes = stops - starts
         indptr, begin, nonzeros = _runs(self._indptr, starts, sizes)
         labels = self._indicator(starts, sizes) if self._label_starts is not None else self._labels.take(starts, sizes)
@@ -106,16 +104,13 @@ class Corpus:
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The given documents, in that order, in the format of `rows`."""
-        if not self._complete:
-            self._decode(np.unique(np.searchsorted(self._starts, rows, side="right") - 1).tolist())
+        if self._maps is None:
+            first = np.diff(rows, prepend=-2) != 1  # of a run of adjacent documents
+            return self.ranges(rows[first], rows[np.roll(first, -1)] + 1)
+        self._decode_ranges(rows, rows + 1)
         ones = np.ones(rows.size, np.int64)
-        if self._maps is not None:
-            batch = RowBatch(*gather(rows, *self._maps))._replace(weights=self._weights(rows, ones))
-            return batch if self._label_starts is None else batch._replace(labels=self._indicator(rows, ones))
-        indptr, starts, sizes = _runs(self._indptr, rows, ones)
-        labels = self._labels.take(rows, ones) if self._label_starts is None else self._indicator(rows, ones)
-        indices, counts = self._indices.take(starts, sizes), self._counts.take(starts, sizes)
-        return RowBatch(indptr, indices, counts, labels, self._weights(rows, ones))
+        batch = RowBatch(*gather(rows, *self._maps))._replace(weights=self._weights(rows, ones))
+        return batch if self._label_starts is None else batch._replace(labels=self._indicator(rows, ones))
 
     def column(self, name: Column) -> NDArray[Any] | None:
         """An optional column of all documents, as a read-only memory map; None if the store has none."""
@@ -152,6 +147,15 @@ class Corpus:
         if self._maps is None and self._whole is not None:
             for array in self._whole:
                 array.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
+
+    def _decode_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+        """Decode the shards of these ranges of documents, see `_decode`."""
+        if not self._complete:
+            own = starts < stops
+            opened = np.zeros(len(self._locks) + 1, np.int64)
+            np.add.at(opened, np.searchsorted(self._starts, starts[own], side="right") - 1, 1)
+            np.add.at(opened, np.searchsorted(self._starts, stops[own] - 1, side="right"), -1)
+            self._decode(np.flatnonzero(np.cumsum(opened)).tolist())
 
     def _decode(self, shards: Sequence[int]) -> None:
         """Decode these shards: first those that no other writer has locked, then those that are not complete yet.

@@ -74,8 +74,10 @@ def test_ranges(corpus: Corpus, store: Store) -> None:
 def test_gather(corpus: Corpus, store: Store) -> None:
     X, _ = read_shards(store.folder)
     random = np.random.default_rng(1)
-    for size in (0, 1, 50, 1000):
-        rows = random.integers(0, ROWS, size)
+    for rows in (
+        *(random.integers(0, ROWS, size) for size in (0, 1, 50, 1000)),
+        np.r_[5:40, 7, 40, 41, ROWS - 1, 0, 1],
+    ):
         values, labels = dense(store, corpus.gather(rows))
         np.testing.assert_array_equal(values, X[rows].toarray())
         np.testing.assert_array_equal(labels, store.labels()[rows])
