@@ -40,7 +40,7 @@ from sparseoco.training.model import write_model
 FAILURE = "The optimum was not found"
 SOLVER_SECONDS = 30.0  # of work in one task of the solver, which is lost if its worker is killed
 SOLVER_SHARE = 0.25  # of a task's memory for the solver's vectors, beside those of a run of a pass
-LEAF_NONZEROS = 1 << 20  # of a pass of the solver
+LEAF_NONZEROS = 1 << 18  # of a pass of the solver
 SOLVED = 1000  # the progress of a solver that has finished
 
 OPTIMUM = pa.schema(
