@@ -137,20 +137,29 @@ class RemotePath:
 
     def list(self, *, recursive: bool = False) -> "list[tuple[RemotePath, FileStatus | None]]":
         """Files of a folder with their status, and its folders with None; all files below it if recursive."""
-        if self.root.startswith("http"):  # which has no listings
+        if self.root.startswith("http"):
             return []
+        if recursive:
+            return sorted(self.iter_files(), key=itemgetter(0))
         with translated(self.root, str(self)):
-            if recursive:
-                files, folders = [meta for page in obstore.list(self._store, self.key) for meta in page], []
-            else:
-                found = obstore.list_with_delimiter(self._store, self.key)
-                files, folders = list(found["objects"]), list(found["common_prefixes"])
-        # Some tools mark a folder with an empty object of its name.
+            found = obstore.list_with_delimiter(self._store, self.key)
         entries: list[tuple[RemotePath, FileStatus | None]] = [
-            (RemotePath(self.root, meta["path"]), _status(meta)) for meta in files if meta["path"] != self.key
+            (RemotePath(self.root, meta["path"]), _status(meta))
+            for meta in found["objects"]
+            if meta["path"] != self.key
         ]
-        entries += [(RemotePath(self.root, folder), None) for folder in folders]
+        entries += [(RemotePath(self.root, folder), None) for folder in found["common_prefixes"]]
         return sorted(entries, key=itemgetter(0))
+
+    def iter_files(self) -> "Iterator[tuple[RemotePath, FileStatus]]":
+        """All files below a folder with their status, page by page as they are listed."""
+        if self.root.startswith("http"):  # which has no listings
+            return
+        with translated(self.root, str(self)):
+            for page in obstore.list(self._store, self.key):
+                for meta in page:
+                    if meta["path"] != self.key:  # some tools mark a folder with an empty object of its name
+                        yield RemotePath(self.root, meta["path"]), _status(meta)
 
     def iterdir(self) -> "Iterator[RemotePath]":
         """Files and folders of a folder."""

@@ -84,7 +84,7 @@ class Documents(NamedTuple):
         The fields of records, by name, if the options name any: strings without nulls of texts and categories, "" for
         none; float64 of numbers, NaN for none. The documents themselves are then empty.
     digest : str
-        The sum of the digests of the files, if each document is a file.
+        Digest of the set of files, if each document is a file.
     """
 
     data: NDArray[np.uint8]

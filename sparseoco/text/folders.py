@@ -30,14 +30,23 @@ class FolderFile(NamedTuple):
     pin: Pin
 
 
-def list_files(folder: str, options: TextOptions) -> list[FolderFile]:
-    """All files below a folder that `include` and `exclude` leave, in order; hidden files and `MARKERS` are left out.
+def iter_files(folder: str, options: TextOptions) -> Iterator[FolderFile]:
+    """All files below a folder that `include` and `exclude` leave, in any order, without hidden ones and `MARKERS`.
 
     Links are followed. Raises `InputError` for a link to a folder that contains it, and for what is not a regular file.
     """
     found = _remote_files(folder) if is_remote_uri(folder) else _local_files(folder, "", ())
-    chosen = (file for file in found if not _is_hidden(file.name) and _is_chosen(file.name, options))
-    return sorted(chosen, key=lambda file: file.name.split("/"))
+    return (file for file in found if not _is_hidden(file.name) and _is_chosen(file.name, options))
+
+
+def list_files(folder: str, options: TextOptions) -> list[FolderFile]:
+    """The files that `iter_files` gives, folder by folder in alphabetical order."""
+    return sorted(iter_files(folder, options), key=in_order)
+
+
+def in_order(file: FolderFile) -> str:
+    """The key by which the files of a folder are sorted: by the names of its folders and its own."""
+    return file.name.replace("/", "\0")
 
 
 def hidden_files(inputs: Iterable[str], options: TextOptions) -> list[str]:
@@ -84,10 +93,9 @@ def _local_files(folder: str, name: str, above: tuple[tuple[int, int], ...]) -> 
 
 def _remote_files(folder: str) -> Iterator[FolderFile]:
     root = remote_location(folder)
-    for path, status in root.list(recursive=True):
+    for path, status in root.iter_files():
         name = path.key.removeprefix(root.key).lstrip("/")
-        parts = name.split("/")
-        if status is not None and not MARKERS.intersection(parts):
+        if MARKERS.isdisjoint(name.split("/")):
             yield FolderFile(name, str(path), remote_pin(status))
 
 
@@ -114,27 +122,3 @@ def document_label(name: str, folder: str, depth: int | None) -> str:
     if depth is not None:
         return name.split("/")[depth - 1]
     return PurePosixPath(name).parent.name or folder_name(folder)
-
-
-def check_labels(folder: str, files: Sequence[FolderFile], depth: int | None) -> None:
-    """Check that the label of every file is clear. Raises `InputError`, with the file.
-
-    By default labels are the folders of the files, so that none of these folders may contain another.
-    """
-    if depth is not None:
-        for file in files:
-            if file.name.count("/") < depth:
-                raise InputError(
-                    f"{file.path} is not below {depth} folders of {folder}, as --label-depth {depth} needs.",
-                    code="invalid-input",
-                )
-        return
-    parents = [file.name.rpartition("/")[0] for file in files]
-    above = {parent[:k] for parent in set(parents) - {""} for k in range(len(parent)) if k == 0 or parent[k] == "/"}
-    for file, parent in zip(files, parents, strict=True):
-        if parent in above:
-            raise InputError(
-                f"{file.path} is in a folder with folders that are labels: leave it out with --exclude, or say with "
-                "--label-depth which folders are the labels (0: none).",
-                code="invalid-input",
-            )

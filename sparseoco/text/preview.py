@@ -10,7 +10,7 @@ import pyarrow as pa
 from sparseoco.text.charsets import UTF8
 from sparseoco.text.cutting.reader import SplitReader
 from sparseoco.text.documents import BadRow
-from sparseoco.text.folders import document_label, list_files
+from sparseoco.text.folders import document_label, in_order, iter_files
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import FOLDERS, TABLES, UNLABELLED, Source
 from sparseoco.text.splits import read_split
@@ -80,12 +80,15 @@ def describe_sources(sources: Sequence[Source], options: TextOptions) -> list[Ki
 
 def _of_folder(sources: list[Source], options: TextOptions) -> Kind:
     (source,) = sources
-    names = [file.name for file in list_files(source.path, options)]
     classes: Counter[str] = Counter()
-    if source.format not in UNLABELLED:
-        classes.update(document_label(name, source.path, options.label_depth) for name in names)
-    first = f"{source.short}/{names[0]}" if names else None
-    return Kind(sources, options.encoding, None, (), len(names), first, dict(sorted(classes.items())), None, "")
+    n_files, first = 0, None
+    for file in iter_files(source.path, options):
+        n_files += 1
+        first = file if first is None else min(file, first, key=in_order)
+        if source.format not in UNLABELLED:
+            classes[document_label(file.name, source.path, options.label_depth)] += 1
+    first_id = None if first is None else f"{source.short}/{first.name}"
+    return Kind(sources, options.encoding, None, (), n_files, first_id, dict(sorted(classes.items())), None, "")
 
 
 def _of_files(sources: list[Source], options: TextOptions) -> Kind:

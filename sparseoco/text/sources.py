@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -10,10 +10,11 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.errors import storage_error
 from sparseoco.storage.locations import is_remote_uri, remote_location
+from sparseoco.storage.remote import map_concurrently
 from sparseoco.text.charsets import AUTO
-from sparseoco.text.folders import FolderFile, check_labels, check_name, folder_name, list_files
+from sparseoco.text.folders import FolderFile, check_name, folder_name, in_order, iter_files, list_files
 from sparseoco.text.options import TextOptions
-from sparseoco.text.stored import Pin, first_stored_bytes, local_pin, remote_pin
+from sparseoco.text.stored import Pin, SetDigest, first_stored_bytes, local_pin, remote_pin
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables.columns import NO_FACTS, TableFacts
 from sparseoco.text.tables.files import ARROW_MAGIC, STREAM_MAGIC
@@ -154,16 +155,16 @@ def _expand(item: str, options: TextOptions) -> list[Source]:
         try:
             status = remote.stat()
         except FileNotFoundError:
-            files = list_files(item, options)
-            if not files and not (item.endswith("/") or remote.list()):  # a bucket has no empty folders
+            found = _folder_sources(item, options)
+            if not found and not (item.endswith("/") or remote.list()):  # a bucket has no empty folders
                 raise _missing(item) from None
-            return _folder_sources(item, files, options)
+            return found
         return [_file_source(FolderFile(remote.name, item, remote_pin(status)), options)]
     path = Path(item.removeprefix("file://"))
     if not path.exists():
         raise _missing(item)
     if path.is_dir():
-        return _folder_sources(str(path), list_files(str(path), options), options)
+        return _folder_sources(str(path), options)
     if not path.is_file():
         raise InputError(
             f"{item} is not a regular file (pipes and devices can be read only once): save it as a file.",
@@ -172,49 +173,136 @@ def _expand(item: str, options: TextOptions) -> list[Source]:
     return [_file_source(FolderFile(path.name, str(path), local_pin(path.stat())), options)]
 
 
-def _folder_sources(folder: str, files: list[FolderFile], options: TextOptions) -> list[Source]:
+class FolderSummary:
+    """What decides how a folder is read, from one pass over its files in any order.
+
+    Attributes
+    ----------
+    n_files, bytes, modified_ns : int
+        Number of files, their size, and the latest time of a change.
+    versions : SetDigest
+        Of their names and versions.
+    columnar : bool
+        Whether a file is Parquet or Arrow.
+    first, table, plain, shallow : FolderFile or None
+        The first file in order; that whose name is one of a table; that which has content and whose name is not; and
+        that which is above the folders `label_depth` names.
+    parents : dict
+        The first file of each folder.
+    """
+
+    def __init__(self, files: Iterable[FolderFile], label_depth: int | None) -> None:
+        self.n_files = self.bytes = self.modified_ns = 0
+        self.versions = SetDigest()
+        self.columnar = False
+        self.first: FolderFile | None = None
+        self.table: FolderFile | None = None
+        self.plain: FolderFile | None = None
+        self.shallow: FolderFile | None = None
+        self.parents: dict[str, FolderFile] = {}
+        for file in files:
+            self.n_files += 1
+            self.bytes += file.pin.bytes
+            self.modified_ns = max(self.modified_ns, file.pin.modified_ns)
+            self.versions.add(version_of(file))
+            self.first = _earlier(file, self.first)
+            form = _format_of_name(file.path)
+            self.columnar |= form in TABLES
+            if form not in (None, "lines"):
+                self.table = _earlier(file, self.table)
+            elif file.pin.bytes:
+                self.plain = _earlier(file, self.plain)
+            if label_depth is None:
+                parent = file.name.rpartition("/")[0]
+                self.parents[parent] = _earlier(file, self.parents.get(parent))
+            elif file.name.count("/") < label_depth:
+                self.shallow = _earlier(file, self.shallow)
+
+
+def _earlier(file: FolderFile, other: FolderFile | None) -> FolderFile:
+    return file if other is None or in_order(file) < in_order(other) else other
+
+
+def version_of(file: FolderFile) -> str:
+    """The name and the version of a file of a folder."""
+    return repr((file.name, *file.pin.version))
+
+
+def folder_key(folder: str, versions: SetDigest) -> str:
+    """Identifies the versions of the files of a folder."""
+    return digest_value([real_path(folder), versions.hexdigest()])
+
+
+def _folder_sources(folder: str, options: TextOptions) -> list[Source]:
     """One source of all files if they are plain text, otherwise one for each."""
-    if options.format in ("auto", *TABLES) and any(_format_of_name(file.path) in TABLES for file in files):
-        every = files
-        if options.include or options.exclude:  # the description of a dataset holds no documents to choose
-            every = list_files(folder, options.model_copy(update={"include": (), "exclude": ()}))
-        found = dataset_files(files, every, options)
-        if options.format != "auto" or _are_tables([file for file, _ in found]):
-            return [_file_source(file, options, facts) for file, facts in found]
-    if not files or options.format not in ("auto", "folder") or (options.format == "auto" and _are_tables(files)):
-        return [_file_source(file, options) for file in files]
+    every = FolderSummary(iter_files(folder, options), options.label_depth)
+    if options.format in ("auto", *TABLES) and every.columnar:
+        found = _dataset_files(folder, options)
+        if options.format != "auto" or _are_tables(FolderSummary((file for file, _ in found), 0)):
+            return map_concurrently(lambda file: _file_source(file[0], options, file[1]), found)
+    if (
+        not every.n_files
+        or options.format not in ("auto", "folder")
+        or (options.format == "auto" and _are_tables(every))
+    ):
+        return map_concurrently(lambda file: _file_source(file, options), list_files(folder, options))
     unlabelled = options.label_depth == 0
     if not unlabelled:
-        check_labels(folder, files, options.label_depth)
+        _check_labels(folder, every, options.label_depth)
     form = "files" if unlabelled else "folder"
-    size = sum(file.pin.bytes for file in files)
-    _check_fields(folder, form, size, options)
-    modified = max(file.pin.modified_ns for file in files)
-    return [Source(folder, folder_name(folder), form, None, size, modified, folder_key(folder, files))]
+    _check_fields(folder, form, every.bytes, options)
+    key = folder_key(folder, every.versions)
+    return [Source(folder, folder_name(folder), form, None, every.bytes, every.modified_ns, key)]
 
 
-def folder_key(folder: str, files: Sequence[FolderFile]) -> str:
-    """Identifies the versions of the files of a folder."""
-    return digest_value([real_path(folder), [[file.name, *file.pin.version] for file in files]])
+def _dataset_files(folder: str, options: TextOptions) -> list[tuple[FolderFile, TableFacts]]:
+    """The files of a folder with tables, each with what is known of it."""
+    files = every = list_files(folder, options)
+    if options.include or options.exclude:  # the description of a dataset holds no documents to choose
+        every = list_files(folder, options.model_copy(update={"include": (), "exclude": ()}))
+    return dataset_files(files, every, options)
 
 
-def _are_tables(files: list[FolderFile]) -> bool:
+def _check_labels(folder: str, files: FolderSummary, depth: int | None) -> None:
+    """Check that the label of every file is clear. Raises `InputError`, with the first file of which it is not.
+
+    By default labels are the folders of the files, so that none of these folders may contain another.
+    """
+    if depth is not None:
+        if files.shallow is not None:
+            raise InputError(
+                f"{files.shallow.path} is not below {depth} folders of {folder}, as --label-depth {depth} needs.",
+                code="invalid-input",
+            )
+        return
+    parents = files.parents
+    above = {parent[:k] for parent in set(parents) - {""} for k in range(len(parent)) if k == 0 or parent[k] == "/"}
+    unclear = [parents[parent] for parent in above & set(parents)]
+    if unclear:
+        raise InputError(
+            f"{min(unclear, key=in_order).path} is in a folder with folders that are labels: leave it out with "
+            "--exclude, or say with --label-depth which folders are the labels (0: none).",
+            code="invalid-input",
+        )
+
+
+def _are_tables(files: FolderSummary) -> bool:
     """Whether the files of a folder are tables; otherwise each is a document.
 
     Raises `InputError` if some are and others are not.
     """
-    known = [_format_of_name(file.path) for file in files]
-    tables = [file for file, form in zip(files, known, strict=True) if form not in (None, "lines")]
-    plain = [file for file, form in zip(files, known, strict=True) if form in (None, "lines") and file.pin.bytes]
-    if tables and plain:
+    table, plain = files.table, files.plain
+    if table is not None and plain is not None:
         raise InputError(
-            f"{plain[0].path} has no format of a table, and {tables[0].path} has: choose with --include or --exclude, "
+            f"{plain.path} has no format of a table, and {table.path} has: choose with --include or --exclude, "
             "or set --format (folder: every file is a document).",
             code="mixed-folder",
         )
-    if tables or not plain or _format_of_name(plain[0].path) is not None:
-        return bool(tables) or not plain
-    return _content_format(plain[0].path, _compression(plain[0].path)) is not None  # parts of a table without suffixes
+    if plain is None:
+        return True
+    if _format_of_name(plain.path) is not None:
+        return False
+    return _content_format(plain.path, _compression(plain.path)) is not None  # parts of a table without suffixes
 
 
 def _file_source(file: FolderFile, options: TextOptions, facts: TableFacts = NO_FACTS) -> Source:

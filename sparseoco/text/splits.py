@@ -11,7 +11,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import location
 from sparseoco.text.charsets import SAMPLE, suggestion
-from sparseoco.text.cutting.listings import load_listing, read_files
+from sparseoco.text.cutting.listings import Listing, read_files
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents
 from sparseoco.text.folders import FolderFile
 from sparseoco.text.holdout import read_part
@@ -36,9 +36,9 @@ class Split(NamedTuple):
     name, short : str
         Names of the source in messages and in generated ids.
     path : str
-        Absolute path or URI of the source; of folders with one document per file, the listing.
+        Absolute path or URI of the source; of folders with one document per file, a part of the listing.
     start, stop : int
-        Range of bytes of the uncompressed UTF-8, of rows of a table, or of files of a listing.
+        Range of bytes of the uncompressed UTF-8, of rows of a table, or of files of a part of a listing.
     bytes : int
         Its size, as far as it is known without reading it.
     line : int
@@ -114,7 +114,7 @@ def _read_all(
         table = open_table(split.path, split.format, split.version, split.pin)
         return read_table(table, split.short, split.start, split.stop, options, split.facts, labelled=labelled)
     if split.format in FOLDERS:
-        files = load_listing(location(split.path), split.start, split.stop) if content is None else content
+        files = Listing.load(location(split.path)).files(split.start, split.stop) if content is None else content
         return read_files(split.name, split.short, split.format, files, options)  # type: ignore[arg-type]
     size = split.stop - split.start
     if content is None:

@@ -88,6 +88,25 @@ class PartsDigest:
         self._part, self._left = hashlib.sha256(), PART_BYTES
 
 
+class SetDigest:
+    """Digest of a set of values that come in any order: the sum of their SHA-256 modulo 2^256."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def add(self, value: str) -> None:
+        """Add a value of the set."""
+        self._sum += int.from_bytes(hashlib.sha256(value.encode()).digest(), "big")
+
+    def update(self, hexdigest: str) -> None:
+        """Add the values of another set, by its digest."""
+        self._sum += int(hexdigest, 16)
+
+    def hexdigest(self) -> str:
+        """The digest of all values so far."""
+        return f"{self._sum % 2**256:064x}"
+
+
 def digest_stored(path: str, name: str, pin: Pin | None = None) -> str:
     """The `PartsDigest` of a file. Raises `StorageError`."""
     digest = PartsDigest()

@@ -8,13 +8,12 @@ from sparseoco.text import stored
 from sparseoco.text.charsets import AUTO, UTF8
 from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.counting.tasks import Counted, Numbered, SourceState, count_files, count_range
-from sparseoco.text.cutting.listings import NO_FILES, add_digests
 from sparseoco.text.cutting.plans import Plan, plan_source
 from sparseoco.text.cutting.surveys import Survey, compose_cuts, memo_name, survey_part
 from sparseoco.text.job import IngestJob
 from sparseoco.text.sources import FOLDERS, TABLES, Source
 from sparseoco.text.splits import Split, check_bad_rows
-from sparseoco.text.stored import PartsDigest
+from sparseoco.text.stored import PartsDigest, SetDigest
 
 Call: TypeAlias = tuple[Any, ...]
 """A function and its arguments."""
@@ -50,7 +49,10 @@ def _add_digest(states: dict[int, SourceState], counts: PartialCounts) -> None:
     """Add the digest of some files of a folder to that of the folder."""
     if counts.digest:
         state = states[counts.split.source]
-        states[counts.split.source] = state._replace(sha256=add_digests(state.sha256, counts.digest))
+        digest = SetDigest()
+        digest.update(state.sha256)
+        digest.update(counts.digest)
+        states[counts.split.source] = state._replace(sha256=digest.hexdigest())
 
 
 def _count_calls(job: IngestJob, sources: list[Source], states: dict[int, SourceState]) -> Iterator[Call]:
@@ -70,7 +72,7 @@ def _count_calls(job: IngestJob, sources: list[Source], states: dict[int, Source
             group = []
         if source.format in TABLES | FOLDERS:
             plan: Plan = next(planned)
-            states[index] = SourceState(source.bytes, plan.sha256 or NO_FILES)
+            states[index] = SourceState(source.bytes, plan.sha256)
             yield from (_range_call(job, split) for split in plan.splits)
         elif not _is_read_in_order(source, job):
             yield from _surveyed_calls(job, index, source, islice(planned, _n_parts(source)), states)

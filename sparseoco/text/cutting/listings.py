@@ -1,17 +1,18 @@
 """Folders with one document per file: staged listings, their cuts, and the documents of some of their files."""
 
-import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sparseoco.storage.locations import Location, is_remote_uri, remote_location
-from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, string_array
+from sparseoco.text.array_files import Arrays, load_arrays, save_arrays, store_strings, stored_strings
 from sparseoco.text.charsets import NotTextError
 from sparseoco.text.documents import BadRow, Documents, ParsedRow
 from sparseoco.text.folders import FolderFile, document_label
@@ -19,63 +20,94 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import line_too_long
 from sparseoco.text.parsers.fields import MalformedRowError, encode_text, parse_label
 from sparseoco.text.sources import COMPRESSIONS
-from sparseoco.text.stored import Pin, small_contents
+from sparseoco.text.stored import Pin, SetDigest, small_contents
 from sparseoco.text.streams import Stream
 
-NO_FILES = "0" * 64
-"""The digest of a folder without files."""
+LISTED = 1 << 16  # files in one file of a listing: a task reads no more of it than it needs
 
 
-def save_listing(path: Location, folder: str, files: Sequence[FolderFile]) -> None:
-    """Stage the files of a folder, an absolute path or URI, for the tasks that read some of them."""
-    arrays: Arrays = {}
-    store_strings(arrays, "name", pa.array([file.name for file in files], pa.string()))
-    store_strings(arrays, "e_tag", pa.array([file.pin.e_tag or "" for file in files], pa.string()))
-    for name in ("bytes", "modified_ns", "inode"):
-        arrays[name] = np.array([getattr(file.pin, name) for file in files], np.int64)
-    save_arrays(path, arrays, {"folder": folder})
+class Listing(NamedTuple):
+    """The files of a folder, in order.
 
+    Parameters
+    ----------
+    folder : str
+        Absolute path or URI.
+    names, e_tags : pyarrow.Array of strings
+    numbers : ndarray of int64, shape (n_files, 3)
+        Size, time of the last change in nanoseconds, and inode.
+    """
 
-def load_listing(path: Location, start: int, stop: int) -> list[FolderFile]:
-    """Files [start, stop) of a staged listing. Raises `StorageError`."""
-    arrays, facts = load_arrays(path)
-    folder = facts["folder"]
+    folder: str
+    names: pa.Array
+    e_tags: pa.Array
+    numbers: NDArray[np.int64]
 
-    def strings(name: str) -> list[str]:
-        offsets = arrays[f"{name}_offsets"][start : stop + 1]
-        data = arrays[f"{name}_bytes"][offsets[0] : offsets[-1]]
-        return string_array(data, offsets - offsets[0]).to_pylist()  # type: ignore[no-any-return]
+    @classmethod
+    def of(cls, folder: str, files: Iterable[FolderFile]) -> "Listing":
+        """Sort files that come in any order."""
+        names: list[pa.Array] = [pa.array([], pa.large_string())]
+        e_tags, numbers = names.copy(), [np.empty((0, 3), np.int64)]
+        remaining = iter(files)
+        while batch := list(itertools.islice(remaining, LISTED)):
+            names.append(pa.array([file.name for file in batch], pa.large_string()))
+            e_tags.append(pa.array([file.pin.e_tag or "" for file in batch], pa.large_string()))
+            pins = [(file.pin.bytes, file.pin.modified_ns, file.pin.inode) for file in batch]
+            numbers.append(np.array(pins, np.int64))
+        united = pa.concat_arrays(names)
+        order = pc.sort_indices(pc.replace_substring(united, "/", "\0"))  # as `in_order`
+        return cls(folder, united.take(order), pa.concat_arrays(e_tags).take(order), np.concatenate(numbers)[order.to_numpy()])
 
-    numbers = [arrays[name][start:stop].tolist() for name in ("bytes", "modified_ns", "inode")]
-    rows = zip(strings("name"), strings("e_tag"), *numbers, strict=True)
-    return [
-        FolderFile(name, _file_path(folder, name), Pin(size, modified, e_tag or None, inode))
-        for name, e_tag, size, modified, inode in rows
-    ]
+    def save(self, path: Location, start: int, stop: int) -> None:
+        """Stage files [start, stop)."""
+        arrays: Arrays = {"numbers": self.numbers[start:stop].reshape(-1)}
+        store_strings(arrays, "name", self.names[start:stop])
+        store_strings(arrays, "e_tag", self.e_tags[start:stop])
+        save_arrays(path, arrays, {"folder": self.folder})
+
+    @classmethod
+    def load(cls, path: Location) -> "Listing":
+        """The files that `save` staged. Raises `StorageError`."""
+        arrays, facts = load_arrays(path)
+        names, e_tags = stored_strings(arrays, "name"), stored_strings(arrays, "e_tag")
+        return cls(facts["folder"], names, e_tags, arrays["numbers"].reshape(-1, 3))
+
+    def files(self, start: int, stop: int) -> list[FolderFile]:
+        """Files [start, stop)."""
+        part = slice(start, stop)
+        rows = zip(
+            self.names[part].to_pylist(), self.e_tags[part].to_pylist(), self.numbers[part].tolist(), strict=True
+        )
+        return [
+            FolderFile(name, _file_path(self.folder, name), Pin(size, modified, e_tag or None, inode))
+            for name, e_tag, (size, modified, inode) in rows
+        ]
+
+    def cuts(self, shard_bytes: int) -> Iterator[tuple[int, int, int]]:
+        """(first, last + 1, bytes) of runs of files, cut by the rule for lines: after a file that reaches an edge.
+
+        A run also ends after every `LISTED` files.
+        """
+        ends = np.cumsum(self.numbers[:, 0])
+        begins = np.concatenate([[0], ends[:-1]])
+        stops = np.flatnonzero(ends // shard_bytes > begins // shard_bytes) + 1
+        bounds = np.unique(np.concatenate([np.arange(0, ends.size, LISTED), stops, [ends.size]])).tolist()
+        for start, stop in itertools.pairwise(bounds):
+            yield start, stop, int(ends[stop - 1] - begins[start])
 
 
 def _file_path(folder: str, name: str) -> str:
     return str(remote_location(folder) / name) if is_remote_uri(folder) else os.path.join(folder, name)
 
 
-def cut_files(files: Sequence[FolderFile], shard_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """(first, last + 1, bytes) of runs of files, cut by the rule for lines: after a file that reaches an edge."""
-    ends = np.cumsum([file.pin.bytes for file in files], dtype=np.int64)
-    begins = np.concatenate([[0], ends[:-1]])
-    stops = np.flatnonzero(ends // shard_bytes > begins // shard_bytes) + 1
-    bounds = np.unique(np.concatenate([[0], stops, [len(files)]])).tolist()
-    for start, stop in itertools.pairwise(bounds):
-        yield start, stop, int(ends[stop - 1] - begins[start])
-
-
 def read_files(folder: str, short: str, form: str, files: Sequence[FolderFile], options: TextOptions) -> Documents:
-    """The documents in some files of a folder, and the sum of the digests of the files.
+    """The documents in some files of a folder, and the digest of the set of these files.
 
     Raises `InputError` for a file that is too long, corrupt or has changed, and `StorageError`.
     """
     rows: list[ParsedRow] = []
     bad: list[BadRow] = []
-    digest = NO_FILES
+    digest = SetDigest()
     contents = small_contents((file.path, file.pin) for file in files)
     for file, content in zip(files, contents, strict=True):
         compression = COMPRESSIONS.get(PurePosixPath(file.name).suffix.lower())
@@ -90,14 +122,8 @@ def read_files(folder: str, short: str, form: str, files: Sequence[FolderFile], 
             bad.append(BadRow(1, 0, error.reason, error.code, file=file.name))
         except MalformedRowError as error:
             bad.append(error.at(1, 0)._replace(file=file.name))
-        own = hashlib.sha256(f"{stream.sha256} {file.name}".encode()).hexdigest()
-        digest = add_digests(digest, own)
-    return Documents.from_rows(rows, bad, None if form == "files" else options.labels, digest=digest)
-
-
-def add_digests(first: str, second: str) -> str:
-    """The digest of a folder from those of two parts of its files, in any order: the sum modulo 2^256."""
-    return f"{(int(first, 16) + int(second, 16)) % 2**256:064x}"
+        digest.add(f"{stream.sha256} {file.name}")
+    return Documents.from_rows(rows, bad, None if form == "files" else options.labels, digest=digest.hexdigest())
 
 
 def _label(name: str, folder: str, form: str, options: TextOptions) -> Any:

@@ -1,23 +1,23 @@
 """The splits of tables, and of folders with one document per file: one task for each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import location
 from sparseoco.storage.remote import map_concurrently
 from sparseoco.text.array_files import load_arrays, save_arrays
-from sparseoco.text.cutting.listings import NO_FILES, add_digests, cut_files, read_files, save_listing
+from sparseoco.text.cutting.listings import LISTED, Listing, read_files
 from sparseoco.text.cutting.tables import cut_table
-from sparseoco.text.folders import FolderFile, list_files
+from sparseoco.text.folders import FolderFile, iter_files
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.sources import FOLDERS, TABLES, Source, folder_key
+from sparseoco.text.sources import FOLDERS, TABLES, Source, folder_key, version_of
 from sparseoco.text.splits import Split
-from sparseoco.text.stored import changed, check_unchanged, digest_stored
+from sparseoco.text.stored import SetDigest, changed, check_unchanged, digest_stored
 
 
 class Plan(NamedTuple):
-    """The splits of a source, and its digest if it is known before they are read."""
+    """The splits of a source, and its digest; of a folder, the digest to which those of its splits are added."""
 
     splits: list[Split]
     sha256: str
@@ -29,11 +29,7 @@ def plan_source(index: int, source: Source, options: TextOptions, shard_bytes: i
     Raises `InputError` for a source that is corrupt or has changed, and `StorageError`.
     """
     if source.format in FOLDERS:
-        files = _list_again(source, options)
-        path = location(staging) / f"{source.key[:32]}.listing"
-        save_listing(path, source.absolute, files)
-        found = cut_files(files, shard_bytes)
-        return Plan([Split.of(index, source, options, *cut, path=str(path)) for cut in found], "")
+        return Plan(list(_plan_folder(index, source, options, shard_bytes, staging)), SetDigest().hexdigest())
     memo = location(staging) / f"{digest_value([source.key, options.counting_digest, shard_bytes])[:32]}.cuts"
     if memo.exists():
         facts = load_arrays(memo)[1]
@@ -44,15 +40,28 @@ def plan_source(index: int, source: Source, options: TextOptions, shard_bytes: i
     return Plan([Split.of(index, source, options, *cut) for cut in facts["cuts"]], facts["sha256"])
 
 
+def _plan_folder(index: int, source: Source, options: TextOptions, shard_bytes: int, staging: str) -> Iterator[Split]:
+    listing = _list_again(source, options)
+    part = -1
+    for start, stop, size in listing.cuts(shard_bytes):
+        if start // LISTED != part:
+            part = start // LISTED
+            path = location(staging) / f"{source.key[:32]}-{part}.listing"
+            listing.save(path, part * LISTED, (part + 1) * LISTED)
+        begin = part * LISTED
+        split = Split.of(index, source, options, start, stop, size, path=str(path))
+        yield split._replace(start=start - begin, stop=stop - begin)
+
+
 def digest_source(source: Source, options: TextOptions) -> str:
     """The digest that an ingest of this source gives. Raises as the ingest."""
     if source.format in FOLDERS:
-        digest = NO_FILES
-        files = list_files(source.absolute, options)
-        for start, stop, _ in cut_files(files, SHARD_BYTES):
-            found = read_files(source.path, source.short, source.format, files[start:stop], options)
-            digest = add_digests(digest, found.digest)
-        return digest
+        digest = SetDigest()
+        listing = _list_again(source, options)
+        for start, stop, _ in listing.cuts(SHARD_BYTES):
+            files = listing.files(start, stop)
+            digest.update(read_files(source.path, source.short, source.format, files, options).digest)
+        return digest.hexdigest()
     # A remote table is not read only for its digest: its ETag identifies it.
     if source.format in TABLES and source.remote:
         return source.key
@@ -68,15 +77,22 @@ def check_sources(sources: Sequence[Source], options: TextOptions) -> None:
 
 
 def _check_source(source: Source, options: TextOptions) -> None:
-    if source.pin is None:
-        _list_again(source, options)
-    else:
+    if source.pin is not None:
         check_unchanged(source.path, source.pin)
+        return
+    for _ in _files_again(source, options):
+        pass
 
 
-def _list_again(source: Source, options: TextOptions) -> list[FolderFile]:
-    """The files of a folder. Raises `InputError` if they are not those that were found."""
-    files = list_files(source.absolute, options)
-    if folder_key(source.absolute, files) != source.key:
+def _list_again(source: Source, options: TextOptions) -> Listing:
+    return Listing.of(source.absolute, _files_again(source, options))
+
+
+def _files_again(source: Source, options: TextOptions) -> Iterator[FolderFile]:
+    """The files of a folder. Raises `InputError` at the end if they are not those that were found."""
+    versions = SetDigest()
+    for file in iter_files(source.absolute, options):
+        versions.add(version_of(file))
+        yield file
+    if folder_key(source.absolute, versions) != source.key:
         raise changed(source.path)
-    return files

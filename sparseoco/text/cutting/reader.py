@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from sparseoco.text.cutting.listings import cut_files
+from sparseoco.text.cutting.listings import Listing
 from sparseoco.text.cutting.rule import cut_in_order
 from sparseoco.text.cutting.tables import cut_table
-from sparseoco.text.folders import list_files
+from sparseoco.text.folders import iter_files
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers.chunk import SLACK
 from sparseoco.text.sources import FOLDERS, TABLES, Source
@@ -46,9 +46,9 @@ class SplitReader:
 
     def _read_folder(self) -> Iterator[tuple[Split, Content]]:
         self.codec = self.options.encoding
-        files = list_files(self.source.absolute, self.options)
-        for start, stop, size in cut_files(files, self.shard_bytes):
-            yield self._split(start, stop, size), files[start:stop]
+        listing = Listing.of(self.source.absolute, iter_files(self.source.absolute, self.options))
+        for start, stop, size in listing.cuts(self.shard_bytes):
+            yield self._split(start, stop, size), listing.files(start, stop)
 
     def _read_file(self) -> Iterator[tuple[Split, Content]]:
         source, options = self.source, self.options
