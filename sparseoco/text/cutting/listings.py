@@ -56,7 +56,8 @@ class Listing(NamedTuple):
             numbers.append(np.array(pins, np.int64))
         united = pa.concat_arrays(names)
         order = pc.sort_indices(pc.replace_substring(united, "/", "\0"))  # as `in_order`
-        return cls(folder, united.take(order), pa.concat_arrays(e_tags).take(order), np.concatenate(numbers)[order.to_numpy()])
+        sorted_numbers = np.concatenate(numbers)[order.to_numpy()]
+        return cls(folder, united.take(order), pa.concat_arrays(e_tags).take(order), sorted_numbers)
 
     def save(self, path: Location, start: int, stop: int) -> None:
         """Stage files [start, stop)."""
