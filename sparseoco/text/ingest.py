@@ -129,7 +129,7 @@ def ingest(
         staged = [shard.frequencies for shard in shards if shard.frequencies is not None]
         frequencies = previous.frequencies if previous is not None else None
         if staged:
-            frequencies = tasks(merge_frequencies, str(absolute), previous, staged).result()
+            frequencies = merge_frequencies(job, previous, staged)
         files = previous.features.files if previous is not None else ()
         if feature_map is None:
             features = _hashed_features(options, files + tuple(shard.names for shard in shards if shard.names))

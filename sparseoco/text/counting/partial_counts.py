@@ -52,6 +52,8 @@ class PartialCounts(NamedTuple):
         Records that span several lines.
     missing : dict
         Documents without a value, by field.
+    labels : dict
+        Documents with each class; empty if labels are numbers.
     digest : str
         Of the files of documents in files of their own.
     """
@@ -66,6 +68,7 @@ class PartialCounts(NamedTuple):
     dtype: str
     multiline: int
     missing: dict[str, int]
+    labels: dict[str, int]
     digest: str
 
 
@@ -129,8 +132,16 @@ def describe_counts(path: Location, split: Split) -> PartialCounts:
         missing={
             name.removeprefix(MISSING): int(values.sum()) for name, values in arrays.items() if name.startswith(MISSING)
         },
+        labels=_count_labels(arrays),
         digest=facts["digest"],
     )
+
+
+def _count_labels(arrays: Arrays) -> dict[str, int]:
+    if "label_bytes" not in arrays:
+        return {}
+    found = stored_strings(arrays, "label").value_counts()
+    return dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
 
 
 def _count_named(documents: CountedDocuments) -> Arrays:

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.locations import location
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import ClassEntry, LabelTable, Manifest
-from sparseoco.text.array_files import Arrays, load_arrays, stored_strings
+from sparseoco.text.array_files import Arrays, stored_strings
 from sparseoco.text.counting.partial_counts import PartialCounts
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import UNLABELLED, Source
@@ -72,9 +71,7 @@ def encode_labels(counts: list[PartialCounts], options: TextOptions, previous: M
         return LabelEncoding(LabelTable(kind="numbers"), None)
     occurrences: Counter[str] = Counter()
     for split in counts:
-        arrays, _ = load_arrays(location(split.path))
-        for entry in stored_strings(arrays, "label").value_counts():
-            occurrences[entry["values"].as_py()] += entry["counts"].as_py()
+        occurrences.update(split.labels)
     if previous is None:
         names = list(occurrences if options.classes is None else options.classes)
         rows = dict.fromkeys(sorted(names, key=_class_order(names)), 0)

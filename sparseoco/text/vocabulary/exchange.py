@@ -74,10 +74,13 @@ class Exchange(NamedTuple):
         """The file of a task of a step."""
         return location(self.folder) / f"{self.key}.{step}-{number}"
 
+    def names(self, group: int) -> list[str]:
+        """The names of the pieces of a group, from the plan."""
+        return stored_strings(read_block(self.path("plan"), group), "piece").to_pylist()  # type: ignore[no-any-return]
+
     def pieces(self, group: int) -> list[Location]:
-        """The pieces of a group, from the plan."""
-        names = stored_strings(read_block(self.path("plan"), group), "piece").to_pylist()
-        return [location(self.folder) / name for name in names]
+        """The pieces of a group."""
+        return [location(self.folder) / name for name in self.names(group)]
 
     def edges(self) -> list[bytes]:
         """The first tokens of all ranges but the first."""

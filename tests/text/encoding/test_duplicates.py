@@ -8,12 +8,16 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.encoding import duplicates
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.vocabulary import exchange
 from tests.support.errors import raises_code
 from tests.support.ingests import write_documents
 
 
-@pytest.mark.parametrize("buckets", [1, 2, 1 << 62])
-def test_ids_with_equal_hashes_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int) -> None:
+@pytest.mark.parametrize(("buckets", "ids_per_task"), [(1, 1 << 20), (2, 20), (1 << 62, 1 << 20), (1 << 63, 20)])
+def test_ids_with_equal_hashes_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int, ids_per_task: int
+) -> None:
+    monkeypatch.setattr(exchange, "NGRAMS_PER_TASK", ids_per_task)
     original = duplicates._hash_ids
     monkeypatch.setattr(duplicates, "_hash_ids", lambda strings: original(strings) % buckets)
     names = [f"d{k}" for k in range(120)]
