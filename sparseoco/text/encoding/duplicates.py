@@ -46,6 +46,8 @@ def drop_duplicates(job: IngestJob, counts: list[PartialCounts], store: Store | 
     names = [f"{shard.file} {shard.sha256}" for shard in shards]
     names += [location(split.path).name for split in counts]
     n_rows = sum(shard.rows for shard in shards) + sum(split.rows for split in counts)
+    if not any(split.rows for split in counts):
+        return counts
     exchange = plan_exchange(job.staging, digest_value(names)[:32], names, 0, n_rows, 1)
     groups, ranges = range(exchange.n_groups), range(exchange.n_ranges)
     job.wait("compare", [job.tasks(_divide_ids, exchange, str(job.out), group) for group in groups])

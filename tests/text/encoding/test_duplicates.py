@@ -13,7 +13,7 @@ from tests.support.errors import raises_code
 from tests.support.ingests import write_documents
 
 
-@pytest.mark.parametrize(("buckets", "ids_per_task"), [(1, 1 << 20), (2, 20), (1 << 62, 1 << 20), (1 << 63, 20)])
+@pytest.mark.parametrize(("buckets", "ids_per_task"), [(1, 1 << 20), (2, 20), (1 << 62, 1 << 20), (1 << 62, 20)])
 def test_ids_with_equal_hashes_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int, ids_per_task: int
 ) -> None:
