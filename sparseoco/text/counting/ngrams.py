@@ -1,84 +1,99 @@
 """The n-grams of texts: the arrays of partial counts that `counting.partial_counts` describes."""
 
+import itertools
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.text.array_files import Arrays, store_strings, string_array
+from sparseoco.text.array_files import Arrays, store_strings, string_array, string_buffers
 from sparseoco.text.counting.preprocess import preprocess
 from sparseoco.text.documents import Texts
-from sparseoco.text.kernels.keys import map_keys, pack_sortable, unpack_sortable
-from sparseoco.text.kernels.ngrams import (
-    CHARACTERS,
-    COUNT,
-    DOCUMENTS,
-    SHORT_WORDS,
-    WORD_CHARACTERS,
-    WORDS,
-    count_ngrams,
-)
+from sparseoco.text.kernels.ngrams import count_ngrams, number_ngrams, pack_ngrams, rename, sum_entries
+from sparseoco.text.kernels.terms import leading_bytes
+from sparseoco.text.kernels.tokenize import tokenize_characters, tokenize_words
 from sparseoco.text.tokenizer import TokenizerOptions
 
-# Seed of the hash tables, random to prevent collision attacks; no result depends on it.
+# Seed of the hash table of tokens, random to prevent collision attacks; no result depends on it.
 _SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
+_WORD_BITS = 64
+
+
+class _Tokens(NamedTuple):
+    """Tokens of documents by position: numbers in alphabetical order, and runs of them (see `kernels.ngrams`)."""
+
+    names: pa.Array
+    numbers: NDArray[np.int32]
+    runs: NDArray[np.int64]
+    row_runs: NDArray[np.int64]
 
 
 def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
     """The n-grams of texts, and their counts."""
-    words, bounds = preprocess(texts, options)
-    low, high = options.ngram_range
-    if options.counts_characters:
-        unit = WORD_CHARACTERS if options.analyzer == "char_wb" else CHARACTERS
-    else:
-        unit = WORDS if options.pattern.shortest > 1 and not options.pattern.folds_numbers else SHORT_WORDS
-    # Work space for typical text. NumPy asks the system for large pages; the kernel enlarges it if needed.
-    slots = 1 << 10
-    while high > 1 and slots * 12 < words.size * (high - 1):
-        slots <<= 1
-    room = 1024 + words.size * high // 32
-    indptr, ngrams, counts, keys, lengths, state, token_bytes, token_offsets = count_ngrams(
-        words, bounds, unit, low, high, _SEED,
-        np.zeros(2 * slots, np.uint64), np.empty(room, np.uint64), np.empty(room, np.int8),
-        np.empty(4 * room, np.int32), np.empty(4 * room, np.int32), np.empty(4 * room, np.uint32),
-    )  # fmt: skip
-    del words
-    arrays: Arrays = {"indptr": indptr, "ngrams": ngrams, "counts": smallest_dtype(counts)}
-    tokens = string_array(token_bytes, token_offsets)
-    order = alphabetical_order(tokens)
-    token_rank = inverse(order)
-    position = np.empty(lengths.size, np.uint32)  # of each n-gram in its level
-    for n in range(1, high + 1):
-        nodes = np.flatnonzero(lengths == n).astype(np.int32)
-        if n == 1:
-            nodes = nodes[order]
-        else:
-            arrays[f"keys_{n}"], nodes = _sort_by_key(keys, nodes, position, token_rank)
-        position[nodes] = np.arange(nodes.size, dtype=np.uint32)
-        arrays[f"nodes_{n}"] = nodes
-        if n >= options.counted_from:
-            arrays[f"totals_{n}"] = state[nodes, COUNT]
-            arrays[f"documents_{n}"] = state[nodes, DOCUMENTS]
-    store_strings(arrays, "token", tokens.take(pa.array(order)))
+    tokens = _tokenize(texts, options)
+    shortest, longest = options.counted_from, options.ngram_range[1]
+    numbers = np.empty((longest - shortest + 1, tokens.numbers.size), np.int32)  # of the n-grams that are counted
+    sizes, arrays = [len(tokens.names)], Arrays()
+    level = tokens.numbers
+    for n in range(1, longest + 1):
+        counted = numbers[n - shortest] if n >= shortest else None
+        if n > 1:
+            target = counted if counted is not None else np.empty_like(level)
+            arrays[f"keys_{n}"] = _number_ngrams(level, tokens, n, sizes[-1], target)
+            sizes.append(arrays[f"keys_{n}"].size)
+            level = target
+        elif counted is not None:
+            counted[:] = level
+    firsts = np.cumsum([0, *sizes])
+    indptr, ngrams, counts = count_ngrams(
+        numbers, shortest, firsts[shortest - 1 :], tokens.runs, tokens.row_runs, options.ngram_range[0], firsts[-1]
+    )
+    sums = sum_entries(ngrams, counts, firsts[-1])
+    arrays |= {"indptr": indptr, "ngrams": ngrams, "counts": smallest_dtype(counts)}
+    for n, (first, end) in enumerate(itertools.pairwise(firsts.tolist()), 1):
+        arrays[f"nodes_{n}"] = np.arange(first, end, dtype=np.int32)
+        if n >= shortest:
+            arrays[f"totals_{n}"] = sums[first:end, 0].copy()
+            arrays[f"documents_{n}"] = sums[first:end, 1].copy()
+    store_strings(arrays, "token", tokens.names)
     return arrays
 
 
-def _sort_by_key(
-    keys: NDArray[np.uint64], nodes: NDArray[np.int32], position: NDArray[np.uint32], token_rank: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-    """(keys in terms of alphabetical positions, nodes) of the n-grams of a level, in alphabetical order."""
-    node_bits, token_bits = position.size.bit_length(), token_rank.size.bit_length()
-    if 2 * node_bits + token_bits <= 64:
-        bits = np.uint64(token_bits), np.uint64(node_bits)
-        packed = pack_sortable(keys, nodes, position, token_rank, *bits)
-        packed.sort()
-        return unpack_sortable(packed, *bits)  # type: ignore[no-any-return]
-    mapped = map_keys(keys[nodes], 0, position, token_rank)
-    order = np.argsort(mapped)
-    return mapped[order], nodes[order]
+def _tokenize(texts: Texts, options: TokenizerOptions) -> _Tokens:
+    clean, bounds = preprocess(texts, options)
+    if options.counts_characters:
+        numbers, runs, row_runs, data, offsets = tokenize_characters(clean, bounds, options.analyzer == "char_wb")
+    else:
+        singles = options.pattern.shortest == 1 or options.pattern.folds_numbers
+        numbers, runs, data, offsets = tokenize_words(clean, bounds, singles, _SEED)
+        row_runs = np.arange(runs.size)
+    names = string_array(data, offsets)
+    order = alphabetical_order(names)
+    rename(numbers, inverse(order))
+    return _Tokens(names.take(pa.array(order)), numbers, runs, row_runs)
+
+
+def _number_ngrams(
+    prefixes: NDArray[np.int32], tokens: _Tokens, n: int, n_prefixes: int, numbers: NDArray[np.int32]
+) -> NDArray[np.uint64]:
+    """Number the n-grams of n tokens in alphabetical order; returns the key of each number.
+
+    `prefixes` has the numbers of the n-grams of n − 1 tokens by position, and `numbers` receives those of the longer
+    ones. Keys and positions are sorted as words of 64 bits, by ranges of prefixes if they have more.
+    """
+    token_bits, position_bits = len(tokens.names).bit_length(), prefixes.size.bit_length()
+    step = 1 << (_WORD_BITS - token_bits - position_bits)
+    bits = np.uint64(token_bits), np.uint64(position_bits)
+    packed, keys = np.empty(prefixes.size, np.uint64), np.empty(prefixes.size, np.uint64)
+    n_keys = 0
+    for low in range(0, n_prefixes, step):
+        words = packed[: pack_ngrams(prefixes, tokens.numbers, tokens.runs, n, low, low + step, *bits, packed)]
+        words.sort()
+        n_keys = number_ngrams(words, low, *bits, n_keys, keys, numbers)
+    return keys[:n_keys].copy()
 
 
 def named_counts(
@@ -88,9 +103,9 @@ def named_counts(
     order = alphabetical_order(names)
     arrays: Arrays = {
         "indptr": indptr,
-        "ngrams": features.astype(np.int32),
+        "ngrams": inverse(order).astype(np.int32)[features],
         "counts": counts,
-        "nodes_1": order.astype(np.int32),
+        "nodes_1": np.arange(order.size, dtype=np.int32),
         "totals_1": np.empty(0, np.int64),
     }
     store_strings(arrays, "token", names.take(pa.array(order)))
@@ -135,8 +150,14 @@ def n_ngrams(arrays: Arrays) -> int:
 
 
 def alphabetical_order(strings: pa.Array) -> NDArray[np.int64]:
-    """The positions of strings sorted by their bytes, which is the order of code points."""
-    order: NDArray[np.int64] = pc.sort_indices(strings.cast(pa.large_binary())).to_numpy()
+    """The positions of distinct strings sorted by their bytes, which is the order of code points."""
+    leading = leading_bytes(*string_buffers(strings))
+    order: NDArray[np.int64] = np.argsort(leading)
+    equal = np.diff(leading[order]) == 0
+    tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+    # All bytes decide within runs of equal leading bytes; between runs the order is the same.
+    among = pc.sort_indices(strings.take(pa.array(order[tied])).cast(pa.large_binary())).to_numpy()
+    order[tied] = order[tied][among]
     return order
 
 

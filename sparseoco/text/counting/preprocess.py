@@ -13,7 +13,7 @@ from sparseoco.text.array_files import string_buffers
 from sparseoco.text.documents import Texts
 from sparseoco.text.hashing import hash_strings
 from sparseoco.text.kernels import preprocess as kernels
-from sparseoco.text.kernels.ngrams import N_CODE_POINTS
+from sparseoco.text.kernels.tokenize import N_CODE_POINTS
 from sparseoco.text.kernels.tokens import APOSTROPHES, DECIMAL_POINTS, HYPHENS, keep_joiners, select_tokens
 from sparseoco.text.tokenizer import NUMBER, TokenizerOptions
 
@@ -24,7 +24,7 @@ Tokens = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 def preprocess(texts: Texts, options: TokenizerOptions) -> Tokens:
-    """The tokens of all documents, words separated by zeros, and the bounds of documents (see `count_ngrams`)."""
+    """The tokens of all documents, words separated by zeros, and the bounds of documents (see `tokenize_words`)."""
     return _characters(texts, options) if options.counts_characters else _words(texts, options)
 
 
@@ -40,7 +40,7 @@ def _characters(texts: Texts, options: TokenizerOptions) -> Tokens:
             text = f" {' '.join(words)} " if words else ""
         normalized.append(text.encode() + b"\0")
     bounds = np.cumsum([0, *map(len, normalized)], dtype=np.int64)
-    return np.frombuffer(b"".join([*normalized, bytes(16)]), np.uint8), bounds
+    return np.frombuffer(b"".join([*normalized, bytes(kernels.SLACK)]), np.uint8), bounds
 
 
 def _words(texts: Texts, options: TokenizerOptions) -> Tokens:

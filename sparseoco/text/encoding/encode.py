@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.text.array_files import Arrays
-from sparseoco.text.counting.ngrams import counted_levels
-from sparseoco.text.kernels.keys import HALF, LOW, pack_keys
+from sparseoco.text.kernels.keys import LOW
 from sparseoco.text.kernels.rows import sort_rows
 from sparseoco.text.options import TextOptions
 
@@ -39,28 +38,21 @@ def encode_rows(
     InputError
         For a sum of counts beyond 32 bits.
     """
-    # Counts of equal features are summed in alphabetical order, so that no sum depends on the rest of the split.
-    nodes = np.concatenate([arrays[f"nodes_{n}"] for n in counted_levels(arrays)])
-    nodes = nodes[features[nodes] >= 0]
-    ids: NDArray[Any]
-    if n_features <= INT32_FEATURES:
-        pairs = np.sort(pack_keys(features[nodes], np.arange(nodes.size, dtype=np.uint64)))
-        order, ids = nodes[(pairs & LOW).view(np.int64)].astype(np.int32, copy=False), (pairs >> HALF).astype(np.int32)
-    else:
-        order = nodes[np.argsort(features[nodes], kind="stable")].astype(np.int32)
-        ids = features[order]
-    sizes = np.zeros(features.size, np.int32)
-    for n in counted_levels(arrays):
-        sizes[arrays[f"nodes_{n}"]] = arrays[f"documents_{n}"]
     indptr, ngrams, counts = arrays["indptr"], arrays["ngrams"], arrays["counts"]
-    if options.hash_bits is not None and counts.dtype != np.float64:
+    features = features.astype(np.int32 if n_features <= INT32_FEATURES else np.int64)
+    if options.hash_bits is not None and counts.dtype == np.float64:
+        # Sums of real values depend on their order: alphabetical, as the numbers of n-grams.
+        indptr, ngrams, counts = sort_rows(
+            indptr, ngrams, counts, np.arange(features.size, dtype=np.int32), features.size
+        )
+    elif options.hash_bits is not None:
         counts = counts.astype(np.uint32)  # wide enough for sums
         if int(counts.max(initial=0)) * int(np.diff(indptr).max(initial=0)) > LOW:
-            _, _, sums = sort_rows(indptr, ngrams, counts.astype(np.float64), order, sizes, ids)
+            _, _, sums = sort_rows(indptr, ngrams, counts.astype(np.float64), features, n_features)
             if sums.max(initial=0) > LOW:
                 raise InputError(
                     "Terms of one document with the same hash have a total count above 2^32 − 1; increase hash_bits.",
                     code="count-overflow",
                 )
-    indptr, indices, values = sort_rows(indptr, ngrams, counts, order, sizes, ids)
+    indptr, indices, values = sort_rows(indptr, ngrams, counts, features, n_features)
     return indptr, indices, values

@@ -31,6 +31,21 @@ def load8(typing, data, index):
 
 
 @intrinsic
+def nonzero64(typing, data, index):
+    """Bit k of the uint64: whether data[index + k] is not zero; the caller provides 64 bytes of slack."""
+
+    def code(context, builder, signature, arguments):
+        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        vector = ir.VectorType(ir.IntType(8), 64)
+        loaded = builder.load(builder.bitcast(pointer, vector.as_pointer()))
+        loaded.align = 1
+        return builder.bitcast(builder.icmp_unsigned("!=", loaded, ir.Constant(vector, None)), ir.IntType(64))
+
+    return types.uint64(data, index), code
+
+
+@intrinsic
 def store8(typing, data, index, word):
     """Write a uint64 as 8 little-endian bytes of a uint8 array from `index` on; the array has space for them."""
 
@@ -67,5 +82,15 @@ def trailing_zeros(typing, word):
 
     def code(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), code
+
+
+@intrinsic
+def ones(typing, word):
+    """Number of one bits of a uint64."""
+
+    def code(context, builder, signature, arguments):
+        return builder.ctpop(arguments[0])
 
     return types.uint64(types.uint64), code

@@ -9,7 +9,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
-from sparseoco.text.kernels.intrinsics import B3, HIGHS, ONES, ZERO, load8, trailing_zeros
+from sparseoco.text.kernels.intrinsics import B3, HIGHS, ONES, ZERO, load8, store8, trailing_zeros
 
 QUOTES, SLASHES, SPACES = ONES * np.uint64(0x22), ONES * np.uint64(0x5C), ONES * np.uint64(0x20)
 
@@ -233,32 +233,44 @@ def scan_json_lines(data, lines, names, name_offsets):
     return status, kinds, starts, stops
 
 
+@register_jitable
+def _resolve(byte):
+    """The character of a simple escape, by the byte after its backslash."""
+    if byte == 0x6E:
+        return np.uint8(10)
+    if byte == 0x74:
+        return np.uint8(9)
+    if byte == 0x72:
+        return np.uint8(13)
+    if byte == 0x62:
+        return np.uint8(8)
+    return np.uint8(12) if byte == 0x66 else byte
+
+
 @kernel
 def unescape(data, kinds, starts, stops):
     """Resolve the simple escapes of strings of the kind ESCAPED in place, which shortens them (`stops` changes)."""
     for k in range(kinds.size):
         if kinds[k] != ESCAPED:
             continue
-        to = starts[k]
-        i = starts[k]
-        while i < stops[k]:
-            byte = data[i]
-            if byte == 0x5C:
+        to = i = starts[k]
+        stop = stops[k]
+        while i < stop:
+            if i + 8 <= stop:
+                word = load8(data, i)
+                slash = word ^ SLASHES
+                if (slash - ONES) & ~slash & HIGHS == ZERO:
+                    store8(data, to, word)
+                    i += 8
+                    to += 8
+                    continue
+            if data[i] == 0x5C:
+                data[to] = _resolve(data[i + 1])
+                i += 2
+            else:
+                data[to] = data[i]
                 i += 1
-                byte = data[i]
-                if byte == 0x6E:
-                    byte = np.uint8(10)
-                elif byte == 0x74:
-                    byte = np.uint8(9)
-                elif byte == 0x72:
-                    byte = np.uint8(13)
-                elif byte == 0x62:
-                    byte = np.uint8(8)
-                elif byte == 0x66:
-                    byte = np.uint8(12)
-            data[to] = byte
             to += 1
-            i += 1
         stops[k] = to
 
 

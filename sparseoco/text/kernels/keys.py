@@ -58,26 +58,3 @@ def map_keys(keys, first, high_map, low_map):
         high = high_map[np.int64(keys[i] >> HALF) - first]
         result[i] = (np.uint64(high) << HALF) | np.uint64(low_map[np.int64(keys[i] & LOW)])
     return result
-
-
-@kernel
-def pack_sortable(keys, nodes, high_map, low_map, low_bits, node_bits):
-    """The mapped key of each node, then the node, in one word each: sorting them is faster than sorting indices."""
-    result = np.empty(nodes.size, np.uint64)
-    for i in range(nodes.size):
-        key = keys[nodes[i]]
-        high, low = np.uint64(high_map[np.int64(key >> HALF)]), np.uint64(low_map[np.int64(key & LOW)])
-        result[i] = (((high << low_bits) | low) << node_bits) | np.uint64(nodes[i])
-    return result
-
-
-@kernel
-def unpack_sortable(packed, low_bits, node_bits):
-    """(keys, nodes int32) of packed words."""
-    keys, nodes = np.empty(packed.size, np.uint64), np.empty(packed.size, np.int32)
-    low, node = (np.uint64(1) << low_bits) - np.uint64(1), (np.uint64(1) << node_bits) - np.uint64(1)
-    for i in range(packed.size):
-        key = packed[i] >> node_bits
-        keys[i] = ((key >> low_bits) << HALF) | (key & low)
-        nodes[i] = packed[i] & node
-    return keys, nodes

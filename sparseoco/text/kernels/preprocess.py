@@ -9,6 +9,7 @@ from sparseoco.text.kernels.characters import decode
 ASCII, LATIN, OTHER = 0, 1, 2
 IRREGULAR = 0xFFFF  # in a table of Latin letters: Python must lower-case the document
 LATIN_END = 0x250
+SLACK = 64  # zero bytes after the last document, so that kernels can read ahead
 
 
 @register_jitable
@@ -102,7 +103,7 @@ def _copy_utf8(data, start, stop, to, word_points, clean):
 def preprocess(data, starts, stops, kinds, latin, other, other_offsets, lowercase, word_points):
     """Preprocess documents; those of the kind OTHER come from `other`, in order, already lower-cased if requested.
 
-    Returns (clean uint8 with 16 zero bytes of slack, bounds int64 (rows + 1,)), the input of `count_ngrams`.
+    Returns (clean uint8 with SLACK zero bytes, bounds int64 (rows + 1,)), the input of `tokenize_words`.
     """
     rows = starts.size
     bounds = np.zeros(rows + 1, np.int64)
@@ -113,7 +114,7 @@ def preprocess(data, starts, stops, kinds, latin, other, other_offsets, lowercas
             size = other_offsets[k + 1] - other_offsets[k]
             k += 1
         bounds[d + 1] = bounds[d] + size + 1
-    clean = np.empty(bounds[rows] + 16, np.uint8)
+    clean = np.empty(bounds[rows] + SLACK, np.uint8)
     clean[bounds[rows] :] = 0
     k = 0
     for d in range(rows):

@@ -4,80 +4,93 @@ import numpy as np
 from numba.extending import register_jitable
 
 from sparseoco.text.kernels import kernel
+from sparseoco.text.kernels.intrinsics import ZERO
+from sparseoco.text.kernels.keys import HALF, LOW
+
+SHORT = 32  # rows up to this size are sorted by insertion
+DIGIT, LAST = np.uint64(8), np.uint64(255)  # bits of a digit, the last of its buckets
 
 
 @register_jitable
-def _bucket_starts(indptr, ngrams, order, sizes):
-    """(start of each n-gram's entries if n-grams are laid out in `order`, or −1; number of entries before each row)."""
-    starts = np.full(sizes.size, -1, np.int32)  # a split has fewer than 2^31 entries
-    n = 0
-    for ngram in order:
-        starts[ngram] = n
-        n += sizes[ngram]
-    if n == ngrams.size:
-        return starts, indptr.copy()
-    row_starts = np.zeros(indptr.size, np.int64)
-    for d in range(indptr.size - 1):
-        selected = 0
-        for k in range(indptr[d], indptr[d + 1]):
-            selected += starts[ngrams[k]] >= 0
-        row_starts[d + 1] = row_starts[d] + selected
-    return starts, row_starts
+def _insertion_sort(words, size):
+    for k in range(1, size):
+        word = words[k]
+        at = k
+        while at > 0 and words[at - 1] > word:
+            words[at] = words[at - 1]
+            at -= 1
+        words[at] = word
 
 
 @register_jitable
-def _compact(row_starts, row_ends, indices, values):
-    """Close the gaps between rows, which summing left: row d is [row_starts[d], row_ends[d])."""
-    indptr = np.zeros(row_starts.size, np.int64)
-    n = 0
-    for d in range(row_ends.size):
-        for k in range(row_starts[d], row_ends[d]):
-            indices[n] = indices[k]
-            values[n] = values[k]
-            n += 1
-        indptr[d + 1] = n
-    return indptr, indices[:n].copy(), values[:n].copy()
+def _radix_sort(words, other, size, bits, starts):
+    """Sort `size` words by their `bits` bits above the lower half, stably; returns (sorted, other) of the buffers."""
+    shift = HALF
+    while shift < HALF + bits:
+        starts[:] = 0
+        for k in range(size):
+            starts[(words[k] >> shift) & LAST] += np.uint32(1)
+        start = np.uint32(0)
+        for bucket in range(starts.size):
+            start, starts[bucket] = start + starts[bucket], start
+        for k in range(size):
+            bucket = (words[k] >> shift) & LAST
+            at = starts[bucket]
+            other[np.uint64(at)] = words[k]
+            starts[bucket] = at + np.uint32(1)
+        words, other = other, words
+        shift += DIGIT
+    return words, other
 
 
 @kernel
-def sort_rows(indptr, ngrams, counts, order, sizes, ids):
-    """CSR in which entry (d, order[i]) has become (d, ids[i]); n-grams that are not in `order` are dropped.
+def sort_rows(indptr, ngrams, counts, features, n_features):
+    """CSR in which entry (d, ngram) has become (d, features[ngram]); those with the feature −1 are dropped.
 
-    Two counting sorts, by feature and then by document: linear in the number of entries.
+    Features increase in each row. Counts of equal features are summed in the order of the entries.
 
-    order   n-grams by increasing feature; ids their features. Counts of equal features, which are neighbours, are
-            summed in this order.
-    sizes   (n_ngrams,) number of entries of each n-gram
-    Returns (indptr int64, indices like ids, counts like counts).
+    features   (n_ngrams,) int32 or int64, less than n_features
+    Returns (indptr int64, indices like features, counts like counts).
     """
-    next_entry, row_starts = _bucket_starts(indptr, ngrams, order, sizes)
-    size = row_starts[-1]
-    entry_row, entry_count = np.empty(size, np.int32), np.empty(size, counts.dtype)
-    for d in range(indptr.size - 1):
+    rows = indptr.size - 1
+    longest = 0
+    for d in range(rows):
+        longest = max(longest, indptr[d + 1] - indptr[d])
+    words, other = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
+    row_features, row_counts = np.empty(longest, features.dtype), np.empty(longest, counts.dtype)
+    starts = np.empty(np.int64(LAST) + 1, np.uint32)
+    bits = ZERO
+    while n_features > 1 << np.int64(bits):
+        bits += np.uint64(1)
+
+    row_ends = np.zeros(rows + 1, np.int64)
+    indices, values = np.empty(ngrams.size, features.dtype), np.empty(ngrams.size, counts.dtype)
+    n = 0
+    for d in range(rows):
+        found = ZERO
         for k in range(indptr[d], indptr[d + 1]):
-            entry = next_entry[ngrams[k]]
-            if entry >= 0:
-                entry_row[entry] = d
-                entry_count[entry] = counts[k]
-                next_entry[ngrams[k]] = entry + 1
-    indices, values = np.empty(size, ids.dtype), np.empty(size, counts.dtype)
-    row_ends = row_starts[:-1].copy()
-    summed = False
-    k = 0
-    for i in range(order.size):
-        feature = ids[i]
-        end = next_entry[order[i]]
-        while k < end:
-            d = entry_row[k]
-            at = row_ends[d]
-            if at > row_starts[d] and indices[at - 1] == feature:
-                values[at - 1] += entry_count[k]
-                summed = True
+            feature = features[np.uint64(ngrams[k])]
+            row_features[found], row_counts[found] = feature, counts[k]
+            words[found] = (np.uint64(feature) << HALF) | found
+            found += np.uint64(feature >= 0)
+        size = np.int64(found)
+        if size <= SHORT and bits <= HALF:
+            _insertion_sort(words, size)
+        else:
+            words, other = _radix_sort(words, other, size, min(bits, HALF), starts)
+            if bits > HALF:  # then by the upper half
+                for k in range(size):
+                    entry = words[k] & LOW
+                    words[k] = (np.uint64(row_features[entry]) >> HALF << HALF) | entry
+                words, other = _radix_sort(words, other, size, bits - HALF, starts)
+        begin = n
+        for k in range(size):
+            entry = words[k] & LOW
+            feature = row_features[entry]
+            if n > begin and indices[n - 1] == feature:
+                values[n - 1] += row_counts[entry]
             else:
-                indices[at] = feature
-                values[at] = entry_count[k]
-                row_ends[d] = at + 1
-            k += 1
-    if summed:
-        return _compact(row_starts, row_ends, indices, values)
-    return row_starts, indices, values
+                indices[n], values[n] = feature, row_counts[entry]
+                n += 1
+        row_ends[d + 1] = n
+    return row_ends, indices[:n], values[:n]

@@ -56,3 +56,15 @@ def write_terms(numbers, parents, lasts, token_bytes, token_offsets, spaces, off
                 result[at] = 32
                 at += 1
     return result
+
+
+@kernel
+def leading_bytes(data, offsets):
+    """(strings,) uint64: the first eight bytes of each string, zero-padded, in the order of their values."""
+    result = np.zeros(offsets.size - 1, np.uint64)
+    for k in range(result.size):
+        word = np.uint64(0)
+        for i in range(offsets[k], min(offsets[k] + 8, offsets[k + 1])):
+            word |= np.uint64(data[i]) << np.uint64(56 - 8 * (i - offsets[k]))
+        result[k] = word
+    return result

@@ -6,7 +6,7 @@ from numba.extending import register_jitable
 from sparseoco.text.kernels import kernel
 from sparseoco.text.kernels.characters import decode, previous
 from sparseoco.text.kernels.hashing import xxh64
-from sparseoco.text.kernels.preprocess import OTHER
+from sparseoco.text.kernels.preprocess import OTHER, SLACK
 
 APOSTROPHES, HYPHENS, DECIMAL_POINTS = 1, 2, 3
 
@@ -86,12 +86,12 @@ def _is_stop_word(clean, begin, end, table, stop_bytes, stop_offsets):
 def select_tokens(clean, shortest, longest, fold, digits, table, stop_bytes, stop_offsets):
     """Blank the tokens that are not counted, in place: those of too few or too many characters, and stop words.
 
-    clean    uint8 with 16 zero bytes of slack, tokens separated by zeros
+    clean    uint8 with SLACK zero bytes, tokens separated by zeros
     fold     0, or the character to which numbers are shortened, which may be a stop word but is never too short
     table    int32, open addressing by XXH64: numbers of stop words, −1 is free; size 1 for none
     """
     i = 0
-    end = clean.size - 16
+    end = clean.size - SLACK
     while i < end:
         if clean[i] == 0:
             i += 1
