@@ -1,8 +1,8 @@
 """Partial counts: the n-gram counts of one split, in one staging file.
 
-Its arrays, with n-grams and tokens numbered within the split:
+Its arrays, with n-grams and tokens numbered within the split, n-grams level by level in alphabetical order:
 
-    indptr int64, ngrams int32         CSR; the n-grams of a document in order of first appearance
+    indptr int64, ngrams int32         CSR; the n-grams of a document by n and in order of first appearance
     counts uint8 | uint16 | uint32 | float64
     token_bytes uint8, token_offsets   distinct tokens, sorted by their bytes
     nodes_<n> int32    numbers of the n-grams of n tokens, in alphabetical order
