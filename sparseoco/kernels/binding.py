@@ -28,15 +28,15 @@ class Kernels(NamedTuple):
 
 @lru_cache(maxsize=256)
 def kernels_for(
-    rule: Rule, loss: Loss, response: str, dtype: str, *, grouped: bool, alone: bool, intercept: bool, tracked: bool
+    rule: Rule, loss: Loss, response: str, dtype: str, *, grouped: bool, fixed: int, intercept: bool, tracked: bool
 ) -> Kernels:
     """The kernels of these functions for columns of `dtype`; equal arguments share them.
 
     `response` names a function of `responses`: binary, one_vs_rest, regression or joint.
     """
     respond = getattr(responses, response)
-    own = [*rule_key(rule), dtype, str((grouped, alone, intercept))]
-    flags: dict[str, bool] = {"grouped": grouped, "alone": alone, "intercept": intercept}
+    own = [*rule_key(rule), dtype, str((grouped, fixed, intercept))]
+    flags: dict[str, Any] = {"grouped": grouped, "fixed": fixed, "intercept": intercept}
     return Kernels(
         _bound(
             stream.build_learn(rule, loss, respond, tracked=tracked, **flags), [*own, str(tracked), response, loss.name]

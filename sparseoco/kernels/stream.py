@@ -1,8 +1,9 @@
 """The loop over a stream of sparse rows: predict, incur a loss, learn.
 
 State is stored ``[feature, slot, column]``, so one random access to a feature serves every column. Each builder returns
-a plain function closed over the scalar functions of a learner and a loss; `binding` compiles it. `alone` specialises
-for a single column, without a loop over columns. The last two builders initialise a state from given weights.
+a plain function closed over the scalar functions of a learner and a loss; `binding` compiles it. `fixed` is the number
+of columns, 1, 4 or 8, that a kernel is compiled for; 0 is any number. The last two builders initialise a state from
+given weights.
 
 With `intercept` the last feature of the state is the intercept, which rows list last, with value 1. It has no penalty:
 params have twice as many columns, the second half with λ = 0, and scalars a second part, (parts, scalars, columns).
@@ -16,12 +17,25 @@ from numba.extending import register_jitable
 
 from sparseoco.kernels.functions import bind
 from sparseoco.kernels.prefetch import prefetch
+from sparseoco.kernels.shaped import same_shape, shaped
 from sparseoco.learners.contract import RowInfo, advance_clock, see_row
 from sparseoco.learners.penalties import Maps, amount_alone, group_factor, group_growth
 
 LARGEST = 1.7976931348623157e308
 AHEAD = 24  # nonzeros between prefetching a feature's state and using it
 LINE_BYTES = 64
+
+
+@register_jitable(forceinline=True)
+def columns_of(fixed, width):
+    """The number of columns, `width`, in a form that tells the compiler as much as is known of it.
+
+    ``width & 4`` is 0 or 4: a loop of one vector of four columns, without a remainder. A constant would be unrolled
+    into scalar code instead.
+    """
+    if fixed == 1:
+        return 1
+    return width & fixed if fixed else width
 
 
 @register_jitable(forceinline=True)
@@ -71,16 +85,16 @@ def group_share(f, slots, elapsed, scalars, first, outputs):
 
 
 @register_jitable(forceinline=True)
-def margins_of_row(f, timed, alone, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z):
+def margins_of_row(f, slots_of, timed, fixed, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z):
     """z_c = Σ_j x_j·w_{j,c} over one row, in the order of its nonzeros."""
     indices = rows.indices
-    width = 1 if alone else z.shape[0]
+    width = columns_of(fixed, z.shape[0])
     for c in range(width):
         z[c] = 0
     span = state.slots.shape[1] * width
     line = LINE_BYTES // z.itemsize
     for k in range(start, stop):
-        if not alone and k + AHEAD < indices.shape[0]:
+        if fixed != 1 and k + AHEAD < indices.shape[0]:
             far = np.int64(indices[k + AHEAD]) * span
             end = far + span
             while far < end:
@@ -88,7 +102,7 @@ def margins_of_row(f, timed, alone, grouped, part_of, outputs, rows, start, stop
                 far += line
         j = indices[k]
         x = rows.values[k]
-        slots = state.slots[j]
+        slots = slots_of(state.slots[j])
         own = scalars[part_of(j, state)]
         elapsed = z.dtype.type(now - state.last_update[j]) if timed else z.dtype.type(0)
         if grouped:
@@ -146,7 +160,7 @@ def sum_row_terms(f, rows, start, stop, state, out):
             out[c] += f.row_term(f.State(*f.load_state(slots, c)), rows.values[k])
 
 
-def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
+def build_learn(rule, loss, respond, *, tracked, grouped, fixed, intercept):
     """``learn(rows, labels, weights, outputs, state, progress, scratch, margins_out) -> clock``: learn rows in turn.
 
     State and progress are updated in place. `weights`, unless None, multiply what is learned of the rows: the slopes,
@@ -155,6 +169,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
     updated from the coordinates that change, without the intercept.
     """
     functions = bind(rule)
+    slots_of = shaped(len(rule.slots), fixed) if fixed else same_shape
     timed, running, summed = rule.clock_time is not None, bool(rule.running), rule.row_term is not None
     needs_row_norm, needs_loss = rule.needs_row_norm, rule.needs_loss
     part_of = own_part if intercept else only_part
@@ -165,7 +180,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
         f = functions()
         scalars, z, u = scratch.scalars, scratch.margins, scratch.slopes
         diverged, loss_sum, error_count = progress.diverged, progress.loss_sum, progress.error_count
-        width = 1 if alone else z.shape[0]
+        width = columns_of(fixed, z.shape[0])
         zero = z.dtype.type(0)
         base = rows.indptr[0]
         clock = state.clock
@@ -179,7 +194,9 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
                 max_abs, sq_norm = z.dtype.type(largest), z.dtype.type(square)
             begin_round(f, clock, state.params, scalars)
             now = f.clock_time(clock)
-            margins_of_row(f, timed, alone, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z)
+            margins_of_row(
+                f, slots_of, timed, fixed, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z
+            )
             if margins_out is not None:
                 for c in range(width):
                     margins_out[i, c] = z[c]
@@ -202,7 +219,7 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
             for k in range(start, stop if weight > 0.0 else start):
                 j = rows.indices[k]
                 x = rows.values[k]
-                slots = state.slots[j]
+                slots = slots_of(state.slots[j])
                 part = part_of(j, state)
                 own = scalars[part]
                 elapsed = zero
@@ -240,9 +257,10 @@ def build_learn(rule, loss, respond, *, tracked, grouped, alone, intercept):
     return learn
 
 
-def build_margins(rule, *, grouped, alone, intercept):
+def build_margins(rule, *, grouped, fixed, intercept):
     """``margins(rows, outputs, state, scalars, out)``: the current margins of every row; the state is only read."""
     functions, timed = bind(rule), rule.clock_time is not None
+    slots_of = shaped(len(rule.slots), fixed) if fixed else same_shape
     part_of = own_part if intercept else only_part
 
     def margins(rows, outputs, state, scalars, out):
@@ -253,7 +271,9 @@ def build_margins(rule, *, grouped, alone, intercept):
         for i in range(out.shape[0]):
             start, stop = rows.indptr[i] - base, rows.indptr[i + 1] - base
             z = out[i]
-            margins_of_row(f, timed, alone, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z)
+            margins_of_row(
+                f, slots_of, timed, fixed, grouped, part_of, outputs, rows, start, stop, state, now, scalars, z
+            )
 
     return margins
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +16,14 @@ from sparseoco.learners.penalties import Penalty
 
 LANE_BYTES = 64
 """Columns are padded to a multiple of this many bytes per slot, one cache line, so that their loop vectorises."""
+NARROW = (1, 4, 8)
+"""Smaller numbers of columns, for each of which kernels are compiled."""
 
 
 def padded(columns: int, dtype: np.dtype) -> int:
-    """The number of columns with padding; a single column has none, since its loop is scalar."""
+    """The number of columns with padding."""
     lanes = LANE_BYTES // dtype.itemsize
-    return columns if columns == 1 else -(-columns // lanes) * lanes
+    return next((width for width in NARROW if columns <= width), -(-columns // lanes) * lanes)
 
 
 class Columns(ColumnBlock):
@@ -52,7 +55,8 @@ class Columns(ColumnBlock):
         self.refresh_interval = rule.iterate_valid_rounds if track_l1_norm else 0.0
         tracked = self.refresh_interval > 0.0
         self.intercept = intercept
-        flags = {"grouped": penalty.grouped, "alone": self.width == 1, "intercept": intercept, "tracked": tracked}
+        fixed = self.width if self.width in NARROW else 0
+        flags: dict[str, Any] = {"grouped": penalty.grouped, "fixed": fixed, "intercept": intercept, "tracked": tracked}
         self.kernels: Kernels = kernels_for(_compiled_part(rule), loss, response, dtype.name, **flags)
         self.materialize_thresholds = None
         if rule.threshold is not None:
