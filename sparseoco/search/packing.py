@@ -1,6 +1,7 @@
-"""Packing configurations into blocks: as wide as cache lines and memory allow, with the work spread evenly.
+"""Packing configurations into blocks so that the last task ends as early as possible, within memory.
 
-Packing only affects speed: any grouping gives the same results.
+A wide block reads the stream once for many configurations; narrow blocks keep more tasks busy. Packing only affects
+speed: any grouping gives the same results.
 """
 
 import heapq
@@ -27,12 +28,20 @@ from sparseoco.training.sizes import bytes_per_column
 from sparseoco.training.stream import StreamPosition
 
 BLOCK_COLUMNS = 64  # wider blocks share no more cache lines of a feature
-STREAM_COLUMNS = 44  # cost of the stream itself, in columns: extrapolated from the times of 16 and 64 columns
+WIDTHS = (64, 32, 16, 8, 4, 1)  # columns of a block to begin with
+STREAM_COSTS = {(True, True): 4.0, (True, False): 8.0, (False, True): 3.0, (False, False): 4.0}
+"""Processor seconds per 10⁹ nonzeros to read a stream: (shuffled, from a mapped corpus)."""
+COLUMN_COSTS = {1: 14.0, 4: 18.0, 8: 23.0, 16: 33.0, 64: 80.0}
+"""Processor seconds per 10⁹ nonzeros to learn them with so many columns, padding included.
+
+Means of adagrad, cl-fobos, fobos and rda, measured, like those of the stream, by `tests/benchmarks/test_columns.py`.
+"""
 MEMORY_SHARE = 0.7  # of a task's memory for columns, if no limit is set
 PROCESS_BYTES = 400 << 20  # an interpreter with its libraries and compiled code
 CHUNK_BYTES = 64 << 20  # gathered rows, pieces of materialised weights and of checkpoints
 EPOCH_NUMBERS = 6  # float64 per feature and column in an epoch method and its passes
 AVERAGE_BYTES = 24  # per feature and column where parts are averaged: their sum, weights before and after
+END_SHARE = 0.99  # of the time of the last task: an end that is less sooner is not worth more processor time
 FEATURE_BYTES = 48  # per feature: frequencies, their bins, idf, and temporary arrays
 
 
@@ -90,25 +99,52 @@ def pack(
     *,
     resumable: bool,
 ) -> list[Job]:
-    """Jobs in the order to submit them, longest first, some split in two so that all tasks end at about the same time.
+    """Jobs in the order to submit them, longest first.
 
-    Each half has the cost of the stream again, so a block is split only if the last task then ends sooner. Raises
-    `InputError` if not even one configuration fits in memory.
+    Of the packings that begin with blocks of each of `WIDTHS`, the one whose last task is predicted to end first; of
+    those that end within 1 % of it, the one with the least processor time. Raises `InputError` if not even one
+    configuration fits in memory.
     """
-    best = []
-    for (setting, milestones, *_), chosen in groups.items():
-        width = configurations_at_once(chosen[0], options, store, capacity)
-        parts = [chosen[first : first + width] for first in range(0, len(chosen), width)]
-        best += [Job(Block.of(setting, part), milestones, resumable) for part in parts]
-    best.sort(key=lambda job: -_cost(job, store))
-    end, last = _schedule(best, capacity.tasks, store)
+    fitting = {key: configurations_at_once(chosen[0], options, store, capacity) for key, chosen in groups.items()}
+    packings = []
+    for columns in WIDTHS:
+        jobs = []
+        for key, chosen in groups.items():
+            width = min(fitting[key], max(1, columns // store.n_outputs))
+            parts = [chosen[first : first + width] for first in range(0, len(chosen), width)]
+            jobs += [Job(Block.of(key.setting, part), key.milestones, resumable) for part in parts]
+        packings.append(_balanced(jobs, capacity.tasks, store))
+    soonest = min(packing.end for packing in packings)
+    best = min(
+        (packing for packing in packings if END_SHARE * packing.end <= soonest),
+        key=lambda packing: (packing.total, packing.end),
+    )
+    return best.jobs
+
+
+class _Packing(NamedTuple):
+    """Jobs, longest first; when the last task ends, and the processor time of all."""
+
+    end: float
+    total: float
+    jobs: list[Job]
+
+
+def _balanced(jobs: Sequence[Job], tasks: int, store: Store) -> _Packing:
+    """The packing of these jobs, some of them halved if the last task then ends sooner."""
+
+    def longest_first(jobs: Sequence[Job]) -> list[tuple[float, Job]]:
+        return sorted(((job_cost(job, store), job) for job in jobs), key=lambda entry: -entry[0])
+
+    best = longest_first(jobs)
+    end, last = schedule([cost for cost, _ in best], tasks)
     while True:
-        halves = [job._replace(block=half) for i in last for job in [best[i]] for half in halved(job.block, store)]
-        tried = [job for i, job in enumerate(best) if i not in last] + halves
-        tried.sort(key=lambda job: -_cost(job, store))
-        sooner, next_last = _schedule(tried, capacity.tasks, store)
-        if sooner >= 0.99 * end:
-            return best
+        halves = [best[i][1]._replace(block=half) for i in last for half in halved(best[i][1].block, store)]
+        tried = [entry for i, entry in enumerate(best) if i not in last] + longest_first(halves)
+        tried.sort(key=lambda entry: -entry[0])
+        sooner, next_last = schedule([cost for cost, _ in tried], tasks)
+        if sooner >= END_SHARE * end:
+            return _Packing(end, sum(cost for cost, _ in best), [job for _, job in best])
         best, end, last = tried, sooner, next_last
 
 
@@ -174,26 +210,32 @@ def halved(block: Block, store: Store) -> list[Block]:
     return [block.select(block.configurations[:half]), block.select(block.configurations[half:])]
 
 
-def _schedule(jobs: Sequence[Job], tasks: int, store: Store) -> tuple[float, list[int]]:
+def schedule(costs: Sequence[float], tasks: int) -> tuple[float, list[int]]:
     """When the last task ends if jobs run in this order, and the longest job of each task that ends then."""
     ends = [(0.0, task) for task in range(tasks)]
     longest: dict[int, int] = {}
-    for i, job in enumerate(jobs):
+    for i, cost in enumerate(costs):
         end, task = heapq.heappop(ends)
         longest.setdefault(task, i)
-        heapq.heappush(ends, (end + _cost(job, store), task))
+        heapq.heappush(ends, (end + cost, task))
     last = max(ends)[0]
-    return last, sorted({longest[task] for end, task in ends if task in longest and end > 0.99 * last})
+    return last, sorted({longest[task] for end, task in ends if task in longest and end > END_SHARE * last})
 
 
-def _cost(job: Job, store: Store) -> float:
-    """The cost in columns of a sparse learner; a dense learner updates its whole state in every round."""
+def job_cost(job: Job, store: Store) -> float:
+    """Predicted processor seconds per 10⁹ nonzeros of the store.
+
+    A dense learner updates its whole state in every round, each number at the cost of a column of a wide block.
+    """
     block = job.block
     columns = len(block.configurations) * store.n_outputs
     if find_algorithm(block.algorithm).touches_all_features:
         numbers = _column_bytes(block.algorithm, block.configurations[0], block.setting, store) / 8
         return len(job.milestones) * columns * numbers * store.n_rows / max(store.manifest.nonzeros, 1)
-    return float(len(job.milestones) * (STREAM_COLUMNS + padded(columns, np.dtype(block.setting.dtype))))
+    stream = STREAM_COSTS[block.setting.shuffle, corpus_bytes(store) <= MAPPED_BYTES]
+    width = padded(columns, np.dtype(block.setting.dtype))
+    learning = np.interp(width, list(COLUMN_COSTS), list(COLUMN_COSTS.values())) * max(1.0, width / BLOCK_COLUMNS)
+    return len(job.milestones) * (stream + float(learning))
 
 
 def _bytes(algorithm: str, parameters: dict[str, Any], configurations: int, options: Any, store: Store) -> int:

@@ -14,7 +14,7 @@ from sparseoco.search.stages import epochs_without_improvement, plan_stages, run
 from sparseoco.store.shards import Store
 from sparseoco.training.block import search_setting
 from sparseoco.training.options.selection import Halving
-from sparseoco.training.stream import StreamPosition
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
@@ -27,25 +27,29 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store.open(folder)
 
 
-def packed(store: Store, configurations: int, folds: int, tasks: int) -> list[Job]:
+def packed(store: Store, configurations: int, folds: int, tasks: int, column_bytes: float = 1e9) -> list[Job]:
     lam = [float(k) for k in range(1, configurations + 1)]
     options = plain_search(algorithms={"cl-fobos": {"lam": lam}}, folds=folds)
     packs: dict[BlockKey, list[Any]] = {}
-    for fold in range(folds):
+    for fold in range(folds) if folds > 1 else [NO_FOLD]:
         for configuration in options.configurations():
             key = BlockKey.of(search_setting(options, store, fold), LEGS, None, configuration)
             packs.setdefault(key, []).append(configuration)
-    return pack(packs, options, store, Capacity(tasks, 1e9), resumable=False)
+    return pack(packs, options, store, Capacity(tasks, column_bytes), resumable=False)
 
 
 def end(jobs: list[Job], tasks: int, store: Store) -> float:
-    return packing._schedule(jobs, tasks, store)[0]
+    return packing.schedule([packing.job_cost(job, store) for job in jobs], tasks)[0]
+
+
+def total(jobs: list[Job], store: Store) -> float:
+    return sum(packing.job_cost(job, store) for job in jobs)
 
 
 @given(
     configurations=st.integers(1, 150),
-    folds=st.integers(2, 7),
-    tasks=st.integers(1, 9),
+    folds=st.integers(1, 7),
+    tasks=st.integers(1, 40),
 )
 def test_every_configuration_once_and_no_task_much_longer(
     store: Store, configurations: int, folds: int, tasks: int
@@ -54,9 +58,36 @@ def test_every_configuration_once_and_no_task_much_longer(
     keys = [key for job in jobs for key in job.block.keys]
     assert len(keys) == len(set(keys)) == configurations * folds
     assert max(len(job.block.configurations) for job in jobs) <= packing.BLOCK_COLUMNS
-    costs = [packing._cost(job, store) for job in jobs]
+    costs = [packing.job_cost(job, store) for job in jobs]
     assert costs == sorted(costs, reverse=True)
     assert end(jobs, tasks, store) <= end(packed(store, configurations, folds, 1), tasks, store)
+
+
+@given(
+    configurations=st.integers(1, 100),
+    folds=st.integers(1, 4),
+    tasks=st.integers(1, 20),
+    columns=st.integers(1, 128),
+)
+def test_the_end_is_not_later_than_that_of_the_widest_blocks_and_memory_suffices(
+    store: Store, configurations: int, folds: int, tasks: int, columns: int
+) -> None:
+    bytes_free = 8.0 * store.n_features * (1 + 2 * columns)
+    jobs = packed(store, configurations, folds, tasks, bytes_free)
+    assert all(packing.state_bytes(job.block, store) <= bytes_free for job in jobs)
+    keys = [key for job in jobs for key in job.block.keys]
+    assert len(keys) == len(set(keys)) == configurations * folds
+    widest = sorted(packed(store, configurations, folds, 1, bytes_free), key=lambda job: -packing.job_cost(job, store))
+    assert 0.99 * end(jobs, tasks, store) <= end(widest, tasks, store)
+
+
+def test_few_configurations_keep_many_tasks_busy(store: Store) -> None:
+    (wide,) = packed(store, 16, 1, 1)
+    one = packing.job_cost(wide, store)
+    two, eight = packed(store, 16, 1, 2), packed(store, 16, 1, 8)
+    assert end(two, 2, store) <= 0.8 * one
+    assert end(eight, 8, store) <= 0.6 * one
+    assert total(eight, store) <= 2.5 * one
 
 
 @pytest.mark.parametrize(
