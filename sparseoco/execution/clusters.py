@@ -22,7 +22,7 @@ from sparseoco.execution.interrupts import kill_workers_when_stopped, signal_fre
 from sparseoco.execution.kubernetes import kubernetes_cluster
 from sparseoco.execution.options import ClusterOptions as ClusterOptions
 from sparseoco.execution.queues import job_cluster
-from sparseoco.execution.settings import ACROSS_HOSTS, ONE_THREAD, SHARED
+from sparseoco.execution.settings import ACROSS_HOSTS, ONE_THREAD
 
 CONNECT_SECONDS = 15
 LOCAL_TRIES = 4  # multiple of CONNECT_SECONDS to wait for workers on this machine, which are starting
@@ -146,7 +146,6 @@ def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         "distributed.worker.use-file-locking": False,
         "distributed.scheduler.work-stealing": True,
         "distributed.nanny.pre-spawn-environ": ONE_THREAD,
-        "distributed.nanny.environ": {SHARED: str(workspaces.absolute())},
         "distributed.comm.retry.count": 3,
         # By default Dask closes a nanny whose worker has been gone for 15 s, just when it starts another one; that one
         # gets a task and is killed, which counts against the task. `restart_workers` replaces nannies that gave up.

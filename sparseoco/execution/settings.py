@@ -8,7 +8,6 @@ from typing import Any
 
 # Kernels use one thread each: Dask runs tasks in parallel, not OpenMP or BLAS.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-SHARED = "SPARSEOCO_SHARED"  # environment variable of workers on this machine: a folder that they share
 ACROSS_HOSTS: dict[str, Any] = {
     # The default is 30 s: a connection interrupted for that long would stop workers and lose the tasks of a client.
     "distributed.comm.timeouts.tcp": "120s",

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from dask.utils import format_bytes
-from distributed import Client, get_worker
+from distributed import Client
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, SparseocoError
@@ -36,6 +36,7 @@ from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
+from sparseoco.store.worker import worker_scratch
 from sparseoco.training.block import Block, Setting, search_setting
 from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.decisions.rules import MarginRecorder
@@ -378,7 +379,7 @@ def _mix_task(
         name,
         Store.open(store),
         location(model),
-        Path(get_worker().local_directory),
+        worker_scratch(),
         reporter(blocks),
         Plan(*plan),
     )

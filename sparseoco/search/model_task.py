@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client, get_worker
+from distributed import Client
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, SparseocoError
@@ -25,6 +25,7 @@ from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
+from sparseoco.store.worker import worker_scratch
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions.rules import MarginRecorder
 from sparseoco.training.model import STATE, amend_model, write_model
@@ -262,5 +263,5 @@ def describe_setting(block: Block) -> dict[str, Any]:
 
 def _train_task(descriptions: list[dict[str, Any]], store: str, model: str, rules: dict[str, Any]) -> None:
     (block,) = map(Block.model_validate, descriptions)
-    scratch = Path(get_worker().local_directory)
+    scratch = worker_scratch()
     train_block(block, Store.open(store), location(model), scratch, reporter([block]), rules)

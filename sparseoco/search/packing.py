@@ -24,13 +24,21 @@ from sparseoco.training.columns import padded
 from sparseoco.training.metrics.scores import score_bytes
 from sparseoco.training.options.configuration import Configuration, learner_parameters, parts_of
 from sparseoco.training.options.search import SearchOptions
+from sparseoco.training.orders import order_name
 from sparseoco.training.sizes import bytes_per_column
 from sparseoco.training.stream import StreamPosition
 
 BLOCK_COLUMNS = 64  # wider blocks share no more cache lines of a feature
 WIDTHS = (64, 32, 16, 8, 4, 1)  # columns of a block to begin with
-STREAM_COSTS = {(True, True): 4.0, (True, False): 8.0, (False, True): 3.0, (False, False): 4.0}
-"""Processor seconds per 10⁹ nonzeros to read a stream: (shuffled, from a mapped corpus)."""
+STREAM_COSTS = {
+    ("none", True): 2.5,
+    ("none", False): 4.0,
+    ("rows", True): 3.5,
+    ("rows", False): 6.0,
+    ("blocks", True): 3.5,
+    ("blocks", False): 5.0,
+}
+"""Processor seconds per 10⁹ nonzeros to read a stream, by its order and whether the corpus is mapped."""
 COLUMN_COSTS = {1: 14.0, 4: 18.0, 8: 23.0, 16: 33.0, 64: 80.0}
 """Processor seconds per 10⁹ nonzeros to learn them with so many columns, padding included.
 
@@ -232,7 +240,7 @@ def job_cost(job: Job, store: Store) -> float:
     if find_algorithm(block.algorithm).touches_all_features:
         numbers = _column_bytes(block.algorithm, block.configurations[0], block.setting, store) / 8
         return len(job.milestones) * columns * numbers * store.n_rows / max(store.manifest.nonzeros, 1)
-    stream = STREAM_COSTS[block.setting.shuffle, corpus_bytes(store) <= MAPPED_BYTES]
+    stream = STREAM_COSTS[order_name(block.setting.range_rows), corpus_bytes(store) <= MAPPED_BYTES]
     width = padded(columns, np.dtype(block.setting.dtype))
     learning = np.interp(width, list(COLUMN_COSTS), list(COLUMN_COSTS.values())) * max(1.0, width / BLOCK_COLUMNS)
     return len(job.milestones) * (stream + float(learning))

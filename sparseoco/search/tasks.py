@@ -4,11 +4,10 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from distributed import Client, Future, get_worker
+from distributed import Client, Future
 
 from sparseoco.core.logs import log_event
 from sparseoco.core.progress import ProgressCallback, RowsCallback
@@ -23,7 +22,7 @@ from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
-from sparseoco.store.worker import check_worker_running
+from sparseoco.store.worker import check_worker_running, worker_scratch
 from sparseoco.training.block import Block, Key, cell_path
 from sparseoco.training.stream import StreamPosition
 
@@ -178,7 +177,7 @@ def _run_block_task(
         [StreamPosition(*position) for position in positions],
         Store.open(store) if increment is None else increment_store(location(store), increment.version),
         folders,
-        Path(get_worker().local_directory),
+        worker_scratch(),
         reporter([block]),
         resumable=resumable,
         stopped=folders.stop.exists,

@@ -5,18 +5,16 @@ decides what stays in memory: a small corpus is memory-mapped, and rows of a lar
 worker does not grow with the corpus.
 
 The position of every shard is known in advance, and the bytes written there depend on the shard alone. So threads and
-processes can share a folder: one byte per shard is set when it is complete, and stays unset if its writer dies.
+processes share a folder, and the work: one byte per shard is set when it is complete, and stays unset if its writer
+dies.
 """
 
 import copy
-import fcntl
+import math
 import mmap
-import os
-import shutil
 import threading
-import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import StorageError
-from sparseoco.execution.settings import SHARED
 from sparseoco.kernels.order import gather
-from sparseoco.kernels.reading import read_runs
 from sparseoco.kernels.structs import RowBatch
 from sparseoco.storage.errors import storage_error
+from sparseoco.store.array_file import ArrayFile
 from sparseoco.store.labels import LabelSets
 from sparseoco.store.manifest import Column
 from sparseoco.store.row_ranges import RowRanges
 from sparseoco.store.shards import COLUMN_DTYPES, ShardRows, Store
+from sparseoco.store.shared_folder import SharedFolder
 from sparseoco.store.term_weights import TermWeights
 
 MAX_OPEN = 2  # corpora that a process keeps open
+PATIENCE = 20.0  # seconds to wait for a shard that another process decodes: longer than that takes
+POLL_SECONDS = 0.005
 MAPPED_BYTES = 256 << 20  # a larger corpus is not mapped
-_opened: dict[tuple[str, str], "Corpus"] = {}
+_opened: dict[tuple[str, str], tuple["Corpus", SharedFolder]] = {}
 _lock = threading.Lock()
 
 
@@ -61,18 +61,18 @@ class Corpus:
         self._starts = np.cumsum([0, *(entry.rows for entry in entries)], dtype=np.int64)
         self._offsets = np.cumsum([0, *(entry.nonzeros for entry in entries)], dtype=np.int64)
         rows, nonzeros = int(self._starts[-1]), int(self._offsets[-1])
-        self._indptr = _File(folder / "indptr", np.dtype(np.int64), rows + 1)
-        self._indices = _File(folder / "indices", store.indices_dtype, nonzeros)
-        self._counts = _File(folder / "counts", store.counts_dtype, nonzeros)
+        self._indptr = ArrayFile(folder / "indptr", np.dtype(np.int64), rows + 1)
+        self._indices = ArrayFile(folder / "indices", store.indices_dtype, nonzeros)
+        self._counts = ArrayFile(folder / "counts", store.counts_dtype, nonzeros)
         self._label_starts: NDArray[np.int64] | None = None  # of each shard, if documents have any number of labels
         if store.is_multilabel:
             self._label_starts = np.cumsum([0, *(entry.labels or 0 for entry in entries)], dtype=np.int64)
-            self._labels = _File(folder / "label_indptr", np.dtype(np.int64), rows + 1)
-            self._label_sets = _File(folder / "label_sets", store.labels_dtype, int(self._label_starts[-1]))
+            self._labels = ArrayFile(folder / "label_indptr", np.dtype(np.int64), rows + 1)
+            self._label_sets = ArrayFile(folder / "label_sets", store.labels_dtype, int(self._label_starts[-1]))
         else:
-            self._labels = _File(folder / "labels", store.labels_dtype, rows)
-        self._columns = {name: _File(folder / name, COLUMN_DTYPES[name], rows) for name in store.manifest.columns}
-        self._ready = _File(folder / "ready", np.dtype(np.uint8), len(entries))
+            self._labels = ArrayFile(folder / "labels", store.labels_dtype, rows)
+        self._columns = {name: ArrayFile(folder / name, COLUMN_DTYPES[name], rows) for name in store.manifest.columns}
+        self._ready = ArrayFile(folder / "ready", np.dtype(np.uint8), len(entries))
         self._flags = self._ready.map()
         self._locks = [threading.Lock() for _ in entries]
         self._complete = False
@@ -100,14 +100,17 @@ class Corpus:
 
     def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "Corpus | RowRanges":
         """These increasing ranges of documents for access in any order: in memory, unless the corpus is mapped."""
-        return RowRanges(starts, stops, self.ranges(starts, stops)) if self._maps is None else self
+        if self._maps is not None:
+            return self
+        self._decode_ranges(starts, stops, ahead=True)
+        return RowRanges(starts, stops, self.ranges(starts, stops))
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The given documents, in that order, in the format of `rows`."""
+        self._decode_ranges(rows, rows + 1, ahead=True)
         if self._maps is None:
             first = np.diff(rows, prepend=-2) != 1  # of a run of adjacent documents
             return self.ranges(rows[first], rows[np.roll(first, -1)] + 1)
-        self._decode_ranges(rows, rows + 1)
         ones = np.ones(rows.size, np.int64)
         batch = RowBatch(*gather(rows, *self._maps))._replace(weights=self._weights(rows, ones))
         return batch if self._label_starts is None else batch._replace(labels=self._indicator(rows, ones))
@@ -148,45 +151,48 @@ class Corpus:
             for array in self._whole:
                 array.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
 
-    def _decode_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+    def _decode_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64], *, ahead: bool = False) -> None:
         """Decode the shards of these ranges of documents, see `_decode`."""
         if not self._complete:
             own = starts < stops
             opened = np.zeros(len(self._locks) + 1, np.int64)
             np.add.at(opened, np.searchsorted(self._starts, starts[own], side="right") - 1, 1)
             np.add.at(opened, np.searchsorted(self._starts, stops[own] - 1, side="right"), -1)
-            self._decode(np.flatnonzero(np.cumsum(opened)).tolist())
+            self._decode(np.flatnonzero(np.cumsum(opened)).tolist(), ahead=ahead)
 
-    def _decode(self, shards: Sequence[int]) -> None:
-        """Decode these shards: first those that no other writer has locked, then those that are not complete yet.
+    def _decode(self, shards: Sequence[int], *, ahead: bool = False) -> None:
+        """Decode these shards, together with other threads and processes: each takes what no one else is decoding.
 
-        Waits for another thread, but not for another process, which may be suspended: both write the same bytes.
+        Waits for the shards that others are decoding; with `ahead`, it decodes further ones meanwhile. A process may be
+        suspended: after `PATIENCE` seconds its shards are decoded here as well, to the same bytes.
         """
         if self._complete:
             return
-        for last in (False, True):
-            for shard in shards:
-                if not self._flags[shard]:
-                    with self._lock_shard(shard, last=last) as locked:
-                        if locked and not self._flags[shard]:
-                            self._write(shard)
+        further = iter(range(len(self._locks)) if ahead else ())
+        until = math.inf
+        while shards := [shard for shard in shards if not self._take(shard, force=time.monotonic() > until)]:
+            following = next((shard for shard in further if not self._flags[shard]), None)
+            if following is not None:
+                self._take(following)
+                continue
+            until = min(until, time.monotonic() + PATIENCE)
+            time.sleep(POLL_SECONDS)
         self._complete = bool(self._flags.all())
 
-    @contextmanager
-    def _lock_shard(self, shard: int, *, last: bool) -> Iterator[bool]:
-        """Lock a shard against other threads and, unless `last`, other processes; yields whether it may be written."""
-        if not self._locks[shard].acquire(blocking=last):
-            yield False
-            return
-        try:
-            locked = self._ready.lock(shard)
+    def _take(self, shard: int, *, force: bool = False) -> bool:
+        """Decode a shard unless another thread or, without `force`, process is doing so; returns whether it is done."""
+        if not self._flags[shard] and self._locks[shard].acquire(blocking=False):
             try:
-                yield locked or last
+                locked = self._ready.lock(shard)
+                try:
+                    if (locked or force) and not self._flags[shard]:
+                        self._write(shard)
+                finally:
+                    if locked:
+                        self._ready.unlock(shard)
             finally:
-                if locked:
-                    self._ready.unlock(shard)
-        finally:
-            self._locks[shard].release()
+                self._locks[shard].release()
+        return bool(self._flags[shard])
 
     def _write(self, shard: int) -> None:
         part = self._store.read(shard)
@@ -217,61 +223,8 @@ class Corpus:
         return True
 
 
-class _File:
-    """An array in a sparse file of its final size; closed when it is garbage-collected."""
-
-    def __init__(self, path: Path, dtype: np.dtype[Any], size: int) -> None:
-        self._path, self._dtype, self._size = path, dtype, size
-        self.bytes = size * dtype.itemsize
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        weakref.finalize(self, os.close, self._descriptor)
-        os.ftruncate(self._descriptor, max(self.bytes, 1))  # an empty file cannot be mapped
-
-    def map(self) -> NDArray[Any]:
-        """The array as a read-only memory map."""
-        mapped = mmap.mmap(self._descriptor, 0, prot=mmap.PROT_READ)
-        return np.ndarray((self._size,), self._dtype, mapped)
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """A copy of entries start..stop."""
-        return self.take(np.array([start], np.int64), np.array([stop - start], np.int64))
-
-    def take(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
-        """A copy of entries starts[i]..starts[i] + sizes[i] for all i, concatenated."""
-        itemsize = self._dtype.itemsize
-        found = np.empty(int(sizes.sum()), self._dtype)
-        if not read_runs(np.int32(self._descriptor), starts * itemsize, sizes * itemsize, found.view(np.uint8)):
-            raise StorageError(
-                f"{self._path} could not be read back: the disk fails, or the file was changed.", code="io-error"
-            )
-        return found
-
-    def write(self, start: int, values: NDArray[Any]) -> None:
-        """Write entries from `start` on. Raises `StorageError`, for example for a full disk."""
-        data = np.ascontiguousarray(values, self._dtype).view(np.uint8).data
-        offset = start * self._dtype.itemsize
-        try:
-            while data:
-                written = os.pwrite(self._descriptor, data, offset)
-                data, offset = data[written:], offset + written
-        except OSError as error:
-            raise storage_error(error, self._path) from error
-
-    def lock(self, entry: int) -> bool:
-        """Lock an entry against other processes until `unlock` or process exit; returns whether that succeeded."""
-        try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, entry)
-        except OSError:
-            return False
-        return True
-
-    def unlock(self, entry: int) -> None:
-        """Release the lock of an entry."""
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, entry)
-
-
 def _runs(
-    indptr: _File, starts: NDArray[np.int64], sizes: NDArray[np.int64]
+    indptr: ArrayFile, starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Runs of rows of a CSR matrix: their own indptr, the first entry and the number of entries of each run."""
     bounds = indptr.take(starts, sizes + 1)
@@ -347,7 +300,7 @@ def open_corpus(store: Store, scratch: Path) -> Corpus:
     store : Store
         The store.
     scratch : Path
-        The folder for its files, unless local workers share one.
+        The folder of its files, in a folder that other processes may use too; the last one removes it.
 
     Returns
     -------
@@ -360,19 +313,14 @@ def open_corpus(store: Store, scratch: Path) -> Corpus:
         If its files cannot be written.
     """
     digest = store.manifest.digest
-    shared = os.environ.get(SHARED)
-    parent = scratch if shared is None else Path(shared)
-    identity = (digest, str(parent))
+    identity = (digest, str(scratch))
     with _lock:
         if identity not in _opened:
             try:
                 while len(_opened) >= MAX_OPEN:
-                    oldest = _opened.pop(next(iter(_opened)))
-                    if shared is None:
-                        shutil.rmtree(oldest._folder, ignore_errors=True)
-                folder = parent / f"corpus-{digest[:32]}"
-                folder.mkdir(parents=True, exist_ok=True)
-                _opened[identity] = Corpus(store, folder)
+                    _opened.pop(next(iter(_opened)))[1].release()
+                folder = SharedFolder(scratch, f"corpus-{digest[:32]}")
+                _opened[identity] = Corpus(store, folder.path), folder
             except OSError as error:
-                raise storage_error(error, parent) from error
-        return _opened[identity]
+                raise storage_error(error, scratch) from error
+        return _opened[identity][0]

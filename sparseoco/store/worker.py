@@ -17,6 +17,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath
 from sparseoco.store.corpus import AnyCorpus, weighted_corpus
 from sparseoco.store.shards import Store
+from sparseoco.store.shared_folder import host_folder
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
 
@@ -27,7 +28,15 @@ CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.fail
 def worker_corpus(store: Store, weighting: Weighting = COUNTS, dtype: Any = np.float64) -> AnyCorpus:
     """The weighted corpus of a store on this worker. Raises `StorageError` if its files cannot be written."""
     weights = term_weights(store, weighting)
-    return weighted_corpus(store, Path(get_worker().local_directory), weights, dtype)
+    return weighted_corpus(store, worker_scratch(), weights, dtype)
+
+
+def worker_scratch() -> Path:
+    """The folder of the corpora of all workers of this host, see `host_folder`. Raises `StorageError`.
+
+    They share it if they were started with the same local directory; Dask makes a folder for each worker in it.
+    """
+    return host_folder(Path(get_worker().local_directory).parent)
 
 
 def check_worker_running() -> None:

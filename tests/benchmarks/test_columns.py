@@ -19,6 +19,7 @@ from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.training.learner import Learner
+from sparseoco.training.orders import range_rows_of
 from sparseoco.training.stream import START, Order, StreamPosition, stream
 from tests.benchmarks.corpora import corpus
 
@@ -49,24 +50,25 @@ def cpu_seconds(call: Callable[[], object], times: int = 3) -> float:
     return min(found)
 
 
-@pytest.mark.parametrize(("shuffle", "mapped"), STREAM_COSTS)
+@pytest.mark.parametrize(("order", "mapped"), STREAM_COSTS)
 def test_cost_of_the_stream(
-    imdb: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: bool, mapped: bool
+    imdb: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, mapped: bool
 ) -> None:
     monkeypatch.setattr(module, "MAPPED_BYTES", 1 << 40 if mapped else 0)
     rows = Corpus(imdb, tmp_path)
+    range_rows = range_rows_of(order, rows.n_rows, imdb.manifest.nonzeros)
 
     def read() -> None:
-        for _ in stream(rows, Order(0, shuffle), START, StreamPosition(1, rows.n_rows)):
+        for _ in stream(rows, Order(0, range_rows), START, StreamPosition(1, rows.n_rows)):
             pass
 
     cost = cpu_seconds(read) / imdb.manifest.nonzeros * 1e9
-    print(f"\nshuffled={shuffle}, mapped={mapped}: {cost:.1f} (packing: {STREAM_COSTS[shuffle, mapped]:.1f})")
+    print(f"\norder {order}, mapped={mapped}: {cost:.1f} (packing: {STREAM_COSTS[order, mapped]:.1f})")
 
 
 def test_cost_of_columns(imdb: Store, tmp_path: Path) -> None:
     rows = Corpus(imdb, tmp_path)
-    batches: list[RowBatch] = [batch for _, batch in stream(rows, Order(0, True), START, StreamPosition(1, ROWS))]
+    batches: list[RowBatch] = [batch for _, batch in stream(rows, Order(0, 1), START, StreamPosition(1, ROWS))]
     nonzeros = sum(len(batch.indices) for batch in batches)
     costs: dict[int, list[float]] = {width: [] for width in COLUMN_COSTS}
     for name, step in LEARNERS.items():

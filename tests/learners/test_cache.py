@@ -93,7 +93,8 @@ def test_nothing_is_compiled_again_for_a_grid_of_the_same_shape(monkeypatch: pyt
         learner.partial_fit(sp.csr_matrix((X.data, X.indices, X.indptr), (6, n_features)), y).weights()
         learner.decision_function(sp.csr_matrix((6, n_features)))
 
-    train([0.1, 0.2], 6)
+    for lams in ([0.1, 0.2], [0.1] * 20):  # few columns, and any number
+        train(lams, 6)
     monkeypatch.setattr(compiling, "_compile", lambda *_: pytest.fail("compiled again"))
     train([0.3, 0.4, 0.5], 9)
     train([0.3] * 40, 6)

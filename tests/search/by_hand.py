@@ -28,8 +28,13 @@ class Cluster(NamedTuple):
 
 
 @contextmanager
-def cluster_by_hand(folder: Path, *, workers: int = 2, tls: dict[str, Any] | None = None) -> Iterator[Cluster]:
-    """A scheduler and workers of one thread each; `tls` is a Dask setting as `certificates` gives it."""
+def cluster_by_hand(
+    folder: Path, *, workers: int = 2, tls: dict[str, Any] | None = None, nannies: bool = True
+) -> Iterator[Cluster]:
+    """A scheduler and workers of one thread each; `tls` is a Dask setting as `certificates` gives it.
+
+    Without `nannies`, a worker is a process of the cluster and is not restarted.
+    """
     file = folder / "scheduler.json"
     dask = [sys.executable, "-m", "dask"]
     environment = {**os.environ, **({} if tls is None else as_environment(tls))}
@@ -44,13 +49,13 @@ def cluster_by_hand(folder: Path, *, workers: int = 2, tls: dict[str, Any] | Non
             time.sleep(0.05)
         for _ in range(workers):
             scratch = ["--local-directory", str(folder / "scratch"), "--nthreads", "1"]
+            scratch += [] if nannies else ["--no-nanny"]
             command = [*dask, "worker", *LOCAL, *protocol, "--scheduler-file", str(file), *scratch]
             started.append(subprocess.Popen(command, **quiet))
         yield Cluster(json.loads(file.read_text())["address"], started)
     finally:
-        for process in reversed(started):
+        for process in reversed(started):  # a worker that loses its scheduler waits for it
             process.terminate()
-        for process in started:
             process.wait(20)
 
 

@@ -17,6 +17,7 @@ from sparseoco.kernels.structs import RowBatch
 from sparseoco.store import corpus as module
 from sparseoco.store.corpus import Corpus, open_corpus
 from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.worker import worker_scratch
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns
 
@@ -178,7 +179,8 @@ def _read_slowly(folder: str, scratch: str) -> None:
     Corpus(Store.open(folder), Path(scratch)).rows(0, ROWS)
 
 
-def test_after_a_kill_others_complete_the_files(store: Store, tmp_path: Path) -> None:
+def test_after_a_kill_others_complete_the_files(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.2)
     X, _ = read_shards(store.folder)
     spawn = multiprocessing.get_context("spawn")
     process = spawn.Process(target=_read_slowly, args=(str(store.folder), str(tmp_path)))
@@ -189,7 +191,7 @@ def test_after_a_kill_others_complete_the_files(store: Store, tmp_path: Path) ->
         assert time.monotonic() < deadline
         time.sleep(0.005)
     assert process.pid is not None
-    os.kill(process.pid, signal.SIGSTOP)  # it may have locked a shard: others do not wait
+    os.kill(process.pid, signal.SIGSTOP)  # it may have locked a shard: others do not wait for long
     values, _ = dense(store, corpus.rows(0, ROWS))
     np.testing.assert_array_equal(values, X.toarray())
     os.kill(process.pid, signal.SIGKILL)
@@ -208,22 +210,18 @@ def test_the_oldest_corpus_is_closed(store: Store, tmp_path: Path) -> None:
     assert open_corpus(store, tmp_path / "0") is not first
 
 
-def _open_on_worker(folder: str, scratch: str) -> str:
-    return str(open_corpus(Store.open(folder), Path(scratch))._folder)
+def _open_on_worker(folder: str) -> str:
+    return str(open_corpus(Store.open(folder), worker_scratch())._folder)
 
 
 def test_local_workers_share_a_folder(store: Store, tmp_path: Path) -> None:
     with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         addresses = list(client.scheduler_info(n_workers=-1)["workers"])
         folders = client.gather(
-            [
-                client.submit(_open_on_worker, str(store.folder), str(tmp_path / "own"), workers=[address], pure=False)
-                for address in addresses
-            ]
+            [client.submit(_open_on_worker, str(store.folder), workers=[address], pure=False) for address in addresses]
         )
         assert len(set(folders)) == 1
         assert Path(folders[0]).is_dir()
-    assert module.SHARED not in os.environ
     assert not Path(folders[0]).exists()
 
 

@@ -7,11 +7,10 @@ worker holds, for every column, about 64 bytes per feature and 16 per document (
 The state of an epoch is Z and Δ (features, slots, columns) and the number of epochs; margins are recomputed.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client, get_worker
+from distributed import Client
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
@@ -25,7 +24,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import transpose, transposed_labels
-from sparseoco.store.worker import check_worker_running
+from sparseoco.store.worker import check_worker_running, worker_scratch
 from sparseoco.training.block import Block
 from sparseoco.training.stream import NO_FOLD
 
@@ -79,7 +78,7 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
 def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
     """A block before its first epoch, on a worker; `columns` is the transposed store."""
     problem, (labels, weights) = epoch_problem(block, store), transposed_labels(columns)
-    corpus = open_corpus(columns, Path(get_worker().local_directory))
+    corpus = open_corpus(columns, worker_scratch())
     indptr, rows, counts, *_ = corpus.whole()
     return Coordinates(
         ColumnMajor(indptr, rows, counts, labels),

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import Client, get_worker
+from distributed import Client
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
@@ -20,7 +19,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import open_corpus, weighted_corpus
 from sparseoco.store.shards import Store
-from sparseoco.store.worker import check_worker_running
+from sparseoco.store.worker import check_worker_running, worker_scratch
 from sparseoco.training.block import Block
 from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.learner import Learner
@@ -104,7 +103,7 @@ def _margins(
     block: Block, candidate: Learner, other: Learner | None, known: Callable[[RowBatch], Csr] | None, increment: Store
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
     """Labels and both models' margins of the last documents of the increment's stream."""
-    scratch = Path(get_worker().local_directory)
+    scratch = worker_scratch()
     own = weighted_corpus(increment, scratch, block_weights(block, increment), block.setting.dtype)
     counts = open_corpus(increment, scratch)
     keep = max(1, MAX_VALUES // (candidate.n_outputs * CHUNK_ROWS))  # chunks
