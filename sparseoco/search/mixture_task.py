@@ -36,7 +36,7 @@ from sparseoco.storage.metrics import Row, write_result_table
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
-from sparseoco.store.worker import worker_scratch
+from sparseoco.store.worker import host_folder
 from sparseoco.training.block import Block, Setting, search_setting
 from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.decisions.rules import MarginRecorder
@@ -379,7 +379,7 @@ def _mix_task(
         name,
         Store.open(store),
         location(model),
-        worker_scratch(),
+        host_folder(),
         reporter(blocks),
         Plan(*plan),
     )

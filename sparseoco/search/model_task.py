@@ -25,7 +25,7 @@ from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
-from sparseoco.store.worker import worker_scratch
+from sparseoco.store.worker import host_folder
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions.rules import MarginRecorder
 from sparseoco.training.model import STATE, amend_model, write_model
@@ -263,5 +263,5 @@ def describe_setting(block: Block) -> dict[str, Any]:
 
 def _train_task(descriptions: list[dict[str, Any]], store: str, model: str, rules: dict[str, Any]) -> None:
     (block,) = map(Block.model_validate, descriptions)
-    scratch = worker_scratch()
+    scratch = host_folder()
     train_block(block, Store.open(store), location(model), scratch, reporter([block]), rules)

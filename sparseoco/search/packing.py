@@ -141,16 +141,18 @@ class _Packing(NamedTuple):
 def _balanced(jobs: Sequence[Job], tasks: int, store: Store) -> _Packing:
     """The packing of these jobs, some of them halved if the last task then ends sooner."""
 
-    def longest_first(jobs: Sequence[Job]) -> list[tuple[float, Job]]:
-        return sorted(((job_cost(job, store), job) for job in jobs), key=lambda entry: -entry[0])
+    def longest_first(known: list[tuple[float, Job]], jobs: Sequence[Job]) -> list[tuple[float, Job]]:
+        return sorted([*known, *((job_cost(job, store), job) for job in jobs)], key=lambda entry: -entry[0])
 
-    best = longest_first(jobs)
-    end, last = schedule([cost for cost, _ in best], tasks)
+    def costs(jobs: list[tuple[float, Job]]) -> list[tuple[float, int]]:
+        return [(cost, job.block.parts) for cost, job in jobs]
+
+    best = longest_first([], jobs)
+    end, last = schedule(costs(best), tasks)
     while True:
         halves = [best[i][1]._replace(block=half) for i in last for half in halved(best[i][1].block, store)]
-        tried = [entry for i, entry in enumerate(best) if i not in last] + longest_first(halves)
-        tried.sort(key=lambda entry: -entry[0])
-        sooner, next_last = schedule([cost for cost, _ in tried], tasks)
+        tried = longest_first([entry for i, entry in enumerate(best) if i not in last], halves)
+        sooner, next_last = schedule(costs(tried), tasks)
         if sooner >= END_SHARE * end:
             return _Packing(end, sum(cost for cost, _ in best), [job for _, job in best])
         best, end, last = tried, sooner, next_last
@@ -218,14 +220,18 @@ def halved(block: Block, store: Store) -> list[Block]:
     return [block.select(block.configurations[:half]), block.select(block.configurations[half:])]
 
 
-def schedule(costs: Sequence[float], tasks: int) -> tuple[float, list[int]]:
-    """When the last task ends if jobs run in this order, and the longest job of each task that ends then."""
+def schedule(jobs: Sequence[tuple[float, int]], tasks: int) -> tuple[float, list[int]]:
+    """When the last task ends if jobs run in this order, and the longest job of each task that ends then.
+
+    A job has a cost and a number of parts, tasks of equal cost.
+    """
     ends = [(0.0, task) for task in range(tasks)]
     longest: dict[int, int] = {}
-    for i, cost in enumerate(costs):
-        end, task = heapq.heappop(ends)
-        longest.setdefault(task, i)
-        heapq.heappush(ends, (end + cost, task))
+    for i, (cost, parts) in enumerate(jobs):
+        for _ in range(parts):
+            end, task = heapq.heappop(ends)
+            longest.setdefault(task, i)
+            heapq.heappush(ends, (end + cost / parts, task))
     last = max(ends)[0]
     return last, sorted({longest[task] for end, task in ends if task in longest and end > END_SHARE * last})
 

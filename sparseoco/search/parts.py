@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Future, get_worker
+from distributed import Future
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, StorageError
@@ -29,7 +29,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import weighted_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import term_weights
-from sparseoco.store.worker import check_worker_running
+from sparseoco.store.worker import check_worker_running, host_folder
 from sparseoco.training.block import Block, cell_path, write_cell
 from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.folds import fold_order
@@ -216,4 +216,4 @@ def _places(
     """What both tasks need: store, folders, the scratch folder, how to report rows, and whether to stop."""
     folders = Folders(*map(location, paths))
     report = task_reporter([Block.model_validate(description).digest], check_worker_running)
-    return Store.open(store), folders, Path(get_worker().local_directory), report, folders.stop.exists
+    return Store.open(store), folders, host_folder(), report, folders.stop.exists

@@ -22,7 +22,7 @@ from sparseoco.search.worker import Folders, run_block
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.shards import Store
-from sparseoco.store.worker import check_worker_running, worker_scratch
+from sparseoco.store.worker import check_worker_running, host_folder
 from sparseoco.training.block import Block, Key, cell_path
 from sparseoco.training.stream import StreamPosition
 
@@ -177,7 +177,7 @@ def _run_block_task(
         [StreamPosition(*position) for position in positions],
         Store.open(store) if increment is None else increment_store(location(store), increment.version),
         folders,
-        worker_scratch(),
+        host_folder(),
         reporter([block]),
         resumable=resumable,
         stopped=folders.stop.exists,

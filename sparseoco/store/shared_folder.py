@@ -17,7 +17,7 @@ from sparseoco.storage.errors import storage_error
 LOCK = ".lock"
 
 
-def host_folder(parent: Path) -> Path:
+def folder_on_host(parent: Path) -> Path:
     """The folder in `parent` that this user's processes on this host share; created if needed.
 
     Its name has the boot of the machine: hosts that see the same `parent` have folders of their own, and files that

@@ -1,7 +1,6 @@
 """The worker that runs a task: its corpora, the files of its host, and whether it is closing."""
 
 import fcntl
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ from distributed import get_worker
 from distributed.core import Status
 
 from sparseoco.core.errors import SparseocoError
-from sparseoco.execution.settings import SHARED
 from sparseoco.storage.commit import committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.remote import RemotePath
 from sparseoco.store.corpus import AnyCorpus, weighted_corpus
 from sparseoco.store.shards import Store
-from sparseoco.store.shared_folder import host_folder
+from sparseoco.store.shared_folder import folder_on_host
 from sparseoco.store.term_weights import term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
 
@@ -28,15 +26,7 @@ CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.fail
 def worker_corpus(store: Store, weighting: Weighting = COUNTS, dtype: Any = np.float64) -> AnyCorpus:
     """The weighted corpus of a store on this worker. Raises `StorageError` if its files cannot be written."""
     weights = term_weights(store, weighting)
-    return weighted_corpus(store, worker_scratch(), weights, dtype)
-
-
-def worker_scratch() -> Path:
-    """The folder of the corpora of all workers of this host, see `host_folder`. Raises `StorageError`.
-
-    They share it if they were started with the same local directory; Dask makes a folder for each worker in it.
-    """
-    return host_folder(Path(get_worker().local_directory).parent)
+    return weighted_corpus(store, host_folder(), weights, dtype)
 
 
 def check_worker_running() -> None:
@@ -46,9 +36,12 @@ def check_worker_running() -> None:
 
 
 def host_folder() -> Path:
-    """The folder that the workers of this host share."""
-    shared = os.environ.get(SHARED)
-    return Path(get_worker().local_directory).parent if shared is None else Path(shared)
+    """The folder that the workers of this host share, see `folder_on_host`.
+
+    They do if they were started with the same local directory; Dask makes a folder for each worker in it. Raises
+    `StorageError`.
+    """
+    return folder_on_host(Path(get_worker().local_directory).parent)
 
 
 def host_file(path: Location, folder: Path) -> Path:

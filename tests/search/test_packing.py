@@ -39,7 +39,7 @@ def packed(store: Store, configurations: int, folds: int, tasks: int, column_byt
 
 
 def end(jobs: list[Job], tasks: int, store: Store) -> float:
-    return packing.schedule([packing.job_cost(job, store) for job in jobs], tasks)[0]
+    return packing.schedule([(packing.job_cost(job, store), 1) for job in jobs], tasks)[0]
 
 
 def total(jobs: list[Job], store: Store) -> float:

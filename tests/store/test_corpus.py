@@ -17,7 +17,7 @@ from sparseoco.kernels.structs import RowBatch
 from sparseoco.store import corpus as module
 from sparseoco.store.corpus import Corpus, open_corpus
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.worker import worker_scratch
+from sparseoco.store.worker import host_folder
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns
 
@@ -211,7 +211,7 @@ def test_the_oldest_corpus_is_closed(store: Store, tmp_path: Path) -> None:
 
 
 def _open_on_worker(folder: str) -> str:
-    return str(open_corpus(Store.open(folder), worker_scratch())._folder)
+    return str(open_corpus(Store.open(folder), host_folder())._folder)
 
 
 def test_local_workers_share_a_folder(store: Store, tmp_path: Path) -> None:

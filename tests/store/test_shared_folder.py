@@ -15,7 +15,7 @@ from distributed import Client
 
 from sparseoco.core.errors import StorageError
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.shared_folder import SharedFolder, host_folder
+from sparseoco.store.shared_folder import SharedFolder, folder_on_host
 from sparseoco.store.worker import worker_corpus
 from tests.search.by_hand import cluster_by_hand
 from tests.support.errors import raises_code
@@ -31,23 +31,23 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_host_folder_is_of_its_user_alone(tmp_path: Path) -> None:
-    folder = host_folder(tmp_path / "scratch")
-    assert host_folder(tmp_path / "scratch") == folder
+def test_a_folder_on_host_is_of_its_user_alone(tmp_path: Path) -> None:
+    folder = folder_on_host(tmp_path / "scratch")
+    assert folder_on_host(tmp_path / "scratch") == folder
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o770)
     with raises_code("unsafe-folder", folder, kind=StorageError):
-        host_folder(tmp_path / "scratch")
+        folder_on_host(tmp_path / "scratch")
     folder.rmdir()
     folder.symlink_to(tmp_path)
     with pytest.raises(StorageError):
-        host_folder(tmp_path / "scratch")
+        folder_on_host(tmp_path / "scratch")
 
 
 def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     with raises_code("unsafe-folder", kind=StorageError):
-        host_folder(tmp_path)
+        folder_on_host(tmp_path)
 
 
 def test_the_last_user_removes_the_folder(tmp_path: Path) -> None:

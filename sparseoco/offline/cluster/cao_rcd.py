@@ -24,7 +24,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
 from sparseoco.store.transpose import transpose, transposed_labels
-from sparseoco.store.worker import check_worker_running, worker_scratch
+from sparseoco.store.worker import check_worker_running, host_folder
 from sparseoco.training.block import Block
 from sparseoco.training.stream import NO_FOLD
 
@@ -78,7 +78,7 @@ def _play(description: dict[str, Any], store: str, columns: str, before: str | N
 def open_coordinates(block: Block, store: Store, columns: Store) -> Coordinates:
     """A block before its first epoch, on a worker; `columns` is the transposed store."""
     problem, (labels, weights) = epoch_problem(block, store), transposed_labels(columns)
-    corpus = open_corpus(columns, worker_scratch())
+    corpus = open_corpus(columns, host_folder())
     indptr, rows, counts, *_ = corpus.whole()
     return Coordinates(
         ColumnMajor(indptr, rows, counts, labels),

@@ -19,7 +19,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.metrics import Row
 from sparseoco.store.corpus import open_corpus, weighted_corpus
 from sparseoco.store.shards import Store
-from sparseoco.store.worker import check_worker_running, worker_scratch
+from sparseoco.store.worker import check_worker_running, host_folder
 from sparseoco.training.block import Block
 from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.learner import Learner
@@ -103,7 +103,7 @@ def _margins(
     block: Block, candidate: Learner, other: Learner | None, known: Callable[[RowBatch], Csr] | None, increment: Store
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
     """Labels and both models' margins of the last documents of the increment's stream."""
-    scratch = worker_scratch()
+    scratch = host_folder()
     own = weighted_corpus(increment, scratch, block_weights(block, increment), block.setting.dtype)
     counts = open_corpus(increment, scratch)
     keep = max(1, MAX_VALUES // (candidate.n_outputs * CHUNK_ROWS))  # chunks

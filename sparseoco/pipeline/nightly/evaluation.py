@@ -29,7 +29,7 @@ from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.term_weights import increment_weights
 from sparseoco.store.weighting import Weighting
-from sparseoco.store.worker import check_worker_running, worker_scratch
+from sparseoco.store.worker import check_worker_running, host_folder
 from sparseoco.training.block import Block
 from sparseoco.training.class_weights import class_weighted
 from sparseoco.training.decisions.rules import ROWS, MarginRecorder
@@ -109,7 +109,7 @@ def write_candidate(
 
 def _evaluate_task(version: int, deployed: str | None, store: str, target: str) -> None:
     increment = increment_store(location(store), version)
-    corpus = open_corpus(increment, worker_scratch())
+    corpus = open_corpus(increment, host_folder())
     learner = None if deployed is None else deployed_learner(location(deployed), increment)
     known = None if deployed is None else known_values(location(deployed), location(store), increment)
     words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
@@ -193,7 +193,7 @@ def _progressive_rules(
     Of a first increment, which starts from nothing, they are the last part. There are none if the state before the
     increment is lost.
     """
-    corpus = weighted_corpus(increment, worker_scratch(), block_weights(block, increment), block.setting.dtype)
+    corpus = weighted_corpus(increment, host_folder(), block_weights(block, increment), block.setting.dtype)
     with suppress(StateLostError):
         learner, n_rows = start_run(location(checkpoints), block, increment).learner, corpus.n_rows
         recorder = MarginRecorder(learner, max(0, n_rows - ROWS), n_rows)
