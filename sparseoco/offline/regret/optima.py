@@ -144,6 +144,11 @@ def find_optima(
     ]
 
 
+def mean_thresholds(h: Floats, T: int) -> Floats:
+    """(features, outputs): a learner's summed h over T rounds, raised as `find_weighted_optimum` says."""
+    return np.asarray(np.maximum(h, MIN_THRESHOLD * h.max(axis=0)) / T)
+
+
 def find_weighted_optimum(
     passes: Passes, loss: str, positive: Sequence[int], comparator: Comparator, tol: float, h: Floats
 ) -> Solution:
@@ -155,7 +160,7 @@ def find_weighted_optimum(
     rounds of film reviews and 0.9 % after 25,000, compared with a threshold of 1e-6.
     """
     T = passes.span.stop - passes.span.start
-    mean = np.maximum(h, MIN_THRESHOLD * h.max(axis=0)) / T
+    mean = mean_thresholds(h, T)
     weights, objective, gap, intercepts = np.zeros_like(h), 0.0, 0.0, np.zeros(len(positive))
     for i, own in enumerate(positive):
         weighted = WeightedPasses(passes, mean[:, i])
@@ -174,6 +179,10 @@ def _solve(
     tol: float,
 ) -> Optimum:
     """The optimum, or the best point within the solver's passes; see its gap."""
+    return minimise(passes, comparator_problem(loss, positive, comparator, alphas), tol=tol)
+
+
+def comparator_problem(loss: str, positive: Sequence[int], comparator: Comparator, alphas: Sequence[float]) -> Problem:
+    """The problem whose minimum is the comparator's loss and penalty, for each of some α."""
     box = math.inf if comparator.R is None else comparator.R
-    problem = Problem(loss, tuple(alphas), comparator.l1_ratio, box, tuple(positive))
-    return minimise(passes, problem, tol=tol)
+    return Problem(loss, tuple(alphas), comparator.l1_ratio, box, tuple(positive))

@@ -20,13 +20,12 @@ from sparseoco.execution.pool import Call, TaskPool, failure_reason
 from sparseoco.execution.reports import task_reports
 from sparseoco.learners import takes_intercept
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
-from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, ClusterPasses
-from sparseoco.offline.passes import Span
+from sparseoco.offline.cluster.passes import NEWTON_NONZEROS
 from sparseoco.offline.regret.bound_quantities import measurable
+from sparseoco.offline.regret.by_passes import Stream, solve_series
 from sparseoco.offline.regret.comparator import Comparator, find_comparator
-from sparseoco.offline.regret.curve import FIRST_EPOCH
 from sparseoco.offline.regret.epochs import measure_epochs
-from sparseoco.offline.regret.optima import Solution, find_optima
+from sparseoco.offline.regret.optima import Solution
 from sparseoco.offline.regret.rounds import sample_size, spread_marks
 from sparseoco.offline.regret.tables import Row, slope_row
 from sparseoco.offline.regret.tasks import (
@@ -35,13 +34,11 @@ from sparseoco.offline.regret.tasks import (
     Series,
     bound_task,
     curve_task,
-    find_optimum,
     optima_task,
 )
 from sparseoco.storage.commit import commit_json, digest_value, read_json, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import Store
-from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting, resolve_class_weights
 from sparseoco.training.options.configuration import Configuration
 from sparseoco.training.options.search import SearchOptions
@@ -325,29 +322,12 @@ class _Regret:
         with task_reports(self.client, report):
             for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
                 raise error
+        stream = Stream(store, options.loss, tuple(self.positive), options.seed, self.range_rows)
         for T in self.marks[len(near) :]:
             for weighting in dict.fromkeys(own.weighting for own in series.values()):
-                self._solve_by_passes(T, [own for own in series.values() if own.weighting == weighting], weighting)
+                own_series = [own for own in series.values() if own.weighting == weighting]
+                solve_series(self.client, self.folder, stream, own_series, T)
             report()
-
-    def _solve_by_passes(self, T: int, series: Sequence[Series], weighting: Weighting) -> None:
-        """Solve the missing optima of T rounds by passes; those that differ only in λ are solved together."""
-        span = Span(seed=self.options.seed, epoch=FIRST_EPOCH, range_rows=self.range_rows, stop=T)
-        work = self.folder / "passes"
-        passes = ClusterPasses(self.client, self.store, work, span, weighting, self.class_weights)
-        groups: dict[tuple[Any, ...], list[tuple[Location, Series]]] = {}
-        for own in series:
-            path = own.missing(T)
-            if path is not None and own.thresholds is not None:
-                find_optimum(passes, self.options.loss, self.positive, own, T, self.store.n_features).write(path)
-            elif path is not None:
-                groups.setdefault(own.comparator[1:], []).append((path, own))
-        for group in groups.values():
-            comparators = [own.comparator for _, own in group]
-            found = find_optima(passes, self.options.loss, self.positive, comparators, group[0][1].tol)
-            for (path, _), solution in zip(group, found, strict=True):
-                solution.write(path)
-        passes.clear()
 
     def rows(self, curve: _Curve) -> list[Row]:
         """The rows of a curve in `REGRET`."""

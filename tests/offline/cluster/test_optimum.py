@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from sparseoco import offline_optimum
 from sparseoco.cli import app
 from sparseoco.offline.cluster import optimum as module
+from sparseoco.offline.cluster import solving
 from sparseoco.offline.cluster.optimum import OptimumOptions, model_folder, run_optimum
 from sparseoco.offline.cluster.passes import ClusterPasses
 from sparseoco.offline.optimum import Optimum, Solver, solved, solver
@@ -112,13 +113,13 @@ def test_solved_columns_are_not_solved_again(client: Client, tmp_path: Path, mon
     assert len(left) == len(OPTIONS.alphas)
     left[1].write_bytes(b"PK torn")
     solved: list[str] = []
-    write_column = module._write_column
+    write_column = module.write_column
 
     def recording(found: Any, path: str) -> None:
         solved.append(path)
         write_column(found, path)
 
-    monkeypatch.setattr(module, "_write_column", recording)
+    monkeypatch.setattr(module, "write_column", recording)
     run(client, store, tmp_path / "parts")
     assert solved == [str(left[1])]
     for name in ("optimum.parquet", "passes.parquet", "optimum.json"):
@@ -155,7 +156,7 @@ def test_a_stopped_run_resumes_with_the_same_bits(
 ) -> None:
     store = small_store(tmp_path / "store")
     run(client, store, tmp_path / "whole")
-    monkeypatch.setattr(module, "SOLVER_SECONDS", -1.0)
+    monkeypatch.setattr(solving, "SOLVER_SECONDS", -1.0)
     taken = []
     plain = Solver.step
 
@@ -219,7 +220,7 @@ def test_weights_of_documents_in_a_large_store(client: Client, tmp_path: Path, l
 def test_a_corrupt_state_is_ignored(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = small_store(tmp_path / "store")
     out = tmp_path / "out"
-    monkeypatch.setattr(module, "SOLVER_SECONDS", -1.0)
+    monkeypatch.setattr(solving, "SOLVER_SECONDS", -1.0)
     torn: list[Path] = []
 
     def tear(step: str, done: int, total: int) -> None:
